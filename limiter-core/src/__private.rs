@@ -29,7 +29,7 @@ pub use crate::__private::layer::{
     conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy, verify_key_lists,
     warn_of_unmatchable_entries,
 };
-pub use crate::__private::peer::{bounded, give_back, now, rest_until, unlimited};
+pub use crate::__private::peer::{bounded, give_back, now, sleep_as_waiter, unlimited};
 pub use crate::__private::policies::{
     BuiltPolicy, PolicyOptions, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,
@@ -101,7 +101,7 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
 /// A permit of what is in flight, if the answer can be had without waiting, as [`at_once`].
 #[must_use = "a permit is given back when it is dropped"]
 pub fn enter_at_once(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
-    enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
+    enter.try_acquire_now().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// Looks a policy up in the limiter's book, for a call of this key. What does not find one is

@@ -203,13 +203,13 @@ impl<'a> Check<'a> {
     #[cold]
     fn refused(&self, refused: Rejection) -> Poll<Result<Decision, Rejection>> {
         let peek = self
-            .peek_in_flight()
-            .map(|ask| self.limiter.peek_here(ask.clone()));
+            .peek_permits()
+            .map(|ask| self.limiter.peek_local_request(ask.clone()));
         Poll::Ready(peek.unwrap_or(Err(refused)))
     }
 
     /// The ask, where it is a look at what is in flight.
-    fn peek_in_flight(&self) -> Option<&LimitRequest<'a>> {
+    fn peek_permits(&self) -> Option<&LimitRequest<'a>> {
         match &self.asks {
             OneOrMany::One(ask) if self.mode == Mode::Peek && ask.policy().is_concurrency() => Some(ask),
             _ => None,
@@ -285,7 +285,7 @@ impl<'a> Check<'a> {
             match self.asks {
                 OneOrMany::One(ask) => {
                     self.limiter
-                        .peek_in_flight(&ConcurrencyRequest::new(ask, self.mode)?)
+                        .peek_permits(&ConcurrencyRequest::new(ask, self.mode)?)
                         .await
                 }
                 several @ OneOrMany::Several(_) => {

@@ -1,4 +1,13 @@
-//! What is in flight: permits that are held until they are dropped.
+//! Distributed concurrency limits: permits that a holder keeps until it releases them.
+//!
+//! The number of calls in progress cannot be limited by a rate. A concurrency policy therefore
+//! hands out permits, and a permit counts until it is dropped. In process, [`table`] counts the
+//! permits. With Redis, each permit is a lease in Redis that one task per limiter renews
+//! ([`leases`]).
+//!
+//! Invariants: Redis never counts more unexpired leases than the policy's maximum; a permit reports
+//! itself lost before its lease ends in Redis. Tests: `tests/concurrency.rs`,
+//! `tests/contract/concurrency.rs`, `table/tests.rs`.
 
 pub(crate) mod acquire;
 pub(crate) mod deadline;
@@ -24,8 +33,8 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 
 impl Limiter {
-    /// Asks to be in flight: for a permit of a policy of [`concurrency`](Policy::concurrency) for
-    /// `key`, which is held until it is dropped.
+    /// Acquires a permit of a [`concurrency`](Policy::concurrency) policy for `key`. The permit is
+    /// held until it is dropped.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -36,41 +45,42 @@ impl Limiter {
     /// let limits = Limiter::in_process().clock(&clock).build();
     /// let export = Policy::concurrency("export").max(3).build()?;
     ///
-    /// let permit = limits.enter(&export, "ann").cost(2).await?;
+    /// let permit = limits.acquire_concurrency(&export, "ann").cost(2).await?;
     /// assert_eq!(permit.decision().remaining(), 1);
-    /// let denied = limits.enter(&export, "ann").cost(2).await.unwrap_err();
+    /// let denied = limits.acquire_concurrency(&export, "ann").cost(2).await.unwrap_err();
     /// assert!(denied.is_limited());
     /// clock.advance(Duration::from_secs(3_600));
-    /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 1, "it is held for as long as it takes");
+    /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 1, "a permit does not expire");
     /// drop(permit);
     /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 3);
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
     ///
-    /// A denial has no [`retry_after`](crate::Decision::retry_after): when a permit comes back is
-    /// up to its holder. That of the limit's own [outcome](crate::LimitOutcome::retry_after) says
-    /// when the first lease ends, should its holder be gone.
+    /// A denial has no [`retry_after`](crate::Decision::retry_after), because no one can predict
+    /// when a holder releases its permit. The [`retry_after`](crate::LimitOutcome::retry_after) of
+    /// the limit's own outcome is the time until the first lease ends if its holder does not renew
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`](crate::Rejection::Limited) when there is no room, or
-    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when none came in the time that
-    /// [`AcquireConcurrency::timeout`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits)
-    /// for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a
-    /// cost that is no whole number or above 1,024, and for a policy of a rate;
-    /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) as [`acquire`](Self::acquire).
-    /// While the store is out, the policy says what happens: by default this replica admits its
-    /// share, max(1, ⌈max/replicas⌉), counting what it holds already.
+    /// [`Rejection::Limited`](crate::Rejection::Limited) if all permits are held, or
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) if none was released within
+    /// [`AcquireConcurrency::timeout`]; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a
+    /// cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a
+    /// fractional cost, a cost above 1,024, and a rate policy;
+    /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) as for [`acquire`](Self::acquire).
+    /// While the store is unavailable, the policy's failure mode applies: by default this replica
+    /// admits its share, max(1, ⌈max/replicas⌉), and counts the permits that it already holds.
     ///
     /// # Panics
     ///
-    /// With Redis, and to wait, outside of a Tokio runtime with time and I/O.
+    /// With Redis or with a timeout, if called outside of a Tokio runtime with time and I/O.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped holds nothing: what Redis may have admitted for it is given back in
-    /// the background, and where even that fails, the lease ends.
+    /// Dropping the future releases the permit: a permit that Redis may have admitted for it is
+    /// released in the background, and if the release fails, the lease expires.
     pub fn acquire_concurrency<'a>(
         &'a self,
         policy: &'a Policy,

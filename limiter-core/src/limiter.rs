@@ -259,7 +259,7 @@ impl Limiter {
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_concurrency() {
-            return Box::pin(self.reset_in_flight(LimitRequest::new(policy, key))).await;
+            return Box::pin(self.reset_permits(LimitRequest::new(policy, key))).await;
         }
         let mut request = DecisionRequest::new(
             [LimitRequest::new(policy, key).cost(Amount::ZERO)],
@@ -268,7 +268,7 @@ impl Limiter {
         )?;
         let name = request.queue();
         request.add_penalties();
-        let _coming_back = self.inner.queues.coming_back(&name);
+        let _notifier = self.inner.queues.refund_notifier(&name);
         match &self.inner.backend {
             Backend::Memory(store) => store.reset(&request).await?,
             #[cfg(feature = "redis")]

@@ -1,4 +1,5 @@
-//! What is told of a call afterwards: refunds, charges, and reservations that are settled.
+//! Accounting after a decision: refunds, charges, and reservations that are settled with the actual
+//! cost.
 
 pub(crate) mod pending_grant;
 mod refund;
@@ -17,15 +18,14 @@ pub use crate::settlement::reserve::{Reservation, Reserve, Settled};
 use crate::store::Store;
 
 impl Limiter {
-    /// Gives `key` back what it has used under `policy`: a permit, or what [`Refund::cost`] says,
-    /// and never more than is used.
+    /// Refunds permits of `policy` to `key`: one, or as many as [`Refund::cost`] sets, and never
+    /// more than the usage.
     ///
-    /// Of a window the permits come back that would leave it next. What was never asked for cannot
-    /// be told from what was, so a refund belongs to a call that was allowed and came to nothing,
-    /// once, and while its permit is still in use: one that comes after a fixed window's period
-    /// gives back of the next. [`reserve`](Self::reserve) knows when that is. Where calls are
-    /// charged nothing, because the policy is [`Off`](crate::Enforcement::Off) or a list names the
-    /// key, nothing is given back.
+    /// In a window, a refund returns the permits that would expire next. The store cannot match a
+    /// refund with a charge, so refund an allowed call that had no effect, once, and while its
+    /// permit is still in use: a refund after the end of a fixed window reduces the usage of the
+    /// next one. [`reserve`](Self::reserve) tracks this. If calls are not charged, because the
+    /// policy is [`Off`](crate::Enforcement::Off) or the key is on a list, nothing is refunded.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -43,23 +43,24 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a cost that is no amount; [`Rejection::Unavailable`] when the
-    /// store gives no answer. It may have given back all the same.
+    /// [`Rejection::Config`] for an invalid cost; [`Rejection::Unavailable`] if the store does not
+    /// reply. The refund may have been applied in that case.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is done or not. It is never done twice.
+    /// If the future is dropped during a call to Redis, the refund may or may not be applied. It is
+    /// never applied twice.
     pub fn refund<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Refund<'a> {
         Refund::new(self, LimitRequest::new(policy, key))
     }
 
-    /// Charges `key` under `policy`, whatever is left: a permit, or what [`Charge::cost`] says,
-    /// which may be more than the quota.
+    /// Charges `key` under `policy` unconditionally: one permit, or as many as [`Charge::cost`]
+    /// sets, which may exceed the quota.
     ///
-    /// It is for what is known only afterwards, such as bytes that were sent. Where less is left,
-    /// the limit is in debt: nothing fits until that has come back, as
-    /// [`retry_after`](crate::Decision::retry_after) tells. A window remembers as many permits as
-    /// its limit, so that its debt is over after one window.
+    /// Use it for a cost that is known only afterwards, such as bytes sent. If the charge exceeds
+    /// the remaining permits, the limit is in debt: calls are denied until the debt is refilled, as
+    /// [`retry_after`](crate::Decision::retry_after) states. A window stores at most as many
+    /// permits as its limit, so its debt ends after one window.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -72,25 +73,26 @@ impl Limiter {
     ///
     /// limits.charge(&bytes, "ann").cost(1_200).await?;
     /// let denied = limits.check(&bytes, "ann").cost(100).await?;
-    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3)), "200 that are owed, and 100");
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3)), "a debt of 200 and a cost of 100");
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a cost that is no amount, or that the policy cannot count;
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have been charged all the
-    /// same.
+    /// [`Rejection::Config`] for an invalid cost or a cost that the policy cannot count;
+    /// [`Rejection::Unavailable`] if the store does not reply. The charge may have been applied in
+    /// that case.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is done or not. It is never done twice.
+    /// If the future is dropped during a call to Redis, the charge may or may not be applied. It is
+    /// never applied twice.
     pub fn charge<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Charge<'a> {
         Charge::new(self, LimitRequest::new(policy, key))
     }
 
-    /// Takes permits by an estimate, which is settled when the true cost is known: tokens of a
+    /// Reserves permits by an estimate, which is settled when the actual cost is known: tokens of a
     /// language model, bytes, rows.
     ///
     /// ```
@@ -106,7 +108,7 @@ impl Limiter {
     /// reservation.settle(300).await?;
     /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
     ///
-    /// // More than was thought, and than is left: a debt of 400.
+    /// // Above the estimate and the remaining permits: a debt of 400.
     /// let reservation = limits.reserve(&tokens, "ann").cost(700).await?;
     /// reservation.settle(1_100).await?;
     /// let denied = limits.check(&tokens, "ann").await?;
@@ -117,8 +119,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] when the estimate does not fit, [`Rejection::TimedOut`] when it does
-    /// not in the time that [`Reserve::timeout`] gives; else as [`check`](Self::check).
+    /// [`Rejection::Limited`] if the estimate does not fit, [`Rejection::TimedOut`] if it does not
+    /// fit within [`Reserve::timeout`]; otherwise as [`check`](Self::check).
     ///
     /// # Panics
     ///
@@ -126,14 +128,14 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// As [`check`](Self::check), and as [`acquire`](Self::acquire) where it waits.
+    /// As [`check`](Self::check); with a timeout as [`acquire`](Self::acquire).
     pub fn reserve<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Reserve<'a> {
         Reserve::new(self.check(policy, key))
     }
 
-    /// Takes permits of several limits by an estimate, as one decision. See
-    /// [`check_all`](Self::check_all); they are settled together, by [`Reservation::settle_each`]
-    /// where their costs differ.
+    /// Reserves permits of several limits by an estimate, as one decision. See
+    /// [`check_all`](Self::check_all). The limits are settled together, by
+    /// [`Reservation::settle_each`] if their costs differ.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -164,7 +166,7 @@ impl Limiter {
         Reserve::new(self.check_all(asks))
     }
 
-    /// Gives back what the only limit of a request costs, or charges it whatever is left.
+    /// Applies a refund or an unconditional charge to the limits of a request.
     pub(crate) async fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
@@ -177,13 +179,13 @@ impl Limiter {
                 }
             }
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.change(request, change).await?,
+            Backend::Redis(redis) => redis.change(request, change).await?,
         }
         Ok(())
     }
 
-    /// The same of what is told in the numbers of the policy before its change.
-    pub(crate) async fn change_in_proportion(
+    /// Applies a refund or charge that is given in the units of the previous policy.
+    pub(crate) async fn change_proportional(
         &self,
         request: &DecisionRequest<'_>,
         change: Change,
@@ -191,19 +193,19 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(store) => {
                 for limit in &request.limits {
-                    store.change_in_proportion(limit, change)?;
+                    store.change_proportional(limit, change)?;
                 }
             }
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.change_in_proportion(request, change).await?,
+            Backend::Redis(redis) => redis.change_proportional(request, change).await?,
         }
         Ok(())
     }
 
-    /// The same of what this replica's share was charged in place of the store.
+    /// Applies a refund or charge to this replica's share, which the local fallback charged.
     #[cfg_attr(
         not(feature = "redis"),
-        expect(unused_variables, reason = "a store in this process is never out")
+        expect(unused_variables, reason = "the in-process store has no fallback")
     )]
     pub(crate) fn change_share(
         &self,
@@ -213,7 +215,7 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(_) => Ok(()),
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => Ok(guard.change_share(request, change)?),
+            Backend::Redis(redis) => Ok(redis.change_share(request, change)?),
         }
     }
 }

@@ -1,4 +1,13 @@
-//! Calls that wait for permits: in lines, first come, first served, and each for its own time.
+//! Waiting for permits: queues per limit, served first come, first served, each call with its own
+//! timeout.
+//!
+//! Only the first waiter of a queue queries the store ([`poller`]); a query belongs to its queue,
+//! so its grants go to the waiters that are first when the reply arrives. [`wait_limit`] bounds the
+//! waiting calls and [`backlog`] estimates `retry_after` behind them.
+//!
+//! Invariants: a waiter is in its queue or has its result, never both; a grant is used once or
+//! refunded. Tests: `tests/waiting.rs`, `tests/contract/waiting.rs`, `queue/tests.rs`, and the
+//! model in `queue/model.rs`.
 
 mod acquire;
 pub(crate) mod backlog;
@@ -20,23 +29,23 @@ pub(crate) use crate::waiting::queue::WaitQueues;
 pub(crate) use crate::waiting::wait_budget::WaitBudget;
 pub use crate::waiting::wait_limit::WaitLimit;
 
-/// By how much a timer may be late, and a little for the answer.
+/// Allowance for a timer that fires late.
 pub(crate) const LATE_TIMER: Duration = Duration::from_millis(10);
 
 impl Limiter {
-    /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this
+    /// Waits for a permit of `policy` for `key`, first come, first served among the waiters of this
     /// process.
     ///
-    /// Only who has come first asks the store, at the moment at which it said that there would be a
-    /// permit, and asks at once for up to 64 that wait for the same; so Redis hears about one
-    /// command for each moment at which permits come, and one a second where they are long in
-    /// coming. What comes back before, of a call that came to nothing or by a reset, is seen at
-    /// once in this process, and within a second or so from another one. A call that costs little
-    /// does not overtake one before it that costs much. Those who wait for the same limits, in the
-    /// same order, stand in one queue, and wait as the policies say with which the last of them
-    /// came; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in
-    /// order with each other. Under a [paced](crate::PolicyBuilder::paced) funnel it waits for the
-    /// delay, too; where that ends too late, or is not waited for, the permit is given back.
+    /// Only the first waiter of a queue queries the store: at the time at which the store expects a
+    /// permit, and for up to 64 waiters with the same request at once. Redis therefore receives
+    /// about one command each time permits become available, and at most one per second while none
+    /// are. Permits that return earlier, by a refund or a reset, are noticed at once in this
+    /// process and within about a second from another one. A cheap call does not overtake an
+    /// earlier expensive one. Calls for the same limits in the same order share a queue and wait
+    /// under the policies of its newest call; queues that share a limit (see
+    /// [`acquire_all`](Self::acquire_all)) are not ordered with each other. Under a
+    /// [paced](crate::PolicyBuilder::paced) funnel the call also waits for the delay; if the delay
+    /// ends after the timeout, or the call is cancelled, the permit is refunded.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -54,16 +63,16 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time, and
-    /// [`Rejection::Limited`](crate::Rejection::Limited) for a timeout of zero. The former is told
-    /// when the time is over, though the permits may be due later: they may come back before. Only
-    /// who is [blocked](crate::Decision::is_blocked) by a penalty is told at once.
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) if no permit becomes available in time,
+    /// and [`Rejection::Limited`](crate::Rejection::Limited) for a timeout of zero. A timeout is
+    /// returned at its end even if the permits are due later, because a refund may release them
+    /// earlier. A caller that a penalty [blocks](crate::Decision::is_blocked) is rejected at once.
     /// [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost that the policy never
-    /// admits, at once, or, where a call comes later with such a policy, when this one is first in
-    /// line; [`Rejection::Unavailable`](crate::Rejection::Unavailable) after
-    /// [`shutdown`](Self::shutdown), and when too many calls wait already
+    /// admits: at once, or, if a later call brings such a policy, when this call becomes first;
+    /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) after [`shutdown`](Self::shutdown)
+    /// and when too many calls are waiting
     /// ([`InProcessBuilder::max_waiting`](crate::InProcessBuilder::max_waiting),
-    /// [`RedisBuilder::max_waiting`](crate::RedisBuilder::max_waiting)); else as
+    /// [`RedisBuilder::max_waiting`](crate::RedisBuilder::max_waiting)); otherwise as
     /// [`check`](Self::check).
     ///
     /// # Panics
@@ -72,25 +81,24 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// A waiter that is dropped, or whose time is over, leaves the queue, and the next takes its
-    /// place. Where Redis is being asked on its behalf, the question goes on without it, in a task
-    /// of its runtime: what is granted goes to the next that wants the same, else it is given back.
-    /// Only where that runtime ends in the meantime, or Redis does not answer, a permit may be
-    /// spent for nobody.
+    /// A waiter that is dropped or times out leaves the queue, and the next waiter takes its place.
+    /// A Redis query that is in flight for it continues in a task of its runtime: its grants go to
+    /// the next waiter with the same request; without one they are refunded. Only if that runtime
+    /// ends meanwhile, or Redis does not reply, can a permit be charged without a user.
     ///
     /// # Not polled
     ///
-    /// A waiter that is kept and not polled (a future that a `select!` goes on without, more
-    /// futures than are awaited) keeps its place. When it is first and leaves undone what is its
-    /// turn to do, one that waits behind it asks in its place, one to two seconds later (and a
-    /// millisecond for each who was before that one when it came): the permit is the waiter's, and
-    /// the line goes on. So it holds up the others for that time, and a permit until it is polled
-    /// or dropped. Drop what is not awaited any more.
+    /// A waiter that is kept but not polled (a future that a `select!` abandons, more futures than
+    /// are awaited) keeps its place. If the first waiter is not polled for one to two seconds, the
+    /// next waiter queries the store on its behalf (each waiter adds 1 ms per predecessor, so that
+    /// only one takes over). The permit still belongs to the first waiter, and the queue continues.
+    /// An unpolled waiter therefore delays the others for that time, and occupies a permit until it
+    /// is polled or dropped. Drop futures that are no longer awaited.
     pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
         Acquire::new(self.check(policy, key))
     }
 
-    /// Waits for permits of several limits, taken as one decision. See
+    /// Waits for permits of several limits, charged as one decision. See
     /// [`check_all`](Self::check_all).
     ///
     /// # Errors

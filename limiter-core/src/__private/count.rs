@@ -66,7 +66,7 @@ pub async fn enter_counted<const N: usize>(
         let asks = asked.filter_map(|entry| entry.limit_request().ok());
         Box::new(ChargeResult {
             reporter,
-            reservation: Reservation::of_asks(&limiter, asks, allowed),
+            reservation: Reservation::from_requests(&limiter, asks, allowed),
             costs: entries.each_ref().map(AnnotationEntry::asked_cost),
         })
     });

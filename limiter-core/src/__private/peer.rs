@@ -30,8 +30,8 @@ pub fn bounded(key: Key<'_>) -> Key<'_> {
 /// # Errors
 ///
 /// Too many calls wait already, or the limiter was shut down.
-pub async fn rest_until(limiter: &Limiter, moment: Timestamp) -> Result<(), Rejection> {
-    limiter.rest_until(moment).await
+pub async fn sleep_as_waiter(limiter: &Limiter, moment: Timestamp) -> Result<(), Rejection> {
+    limiter.sleep_as_waiter(moment).await
 }
 
 /// Gives back what a call that came to nothing was charged by this decision; nothing, where it was
@@ -51,5 +51,5 @@ pub async fn give_back(
         return Ok(());
     };
     let ask = LimitRequest::new(policy, key).cost(cost);
-    Reservation::of_asks(limiter, [ask], charged).cancel().await
+    Reservation::from_requests(limiter, [ask], charged).cancel().await
 }

@@ -83,7 +83,7 @@ impl CheckFuture<'_> {
         }
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
         let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
-            CheckProgress::Unasked if self.check.peek_in_flight().is_some() => {
+            CheckProgress::Unasked if self.check.peek_permits().is_some() => {
                 let check = self.check.take();
                 check.look_at_what_is_in_flight()
             }

@@ -1,4 +1,4 @@
-//! An enter, from its words to a permit that is held.
+//! The builder and the future of a concurrency acquisition.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,9 +8,9 @@ use std::{fmt, mem};
 use crate::algorithm::Mode;
 use crate::concurrency::deadline::AcquireDeadline;
 #[cfg(feature = "redis")]
-use crate::concurrency::distributed::wait_there;
+use crate::concurrency::distributed::wait_for_redis;
 #[cfg(feature = "redis")]
-use crate::concurrency::permit::permitted;
+use crate::concurrency::permit::into_permit;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
@@ -21,100 +21,102 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 pub(crate) use crate::units::Amount;
 
-/// Permits of what is in flight, not asked for yet: await it. Made by
+/// An acquisition of concurrency permits that has not started: await it. Created by
 /// [`Limiter::acquire_concurrency`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked for until this is awaited"]
+#[must_use = "no permit is acquired until this is awaited"]
 pub struct AcquireConcurrency<'a> {
     pub(crate) limiter: &'a Limiter,
-    pub(crate) ask: LimitRequest<'a>,
+    pub(crate) request: LimitRequest<'a>,
     timeout: Duration,
 }
 
 impl<'a> AcquireConcurrency<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, ask: LimitRequest<'a>) -> Self {
+    pub(crate) fn new(limiter: &'a Limiter, request: LimitRequest<'a>) -> Self {
         Self {
             limiter,
-            ask,
+            request,
             timeout: Duration::ZERO,
         }
     }
 
-    /// How many permits are held: a whole number up to 1,024, and not above the policy's maximum.
-    /// Default: 1. A cost of 0 holds nothing, and is always allowed.
+    /// Sets the number of permits: a whole number up to 1,024 and at most the policy's maximum.
+    /// Default: 1. A cost of 0 takes no permit and is always allowed.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        self.ask.set_cost(cost.try_into().map_err(Into::into));
+        self.request.set_cost(cost.try_into().map_err(Into::into));
         self
     }
 
-    /// How long to wait in total, the queue and every question to the store included. Default: no
-    /// time at all, so that a denial is [`Rejection::Limited`]; after a wait it is
-    /// [`Rejection::TimedOut`].
+    /// Sets the maximum total wait, which includes the queue and all store calls. Default: zero, so
+    /// that a denial is [`Rejection::Limited`]; after a wait it is [`Rejection::TimedOut`].
     ///
-    /// Those who wait in this process are served first come, first served. A permit that is given
-    /// back here goes straight to who is next, if it is for as many permits, for up to a second in
-    /// a row; then it goes back to Redis, so that other processes have their turn. Who is next in a
-    /// process asks Redis again after pauses that double from 10 to 160 ms, longer by up to a
-    /// quarter, or when the first lease ends. Between processes there is no order.
+    /// Waiters of this process are served first come, first served. A permit released in this
+    /// process passes directly to the next waiter if that waiter requests the same number of
+    /// permits, for at most one second in a row; then the permit returns to Redis, so that other
+    /// processes get a turn. The first waiter of a process queries Redis again when the first lease
+    /// ends, or after pauses that double from 10 to 160 ms plus up to a quarter of jitter. There is
+    /// no order between processes.
     ///
-    /// A wait that ends before the policy's deadline for the store does is over, whatever the
-    /// policy says of a store that is out: that no answer came in so short a time says nothing
-    /// about the store.
+    /// If the timeout ends before the policy's store deadline, the result is a timeout and the
+    /// failure mode of the policy does not apply: a short wait without a reply is no evidence of a
+    /// store failure.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The answer, where it takes no more than a look at the memory of this process.
-    fn at_once(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
-        // Who waits has to wait for his turn first.
+    /// Returns the result if it needs only the memory of this process.
+    fn try_now(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
+        // A call with a timeout has to queue behind earlier waiters.
         match &self.limiter.inner.backend {
             Backend::Memory(_) if self.timeout.is_zero() && self.is_plain() => Some(self.try_local()),
             _ => None,
         }
     }
 
-    /// The same for who awaits nothing.
-    pub(crate) fn answered_at_once(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
-        let answer = self.at_once()?;
-        observe::entered(self.ask.policy(), &answer);
-        Some(answer)
+    /// Like [`try_now`](Self::try_now), with metrics, for callers that do not await.
+    pub(crate) fn try_acquire_now(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
+        let result = self.try_now()?;
+        observe::entered(self.request.policy(), &result);
+        Some(result)
     }
 
     fn try_local(&self) -> Result<ConcurrencyPermit, Rejection> {
         self.limiter.open()?;
-        let asked = ConcurrencyRequest::new(self.ask.clone(), Mode::Charge)?;
-        self.limiter.enter_here(&asked)
+        let request = ConcurrencyRequest::new(self.request.clone(), Mode::Charge)?;
+        self.limiter.try_acquire_local(&request)
     }
 
-    fn boxed(self) -> PendingAcquire<'a> {
-        let policy = self.ask.policy();
+    fn into_boxed(self) -> PendingAcquire<'a> {
+        let policy = self.request.policy();
         match (
             self.limiter.is_in_process() && self.timeout.is_zero(),
             self.is_plain(),
         ) {
             (true, true) => Box::pin(self.run()),
-            (true, false) => Box::pin(self.run_excused()),
+            (true, false) => Box::pin(self.run_with_rules()),
             (false, true) => observe::entering(Some(policy), self.run()),
-            (false, false) => observe::entering(Some(policy), self.run_excused()),
+            (false, false) => observe::entering(Some(policy), self.run_with_rules()),
         }
     }
 
     pub(crate) async fn run(self) -> Result<ConcurrencyPermit, Rejection> {
         let limiter = self.limiter;
         limiter.open()?;
-        let asked = ConcurrencyRequest::new(self.ask, Mode::Charge)?;
-        if asked.terms().cost == 0 {
-            let decision = limiter.peek_in_flight(&asked).await?;
+        let request = ConcurrencyRequest::new(self.request, Mode::Charge)?;
+        if request.terms().cost == 0 {
+            let decision = limiter.peek_permits(&request).await?;
             return Ok(ConcurrencyPermit::new(decision, PermitBacking::Nothing));
         }
         if self.timeout.is_zero() {
-            return limiter.enter_once(&asked, asked.request().deadline()).await;
+            return limiter
+                .acquire_once(&request, request.decision_request().deadline())
+                .await;
         }
         let mut closing = limiter.inner.closing.subscribe();
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-            answer = limiter.enter_in_turn(&asked, self.timeout) => answer,
+            result = limiter.acquire_with_wait(&request, self.timeout) => result,
         }
     }
 }
@@ -125,14 +127,14 @@ impl<'a> IntoFuture for AcquireConcurrency<'a> {
 
     fn into_future(self) -> ConcurrencyFuture<'a> {
         ConcurrencyFuture {
-            policy: self.ask.policy(),
-            progress: AcquireProgress::Unasked(self),
+            policy: self.request.policy(),
+            progress: AcquireProgress::Unstarted(self),
         }
     }
 }
 
-/// The future of an [`AcquireConcurrency`]. In process, a call that need not wait is ready at the
-/// first poll, without an allocation.
+/// The future of an [`AcquireConcurrency`]. In process and without a timeout, the future completes
+/// at the first poll without an allocation.
 #[must_use = "futures do nothing unless polled"]
 pub struct ConcurrencyFuture<'a> {
     policy: &'a Policy,
@@ -140,9 +142,9 @@ pub struct ConcurrencyFuture<'a> {
 }
 
 enum AcquireProgress<'a> {
-    Unasked(AcquireConcurrency<'a>),
-    Asked(PendingAcquire<'a>),
-    Answered,
+    Unstarted(AcquireConcurrency<'a>),
+    Pending(PendingAcquire<'a>),
+    Completed,
 }
 
 type PendingAcquire<'a> = Pin<Box<dyn Future<Output = Result<ConcurrencyPermit, Rejection>> + Send + 'a>>;
@@ -151,72 +153,72 @@ impl Future for ConcurrencyFuture<'_> {
     type Output = Result<ConcurrencyPermit, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.progress.poll(context);
-        if let Poll::Ready(answer) = &answer {
-            observe::entered(self.policy, answer);
+        let result = self.progress.poll(context);
+        if let Poll::Ready(result) = &result {
+            observe::entered(self.policy, result);
         }
-        answer
+        result
     }
 }
 
 impl AcquireProgress<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
-        #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(self, Self::Answered) {
-            AcquireProgress::Unasked(enter) => match enter.at_once() {
-                Some(answer) => return Poll::Ready(answer),
-                None => enter.boxed(),
+        #[expect(clippy::panic, reason = "polling a completed future is a caller error")]
+        let mut future = match mem::replace(self, Self::Completed) {
+            AcquireProgress::Unstarted(acquire) => match acquire.try_now() {
+                Some(result) => return Poll::Ready(result),
+                None => acquire.into_boxed(),
             },
-            AcquireProgress::Asked(asked) => asked,
-            AcquireProgress::Answered => panic!("an enter polled again after it was answered"),
+            AcquireProgress::Pending(future) => future,
+            AcquireProgress::Completed => panic!("`ConcurrencyFuture` polled after completion"),
         };
-        let answer = asked.as_mut().poll(context);
-        if answer.is_pending() {
-            *self = AcquireProgress::Asked(asked);
+        let result = future.as_mut().poll(context);
+        if result.is_pending() {
+            *self = AcquireProgress::Pending(future);
         }
-        answer
+        result
     }
 }
 
 impl fmt::Debug for ConcurrencyFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Entering")
+        f.write_str("ConcurrencyFuture")
     }
 }
 
 impl Limiter {
-    /// Asks the store once, at most until the deadline.
+    /// Queries the store once, until the deadline at most.
     #[cfg_attr(
         not(feature = "redis"),
         expect(
             unused_variables,
             clippy::unused_async,
-            reason = "in process it takes no time"
+            reason = "the in-process store does not await"
         )
     )]
-    async fn enter_once(
+    async fn acquire_once(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        request: &ConcurrencyRequest<'_>,
         deadline: Duration,
     ) -> Result<ConcurrencyPermit, Rejection> {
         match &self.inner.backend {
-            Backend::Memory(_) => self.enter_here(asked),
+            Backend::Memory(_) => self.try_acquire_local(request),
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => {
-                // On the heap, so that the futures of those who wait stay small.
-                let (decision, held) = Box::pin(guard.enter(asked, deadline)).await?;
-                permitted(
+            Backend::Redis(redis) => {
+                // Boxed to keep the futures of waiting calls small.
+                let (decision, permit) = Box::pin(redis.enter(request, deadline)).await?;
+                into_permit(
                     decision,
-                    held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
+                    permit.map_or(PermitBacking::Nothing, PermitBacking::Leased),
                 )
             }
         }
     }
 
-    /// Waits for its turn, and then for permits.
-    async fn enter_in_turn(
+    /// Waits in the queue, then acquires permits.
+    async fn acquire_with_wait(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        request: &ConcurrencyRequest<'_>,
         timeout: Duration,
     ) -> Result<ConcurrencyPermit, Rejection> {
         let clock = &self.inner.clock;
@@ -226,37 +228,42 @@ impl Limiter {
             clock,
         };
         match &self.inner.backend {
-            Backend::Memory(_) => self.wait_here(asked, &wait).await,
+            Backend::Memory(_) => self.wait_local(request, &wait).await,
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => wait_there(guard, asked, &wait).await,
+            Backend::Redis(redis) => wait_for_redis(redis, request, &wait).await,
         }
     }
 
-    /// Forgets who holds permits, of those that may be gone: in this process they are all here.
+    /// Removes the permits of other processes, which may no longer exist. In process there are
+    /// none.
     #[cfg_attr(
         not(feature = "redis"),
-        expect(clippy::unused_async, reason = "in process it takes no time")
+        expect(clippy::unused_async, reason = "the in-process store does not await")
     )]
-    pub(crate) async fn reset_in_flight(&self, ask: LimitRequest<'_>) -> Result<(), Rejection> {
-        let asked = ConcurrencyRequest::new(ask, Mode::Peek)?;
+    pub(crate) async fn reset_permits(&self, request: LimitRequest<'_>) -> Result<(), Rejection> {
+        let request = ConcurrencyRequest::new(request, Mode::Peek)?;
         match &self.inner.backend {
-            Backend::Memory(_) => drop(asked),
+            Backend::Memory(_) => drop(request),
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.reset_held(&asked).await?,
+            Backend::Redis(redis) => redis.reset_redis_permits(&request).await?,
         }
         Ok(())
     }
 
-    /// What an enter would be told.
+    /// Returns the decision of an acquisition without acquiring permits.
     #[cfg_attr(
         not(feature = "redis"),
-        expect(clippy::unused_async, reason = "in process it takes no time")
+        expect(clippy::unused_async, reason = "the in-process store does not await")
     )]
-    pub(crate) async fn peek_in_flight(&self, asked: &ConcurrencyRequest<'_>) -> Result<Decision, Rejection> {
+    pub(crate) async fn peek_permits(&self, request: &ConcurrencyRequest<'_>) -> Result<Decision, Rejection> {
         match &self.inner.backend {
-            Backend::Memory(_) => Ok(self.peek_local(asked)),
+            Backend::Memory(_) => Ok(self.peek_local(request)),
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.peek_held(asked, asked.request().deadline()).await,
+            Backend::Redis(redis) => {
+                redis
+                    .peek_redis_permits(request, request.decision_request().deadline())
+                    .await
+            }
         }
     }
 }

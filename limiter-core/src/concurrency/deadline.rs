@@ -1,4 +1,4 @@
-//! For how long an enter waits.
+//! Maximum wait of an acquisition.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::decision::{Decision, Rejection};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
-/// For how long somebody waits, since when.
+/// The start and the maximum duration of one wait.
 pub(crate) struct AcquireDeadline<'a> {
     pub(crate) started: Timestamp,
     pub(crate) timeout: Duration,
@@ -14,7 +14,7 @@ pub(crate) struct AcquireDeadline<'a> {
 }
 
 impl AcquireDeadline<'_> {
-    pub(crate) async fn is_over(&self) {
+    pub(crate) async fn expired(&self) {
         self.clock.sleep(self.clock.now(), self.remaining()).await;
     }
 
@@ -22,9 +22,9 @@ impl AcquireDeadline<'_> {
         self.timeout.saturating_sub(self.clock.now().since(self.started))
     }
 
-    pub(crate) fn timed_out(&self, denied: Option<Box<Decision>>) -> Rejection {
+    pub(crate) fn timed_out(&self, decision: Option<Box<Decision>>) -> Rejection {
         Rejection::TimedOut {
-            decision: denied,
+            decision: decision,
             limit: self.timeout,
         }
     }

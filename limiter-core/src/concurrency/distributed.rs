@@ -1,4 +1,4 @@
-//! Permits that Redis counts, and who waits for them.
+//! Waiting for permits that Redis counts.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::algorithm::StepOutcome;
 use crate::concurrency::deadline::AcquireDeadline;
 use crate::concurrency::leases::PermitLease;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, permitted};
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Origin, Rejection};
@@ -16,61 +16,65 @@ use crate::tier::RedisBackend;
 use crate::units::Timestamp;
 use crate::waiting::LATE_TIMER;
 
-/// Who is next for permits in Redis asks again after a pause that doubles from the first to the
-/// last of these, longer by up to a quarter; sooner when the first lease ends, and when a permit is
-/// given back here.
+/// Pauses between queries of the first waiter: the pause doubles from the first to the last value,
+/// plus up to a quarter of jitter. A waiter queries sooner when the first lease ends or when this
+/// process releases a permit.
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(160);
 
-/// Waits for permits in Redis. Only who is first asks.
-pub(crate) async fn wait_there(
-    guard: &RedisBackend,
-    asked: &ConcurrencyRequest<'_>,
+/// Waits for permits in Redis. Only the first waiter of the process queries Redis.
+pub(crate) async fn wait_for_redis(
+    redis: &RedisBackend,
+    request: &ConcurrencyRequest<'_>,
     wait: &AcquireDeadline<'_>,
 ) -> Result<ConcurrencyPermit, Rejection> {
-    let waiter = guard.held().join(asked.limit().identity, asked.terms())?;
-    let (mut pause, mut last) = (*PAUSES.start(), None);
-    let mut asks = waiter.query_requested();
+    let waiter = redis
+        .permit_table()
+        .join(request.limit().identity, request.terms())?;
+    let (mut retry_pause, mut last) = (*PAUSES.start(), None);
+    let mut must_query = waiter.query_requested();
     loop {
-        if asks {
-            let asked = asked.under(waiter.wanted())?;
-            last = match acquire_with_deadline(guard, &asked, wait, last).await {
-                Err(Rejection::Limited(denied)) => Some(denied),
-                answer => return answer,
+        if must_query {
+            let request = request.under(waiter.wanted())?;
+            last = match acquire_with_deadline(redis, &request, wait, last).await {
+                Err(Rejection::Limited(denial)) => Some(denial),
+                result => return result,
             };
         }
-        let left = wait.remaining();
-        if left.is_zero() {
-            // One whose turn it never was has heard nothing of Redis.
-            let denied = last.unwrap_or_else(|| Box::new(behind_others(asked, wait.clock.now())));
-            return Err(wait.timed_out(Some(denied)));
+        let remaining = wait.remaining();
+        if remaining.is_zero() {
+            // A waiter that never became first has no reply of Redis.
+            let denial = last.unwrap_or_else(|| Box::new(queued_decision(request, wait.clock.now())));
+            return Err(wait.timed_out(Some(denial)));
         }
-        let until_asked = if waiter.is_first() {
-            let first_lease_ends = last.as_ref().and_then(|denied| denied.first_lease_ends_after());
-            varied(pause).min(first_lease_ends.unwrap_or(left)).min(left)
+        let until_query = if waiter.is_head() {
+            let first_lease_ends = last.as_ref().and_then(|denial| denial.first_lease_ends_after());
+            varied(retry_pause)
+                .min(first_lease_ends.unwrap_or(remaining))
+                .min(remaining)
         } else {
-            left
+            remaining
         };
         tokio::select! {
             biased;
-            () = waiter.notified() => asks = waiter.query_requested(),
-            () = wait.clock.sleep(wait.clock.now(), until_asked) => {
-                asks = waiter.is_first();
-                pause = (pause * 2).min(*PAUSES.end());
+            () = waiter.notified() => must_query = waiter.query_requested(),
+            () = wait.clock.sleep(wait.clock.now(), until_query) => {
+                must_query = waiter.is_head();
+                retry_pause = (retry_pause * 2).min(*PAUSES.end());
             }
         }
-        if let Some(held) = waiter.passed() {
-            return permitted(
-                handed_on(asked, &held, last.as_deref(), wait.clock.now()),
+        if let Some(held) = waiter.take_permits() {
+            return into_permit(
+                transferred_decision(request, &held, last.as_deref(), wait.clock.now()),
                 PermitBacking::Leased(held),
             );
         }
     }
 }
 
-/// The decision about a call that others of this process come before: for all that it knows, these
-/// take what there is.
-fn behind_others(asked: &ConcurrencyRequest<'_>, now: Timestamp) -> Decision {
-    let lease = u64::from(asked.terms().lease_ms) * 1_000;
+/// Decision for a call that timed out behind other waiters of this process. Earlier waiters are
+/// assumed to take all permits.
+fn queued_decision(request: &ConcurrencyRequest<'_>, now: Timestamp) -> Decision {
+    let lease = u64::from(request.terms().lease_ms) * 1_000;
     let outcome = StepOutcome {
         fits: false,
         retry_after: lease,
@@ -78,12 +82,14 @@ fn behind_others(asked: &ConcurrencyRequest<'_>, now: Timestamp) -> Decision {
         expires_after: lease,
         ..StepOutcome::default()
     };
-    asked.request().concurrency_decision(outcome, now, Origin::Lease)
+    request
+        .decision_request()
+        .concurrency_decision(outcome, now, Origin::Lease)
 }
 
-/// The decision about permits that another holder of this process has had before.
-fn handed_on(
-    asked: &ConcurrencyRequest<'_>,
+/// Decision for permits that were transferred from another holder of this process.
+fn transferred_decision(
+    request: &ConcurrencyRequest<'_>,
     held: &PermitGuard<PermitLease>,
     last: Option<&Decision>,
     now: Timestamp,
@@ -97,31 +103,33 @@ fn handed_on(
         expires_after: lease,
         ..StepOutcome::default()
     };
-    let origin = match held.carried() {
-        Some(lease) if lease.is_insured() => Origin::LocalFallback,
+    let origin = match held.payload() {
+        Some(lease) if lease.is_local_fallback() => Origin::LocalFallback,
         _ => Origin::Lease,
     };
-    asked.request().concurrency_decision(outcome, now, origin)
+    request
+        .decision_request()
+        .concurrency_decision(outcome, now, origin)
 }
 
-/// Asks once. The caller's time may end before the store's deadline does, which is no failure of
-/// the store: this replica's share decides only where the store has none, since the store may have
-/// said a moment ago that there is no room.
+/// Queries Redis once. The caller's timeout may end before the store deadline, which is no store
+/// failure: the local share decides only if the store itself failed, because Redis may just have
+/// denied the call.
 async fn acquire_with_deadline(
-    guard: &RedisBackend,
-    asked: &ConcurrencyRequest<'_>,
+    redis: &RedisBackend,
+    request: &ConcurrencyRequest<'_>,
     wait: &AcquireDeadline<'_>,
     last: Option<Box<Decision>>,
 ) -> Result<ConcurrencyPermit, Rejection> {
-    let request = asked.request();
-    let patience = wait.clock.real(wait.remaining().max(LATE_TIMER));
-    // What is admitted for a question that was given up goes back in the background.
-    let answer = guard.enter(asked, request.deadline());
-    let Ok(answer) = real_time::timeout(patience, answer).await else {
+    let decision_request = request.decision_request();
+    let timeout = wait.clock.real(wait.remaining().max(LATE_TIMER));
+    // Permits that Redis admits for an abandoned query are released in the background.
+    let result = redis.enter(request, decision_request.deadline());
+    let Ok(result) = real_time::timeout(timeout, result).await else {
         return Err(wait.timed_out(last));
     };
-    let (decision, held) = answer?;
-    permitted(
+    let (decision, held) = result?;
+    into_permit(
         decision,
         held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
     )

@@ -1,5 +1,4 @@
-//! An enter whose policy, or whose limiter, says more than a store knows: lists of keys, shadow,
-//! off.
+//! Acquisitions for which rules outside the store apply: key lists, shadow mode, `Off`.
 
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ use crate::policy::Enforcement;
 pub(crate) use crate::support::one_or_many::OneOrMany;
 
 impl AcquireConcurrency<'_> {
-    /// Whether a store alone can tell what becomes of it.
+    /// True if the store alone decides the call.
     pub(crate) fn is_plain(&self) -> bool {
-        self.limiter.enforces() && self.ask.policy().is_store_only()
+        self.limiter.enforces() && self.request.policy().is_store_only()
     }
 
-    pub(crate) async fn run_excused(self) -> Result<ConcurrencyPermit, Rejection> {
-        let (limiter, policy) = (self.limiter, self.ask.policy());
+    pub(crate) async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
+        let (limiter, policy) = (self.limiter, self.request.policy());
         let enforcement = policy.enforcement().max(limiter.enforcement());
         let unasked = |origin| Decision::unasked(origin, limiter.now());
         if enforcement == Enforcement::Off {
@@ -28,7 +27,7 @@ impl AcquireConcurrency<'_> {
             ));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
-        match KeyRule::for_key(policy, self.ask.key()) {
+        match KeyRule::for_key(policy, self.request.key()) {
             KeyRule::Denied => {
                 let forbidden = Rejection::Forbidden {
                     policy: policy.name().to_owned(),
@@ -51,30 +50,32 @@ impl AcquireConcurrency<'_> {
             }
             KeyRule::Unlisted => {}
         }
-        let patient = if is_enforced {
+        let attempt = if is_enforced {
             self
         } else {
             self.timeout(Duration::ZERO)
         };
-        match patient.run().await {
+        match attempt.run().await {
             Err(rejection) => {
-                let told = match &rejection {
+                let decision = match &rejection {
                     Rejection::Limited(denied) => Decision {
                         allowed: true,
                         ..Decision::clone(denied)
                     },
                     Rejection::Unavailable(_) => unasked(Origin::FailedOpen),
-                    // The call is invalid, so the store is not asked. It works, as far as is known.
+                    // The call is invalid, so the store was not queried and is assumed to be
+                    // available.
                     _ => unasked(limiter.inner.backend.origin()),
                 };
-                shadow_permit(is_enforced, rejection, told)
+                shadow_permit(is_enforced, rejection, decision)
             }
-            entered => entered,
+            permit => permit,
         }
     }
 }
 
-/// A rejection; in shadow a permit that stands for nothing, and tells of it.
+/// Returns the rejection, or in shadow mode a permit without backing whose decision records the
+/// denial.
 fn shadow_permit(
     is_enforced: bool,
     rejection: Rejection,

@@ -1,9 +1,11 @@
-//! Permits that Redis leases to this process: they are taken, renewed while they are held, and
-//! given back.
+//! Permits that Redis leases to this process: acquisition, renewal and release.
 //!
-//! The id of a permit is chosen before Redis is asked. An enter whose answer was lost, or whose
-//! caller left, is therefore taken back by leaving; where even that is lost, the lease ends. What
-//! is held here is renewed by one task a limiter, see [`keeper`].
+//! The id of a permit is chosen before the call to Redis. An acquisition whose reply was lost, or
+//! whose caller was cancelled, is therefore undone by a release; if the release is lost too, the
+//! lease expires. One task per limiter renews the held leases, see [`housekeeper`].
+//!
+//! Invariant: a lease is never released while a renewal for it is in flight, because a late renewal
+//! would create it again. Tests: `tests/concurrency.rs`, `tests/concurrency/two_processes.rs`.
 
 pub(crate) mod housekeeper;
 mod lease;
@@ -26,26 +28,27 @@ use crate::support::clock::Clock;
 use crate::support::deadline::within;
 use crate::support::sync::{Mutex, MutexGuard};
 
-/// What this process holds.
+/// The permit leases of this process.
 #[derive(Debug)]
 pub(crate) struct PermitLeases {
     register: ConcurrencyStore,
     clock: Clock,
-    /// How many permits of each key, by which this replica goes on alone while Redis is out.
-    held: Arc<PermitTable<PermitLease>>,
-    desk: Mutex<RenewalQueue>,
-    /// Wakes the keeper: there is something to give back.
+    /// Number of permits held per key. The local fallback limits this replica by this number while
+    /// Redis is unavailable.
+    table: Arc<PermitTable<PermitLease>>,
+    renewals: Mutex<RenewalQueue>,
+    /// Wakes the housekeeper when there is a lease to renew or release.
     wake: Notify,
-    /// Whenever something was given back, or renewed.
+    /// Notified after each release or renewal.
     settled: Notify,
 }
 
-/// What became of an enter.
+/// Result of an acquisition.
 #[derive(Debug)]
 pub(crate) enum AcquireOutcome {
-    /// It was admitted, and is held.
+    /// Redis admitted the permit.
     Admitted(PermitGuard<PermitLease>, Occupancy),
-    /// There was no room.
+    /// All permits are held.
     Denied(Occupancy),
 }
 
@@ -54,23 +57,23 @@ impl PermitLeases {
         Arc::new(Self {
             register,
             clock,
-            // Whoever holds one has memory for it.
-            held: PermitTable::new(usize::MAX, max_waiting),
-            desk: Mutex::new(RenewalQueue::new()),
+            // No bound on the number of keys: each held permit already occupies memory.
+            table: PermitTable::new(usize::MAX, max_waiting),
+            renewals: Mutex::new(RenewalQueue::new()),
             wake: Notify::new(),
             settled: Notify::new(),
         })
     }
 
-    pub(crate) fn held(&self) -> &Arc<PermitTable<PermitLease>> {
-        &self.held
+    pub(crate) fn table(&self) -> &Arc<PermitTable<PermitLease>> {
+        &self.table
     }
 
-    /// Asks Redis for a permit.
+    /// Acquires a permit from Redis.
     ///
     /// # Cancel safety
     ///
-    /// What was admitted for a future that is dropped is given back in the background.
+    /// If the future is dropped, a permit that Redis admitted for it is released in the background.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         limit: &RequestedLimit<'_>,
@@ -78,7 +81,7 @@ impl PermitLeases {
         deadline: Duration,
     ) -> Result<AcquireOutcome, StoreError> {
         let key: Arc<str> = self.register.key(limit).into();
-        // Gives itself back when it is dropped, whatever Redis has heard of it.
+        // Releases itself on drop, in every state of the call.
         let lease = PermitLease::for_request(self, limit.identity, &key, self.register.permit(terms));
         let asked = self.register.enter(&key, lease.permit(), deadline);
         match within(deadline, asked).await {
@@ -87,32 +90,33 @@ impl PermitLeases {
                 Ok(AcquireOutcome::Admitted(held, standing))
             }
             Ok((false, standing)) => {
-                lease.was_refused();
+                lease.on_denied();
                 Ok(AcquireOutcome::Denied(standing))
             }
             Err(error) => {
                 if !error.may_have_been_charged() {
-                    lease.was_refused();
+                    lease.on_denied();
                 }
                 Err(error)
             }
         }
     }
 
-    /// Takes a permit without Redis, if no more than `most` are held here then; Redis is told of it
-    /// when it is back. Else how many are held.
-    pub(crate) fn enter_alone(
+    /// Takes a permit without Redis if at most `max` permits are then held in this process;
+    /// otherwise returns the number held. The permit is registered in Redis when Redis is available
+    /// again.
+    pub(crate) fn acquire_local(
         self: &Arc<Self>,
         limit: &RequestedLimit<'_>,
         terms: PermitTerms,
-        most: u64,
+        max: u64,
     ) -> Result<Result<PermitGuard<PermitLease>, u64>, StoreError> {
-        if let Err(held) = self.held.count(limit.identity, terms.cost, most)? {
+        if let Err(held) = self.table.try_count(limit.identity, terms.cost, max)? {
             return Ok(Err(held));
         }
         let key: Arc<str> = self.register.key(limit).into();
-        let lease = PermitLease::without_end(self, limit.identity, &key, self.register.permit(terms));
-        Ok(Ok(self.held.held(limit.identity, terms, lease.into_held())))
+        let lease = PermitLease::not_in_redis(self, limit.identity, &key, self.register.permit(terms));
+        Ok(Ok(self.table.guard(limit.identity, terms, lease.into_held())))
     }
 
     fn count(
@@ -121,12 +125,12 @@ impl PermitLeases {
         terms: PermitTerms,
         lease: PermitLease,
     ) -> Result<PermitGuard<PermitLease>, StoreError> {
-        // As many as there are may be held here.
-        let _ = self.held.count(identity, terms.cost, u64::MAX)?;
-        Ok(self.held.held(identity, terms, lease.into_held()))
+        // Redis has admitted the permit, so this process does not limit it.
+        let _ = self.table.try_count(identity, terms.cost, u64::MAX)?;
+        Ok(self.table.guard(identity, terms, lease.into_held()))
     }
 
-    /// How a key stands.
+    /// Returns the occupancy of a key.
     pub(crate) async fn peek(
         &self,
         limit: &RequestedLimit<'_>,
@@ -136,8 +140,8 @@ impl PermitLeases {
         within(deadline, self.register.peek(&key, deadline)).await
     }
 
-    /// Forgets what other processes hold. Those that live are counted again when they renew their
-    /// leases.
+    /// Removes the permits of other processes. A live process registers its permits again with its
+    /// next renewal.
     pub(crate) async fn reset(
         &self,
         limit: &RequestedLimit<'_>,
@@ -145,11 +149,11 @@ impl PermitLeases {
     ) -> Result<(), StoreError> {
         let key = self.register.key(limit);
         within(deadline, self.register.reset(&key, deadline)).await?;
-        self.held.notify_first(limit.identity);
+        self.table.notify_first(limit.identity);
         Ok(())
     }
 
-    /// Waits until Redis has heard of all that was given back, or can hear of it no more.
+    /// Waits until all releases have reached Redis or their leases have expired.
     pub(crate) async fn settle(self: &Arc<Self>) {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
@@ -157,12 +161,12 @@ impl PermitLeases {
             if self.lock().is_settled() {
                 return;
             }
-            crate::concurrency::leases::housekeeper::ensure_running(self);
+            housekeeper::ensure_running(self);
             settled.await;
         }
     }
 
-    /// Waits until a lease is not being renewed any more.
+    /// Waits until no renewal of the lease is in flight.
     async fn is_not_renewing(&self, number: u64) {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
@@ -175,6 +179,6 @@ impl PermitLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, RenewalQueue> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.renewals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

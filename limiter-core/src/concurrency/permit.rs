@@ -1,4 +1,4 @@
-//! What is in flight: a permit that is held until it is dropped.
+//! The permit of a concurrency limit, which is held until it is dropped.
 
 use std::fmt;
 use std::future::pending;
@@ -9,23 +9,22 @@ use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Rejection};
 use crate::observe::AsDecision;
 
-/// Permission to be in flight, until it is dropped. Made by
+/// A permit of a concurrency limit, released on drop. Created by
 /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
 ///
-/// It borrows nothing, and can be moved to wherever what it stands for ends: into a task, into the
-/// body of a response.
+/// The permit borrows nothing and can move to the place where the guarded work ends: into a task or
+/// into the body of a response.
 ///
-/// With Redis it is a lease there, which is renewed in the background while the permit is held,
-/// from when a sixth of it is over and before a third is. Redis counts the leases that have not
-/// ended by its own clock, and admits none beyond the policy's maximum. A holder that is cut off
-/// from Redis for longer than the lease may therefore find others in its place: it learns so from
-/// [`is_valid`](Self::is_valid) and [`lost`](Self::lost), which count from before Redis was asked.
-/// A machine that was suspended for as long learns it too late. In process nothing can take a
-/// permit away.
+/// With Redis the permit is a lease that is renewed in the background after a sixth and before a
+/// third of its length. Redis counts the leases that have not expired by its own clock, and admits
+/// none beyond the policy's maximum. If a holder is disconnected from Redis for longer than the
+/// lease, other holders may take its place: [`is_valid`](Self::is_valid) and [`lost`](Self::lost)
+/// report this, measured from before the call to Redis. A machine that was suspended for that time
+/// detects it too late. In process a permit cannot be lost.
 ///
-/// Dropping it gives it back: to whoever waits next in this process under the same terms, at once;
-/// else to Redis, by the task that renews leases. Where there is no runtime to run it, the lease
-/// ends. [`release`](Self::release) does the same, and waits until it is done.
+/// Dropping the permit releases it: the next waiter of this process receives it at once if it waits
+/// under the same policy; otherwise the background task returns it to Redis. Without a runtime for
+/// the task, the lease expires. [`release`](Self::release) does the same and waits for the result.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -35,33 +34,33 @@ use crate::observe::AsDecision;
 /// let limits = Limiter::in_process().build();
 /// let export = Policy::concurrency("export").max(1).build()?;
 ///
-/// let permit = limits.enter(&export, "ann").await?;
+/// let permit = limits.acquire_concurrency(&export, "ann").await?;
 /// let task = tokio::spawn(async move {
-///     // … what takes long …
-///     assert!(permit.is_held());
-///     permit.leave().await
+///     // … long work …
+///     assert!(permit.is_valid());
+///     permit.release().await
 /// });
-/// let next = limits.enter(&export, "ann").timeout(Duration::from_secs(5)).await?;
+/// let next = limits.acquire_concurrency(&export, "ann").timeout(Duration::from_secs(5)).await?;
 /// task.await.unwrap()?;
 /// assert_eq!(next.decision().remaining(), 0);
 /// # Ok::<(), limiter_core::Rejection>(())
 /// # }).unwrap();
 /// ```
-#[must_use = "it is given back when it is dropped"]
+#[must_use = "the permit is released when it is dropped"]
 pub struct ConcurrencyPermit {
     decision: Decision,
-    stand: PermitBacking,
+    backing: PermitBacking,
 }
 
-/// What a permit stands on.
+/// The object that keeps a permit counted.
 #[derive(Debug)]
 pub(crate) enum PermitBacking {
     /// A count in this process.
-    Here(#[expect(dead_code, reason = "it is there to be dropped")] PermitGuard<()>),
-    /// A lease in Redis, or a share of this replica's while Redis is out.
+    Local(#[expect(dead_code, reason = "its drop releases the permit")] PermitGuard<()>),
+    /// A lease in Redis, or a part of this replica's share while Redis is unavailable.
     #[cfg(feature = "redis")]
     Leased(PermitGuard<PermitLease>),
-    /// Nothing: it costs nothing, or the store is out and the policy allows it.
+    /// Nothing: the cost is zero, or the policy allows the call while the store is unavailable.
     Nothing,
 }
 
@@ -72,37 +71,38 @@ impl AsDecision for ConcurrencyPermit {
 }
 
 impl ConcurrencyPermit {
-    pub(crate) fn new(decision: Decision, stand: PermitBacking) -> Self {
-        Self { decision, stand }
+    pub(crate) fn new(decision: Decision, backing: PermitBacking) -> Self {
+        Self { decision, backing }
     }
 
-    /// One of what nobody limits.
-    pub(crate) fn of_nothing(decision: Decision) -> Self {
+    /// A permit of a call that is not limited.
+    pub(crate) fn unlimited(decision: Decision) -> Self {
         Self::new(decision, PermitBacking::Nothing)
     }
 
-    /// The decision that admitted it.
+    /// Returns the decision that admitted the permit.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// Whether it is surely held: false once its lease may have ended before it was renewed, and
-    /// from then on. Others may be in its place then; Redis goes on to count it as far as there is
-    /// room.
+    /// Returns true while the permit is certainly held: false from the time at which its lease may
+    /// have expired before a renewal. Other holders may then take its place; Redis counts the
+    /// permit again once there is a free one.
     ///
-    /// Always true where there is no lease that could end: in process, and for what was admitted
-    /// while the store was out (its [`origin`](Decision::origin) says `LocalFallback` or
-    /// `FailedOpen`), until Redis has been told of it.
+    /// Always true for a permit without a lease that could expire: in process, and for a permit
+    /// that was admitted while the store was unavailable (its [`origin`](Decision::origin) is
+    /// `LocalFallback` or `FailedOpen`), until Redis knows it.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        match &self.stand {
+        match &self.backing {
             #[cfg(feature = "redis")]
-            PermitBacking::Leased(held) => held.carried().is_none_or(PermitLease::is_held),
+            PermitBacking::Leased(held) => held.payload().is_none_or(PermitLease::is_held),
             _ => true,
         }
     }
 
-    /// Waits until it is not surely [held](Self::is_valid) any more: for ever, if that never comes.
+    /// Waits until the permit is no longer [valid](Self::is_valid); never completes if that does
+    /// not happen.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -110,10 +110,10 @@ impl ConcurrencyPermit {
     ///
     /// let limits = Limiter::in_process().build();
     /// let leader = Policy::concurrency("leader").max(1).build()?;
-    /// let permit = limits.enter(&leader, "jobs").await?;
+    /// let permit = limits.acquire_concurrency(&leader, "jobs").await?;
     /// let done = tokio::select! {
     ///     () = permit.lost() => false,
-    ///     () = async { /* what only one may do */ } => true,
+    ///     () = async { /* exclusive work */ } => true,
     /// };
     /// assert!(done);
     /// # Ok::<(), limiter_core::Rejection>(())
@@ -129,27 +129,27 @@ impl ConcurrencyPermit {
     /// Cancel safe.
     pub async fn lost(&self) {
         #[cfg(feature = "redis")]
-        if let PermitBacking::Leased(held) = &self.stand {
-            if let Some(lease) = held.carried() {
+        if let PermitBacking::Leased(held) = &self.backing {
+            if let Some(lease) = held.payload() {
                 return lease.lost().await;
             }
         }
         pending().await
     }
 
-    /// Gives it back, and waits until that is done.
+    /// Releases the permit and waits for the reply of the store.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer within the policy's deadline. It
-    /// goes on being told in the background, until the lease has ended.
+    /// [`Rejection::Unavailable`] if the store does not reply within the policy's deadline. The
+    /// release is then retried in the background until the lease has expired.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it goes on in the background.
+    /// If dropped, the release continues in the background.
     pub async fn release(self) -> Result<(), Rejection> {
         #[cfg(feature = "redis")]
-        if let PermitBacking::Leased(held) = self.stand {
+        if let PermitBacking::Leased(held) = self.backing {
             if let Some(lease) = held.release() {
                 let deadline = self
                     .decision
@@ -167,7 +167,7 @@ impl ConcurrencyPermit {
 
 impl fmt::Debug for ConcurrencyPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
+        f.debug_struct("ConcurrencyPermit")
             .field("decision", &self.decision)
             .finish_non_exhaustive()
     }
@@ -178,8 +178,11 @@ const _: () = {
     movable::<ConcurrencyPermit>();
 };
 
-/// The permit that an allowed decision grants.
-pub(crate) fn permitted(decision: Decision, stand: PermitBacking) -> Result<ConcurrencyPermit, Rejection> {
+/// Returns the permit that an allowed decision grants.
+pub(crate) fn into_permit(
+    decision: Decision,
+    backing: PermitBacking,
+) -> Result<ConcurrencyPermit, Rejection> {
     let allowed = decision.require()?;
-    Ok(ConcurrencyPermit::new(allowed.into_decision(), stand))
+    Ok(ConcurrencyPermit::new(allowed.into_decision(), backing))
 }

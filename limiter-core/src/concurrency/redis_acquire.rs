@@ -1,4 +1,4 @@
-//! Permits of what is in flight: from Redis, or, while it is out, as the policy says.
+//! Concurrency permits from Redis and, while it is unavailable, from the local fallback.
 
 use std::time::{Duration, Instant};
 
@@ -17,63 +17,63 @@ use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
 use crate::units::micros_ceil;
 
-/// When to ask again while Redis is out. It is back by then, or it is not.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// `retry_after` of a denial by the local fallback.
+const FALLBACK_RETRY_AFTER: Duration = Duration::from_millis(500);
 
 impl RedisBackend {
-    /// What is held of limits that this replica has permits of.
-    pub(crate) fn held(&self) -> &std::sync::Arc<PermitTable<PermitLease>> {
-        self.holding.held()
+    /// The permits that this replica holds.
+    pub(crate) fn permit_table(&self) -> &std::sync::Arc<PermitTable<PermitLease>> {
+        self.permit_leases.table()
     }
 
-    /// Asks for permits of a request's only limit. What is allowed and not held is not guarded: the
-    /// store is out, and the policy allows it.
+    /// Acquires the permits of a request with one limit. An allowed decision without a guard means
+    /// that the store is unavailable and the policy allows the call.
     pub(crate) async fn enter(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        acquire: &ConcurrencyRequest<'_>,
         deadline: Duration,
     ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
-        let (request, limit, terms) = (asked.request(), asked.limit(), asked.terms());
-        let insured = request.on_store_failure() == OnStoreFailure::Local;
+        let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
+        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
         let started = Instant::now();
-        let error = match self.holding.enter(limit, terms, deadline).await {
-            Ok(entered) => {
+        let error = match self.permit_leases.enter(limit, terms, deadline).await {
+            Ok(acquired) => {
                 observe::record_query(started, Some(Origin::Redis));
-                if insured {
+                if has_fallback {
                     let now = self.clock.now();
                     self.replicas.keep_counting(now);
                 }
                 self.outage.decided(|| self.clock.now());
-                return Ok(match entered {
-                    AcquireOutcome::Admitted(held, standing) => (
-                        decision_from_occupancy(request, &standing, terms, true),
+                return Ok(match acquired {
+                    AcquireOutcome::Admitted(held, occupancy) => (
+                        decision_from_occupancy(request, &occupancy, terms, true),
                         Some(held),
                     ),
-                    AcquireOutcome::Denied(standing) => {
-                        (decision_from_occupancy(request, &standing, terms, false), None)
+                    AcquireOutcome::Denied(occupancy) => {
+                        (decision_from_occupancy(request, &occupancy, terms, false), None)
                     }
                 });
             }
             Err(error) => error,
         };
-        if !insured || !is_outage(error.kind()) {
+        if !has_fallback || !is_outage(error.kind()) {
             self.outage.answers(request, &error, self.clock.now());
-            let answer = without_store(request, error, self.clock.now());
-            observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
-            return Ok((answer?, None));
+            let result = without_store(request, error, self.clock.now());
+            observe::record_query(started, result.as_ref().ok().map(Decision::origin));
+            return Ok((result?, None));
         }
         observe::store_failed(error.kind());
         self.outage
             .log_fallback(&error, self.replicas.count(), self.clock.now());
         let share = terms.max.div_ceil(u64::from(self.replicas.count().max(1)));
-        let alone = self.holding.enter_alone(limit, terms, share);
-        let alone = alone.inspect_err(|error| {
+        let local = self.permit_leases.acquire_local(limit, terms, share);
+        let local = local.inspect_err(|error| {
             observe::store_failed(error.kind());
             observe::record_query(started, None);
         })?;
         observe::record_query(started, Some(Origin::LocalFallback));
-        let (held, number) = match alone {
-            Ok(held) => (Some(held), self.holding.held().number(limit.identity)),
+        let (held, number) = match local {
+            Ok(held) => (Some(held), self.permit_leases.table().count_held(limit.identity)),
             Err(number) => (None, number),
         };
         let lease = u64::from(terms.lease_ms) * 1_000;
@@ -83,7 +83,7 @@ impl RedisBackend {
             retry_after: if held.is_some() {
                 0
             } else {
-                micros_ceil(ASK_AGAIN_AFTER)
+                micros_ceil(FALLBACK_RETRY_AFTER)
             },
             reset_after: lease,
             expires_after: lease,
@@ -95,46 +95,50 @@ impl RedisBackend {
         Ok((decision, held))
     }
 
-    /// Says what an enter would be told.
-    pub(crate) async fn peek_held(
+    /// Returns the decision of an acquisition without acquiring permits.
+    pub(crate) async fn peek_redis_permits(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        acquire: &ConcurrencyRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
-        let (request, limit, terms) = (asked.request(), asked.limit(), asked.terms());
-        match self.holding.peek(limit, deadline).await {
-            Ok(standing) => {
-                let fits = terms.cost == 0 || standing.held.saturating_add(terms.cost) <= terms.max;
-                Ok(decision_from_occupancy(request, &standing, terms, fits))
+        let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
+        match self.permit_leases.peek(limit, deadline).await {
+            Ok(occupancy) => {
+                let fits = terms.cost == 0 || occupancy.held.saturating_add(terms.cost) <= terms.max;
+                Ok(decision_from_occupancy(request, &occupancy, terms, fits))
             }
             Err(error) => without_store(request, error, self.clock.now()),
         }
     }
 
-    /// Forgets who holds permits.
-    pub(crate) async fn reset_held(&self, asked: &ConcurrencyRequest<'_>) -> Result<(), StoreError> {
-        let deadline = asked.request().deadline();
-        self.holding.reset(asked.limit(), deadline).await
+    /// Removes the permits of other processes.
+    pub(crate) async fn reset_redis_permits(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+    ) -> Result<(), StoreError> {
+        let deadline = acquire.decision_request().deadline();
+        self.permit_leases.reset(acquire.limit(), deadline).await
     }
 }
 
 fn decision_from_occupancy(
     request: &DecisionRequest<'_>,
-    standing: &Occupancy,
+    occupancy: &Occupancy,
     terms: PermitTerms,
     fits: bool,
 ) -> Decision {
     let outcome = StepOutcome {
         fits,
-        remaining: terms.max.saturating_sub(standing.held),
-        retry_after: if fits { 0 } else { standing.first_ends.max(1) },
-        // As in process; holders may have longer leases than this policy gives.
-        reset_after: match standing.held {
+        remaining: terms.max.saturating_sub(occupancy.held),
+        retry_after: if fits { 0 } else { occupancy.first_ends.max(1) },
+        // Consistent with the in-process table; holders may have longer leases than this policy
+        // gives.
+        reset_after: match occupancy.held {
             0 => 0,
-            _ => standing.last_ends.max(u64::from(terms.lease_ms) * 1_000),
+            _ => occupancy.last_ends.max(u64::from(terms.lease_ms) * 1_000),
         },
-        expires_after: standing.last_ends,
+        expires_after: occupancy.last_ends,
         ..StepOutcome::default()
     };
-    request.concurrency_decision(outcome, standing.decided_at, Origin::Redis)
+    request.concurrency_decision(outcome, occupancy.decided_at, Origin::Redis)
 }

@@ -1,5 +1,5 @@
-//! Who holds permits: what the script of concurrency is asked, and what it answers; the layout is
-//! told in `lua/concurrency.lua`.
+//! Client side of the concurrency script: requests and replies. `concurrency.lua` documents the
+//! layout.
 
 use std::hash::{BuildHasher, RandomState};
 use std::iter;
@@ -19,59 +19,59 @@ use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
 pub(crate) use crate::units::Timestamp;
 
-const ENTER: u8 = 0;
-const LEAVE: u8 = 1;
+const ACQUIRE: u8 = 0;
+const RELEASE: u8 = 1;
 const RENEW: u8 = 2;
 const PEEK: u8 = 3;
 const RESET: u8 = 4;
 
-/// Where a reset begins, and what it has come to when it is done.
-const ALL: [u8; 12] = [0; 12];
+/// First cursor of a reset, and the cursor that ends it.
+const RESET_CURSOR: [u8; 12] = [0; 12];
 
-/// Asks Redis for permits to be held, on behalf of this process.
+/// Sends permit operations to Redis on behalf of this process.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyStore {
     route: Route,
     clock: Clock,
     namespace: Namespace,
-    /// Tells what this process holds from what others do.
+    /// Distinguishes the permits of this process from those of others.
     process: [u8; 8],
     count: AtomicU64,
 }
 
-/// A permit, by which Redis knows it. It is chosen before Redis is asked, so that one of which
-/// nobody heard can be left.
+/// Identity and terms of a permit. The number is chosen before the call to Redis, so that a permit
+/// whose reply was lost can be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitId {
     pub(crate) number: u64,
     pub(crate) terms: PermitTerms,
 }
 
-/// How a key stands.
+/// Occupancy of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupancy {
     pub(crate) decided_at: Timestamp,
-    /// How much is held.
+    /// Number of held permits.
     pub(crate) held: u64,
-    /// Microseconds until the first lease ends, and the last.
+    /// Microseconds until the first and the last lease end.
     pub(crate) first_ends: u64,
     pub(crate) last_ends: u64,
 }
 
-/// What became of a permit that was to be renewed.
+/// Result of the renewal of one permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RenewalResult {
-    /// Its lease had ended, and others have taken its place.
-    Gone,
-    /// Its lease goes on.
-    GoesOn,
-    /// Its lease had ended, and a new one began.
-    Anew,
+    /// The lease had expired, and other holders have taken its place.
+    Lost,
+    /// The lease was extended.
+    Extended,
+    /// The lease had expired, and a new one started.
+    Restarted,
 }
 
 impl ConcurrencyStore {
     pub(crate) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
-        // Its seeds are random, and differ for each.
+        // The seeds of `RandomState` are random for each instance.
         let process = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
         Self {
             route,
@@ -82,44 +82,43 @@ impl ConcurrencyStore {
         }
     }
 
-    /// The name under which Redis knows a limit.
+    /// Returns the Redis key of a limit.
     pub(crate) fn key(&self, limit: &RequestedLimit<'_>) -> String {
         leased_limit::key(limit, &self.namespace)
     }
 
-    /// A permit that nobody holds yet.
+    /// Returns a new permit id.
     pub(crate) fn permit(&self, terms: PermitTerms) -> PermitId {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         PermitId { number, terms }
     }
 
-    /// Asks for a permit: whether it was admitted.
+    /// Acquires a permit; returns true if Redis admitted it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether it was; to be sure, it has to be
-    /// [left](Self::leave).
+    /// After a drop the result is unknown; the permit has to be [released](Self::release).
     pub(crate) async fn enter(
         &self,
         key: &str,
         permit: PermitId,
         within: Duration,
     ) -> Result<(bool, Occupancy), StoreError> {
-        let (standing, flags) = self.query(ENTER, key, &[permit], within).await?;
-        Ok((flags.first() == Some(&1), standing))
+        let (occupancy, flags) = self.query(ACQUIRE, key, &[permit], within).await?;
+        Ok((flags.first() == Some(&1), occupancy))
     }
 
-    /// Gives permits back.
+    /// Releases permits.
     pub(crate) async fn release(
         &self,
         key: &str,
         permits: &[PermitId],
         within: Duration,
     ) -> Result<(), StoreError> {
-        self.query(LEAVE, key, permits, within).await.map(|_| ())
+        self.query(RELEASE, key, permits, within).await.map(|_| ())
     }
 
-    /// Has leases begin anew, each for its whole length from now on: what became of each.
+    /// Extends each lease to its full length from now on and returns the result of each.
     pub(crate) async fn renew(
         &self,
         key: &str,
@@ -128,32 +127,32 @@ impl ConcurrencyStore {
     ) -> Result<Vec<RenewalResult>, StoreError> {
         let (_, flags) = self.query(RENEW, key, permits, within).await?;
         let renewed = flags.iter().map(|flag| match flag {
-            0 => Ok(RenewalResult::Gone),
-            1 => Ok(RenewalResult::GoesOn),
-            2 => Ok(RenewalResult::Anew),
+            0 => Ok(RenewalResult::Lost),
+            1 => Ok(RenewalResult::Extended),
+            2 => Ok(RenewalResult::Restarted),
             _ => Err(malformed()),
         });
         renewed.collect()
     }
 
-    /// How a key stands.
+    /// Returns the occupancy of a key.
     pub(crate) async fn peek(&self, key: &str, within: Duration) -> Result<Occupancy, StoreError> {
         Ok(self.query(PEEK, key, &[], within).await?.0)
     }
 
-    /// Forgets what other processes hold of a key, in as many calls as it takes, each of which may
-    /// take so long.
+    /// Removes the permits of other processes from a key, in as many calls as needed; `within` is
+    /// the timeout of each call.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open how much was forgotten.
+    /// After a drop, an unknown part of the permits was removed.
     pub(crate) async fn reset(&self, key: &str, within: Duration) -> Result<(), StoreError> {
-        let mut step = ALL.to_vec();
+        let mut cursor = RESET_CURSOR.to_vec();
         loop {
             let mut plan = self.plan(RESET, &[]);
-            plan.extend_from_slice(&step);
-            (_, step) = self.execute(key, plan, ALL.len(), within).await?;
-            if step == ALL {
+            plan.extend_from_slice(&cursor);
+            (_, cursor) = self.execute(key, plan, RESET_CURSOR.len(), within).await?;
+            if cursor == RESET_CURSOR {
                 return Ok(());
             }
         }
@@ -174,59 +173,59 @@ impl ConcurrencyStore {
         let mut plan = wire::head(self.clock.injected());
         plan.push(operation);
         plan.extend_from_slice(&self.process);
-        plan.extend_from_slice(&saturated(permits.len()).to_le_bytes());
+        plan.extend_from_slice(&saturating_u16(permits.len()).to_le_bytes());
         for PermitId { number, terms } in permits {
             plan.extend_from_slice(&number.to_le_bytes());
-            plan.extend_from_slice(&saturated(terms.cost).to_le_bytes());
+            plan.extend_from_slice(&saturating_u16(terms.cost).to_le_bytes());
             plan.extend_from_slice(&u32::try_from(terms.max).unwrap_or(u32::MAX).to_le_bytes());
             plan.extend_from_slice(&terms.lease_ms.to_le_bytes());
         }
         plan
     }
 
-    /// How the key stands, and what else the reply tells, in so many bytes.
+    /// Runs the script; returns the occupancy and the `more` remaining bytes of the reply.
     async fn execute(
         &self,
         key: &str,
         plan: Vec<u8>,
-        more: usize,
+        payload_len: usize,
         within: Duration,
     ) -> Result<(Occupancy, Vec<u8>), StoreError> {
         let call = Call::new(&CONCURRENCY, [key], plan, within);
         let Value::BulkString(bytes) = self.route.run(&call).await? else {
             return Err(malformed());
         };
-        read(&bytes, more)
+        read(&bytes, payload_len)
     }
 }
 
-/// The call that asks for nothing, after which a server knows the script.
+/// A call without an operation, which loads the script.
 pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
     Call::new(&CONCURRENCY, iter::empty::<String>(), wire::head(None), deadline)
 }
 
 /// Counts are bounded by [`MOST_HELD_AT_ONCE`](crate::concurrency::table::MOST_HELD_AT_ONCE).
-fn saturated(count: impl TryInto<u16>) -> u16 {
+fn saturating_u16(count: impl TryInto<u16>) -> u16 {
     count.try_into().unwrap_or(u16::MAX)
 }
 
-fn read(bytes: &[u8], more: usize) -> Result<(Occupancy, Vec<u8>), StoreError> {
+fn read(bytes: &[u8], payload_len: usize) -> Result<(Occupancy, Vec<u8>), StoreError> {
     let mut reader = Reader(bytes);
     let decided_at = Timestamp::from_micros(reader.moment()?);
-    let [found] = reader.array()?;
-    if found != reply::READABLE {
-        return Err(reply::unreadable_as(found)?);
+    let [status] = reader.array()?;
+    if status != reply::READABLE {
+        return Err(reply::unreadable_as(status)?);
     }
     let held = u32::from_le_bytes(reader.array()?).into();
     let (first_ends, last_ends) = (reader.number()?, reader.number()?);
-    if reader.0.len() != more {
+    if reader.0.len() != payload_len {
         return Err(malformed());
     }
-    let standing = Occupancy {
+    let occupancy = Occupancy {
         decided_at,
         held,
         first_ends,
         last_ends,
     };
-    Ok((standing, reader.0.to_vec()))
+    Ok((occupancy, reader.0.to_vec()))
 }

@@ -1,9 +1,9 @@
-//! A question for permits of what is in flight, checked before any I/O.
+//! A validated request for concurrency permits.
 
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, StepOutcome, StepResult};
-use crate::concurrency::table::{MOST_HELD_AT_ONCE, PermitTerms};
+use crate::concurrency::table::{MAX_PERMIT_COST, PermitTerms};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, Concurrency};
@@ -11,23 +11,23 @@ use crate::request::ask::RequestedCost;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit, identity, never_fits};
 use crate::units::{Amount, Timestamp};
 
-/// A question for permits of what is in flight.
+/// A validated request for concurrency permits.
 #[derive(Clone, Debug)]
 pub(crate) struct ConcurrencyRequest<'a> {
-    /// About one limit.
+    /// Contains exactly one limit.
     request: DecisionRequest<'a>,
     terms: PermitTerms,
 }
 
 impl<'a> ConcurrencyRequest<'a> {
-    /// Checks what is asked.
+    /// Validates a request.
     pub(crate) fn new(
         LimitRequest { policy, key, cost }: LimitRequest<'a>,
         mode: Mode,
     ) -> Result<Self, Rejection> {
         let Algorithm::Concurrency(Concurrency { max, lease_ms }) = *policy.algorithm() else {
             let expected =
-                "one of concurrency: permits of a rate are taken by `Limiter::check` and `Limiter::acquire`";
+                "a concurrency policy; use `Limiter::check` or `Limiter::acquire` for a rate policy";
             return Err(Rejection::Config(ConfigError::invalid(
                 "policy", policy, expected,
             )));
@@ -39,9 +39,9 @@ impl<'a> ConcurrencyRequest<'a> {
         if cost > policy.quota() {
             return Err(never_fits(policy, cost));
         }
-        if !cost.is_whole() || cost > Amount::from(MOST_HELD_AT_ONCE) {
+        if !cost.is_whole() || cost > Amount::from(MAX_PERMIT_COST) {
             let expected = format!(
-                "whole permits, at most {MOST_HELD_AT_ONCE} in one call, for policy `{}`",
+                "whole permits, at most {MAX_PERMIT_COST} in one call, for policy `{}`",
                 policy.name()
             );
             return Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)));
@@ -62,24 +62,27 @@ impl<'a> ConcurrencyRequest<'a> {
         })
     }
 
-    pub(crate) fn request(&self) -> &DecisionRequest<'a> {
+    pub(crate) fn decision_request(&self) -> &DecisionRequest<'a> {
         &self.request
     }
 
     pub(crate) fn limit(&self) -> &RequestedLimit<'a> {
-        #[expect(clippy::expect_used, reason = "`new` makes it so, and nothing changes it")]
-        self.request.limits.first().expect("a question about one limit")
+        #[expect(
+            clippy::expect_used,
+            reason = "`new` adds one limit, and no method removes it"
+        )]
+        self.request.limits.first().expect("a request with one limit")
     }
 
     pub(crate) fn terms(&self) -> PermitTerms {
         self.terms
     }
 
-    /// The same under the terms of a call that came later.
+    /// Returns the request under the terms of a later call.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NeverFits`] where they never admit as much.
+    /// [`Rejection::NeverFits`] if the cost exceeds the maximum of these terms.
     pub(crate) fn under(&self, terms: PermitTerms) -> Result<Self, Rejection> {
         if terms.cost > terms.max {
             return Err(Rejection::NeverFits {
@@ -96,16 +99,17 @@ impl<'a> ConcurrencyRequest<'a> {
 }
 
 impl DecisionRequest<'_> {
-    /// The decision about each limit of which only this is to be said.
+    /// Builds the decision of a request with one concurrency limit.
     pub(crate) fn concurrency_decision(
         &self,
         outcome: StepOutcome,
         decided_at: Timestamp,
         origin: Origin,
     ) -> Decision {
-        let told = |limit: &RequestedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Told(outcome));
+        let outcome_of =
+            |limit: &RequestedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Told(outcome));
         Decision {
-            limits: self.limits.iter().map(told).collect(),
+            limits: self.limits.iter().map(outcome_of).collect(),
             allowed: outcome.fits,
             ..Decision::unasked(origin, decided_at)
         }

@@ -1,10 +1,11 @@
-//! What is held in this process: a count for each key, and who waits for it.
+//! Permits held in this process: a count and a queue of waiters for each key.
 //!
-//! In process the count is the limit. With Redis it is what this replica holds, by which it goes on
-//! alone while Redis is out; there a lease travels along with each permit.
+//! In process the count is the limit. With Redis it is the number of permits of this replica, which
+//! the local fallback uses; each permit then carries its lease as payload.
 //!
-//! Whoever gives a permit back hands it to the one who came first, under the lock under which it is
-//! counted down: nobody comes in between, and nobody misses it.
+//! A released permit passes to the first waiter under the lock under which it is counted down, so
+//! no other call can take it in between and no waiter misses it. Tests: `table/tests.rs`,
+//! `tests/contract/concurrency.rs`.
 
 pub(crate) mod guard;
 mod waiter;
@@ -25,11 +26,11 @@ use crate::support::sync::{SpinGuard, SpinLock};
 
 const SHARDS: usize = 64;
 
-/// What one permit costs at most: Redis keeps each part of it by itself, and is busy for a
-/// millisecond with so many.
-pub(crate) const MOST_HELD_AT_ONCE: u64 = 1_024;
+/// Maximum cost of one permit: Redis stores each unit separately, and 1,024 units take about one
+/// millisecond.
+pub(crate) const MAX_PERMIT_COST: u64 = 1_024;
 
-/// What somebody asks for, or holds.
+/// Terms of a requested or held permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitTerms {
     pub(crate) cost: u64,
@@ -38,24 +39,24 @@ pub(crate) struct PermitTerms {
 }
 
 impl PermitTerms {
-    fn is_under_terms_of(&self, other: &Self) -> bool {
+    fn has_policy_of(&self, other: &Self) -> bool {
         (self.max, self.lease_ms) == (other.max, other.lease_ms)
     }
 }
 
-/// What travels along with a permit.
+/// Data that moves with a permit from holder to holder.
 pub(crate) trait PermitPayload: fmt::Debug + Send + Sized + 'static {
-    /// Itself for who is first, if a permit that was held under these terms can go on as one under
-    /// those, with so many others held here; else itself.
-    fn pass(self, held: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<Self, Self>;
+    /// Returns the payload for the first waiter if a permit with the terms `held` can become one
+    /// with the terms `wanted` while `others` permits are held; otherwise returns `Err(self)`.
+    fn transfer(self, held: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<Self, Self>;
 
-    /// What there may be for the one after.
-    fn another(&self) -> Option<Self>;
+    /// Returns a payload for the next waiter, if there can be one.
+    fn try_clone_for_next(&self) -> Option<Self>;
 }
 
-/// In process a permit is a number in the count: whoever waits has his if it fits.
+/// In process a permit is only a count: a waiter is served if its cost fits.
 impl PermitPayload for () {
-    fn pass(self, _: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<(), ()> {
+    fn transfer(self, _: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<(), ()> {
         if others.saturating_add(wanted.cost) <= wanted.max {
             Ok(())
         } else {
@@ -63,19 +64,18 @@ impl PermitPayload for () {
         }
     }
 
-    fn another(&self) -> Option<()> {
+    fn try_clone_for_next(&self) -> Option<()> {
         Some(())
     }
 }
 
-/// All that is held in this process. A key of which nothing is held, and that nobody waits for, is
-/// not there.
+/// All permits held in this process. A key without permits and waiters has no entry.
 #[derive(Debug)]
 pub(crate) struct PermitTable<C> {
     shards: Box<[SpinLock<HashTable<PermitEntry<C>>>]>,
     keys: AtomicUsize,
     max_keys: usize,
-    /// How many wait, for whatever key.
+    /// Number of waiters of all keys.
     waiting: AtomicUsize,
     max_waiting: usize,
 }
@@ -89,7 +89,7 @@ struct PermitEntry<C> {
 }
 
 impl<C: PermitPayload> PermitTable<C> {
-    /// Counts so many keys at most, and has so many wait.
+    /// Creates a table for at most `max_keys` keys and `max_waiting` waiters.
     pub(crate) fn new(max_keys: usize, max_waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| SpinLock::default()).collect(),
@@ -100,16 +100,17 @@ impl<C: PermitPayload> PermitTable<C> {
         })
     }
 
-    /// Counts permits if no more than `most` are held then; else says how many are.
-    pub(crate) fn count(
+    /// Counts `cost` permits if at most `max` are then held, and returns the new count; otherwise
+    /// returns the current count as the inner error.
+    pub(crate) fn try_count(
         &self,
         identity: Identity,
         cost: u64,
-        most: u64,
+        max: u64,
     ) -> Result<Result<u64, u64>, StoreError> {
         let mut shard = self.lock(identity);
         let held = find(&mut shard, identity).map_or(0, |entry| entry.held);
-        match held.checked_add(cost).filter(|sum| *sum <= most) {
+        match held.checked_add(cost).filter(|sum| *sum <= max) {
             Some(sum) => {
                 self.entry(&mut shard, identity)?.held = sum;
                 Ok(Ok(sum))
@@ -118,102 +119,106 @@ impl<C: PermitPayload> PermitTable<C> {
         }
     }
 
-    /// What was counted already, with what travels along.
-    pub(crate) fn held(
+    /// Creates the guard of permits that are already counted.
+    pub(crate) fn guard(
         self: &Arc<Self>,
         identity: Identity,
         terms: PermitTerms,
-        carried: C,
+        payload: C,
     ) -> PermitGuard<C> {
-        PermitGuard::new(self, identity, terms, carried)
+        PermitGuard::new(self, identity, terms, payload)
     }
 
-    /// How many permits of a key are held here.
-    pub(crate) fn number(&self, identity: Identity) -> u64 {
+    /// Returns the number of permits of a key that this process holds.
+    pub(crate) fn count_held(&self, identity: Identity) -> u64 {
         find(&mut self.lock(identity), identity).map_or(0, |entry| entry.held)
     }
 
-    /// Takes a place behind those who wait. Policies may have changed while they do: then all wait
-    /// under the terms of who came last, lest what is not admitted under the old ones holds up
-    /// everybody.
+    /// Adds a waiter at the end of the queue. If the policy has changed, all waiters continue under
+    /// the terms of the newest one, because a waiter whose old terms never admit it would block the
+    /// queue.
     pub(crate) fn join(
         self: &Arc<Self>,
         identity: Identity,
         wanted: PermitTerms,
     ) -> Result<PermitWaiter<C>, StoreError> {
-        let room = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
+        let below_max = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
         self.waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below_max)
             .map_err(|_| overloaded(self.max_waiting))?;
-        let seat = Arc::new(HandOff::new(wanted));
-        // Leaves the seat, whether or not it was taken.
-        let waiter = PermitWaiter::new(self, identity, &seat);
+        let hand_off = Arc::new(HandOff::new(wanted));
+        // Removes the waiter on drop, whether or not it was queued.
+        let waiter = PermitWaiter::new(self, identity, &hand_off);
         let mut shard = self.lock(identity);
         let queue = &mut self.entry(&mut shard, identity)?.waiting;
-        // All wait under the same.
+        // All waiters have the same terms, so the last one is representative.
         if queue
             .back()
-            .is_some_and(|last| !last.requested_terms().is_under_terms_of(&wanted))
+            .is_some_and(|last| !last.requested_terms().has_policy_of(&wanted))
         {
-            queue.iter().for_each(|earlier| earlier.go_on_under(&wanted));
+            queue.iter().for_each(|earlier| earlier.set_terms(&wanted));
             if let Some(first) = queue.front() {
                 first.request_query();
             }
         }
-        seat.asks.store(queue.is_empty(), Ordering::Relaxed);
-        queue.push_back(seat);
+        hand_off.query_pending.store(queue.is_empty(), Ordering::Relaxed);
+        queue.push_back(hand_off);
         drop(shard);
         Ok(waiter)
     }
 
-    /// Has who is first ask again.
+    /// Requests a store query by the first waiter.
     #[cfg(feature = "redis")]
     pub(crate) fn notify_first(&self, identity: Identity) {
         let mut shard = self.lock(identity);
-        if let Some(seat) = find(&mut shard, identity).and_then(|entry| entry.waiting.front()) {
-            seat.request_query();
+        if let Some(hand_off) = find(&mut shard, identity).and_then(|entry| entry.waiting.front()) {
+            hand_off.request_query();
         }
     }
 
-    /// What travels along comes back where nobody takes it; whatever it does as it goes, it does
-    /// without the lock.
-    fn release(&self, identity: Identity, terms: &PermitTerms, carried: C) -> Option<C> {
+    /// Returns the payload if no waiter takes it; its drop may do work and must run without the
+    /// lock.
+    fn release(&self, identity: Identity, terms: &PermitTerms, payload: C) -> Option<C> {
         let mut shard = self.lock(identity);
         let Some(entry) = find(&mut shard, identity) else {
-            return Some(carried);
+            return Some(payload);
         };
         entry.held = entry.held.saturating_sub(terms.cost);
-        let mut rest = Some(carried);
-        while let Some(seat) = entry.waiting.front() {
-            let Some(carried) = rest.take() else { break };
-            let wanted = seat.requested_terms();
-            match carried.pass(terms, &wanted, entry.held) {
-                Ok(carried) => {
+        let mut unclaimed = Some(payload);
+        while let Some(hand_off) = entry.waiting.front() {
+            let Some(payload) = unclaimed.take() else { break };
+            let wanted = hand_off.requested_terms();
+            match payload.transfer(terms, &wanted, entry.held) {
+                Ok(payload) => {
                     entry.held = entry.held.saturating_add(wanted.cost);
-                    rest = carried.another();
-                    seat.hand_over(carried);
+                    unclaimed = payload.try_clone_for_next();
+                    hand_off.hand_over(payload);
                     entry.waiting.pop_front();
-                    // He is first now, which needs no answer at once: what there was is taken.
+                    // The new first waiter only needs a wake-up: all free permits are taken.
                     if let Some(first) = entry.waiting.front() {
                         first.told.notify_one();
                     }
                 }
-                Err(carried) => {
-                    rest = Some(carried);
+                Err(payload) => {
+                    unclaimed = Some(payload);
                     break;
                 }
             }
         }
         self.remove_if_idle(&mut shard, identity);
-        rest
+        unclaimed
     }
 
-    fn leave_seat(&self, identity: Identity, seat: &Arc<HandOff<C>>) {
+    fn leave_queue(&self, identity: Identity, hand_off: &Arc<HandOff<C>>) {
         let mut shard = self.lock(identity);
         if let Some(entry) = find(&mut shard, identity) {
-            if let Some(place) = entry.waiting.iter().position(|other| Arc::ptr_eq(other, seat)) {
-                entry.waiting.remove(place);
-                if place == 0 {
+            if let Some(position) = entry
+                .waiting
+                .iter()
+                .position(|other| Arc::ptr_eq(other, hand_off))
+            {
+                entry.waiting.remove(position);
+                if position == 0 {
                     if let Some(first) = entry.waiting.front() {
                         first.request_query();
                     }
@@ -225,7 +230,7 @@ impl<C: PermitPayload> PermitTable<C> {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The entry of a key, made if there may be one more.
+    /// Returns the entry of a key and creates it if the table is not full.
     fn entry<'a>(
         &self,
         shard: &'a mut SpinGuard<'_, HashTable<PermitEntry<C>>>,
@@ -234,17 +239,17 @@ impl<C: PermitPayload> PermitTable<C> {
         let hash = |entry: &PermitEntry<C>| entry.identity.hash();
         match shard.entry(identity.hash(), |entry| entry.identity == identity, hash) {
             hashbrown::hash_table::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            hashbrown::hash_table::Entry::Vacant(place) => {
-                let room = |keys: usize| (keys < self.max_keys).then_some(keys + 1);
+            hashbrown::hash_table::Entry::Vacant(vacant) => {
+                let below_max = |keys: usize| (keys < self.max_keys).then_some(keys + 1);
                 self.keys
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below_max)
                     .map_err(|_| full())?;
                 let entry = PermitEntry {
                     identity,
                     held: 0,
                     waiting: VecDeque::new(),
                 };
-                Ok(place.insert(entry).into_mut())
+                Ok(vacant.insert(entry).into_mut())
             }
         }
     }
@@ -260,7 +265,7 @@ impl<C: PermitPayload> PermitTable<C> {
     }
 
     fn lock(&self, identity: Identity) -> SpinGuard<'_, HashTable<PermitEntry<C>>> {
-        #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
+        #[expect(clippy::indexing_slicing, reason = "`shard` returns an index below `SHARDS`")]
         self.shards[identity.shard(SHARDS)].lock()
     }
 
@@ -283,13 +288,13 @@ fn find<'a, C>(
 fn full() -> StoreError {
     StoreError::new(
         StoreErrorKind::Full,
-        "permits of as many keys as may be are held, or waited for",
+        "the table of concurrency permits is full; raise the maximum number of keys",
     )
 }
 
 #[cold]
-fn overloaded(most: usize) -> StoreError {
-    let detail = format!("{most} calls are waiting already (max_waiting)");
+fn overloaded(max: usize) -> StoreError {
+    let detail = format!("{max} calls are already waiting; the maximum is reached (max_waiting)");
     StoreError::new(StoreErrorKind::Overloaded, detail)
 }
 

@@ -173,11 +173,11 @@ impl<'a> EnforcementPlan<'a> {
             let shadow = self.decide_shadow(Duration::MAX).await;
             return self.both(None, shadow).require();
         }
-        let asks_until = limiter.now().after(stay.asks_up_to);
+        let asks_until = limiter.now().after(stay.max_query_time);
         let left = || match stay.timeout.is_zero() {
             // It is a check.
             true => deadline(&asks).saturating_sub(started.elapsed()),
-            false => limiter.patience(asks_until, stay.timeout),
+            false => limiter.remaining_time(asks_until, stay.timeout),
         };
         let mut request = DecisionRequest::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();

@@ -1,4 +1,4 @@
-//! Limits of a policy that was another one until a moment, in proportion to which they go on.
+//! Proportional policy changes in the memory store.
 
 use smallvec::SmallVec;
 
@@ -10,9 +10,9 @@ use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 pub(crate) use crate::units::Timestamp;
 
 impl MemoryStore {
-    /// Decides by the policies that are in force, on states that are converted where they lie. The
-    /// moment at which that is looked up is not after that of the decision, so none is decided by
-    /// the new numbers before its time.
+    /// Decides by the policies in force, on states that are converted in place. The policies are
+    /// looked up no later than the decision is dated, so the new quota never applies before the
+    /// change.
     #[cold]
     pub(crate) fn decide_inheriting(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         let now = self.clock.now();
@@ -24,7 +24,7 @@ impl MemoryStore {
         })
     }
 
-    /// Gives back or charges likewise.
+    /// Applies a refund or charge after the conversion.
     #[cold]
     pub(crate) fn change_inheriting(
         &self,
@@ -36,9 +36,9 @@ impl MemoryStore {
         self.change_as(limit, &algorithm, change)
     }
 
-    /// The same, told in the numbers of the policy before the change.
+    /// Applies a refund or charge that is given in the units of the previous policy.
     #[cold]
-    pub(crate) fn change_in_proportion(
+    pub(crate) fn change_proportional(
         &self,
         limit: &RequestedLimit<'_>,
         change: Change,
@@ -53,7 +53,7 @@ impl MemoryStore {
         self.change_as(limit, &algorithm, change)
     }
 
-    /// Before a change of what was used: what happens between the two finds the limit converted.
+    /// Converts the state before a refund or charge.
     fn convert_now(&self, limit: &RequestedLimit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
         let begin = |state: &mut StepState, moment| convert(limit, state, moment);
         self.or_make_room(&[], || self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
@@ -62,11 +62,11 @@ impl MemoryStore {
 }
 
 fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
-    let before = limit
+    let previous = limit
         .policy
         .pending(now)
         .and_then(|scaled| scaled.in_force_at(now));
-    *before.unwrap_or(limit.policy).algorithm()
+    *previous.unwrap_or(limit.policy).algorithm()
 }
 
 fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicStamp) {
@@ -77,7 +77,7 @@ fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicS
 }
 
 impl ScaleChange<'_> {
-    /// The same in the time in which the state is kept.
+    /// Converts the time of the change to the clock of the stored state.
     fn clamped_to(self, moment: MonotonicStamp) -> Self {
         let decided_at = moment.decided_at.as_micros();
         let at = match self.at.checked_sub(decided_at) {

@@ -1,5 +1,4 @@
-//! Limits of a policy that was another one until a moment, in proportion to which they go on: each
-//! is converted before this replica first asks about it.
+//! Proportional policy changes in Redis: this replica converts each limit before its first query.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -16,38 +15,36 @@ use crate::support::deadline::within;
 use crate::support::sync::Mutex;
 pub(crate) use crate::units::Timestamp;
 
-/// Of more limits than this it is forgotten that they are converted, which they then say
-/// themselves.
-const MOST_KNOWN: usize = 65_536;
-/// Whoever has a value move meanwhile has charged it since the change, so it is found so at the
-/// next look.
-const MOST_TRIES: usize = 4;
+/// Maximum number of limits known to be converted. Forgotten limits are looked up in Redis again.
+const MAX_CONVERTED: usize = 65_536;
+/// A compare-and-set fails only if another call charged the key after the policy change; that call
+/// has already converted the state, so the next read succeeds.
+const MAX_ATTEMPTS: usize = 4;
 
-/// Which limits need not be looked at: what is stored of them was stored since a change of this
-/// moment, or will be.
+/// Limits that are known to be converted, with the time of the change.
 #[derive(Debug, Default)]
 pub(crate) struct ConvertedLimits {
-    known: Mutex<HashSet<(Identity, Timestamp)>>,
+    limits: Mutex<HashSet<(Identity, Timestamp)>>,
 }
 
 impl ConvertedLimits {
     fn contains(&self, limit: (Identity, Timestamp)) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.contains(&limit)
+        let converted = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        converted.contains(&limit)
     }
 
     fn insert(&self, limit: (Identity, Timestamp)) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_KNOWN {
-            known.clear();
+        let mut converted = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if converted.len() >= MAX_CONVERTED {
+            converted.clear();
         }
-        known.insert(limit);
+        converted.insert(limit);
     }
 }
 
 impl RedisBackend {
-    /// As [`decide`](Self::decide), by the policies that are in force. Nothing is charged of what
-    /// could not be converted.
+    /// As [`decide`](Self::decide), by the policies in force. Limits that cannot be converted are
+    /// not charged.
     #[cold]
     pub(crate) async fn decide_inheriting(
         &self,
@@ -57,23 +54,22 @@ impl RedisBackend {
         let started = Instant::now();
         match within(deadline, self.inherit(request)).await {
             Ok(in_force) => {
-                let left = deadline.saturating_sub(started.elapsed());
-                self.decide_as_asked(in_force.as_ref().unwrap_or(request), left)
+                let remaining = deadline.saturating_sub(started.elapsed());
+                self.decide_as_asked(in_force.as_ref().unwrap_or(request), remaining)
                     .await
             }
             Err(error) => self.decide_without(request, error, started),
         }
     }
 
-    /// As [`change`](Self::change), told in the numbers of the policy before a change in
-    /// proportion.
-    pub(crate) async fn change_in_proportion(
+    /// As [`change`](Self::change), for an amount in the units of the previous policy.
+    pub(crate) async fn change_proportional(
         &self,
         request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), StoreError> {
-        if let Some(before) = within(request.deadline(), self.inherit(request)).await? {
-            return self.change_as_asked(&before, change).await;
+        if let Some(previous) = within(request.deadline(), self.inherit(request)).await? {
+            return self.change_as_asked(&previous, change).await;
         }
         for limit in &request.limits {
             let (limit, change) = limit.in_proportion(change, |scaling| scaling);
@@ -82,8 +78,8 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// Has every limit of a request converted that is not known to be. Of those whose change is yet
-    /// to come, the request by the policies until then.
+    /// Converts each limit of the request that is not known to be converted. Returns the request
+    /// under the previous policies if a change is still in the future.
     pub(crate) async fn inherit<'a>(
         &self,
         request: &DecisionRequest<'a>,
@@ -94,12 +90,12 @@ impl RedisBackend {
             let Some(scaled) = policy.pending(self.clock.now()) else {
                 continue;
             };
-            let known = (limit.identity, scaled.at);
-            if self.converted.contains(known) {
+            let converted = (limit.identity, scaled.at);
+            if self.converted.contains(converted) {
                 continue;
             }
             if self.convert(limit, scaled).await? {
-                self.converted.insert(known);
+                self.converted.insert(converted);
             } else if let Some(limit) = in_force
                 .get_or_insert_with(|| request.clone())
                 .limits
@@ -111,17 +107,17 @@ impl RedisBackend {
         Ok(in_force)
     }
 
-    /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by
-    /// the server's clock.
+    /// Converts a limit if necessary. Returns `false` if the change is in the future by the
+    /// server's clock.
     async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
         let scaling = ScaleChange::from_policies(scaled, limit.policy);
-        for _ in 0..MOST_TRIES {
-            let found = self.store.read_state(limit).await?;
-            if found.now < scaling.at {
+        for _ in 0..MAX_ATTEMPTS {
+            let stored = self.store.read_state(limit).await?;
+            if stored.now < scaling.at {
                 return Ok(false);
             }
-            let mut state = found.state.clone();
-            if !scale(&scaling, &mut state, found.now) || self.store.replace(limit, &found, &state).await? {
+            let mut state = stored.state.clone();
+            if !scale(&scaling, &mut state, stored.now) || self.store.replace(limit, &stored, &state).await? {
                 break;
             }
         }

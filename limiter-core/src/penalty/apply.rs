@@ -1,4 +1,4 @@
-//! What a denial comes to under a policy with a penalty.
+//! Applies the penalty of a policy after a denial.
 
 use std::time::Duration;
 #[cfg(feature = "redis")]
@@ -17,15 +17,15 @@ use crate::tier::{DatedDenials, DeniedLimit, PenaltyAction, PenaltyState, REPORT
 pub(crate) use crate::units::Timestamp;
 
 impl Limiter {
-    /// Until when, in the store's time, a [`Penalty`](crate::Penalty) of `policy` blocks `key`;
-    /// nothing where it does not.
+    /// Returns the time in the store's clock until which a [`Penalty`](crate::Penalty) of `policy`
+    /// blocks `key`; `None` if the key is not blocked.
     ///
-    /// It asks the store, charges nothing, and lists of keys and
-    /// [`Enforcement`](crate::Enforcement) make no difference to it.
+    /// The call queries the store and charges nothing. It ignores key lists and
+    /// [`Enforcement`](crate::Enforcement).
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer.
+    /// [`Rejection::Unavailable`] if the store does not reply.
     ///
     /// # Cancel safety
     ///
@@ -36,10 +36,10 @@ impl Limiter {
         key: impl Into<Key<'a>>,
     ) -> Result<Option<Timestamp>, Rejection> {
         self.open()?;
-        let Some(punishing) = policy.punishing() else {
+        let Some(penalty_limits) = policy.punishing() else {
             return Ok(None);
         };
-        let request = DecisionRequest::of_block(punishing, key.into());
+        let request = DecisionRequest::of_block(penalty_limits, key.into());
         let decision = match self.decide_now(&request) {
             Some(answer) => answer?,
             None => self.decide(&request, request.deadline()).await?,
@@ -47,7 +47,7 @@ impl Limiter {
         match decision.limits.first() {
             Some(block) if block.is_allowed() => Ok(None),
             Some(block) => Ok(Some(decision.decided_at.after(block.retry_after()))),
-            // Nobody was asked.
+            // The store was not queried.
             None => {
                 let unknown = || StoreError::new(StoreErrorKind::Connection, "the store did not reply");
                 let error = decision.store_error.map_or_else(unknown, |error| *error);
@@ -56,67 +56,68 @@ impl Limiter {
         }
     }
 
-    /// Counts a denial of these, which were decided as one. If it is one too many, the decision
-    /// says so, where that can be had in what is left of the call's time.
+    /// Counts a denial of these limits, which were decided together. If the denial triggers a
+    /// block, the decision is updated, provided that the store replies within `left`.
     #[cfg_attr(
         not(feature = "redis"),
-        expect(unused_variables, reason = "a store in this process answers at once")
+        expect(unused_variables, reason = "the in-process store needs no timeout")
     )]
     pub(crate) async fn apply_penalty(
         &self,
-        asks: &[LimitRequest<'_>],
+        requests: &[LimitRequest<'_>],
         mode: Mode,
-        denied: &mut Decision,
-        left: Duration,
+        denial: &mut Decision,
+        timeout: Duration,
     ) {
-        let by_store = matches!(denied.origin, Origin::Memory | Origin::Redis | Origin::DenyCache);
-        if mode != Mode::Charge || !by_store || denied.is_blocked() {
+        let by_store = matches!(denial.origin, Origin::Memory | Origin::Redis | Origin::DenyCache);
+        if mode != Mode::Charge || !by_store || denial.is_blocked() {
             return;
         }
         #[cfg(feature = "redis")]
         let started = Instant::now();
-        for (ask, outcome) in asks.iter().zip(&mut *denied.limits) {
-            // What has room for the call itself has it wait for others, and is not what it was
-            // denied for.
-            let has_room = || {
-                ask.charge()
+        for (request, outcome) in requests.iter().zip(&mut *denial.limits) {
+            // A limit that fits only has to wait for the others of the request; it did not cause
+            // the denial.
+            let fits = || {
+                request
+                    .charge()
                     .is_ok_and(|(_, cost)| outcome.outcome().remaining >= cost)
             };
-            let denies = !outcome.is_allowed() && !has_room();
-            let Some(punishing) = ask.policy().punishing().filter(|_| denies) else {
+            let denies = !outcome.is_allowed() && !fits();
+            let Some(penalty_limits) = request.policy().punishing().filter(|_| denies) else {
                 continue;
             };
             let blocked = match &self.inner.backend {
-                Backend::Memory(store) => count_now(store, punishing, ask),
+                Backend::Memory(store) => count_now(store, penalty_limits, request),
                 #[cfg(feature = "redis")]
-                Backend::Redis(guard) => {
-                    let left = left.saturating_sub(started.elapsed());
-                    self.count(guard, ask, left).await
+                Backend::Redis(redis) => {
+                    let timeout = timeout.saturating_sub(started.elapsed());
+                    self.count(redis, request, timeout).await
                 }
             };
             if let Some(micros) = blocked {
                 let blocked = outcome.outcome().blocked_for(micros);
-                *outcome = LimitOutcome::new(ask.policy(), StepResult::Told(blocked));
-                denied.marks = denied.marks.and(DecisionFlags::BLOCKED);
+                *outcome = LimitOutcome::new(request.policy(), StepResult::Told(blocked));
+                denial.marks = denial.marks.and(DecisionFlags::BLOCKED);
             }
         }
     }
 }
 
-/// Counts a denial in this process: for how many microseconds the key is blocked, if it is now.
-fn count_now(store: &MemoryStore, punishing: &PenaltyLimits, ask: &LimitRequest<'_>) -> Option<u64> {
-    let key = Key::from(ask.key()).bounded();
-    let counting = DecisionRequest::counting(punishing, &key, 1);
+/// Counts a denial in this process. Returns the microseconds for which the key is now blocked.
+fn count_now(store: &MemoryStore, penalty_limits: &PenaltyLimits, request: &LimitRequest<'_>) -> Option<u64> {
+    let key = Key::from(request.key()).bounded();
+    let counting = DecisionRequest::counting(penalty_limits, &key, 1);
     let counted = store.decide_now(&counting).and_then(|counted| {
         if counted.denials_left() > 0 {
             return Ok(None);
         }
-        let blocked = store.decide_now(&DecisionRequest::blocking(punishing, &key))?;
+        let blocked = store.decide_now(&DecisionRequest::blocking(penalty_limits, &key))?;
         counting.limits.iter().for_each(|count| store.forget(count));
         Ok(Some(blocked.blocked_for()))
     });
     counted.unwrap_or_else(|error| {
-        log_uncounted(ask.policy(), &error);
+        log_uncounted(request.policy(), &error);
         None
     })
 }
@@ -139,33 +140,33 @@ mod redis {
     use crate::tier::RedisBackend;
 
     impl Limiter {
-        /// Records a denial, to be reported with others. Returns for how many microseconds the key
-        /// is blocked, if it is now. A report goes on if the caller, which waits for `left` at
-        /// most, does not wait for it any more.
+        /// Records a denial, which is reported together with others. Returns the microseconds for
+        /// which the key is now blocked. A report continues if the caller stops waiting for it,
+        /// after `left` at most.
         pub(crate) async fn count(
             &self,
-            guard: &RedisBackend,
-            ask: &LimitRequest<'_>,
-            left: Duration,
+            redis: &RedisBackend,
+            request: &LimitRequest<'_>,
+            timeout: Duration,
         ) -> Option<u64> {
             // A limit without an identity was not decided.
-            let (identity, _) = ask.charge().ok()?;
-            let policy = ask.policy();
-            let denied = DeniedLimit {
+            let (identity, _) = request.charge().ok()?;
+            let policy = request.policy();
+            let denial = DeniedLimit {
                 identity,
                 policy: policy.clone(),
-                key: Key::from(ask.key()).bounded().into_owned(),
+                key: Key::from(request.key()).bounded().into_owned(),
             };
-            match guard.denial_counts().record(&denied, self.inner.clock.now()) {
+            match redis.denial_counts().record(&denial, self.inner.clock.now()) {
                 PenaltyAction::None => None,
                 PenaltyAction::ScheduleReport => {
-                    self.schedule_report(&denied);
+                    self.schedule_report(&denial);
                     None
                 }
                 PenaltyAction::Report(denials) => {
                     let limiter = self.clone();
-                    let report = tokio::spawn(async move { limiter.report(&denied, denials).await });
-                    real_time::timeout(left.min(policy.deadline()), report)
+                    let report = tokio::spawn(async move { limiter.report(&denial, denials).await });
+                    real_time::timeout(timeout.min(policy.deadline()), report)
                         .await
                         .ok()?
                         .ok()?
@@ -174,16 +175,16 @@ mod redis {
         }
 
         /// Reports all denials that are not reported yet.
-        pub(crate) async fn report_all_denials(&self, guard: &RedisBackend) {
-            for identity in guard.denial_counts().unreported() {
-                self.report_of(guard, identity).await;
+        pub(crate) async fn report_all_denials(&self, redis: &RedisBackend) {
+            for identity in redis.denial_counts().unreported() {
+                self.report_of(redis, identity).await;
             }
         }
 
-        fn schedule_report(&self, denied: &DeniedLimit) {
+        fn schedule_report(&self, denial: &DeniedLimit) {
             let (limiter, clock) = (Arc::downgrade(&self.inner), self.inner.clock.clone());
-            let identity = denied.identity;
-            let penalty = denied.policy.penalty();
+            let identity = denial.identity;
+            let penalty = denial.policy.penalty();
             let delay = penalty.map_or(REPORT_WITHIN, |penalty| REPORT_WITHIN.min(penalty.within() / 2));
             let counted_at = clock.now();
             tokio::spawn(async move {
@@ -191,27 +192,27 @@ mod redis {
                 // Without the limiter there are no more denials.
                 if let Some(inner) = limiter.upgrade() {
                     let limiter = Self { inner };
-                    if let Backend::Redis(guard) = &limiter.inner.backend {
-                        limiter.report_of(guard, identity).await;
+                    if let Backend::Redis(redis) = &limiter.inner.backend {
+                        limiter.report_of(redis, identity).await;
                     }
                 }
             });
         }
 
-        async fn report_of(&self, guard: &RedisBackend, identity: Identity) {
+        async fn report_of(&self, redis: &RedisBackend, identity: Identity) {
             let now = self.inner.clock.now();
-            if let Some((denied, denials)) = guard.denial_counts().take_unreported(identity, now) {
-                self.report(&denied, denials).await;
+            if let Some((denial, denials)) = redis.denial_counts().take_unreported(identity, now) {
+                self.report(&denial, denials).await;
             }
         }
 
-        async fn report(&self, denied: &DeniedLimit, mut denials: Vec<DatedDenials>) -> Option<u64> {
-            let Backend::Redis(guard) = &self.inner.backend else {
+        async fn report(&self, denial: &DeniedLimit, mut denials: Vec<DatedDenials>) -> Option<u64> {
+            let Backend::Redis(redis) = &self.inner.backend else {
                 return None;
             };
-            let (counts, identity) = (guard.denial_counts(), denied.identity);
+            let (counts, identity) = (redis.denial_counts(), denial.identity);
             loop {
-                match guard.apply_penalty(denied, &denials).await {
+                match redis.apply_penalty(denial, &denials).await {
                     Ok(PenaltyState::Blocked(micros)) => {
                         // Counting starts again, without the denials that came during the report.
                         counts.forget(identity);
@@ -222,7 +223,7 @@ mod redis {
                         denials = counts.mark_reported(identity, left, now)?;
                     }
                     Err(error) => {
-                        log_uncounted(&denied.policy, &error);
+                        log_uncounted(&denial.policy, &error);
                         if error.has_changed_nothing() {
                             counts.restore(identity, denials);
                         }

@@ -1,5 +1,5 @@
-//! What a penalty asks of a store, beside its limit: whether the key is blocked, with each
-//! decision; and, for a denial, to count it and to block.
+//! The two additional limits of a penalty: the block of a key, which is queried with each decision,
+//! and the count of denials.
 
 use smallvec::smallvec;
 
@@ -8,19 +8,19 @@ use crate::key::Key;
 use crate::policy::{PenaltyLimits, Policy};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict, identity};
 
-/// What a block costs: all that the funnel holds.
-const WHOLE: u64 = 1_000;
+/// Cost of a block: the whole capacity of the funnel.
+const FULL_BLOCK: u64 = 1_000;
 
 impl<'a> DecisionRequest<'a> {
-    /// Asks as well whether the keys are blocked by the penalties of their policies. A cost of
-    /// nothing is allowed even then.
+    /// Adds the blocks of the limits' penalties to the request. A cost of zero is allowed even
+    /// while the key is blocked.
     pub(crate) fn add_blocks(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0) {
                 if let Some(punishing) = limit.policy.punishing() {
                     let block = RequestedLimit {
                         blocks: Some(number),
-                        ..beside(&punishing.block, limit.key.clone(), WHOLE)
+                        ..penalty_limit(&punishing.block, limit.key.clone(), FULL_BLOCK)
                     };
                     self.limits.push(block);
                 }
@@ -28,41 +28,46 @@ impl<'a> DecisionRequest<'a> {
         }
     }
 
-    /// Is about the blocks of its keys and the counts of their denials as well, so that these are
-    /// forgotten with it.
+    /// Adds the blocks and denial counts of the limits, so that a reset removes them too.
     pub(crate) fn add_penalties(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number) {
                 if let Some(punishing) = limit.policy.punishing() {
                     let key = limit.key.clone();
-                    let count = beside(&punishing.counter, key.clone(), 0);
+                    let count = penalty_limit(&punishing.counter, key.clone(), 0);
                     self.limits.push(count);
-                    self.limits.push(beside(&punishing.block, key, 0));
+                    self.limits.push(penalty_limit(&punishing.block, key, 0));
                 }
             }
         }
     }
 
-    /// Asks whether a key is blocked, and of nothing else.
+    /// Queries only whether a key is blocked.
     pub(crate) fn of_block(punishing: &'a PenaltyLimits, key: Key<'a>) -> Self {
-        block_request(beside(&punishing.block, key.bounded(), WHOLE), Mode::Peek)
+        block_request(
+            penalty_limit(&punishing.block, key.bounded(), FULL_BLOCK),
+            Mode::Peek,
+        )
     }
 
-    /// Counts so many denials of a key.
+    /// Counts `denials` denials of a key.
     pub(crate) fn counting(punishing: &'a PenaltyLimits, key: &'a Key<'_>, denials: u64) -> Self {
-        let most = u64::from(punishing.penalty.denials());
-        let count = beside(&punishing.counter, Key::from(key), denials.min(most));
+        let max = u64::from(punishing.penalty.denials());
+        let count = penalty_limit(&punishing.counter, Key::from(key), denials.min(max));
         block_request(count, Mode::Charge)
     }
 
     /// Blocks a key.
     pub(crate) fn blocking(punishing: &'a PenaltyLimits, key: &'a Key<'_>) -> Self {
-        block_request(beside(&punishing.block, Key::from(key), WHOLE), Mode::Charge)
+        block_request(
+            penalty_limit(&punishing.block, Key::from(key), FULL_BLOCK),
+            Mode::Charge,
+        )
     }
 }
 
 impl Verdict {
-    /// How many denials more may come before the key is to be blocked, where these were counted.
+    /// Returns the number of further denials before the key is blocked.
     pub(crate) fn denials_left(&self) -> u64 {
         match self.outcomes.first() {
             Some(outcome) if outcome.fits => outcome.remaining,
@@ -70,13 +75,13 @@ impl Verdict {
         }
     }
 
-    /// For how many microseconds a key is blocked that was to be blocked now.
+    /// Returns the microseconds for which the key is blocked after an attempt to block it.
     pub(crate) fn blocked_for(&self) -> u64 {
         self.outcomes.first().map_or(0, |outcome| {
             if outcome.fits {
                 outcome.reset_after
             } else {
-                // It was already.
+                // The key was already blocked.
                 outcome.retry_after
             }
         })
@@ -84,12 +89,12 @@ impl Verdict {
 }
 
 impl StepOutcome {
-    /// The same where the key is blocked for so many microseconds.
+    /// Applies a block of `micros` microseconds to an outcome.
     pub(crate) fn blocked_for(self, micros: u64) -> Self {
         Self {
             fits: false,
             remaining: 0,
-            // None where the limit itself has room.
+            // Zero if the limit itself fits.
             retry_after: self.retry_after.max(micros),
             reset_after: self.reset_after.max(micros),
             next_after: self.next_after.max(micros),
@@ -105,8 +110,8 @@ fn block_request(limit: RequestedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
     DecisionRequest { limits, mode }
 }
 
-/// A limit that a penalty keeps under a key that is bounded.
-fn beside<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> RequestedLimit<'a> {
+/// Builds a limit of a penalty. The length of the key is already bounded.
+fn penalty_limit<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> RequestedLimit<'a> {
     RequestedLimit {
         identity: identity(policy, &key),
         policy,

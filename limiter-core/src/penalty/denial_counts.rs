@@ -21,14 +21,14 @@ use crate::units::{Timestamp, micros_ceil};
 
 /// The longest delay of a report.
 pub(crate) const REPORT_WITHIN: Duration = Duration::from_secs(1);
-/// The most limits whose denials are kept; further denials are reported one by one.
+/// The maximum number of limits whose denials are kept; further denials are reported one by one.
 const MAX_KEYS: usize = 10_000;
-/// The most moments kept for one limit; with one more they are reported at once.
+/// The maximum number of timestamps kept for one limit; with one more they are reported at once.
 const MAX_MOMENTS: usize = 128;
-/// The number of limits from which expired ones are removed …
+/// Number of limits from which expired ones are removed …
 const MANY_KEYS: usize = 64;
-/// … and the least time between two removals, since each looks at all limits.
-const TIDIED_EVERY: Duration = Duration::from_millis(100);
+/// … and the minimum time between two removals, because each visits all limits.
+const CLEANUP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Denials that occurred at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) struct DatedDenials {
     pub(crate) number: u32,
 }
 
-/// Unreported denials of all limits.
+/// The unreported denials of all limits.
 #[derive(Debug, Default)]
 pub(crate) struct DenialCounts {
     counts: Mutex<KeyCounts>,
@@ -47,9 +47,9 @@ pub(crate) struct DenialCounts {
 struct KeyCounts {
     by_limit: HashMap<Identity, KeyCount>,
     /// The number of limits at which expired ones are removed next …
-    tidy_at: usize,
+    cleanup_at: usize,
     /// … and the moment of the last removal.
-    tidied_at: Timestamp,
+    cleaned_at: Timestamp,
 }
 
 /// A limit with a penalty that denied a call.
@@ -90,20 +90,20 @@ impl DenialCounts {
         let Some(penalty) = limit.policy.penalty() else {
             return PenaltyAction::None;
         };
-        let most = u64::from(penalty.denials());
+        let max = u64::from(penalty.denials());
         let mut counts = self.lock();
-        if !counts.by_limit.contains_key(&limit.identity) && !counts.has_room(now) {
+        if !counts.by_limit.contains_key(&limit.identity) && !counts.has_capacity(now) {
             return PenaltyAction::Report(vec![DatedDenials { at: now, number: 1 }]);
         }
         let count = counts.by_limit.entry(limit.identity).or_insert_with(|| KeyCount {
             limit: limit.clone(),
             unreported: Vec::new(),
-            left: most,
+            left: max,
             reported_at: now,
         });
         if count.limit.policy.penalty() != Some(penalty) {
             // The last reply was about another version of the policy.
-            (count.limit, count.left) = (limit.clone(), most);
+            (count.limit, count.left) = (limit.clone(), max);
         }
         count.drop_expired(now);
         count.push(now);
@@ -142,8 +142,8 @@ impl DenialCounts {
         unreported.map(|(identity, _)| *identity).collect()
     }
 
-    /// The store received a report: `left` more denials may come before it blocks the key. Returns
-    /// the denials recorded meanwhile, if they have to be reported now.
+    /// Records a report: the store blocks the key after `left` more denials. Returns the denials
+    /// recorded meanwhile if they have to be reported now.
     pub(crate) fn mark_reported(
         &self,
         identity: Identity,
@@ -152,22 +152,22 @@ impl DenialCounts {
     ) -> Option<Vec<DatedDenials>> {
         let mut counts = self.lock();
         let count = counts.by_limit.get_mut(&identity)?;
-        count.left = left.clamp(1, count.most());
+        count.left = left.clamp(1, count.max());
         count.reported_at = now;
         (count.number() >= count.left).then(|| count.take(now))
     }
 
-    /// The store did not receive a report: its denials are unreported again.
+    /// Restores the denials of a failed report.
     pub(crate) fn restore(&self, identity: Identity, mut denials: Vec<DatedDenials>) {
         if let Some(count) = self.lock().by_limit.get_mut(&identity) {
-            count.left = (count.left + number_of(&denials)).min(count.most());
+            count.left = (count.left + number_of(&denials)).min(count.max());
             denials.append(&mut count.unreported);
             denials.drain(..denials.len().saturating_sub(MAX_MOMENTS));
             count.unreported = denials;
         }
     }
 
-    /// Forgets the denials of a limit.
+    /// Removes the denials of a limit.
     pub(crate) fn forget(&self, identity: Identity) {
         self.lock().by_limit.remove(&identity);
     }
@@ -178,16 +178,16 @@ impl DenialCounts {
 }
 
 impl KeyCounts {
-    /// Whether another limit fits, after the removal of expired ones.
-    fn has_room(&mut self, now: Timestamp) -> bool {
-        let is_due = now >= self.tidied_at.after(TIDIED_EVERY) || now < self.tidied_at;
-        if self.by_limit.len() >= self.tidy_at.max(MANY_KEYS) && is_due {
+    /// Returns true if another limit fits, after the removal of expired ones.
+    fn has_capacity(&mut self, now: Timestamp) -> bool {
+        let is_due = now >= self.cleaned_at.after(CLEANUP_INTERVAL) || now < self.cleaned_at;
+        if self.by_limit.len() >= self.cleanup_at.max(MANY_KEYS) && is_due {
             self.by_limit.retain(|_, count| {
                 count.drop_expired(now);
                 !count.unreported.is_empty() || !count.is_expired(count.reported_at, now)
             });
-            self.tidy_at = (2 * self.by_limit.len()).min(MAX_KEYS);
-            self.tidied_at = now;
+            self.cleanup_at = (2 * self.by_limit.len()).min(MAX_KEYS);
+            self.cleaned_at = now;
         }
         self.by_limit.len() < MAX_KEYS
     }
@@ -217,20 +217,20 @@ impl KeyCount {
     }
 
     /// The number of denials that blocks the key.
-    fn most(&self) -> u64 {
+    fn max(&self) -> u64 {
         let penalty = self.limit.policy.penalty();
         penalty.map_or(1, |penalty| penalty.denials().into())
     }
 
-    /// Whether a denial of this moment counts no more.
+    /// True if a denial of this time no longer counts.
     fn is_expired(&self, at: Timestamp, now: Timestamp) -> bool {
         let penalty = self.limit.policy.penalty();
         let window = penalty.map_or(0, |penalty| micros_ceil(penalty.within()));
         micros_ceil(now.since(at)) >= window
     }
 
-    /// Drops unreported denials that count no more, and the last reply if it is about such denials
-    /// alone.
+    /// Drops unreported denials that no longer count, and the last reply if it covers only such
+    /// denials.
     fn drop_expired(&mut self, now: Timestamp) {
         let expired = self
             .unreported
@@ -239,7 +239,7 @@ impl KeyCount {
         let expired = expired.count();
         self.unreported.drain(..expired);
         if self.is_expired(self.reported_at, now) {
-            self.left = self.most();
+            self.left = self.max();
         }
     }
 }

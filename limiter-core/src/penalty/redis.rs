@@ -16,12 +16,12 @@ use crate::units::Amount;
 pub(crate) enum PenaltyState {
     /// The key is blocked for this number of microseconds.
     Blocked(u64),
-    /// The number of further denials before it is.
+    /// Number of further denials before the key is blocked.
     DenialsLeft(u64),
 }
 
 impl RedisBackend {
-    /// The denials that Redis has not received.
+    /// Returns the denials that Redis has not received.
     pub(crate) fn denial_counts(&self) -> &DenialCounts {
         &self.denial_counts
     }
@@ -36,26 +36,25 @@ impl RedisBackend {
         denials: &[DatedDenials],
     ) -> Result<PenaltyState, StoreError> {
         let (policy, key) = (&denied.policy, &denied.key);
-        let Some(punishing) = policy.punishing() else {
+        let Some(penalty_limits) = policy.punishing() else {
             return Ok(PenaltyState::DenialsLeft(u64::MAX));
         };
-        let counting = DecisionRequest::counting(punishing, key, 0);
+        let counting = DecisionRequest::counting(penalty_limits, key, 0);
         let counted = self.store.count_denials(&counting, denials);
         let left = within(policy.deadline(), counted).await?;
         if left > 0 {
             return Ok(PenaltyState::DenialsLeft(left));
         }
-        // A denial from before the block has too short a retry time.
-        let ask = LimitRequest::new(policy, Key::from(key)).cost(Amount::ZERO);
-        let denied = DecisionRequest::new([ask], Mode::Peek, true).ok();
-        let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
-        let blocking = DecisionRequest::blocking(punishing, key);
+        // A denial cached before the block has too short a retry time.
+        let request = LimitRequest::new(policy, Key::from(key)).cost(Amount::ZERO);
+        let denied = DecisionRequest::new([request], Mode::Peek, true).ok();
+        let _invalidation = denied.as_ref().map(|denied| self.denials.forget(denied));
+        let blocking = DecisionRequest::blocking(penalty_limits, key);
         let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;
         if policy.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(&blocking, &blocked, self.clock.now());
         }
-        // Counting starts again after the block. If this fails, it starts with the denials of
-        // before.
+        // Counting starts again after the block. If the reset fails, earlier denials still count.
         let _ = within(policy.deadline(), self.store.reset(&counting)).await;
         Ok(PenaltyState::Blocked(blocked.blocked_for()))
     }

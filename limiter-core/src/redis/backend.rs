@@ -41,7 +41,7 @@ pub(crate) struct RedisBackend {
     leases: Leases,
     pub(crate) fallback: Arc<LocalFallback>,
     reconciler: Reconciler,
-    pub(crate) holding: Arc<PermitLeases>,
+    pub(crate) permit_leases: Arc<PermitLeases>,
     pub(crate) replicas: Replicas,
     pub(crate) clock: Clock,
     pub(crate) converted: ConvertedLimits,
@@ -63,7 +63,7 @@ impl RedisBackend {
         let fallback = Arc::new(LocalFallback::new(clock.clone(), max_keys));
         Self {
             leases: Leases::new(store.lender(), clock.clone()),
-            holding: PermitLeases::new(store.register(), clock.clone(), max_waiting),
+            permit_leases: PermitLeases::new(store.register(), clock.clone(), max_waiting),
             reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
@@ -321,7 +321,7 @@ impl RedisBackend {
         tokio::join!(
             self.replicas.deregister(),
             self.leases.shutdown(),
-            self.holding.settle(),
+            self.permit_leases.settle(),
             self.reconciler.flush()
         );
     }

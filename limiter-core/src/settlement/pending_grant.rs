@@ -1,4 +1,4 @@
-//! What was granted to somebody who may go away before using it.
+//! A grant whose caller may be cancelled before using it.
 
 use smallvec::smallvec;
 use tokio::runtime::Handle;
@@ -6,13 +6,12 @@ use tokio::runtime::Handle;
 use crate::decision::Allowed;
 use crate::settlement::Reservation;
 
-/// A grant that is given back when nobody takes it: in process at once, with Redis in the
-/// background.
+/// A grant that is refunded unless it is taken: at once in process, in the background with Redis.
 #[derive(Debug)]
 pub(crate) struct PendingGrant {
-    /// `None` once it is taken.
+    /// `None` after the grant was taken.
     grant: Option<Reservation>,
-    /// In which it was granted, if that is one that can give it back: it may be dropped elsewhere.
+    /// The runtime of the grant, which executes the refund; the drop may happen outside of it.
     runtime: Option<Handle>,
 }
 
@@ -24,7 +23,7 @@ impl PendingGrant {
         }
     }
 
-    /// The grant, for good. There is one unless it was taken before.
+    /// Takes the grant. `None` if it was taken before.
     pub(crate) fn take(&mut self) -> Option<Allowed> {
         self.grant.take().map(Reservation::into_allowed)
     }
@@ -34,7 +33,7 @@ impl Drop for PendingGrant {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
             let nothing = smallvec![crate::units::Amount::ZERO; grant.len()];
-            // Whether or not it was heard, nobody is there to be told.
+            // The caller is gone, so no code needs the result.
             let _ = grant.settle_in(self.runtime.as_ref(), nothing, |_, _| ());
         }
     }

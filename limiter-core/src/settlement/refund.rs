@@ -1,4 +1,4 @@
-//! Refunds and charges, from their words to their end.
+//! Builders and futures of refunds and charges.
 
 use std::pin::Pin;
 
@@ -9,23 +9,23 @@ use crate::limiter::Limiter;
 use crate::request::{DecisionRequest, LimitRequest, used_units};
 use crate::units::Amount;
 
-/// Permits to be given back: await it. Made by [`Limiter::refund`].
+/// A refund that has not started: await it. Created by [`Limiter::refund`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is given back until this is awaited"]
+#[must_use = "nothing is refunded until this is awaited"]
 pub struct Refund<'a> {
     limiter: &'a Limiter,
-    ask: LimitRequest<'a>,
+    request: LimitRequest<'a>,
 }
 
 impl<'a> Refund<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, ask: LimitRequest<'a>) -> Self {
-        Self { limiter, ask }
+    pub(crate) fn new(limiter: &'a Limiter, request: LimitRequest<'a>) -> Self {
+        Self { limiter, request }
     }
 
-    /// How much is given back: what the call cost. Default: 1. Nothing for 0, and what was used for
-    /// more than that.
+    /// Sets the amount to refund: the cost of the call. Default: 1. A cost of 0 refunds nothing; a
+    /// cost above the usage refunds the usage.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        self.ask.set_cost(cost.try_into().map_err(Into::into));
+        self.request.set_cost(cost.try_into().map_err(Into::into));
         self
     }
 }
@@ -37,39 +37,43 @@ impl<'a> IntoFuture for Refund<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             self.limiter.open()?;
-            // Else what others have used would be given back.
-            if !self.limiter.charges(&self.ask) {
+            // Otherwise the refund would reduce the usage of other calls.
+            if !self.limiter.charges(&self.request) {
                 return Ok(());
             }
             let inner = &self.limiter.inner;
-            let request = DecisionRequest::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
+            let request = DecisionRequest::new([self.request.bounded()], Mode::Peek, inner.any_groups)?;
             if request.is_free() {
                 return Ok(());
             }
             let refund = Change::Refund { whole_at: 0 };
             let name = request.queue();
-            let _coming_back = inner.queues.coming_back(&name);
+            let _notifier = inner.queues.refund_notifier(&name);
             self.limiter.apply_change(&request, refund).await
         })
     }
 }
 
-/// Permits to be charged whatever is left: await it. Made by [`Limiter::charge`].
+/// An unconditional charge that has not started: await it. Created by [`Limiter::charge`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is charged until this is awaited"]
 pub struct Charge<'a> {
     limiter: &'a Limiter,
-    ask: LimitRequest<'a>,
+    request: LimitRequest<'a>,
     used: Result<Amount, ConfigError>,
 }
 
 impl<'a> Charge<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, ask: LimitRequest<'a>) -> Self {
+    pub(crate) fn new(limiter: &'a Limiter, request: LimitRequest<'a>) -> Self {
         let used = Ok(Amount::ONE);
-        Self { limiter, ask, used }
+        Self {
+            limiter,
+            request,
+            used,
+        }
     }
 
-    /// How much is charged. Default: 1. Nothing for 0.
+    /// Sets the amount to charge. Default: 1. A cost of 0 charges nothing.
     pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Self {
             used: cost.try_into().map_err(Into::into),
@@ -85,11 +89,11 @@ impl<'a> IntoFuture for Charge<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             self.limiter.open()?;
-            if !self.limiter.charges(&self.ask) {
+            if !self.limiter.charges(&self.request) {
                 return Ok(());
             }
-            let ask = self.ask.cost(Amount::ZERO);
-            let mut request = DecisionRequest::new([ask], Mode::Peek, self.limiter.inner.any_groups)?;
+            let limit = self.request.cost(Amount::ZERO);
+            let mut request = DecisionRequest::new([limit], Mode::Peek, self.limiter.inner.any_groups)?;
             if let Some(limit) = request.limits.first_mut() {
                 limit.cost = used_units(limit.policy, self.used?)?;
             }

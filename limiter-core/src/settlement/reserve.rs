@@ -1,4 +1,4 @@
-//! Permits that are taken by an estimate, and settled when the true cost is known.
+//! Reservations: permits charged by an estimate and settled with the actual cost.
 
 pub(crate) mod balance;
 #[cfg(feature = "redis")]
@@ -26,10 +26,10 @@ use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
 pub(crate) use crate::units::Amount;
 use crate::waiting::Acquire;
 
-/// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and
+/// A reservation that has not started: await it. Created by [`Limiter::reserve`] and
 /// [`Limiter::reserve_all`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "nothing is charged until this is awaited"]
 pub struct Reserve<'a> {
     check: Check<'a>,
     timeout: Option<Duration>,
@@ -40,9 +40,9 @@ impl<'a> Reserve<'a> {
         Self { check, timeout: None }
     }
 
-    /// The estimate, as [`Check::cost`]. Default: 1, or what each
-    /// [`LimitRequest`](crate::LimitRequest) says. With an estimate of 0 nothing is taken
-    /// beforehand, and all of the true cost is charged when it is settled.
+    /// Sets the estimate, as [`Check::cost`]. Default: 1, or the cost of each
+    /// [`LimitRequest`](crate::LimitRequest). With an estimate of 0 the whole actual cost is
+    /// charged at settlement.
     pub fn cost<C>(self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -68,16 +68,16 @@ impl<'a> IntoFuture for Reserve<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let (first, limiter) = (self.check.first_policy(), self.check.limiter);
-        let asks_at_once = limiter.is_in_process() && self.timeout.is_none();
+        let is_immediate = limiter.is_in_process() && self.timeout.is_none();
         let reserved = async move {
-            let asked = self.check.clone();
+            let check = self.check.clone();
             let allowed = match self.timeout {
                 Some(timeout) => Acquire::new(self.check).timeout(timeout).await?,
                 None => self.check.await?.require()?,
             };
-            Ok(Reservation::from_allowed(&asked, allowed))
+            Ok(Reservation::from_allowed(&check, allowed))
         };
-        if asks_at_once {
+        if is_immediate {
             Box::pin(reserved)
         } else {
             observe::reserving(first, reserved)
@@ -85,14 +85,14 @@ impl<'a> IntoFuture for Reserve<'a> {
     }
 }
 
-/// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response
-/// until the true cost is known.
+/// Permits that were charged by an estimate. A reservation owns its data, so a task, a stream or a
+/// response can keep it until the actual cost is known.
 ///
-/// One that is dropped stays charged at its estimate.
-#[must_use = "it stays charged at its estimate unless it is settled or cancelled"]
+/// A dropped reservation stays charged at its estimate.
+#[must_use = "the estimate stays charged unless the reservation is settled or cancelled"]
 pub struct Reservation {
     limiter: Limiter,
-    /// What there is to be settled of each limit, in the order of asking.
+    /// The limits to settle, in the order of the request.
     limits: SmallVec<[Option<ReservedLimit>; 1]>,
     allowed: Allowed,
 }
@@ -104,8 +104,8 @@ impl AsDecision for Reservation {
 }
 
 impl Reservation {
-    /// One by which nothing was taken, and nothing is settled.
-    pub(crate) fn of_nothing(limiter: &Limiter, allowed: Allowed) -> Self {
+    /// A reservation without charges, which settles nothing.
+    pub(crate) fn unlimited(limiter: &Limiter, allowed: Allowed) -> Self {
         Self {
             limiter: limiter.clone(),
             limits: smallvec![None],
@@ -113,49 +113,48 @@ impl Reservation {
         }
     }
 
-    /// The decision by which it was granted.
+    /// Returns the decision that granted the reservation.
     pub fn decision(&self) -> &Decision {
         &self.allowed
     }
 
-    /// Has `actual` be charged in place of the estimate, under each of its limits: the difference
-    /// is given back, or charged whatever is left. Where less is left, the limit is in debt, and
-    /// later calls wait until that has come back.
+    /// Replaces the estimate by `actual` under each limit: the difference is refunded or charged
+    /// unconditionally. If the charge exceeds the remaining permits, the limit is in debt, and
+    /// later calls wait until the debt is refilled.
     ///
-    /// A settlement gives back no more than the reservation took, no more than is used, and nothing
-    /// that had come back by itself: of a bucket or a funnel the difference comes back whole as
-    /// long as less time has passed than the rest of what was used then takes to come back, so give
-    /// calls that take long a capacity of at least the estimate and what comes back meanwhile; of a
-    /// window until the permits have left it. So over any time T no more is admitted, by its true
-    /// cost, than capacity + rate·T, beside debts and what is given back in T of estimates that
-    /// were taken before it. A debt of a window lasts for one window, and beyond the limit nothing
-    /// of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
+    /// A settlement refunds no more than the reservation charged, no more than the usage, and no
+    /// permits that were already refilled. A bucket or a funnel refunds the whole difference if
+    /// less time has passed than the refill of the remaining usage takes; for long calls, configure
+    /// a capacity of at least the estimate plus the refill during the call. A window refunds
+    /// permits until they have left it. Over any time T, the admitted actual cost is therefore at
+    /// most capacity + rate·T, plus debts and refunds within T of estimates that were charged
+    /// before it. A debt of a window lasts for one window and is capped at the limit; a debt of a
+    /// bucket or a funnel is at most 2^52 thousandths.
     ///
-    /// What this replica's share allowed in place of the store ([`Origin::LocalFallback`]) is
-    /// settled there and at once, also when the store is back. What nobody decided
-    /// ([`Origin::FailedOpen`]) was not charged, so that nothing of it is given back, and what is
-    /// used beyond the estimate is charged in the store. A limit that denies the call in shadow has
-    /// charged nothing, and nothing of it is settled.
+    /// A reservation that the local fallback granted ([`Origin::LocalFallback`]) is settled against
+    /// this replica's share, also after the store is available again. A reservation that was
+    /// granted without a decision ([`Origin::FailedOpen`]) was not charged: nothing is refunded,
+    /// and usage above the estimate is charged in the store. A limit that denied the call in shadow
+    /// mode was not charged and is not settled.
     ///
-    /// Where the limiter's [book](Limiter::registry) has changed the policy [in
-    /// proportion](crate::Policy::proportional_to) since, the difference is the same part of the
-    /// new quota. Of a window whose length is another one now, and across several such changes,
-    /// nothing is given back.
+    /// If the limiter's [registry](Limiter::registry) has changed the policy
+    /// [proportionally](crate::Policy::proportional_to) since, the difference is scaled to the new
+    /// quota. Nothing is refunded if the window length has changed or after several such changes.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for an amount that is none, or that the limit cannot count;
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may be settled all the same,
-    /// and is not settled again.
+    /// [`Rejection::Config`] for an invalid amount or an amount that the limit cannot count;
+    /// [`Rejection::Unavailable`] if the store does not reply. The settlement may have been applied
+    /// in that case and is not repeated.
     ///
     /// # Cancel safety
     ///
-    /// In process it is settled at the first poll. With Redis it goes on in a task of its own when
-    /// the future is dropped after that. It is never settled twice.
+    /// In process the settlement happens at the first poll. With Redis it continues in a task if
+    /// the future is dropped after the first poll. A reservation is never settled twice.
     ///
-    /// A call of this limiter that Redis denies while the settlement is on its way waits for it and
-    /// asks once more, within its deadline. Limiters in other processes do not know of the
-    /// settlement until Redis has applied it: until then they deny by the estimate, with a
+    /// A call of this limiter that Redis denies during a settlement waits for the settlement and
+    /// queries again within its deadline. Limiters in other processes see the settlement only after
+    /// Redis has applied it: until then they deny by the estimate, with a
     /// [`retry_after`](crate::Decision::retry_after) that is an upper bound.
     pub async fn settle<C>(self, actual: C) -> Result<(), Rejection>
     where
@@ -168,7 +167,7 @@ impl Reservation {
         self.settle_at(actuals).await
     }
 
-    /// The same with an amount for each limit, in the order of asking.
+    /// Settles each limit with its own amount, in the order of the request.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -186,7 +185,7 @@ impl Reservation {
     /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 59);
     /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
     ///
-    /// // More of them than was left: a debt of 100.
+    /// // Above the remaining tokens: a debt of 100.
     /// let denied = limits.reserve_all(asks()).await.unwrap_err();
     /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
     /// clock.advance(Duration::from_secs(3));
@@ -198,8 +197,8 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// As [`settle`](Self::settle), and [`Rejection::Config`] if there is not one amount for each
-    /// limit.
+    /// As [`settle`](Self::settle), and [`Rejection::Config`] if the number of amounts differs from
+    /// the number of limits.
     ///
     /// # Cancel safety
     ///
@@ -219,12 +218,12 @@ impl Reservation {
         self.settle_at(amounts).await
     }
 
-    /// Gives all of it back, as [`settle`](Self::settle) with 0.
+    /// Refunds the whole reservation, as [`settle`](Self::settle) with 0.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have been given back all
-    /// the same.
+    /// [`Rejection::Unavailable`] if the store does not reply. The refund may have been applied in
+    /// that case.
     ///
     /// # Cancel safety
     ///
@@ -233,27 +232,27 @@ impl Reservation {
         self.settle(0_u32).await
     }
 
-    /// The reservation of a call that was decided, whichever way.
+    /// Creates the reservation of an allowed call.
     pub(crate) fn from_allowed(check: &Check<'_>, allowed: Allowed) -> Self {
-        Self::of_asks(check.limiter, check.asks().iter().cloned(), allowed)
+        Self::from_requests(check.limiter, check.asks().iter().cloned(), allowed)
     }
 
-    /// The same of what was asked for.
-    pub(crate) fn of_asks<'a>(
+    /// Creates a reservation from the limit requests of a call.
+    pub(crate) fn from_requests<'a>(
         limiter: &Limiter,
-        asks: impl IntoIterator<Item = LimitRequest<'a>>,
+        requests: impl IntoIterator<Item = LimitRequest<'a>>,
         allowed: Allowed,
     ) -> Self {
-        Self::of_limits(limiter, asks.into_iter().map(RequestedLimit::of), allowed)
+        Self::from_limits(limiter, requests.into_iter().map(RequestedLimit::of), allowed)
     }
 
-    /// The same of a request.
+    /// Creates a reservation from a decision request.
     pub(crate) fn of_request(limiter: &Limiter, request: &DecisionRequest<'_>, allowed: Allowed) -> Self {
         let limits = request.limits.iter().filter(|limit| limit.blocks.is_none());
-        Self::of_limits(limiter, limits.cloned().map(Some), allowed)
+        Self::from_limits(limiter, limits.cloned().map(Some), allowed)
     }
 
-    fn of_limits<'a>(
+    fn from_limits<'a>(
         limiter: &Limiter,
         limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
         allowed: Allowed,
@@ -265,41 +264,41 @@ impl Reservation {
         }
     }
 
-    /// How many limits were asked for.
+    /// Returns the number of limits.
     pub(crate) fn len(&self) -> usize {
         self.limits.len()
     }
 
-    /// The decision alone: what was taken is taken for good.
+    /// Returns the decision and keeps the charge.
     pub(crate) fn into_allowed(self) -> Allowed {
         self.allowed
     }
 
     /// Settles with an amount for each limit in the background: at once in process and for this
-    /// replica's share, else in a task of `runtime`, which a shutdown of the limiter waits for.
-    /// Without a runtime the estimate stays charged. An error is passed to `failed`, with the
-    /// decision that charged the estimate. In process, returns the limits as they stand then.
+    /// replica's share, otherwise in a task of `runtime`, which a shutdown of the limiter waits
+    /// for. Without a runtime the estimate stays charged. An error is passed to `failed`, with the
+    /// decision that charged the estimate. In process, returns the settled reservation.
     pub(crate) fn settle_in(
         self,
         runtime: Option<&Handle>,
         actuals: SmallVec<[Amount; 1]>,
         failed: impl FnOnce(&Decision, Rejection) + Send + 'static,
     ) -> Option<Settled> {
-        let in_memory = self.limiter.is_in_process();
+        let in_process = self.limiter.is_in_process();
         let actuals = match self.units(&actuals) {
             Ok(actuals) => actuals,
             Err(rejection) => {
                 failed(&self.allowed, rejection);
-                return in_memory.then_some(Settled(self));
+                return in_process.then_some(Settled(self));
             }
         };
-        if in_memory || self.allowed.origin() == Origin::LocalFallback {
-            // Neither the memory store nor this replica's share waits for anything.
+        if in_process || self.allowed.origin() == Origin::LocalFallback {
+            // Neither the memory store nor this replica's share awaits.
             let settled = pin!(self.apply_actuals(actuals)).poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(Err(rejection)) = settled {
                 failed(&self.allowed, rejection);
             }
-            return in_memory.then_some(Settled(self));
+            return in_process.then_some(Settled(self));
         }
         if let Some(runtime) = runtime {
             let open = self.limiter.inner.closing.subscribe();
@@ -318,21 +317,21 @@ impl Reservation {
     }
 
     async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
-        // An amount that a limit cannot count leaves all limits as they are.
+        // An amount that a limit cannot count leaves all limits unchanged.
         let actuals = self.units(&actuals)?;
         match &self.limiter.inner.backend {
             Backend::Memory(_) => self.apply_actuals(actuals).await,
             #[cfg(feature = "redis")]
             Backend::Redis(_) => {
-                // Whoever shuts the limiter down waits for it, too.
+                // Shutdown waits for this receiver.
                 let open = self.limiter.inner.closing.subscribe();
                 let pending = self.announce_refund(&actuals);
-                let settling = tokio::spawn(async move {
+                let task = tokio::spawn(async move {
                     let settled = self.apply_actuals(actuals).await;
                     drop((pending, open));
                     settled
                 });
-                settling.await.unwrap_or_else(|_| {
+                task.await.unwrap_or_else(|_| {
                     let detail = "the Tokio runtime of the request has ended";
                     Err(StoreError::new(StoreErrorKind::Connection, detail).into())
                 })
@@ -340,7 +339,7 @@ impl Reservation {
         }
     }
 
-    /// The amounts in the limits' own units; what is not settled may be any.
+    /// Converts the amounts to the units of the limits; amounts of unsettled limits are ignored.
     fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
         let limits = self.limits.iter().zip(amounts);
         let units = limits.map(|(reserved, amount)| match reserved {
@@ -350,12 +349,12 @@ impl Reservation {
         units.collect()
     }
 
-    /// Makes of each limit's estimate what was used.
+    /// Replaces the estimate of each limit by the actual cost.
     async fn apply_actuals(&self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
         let mut settled = Ok(());
         for (reserved, actual) in self.limits.iter().zip(actuals) {
             let Some(reserved) = reserved else { continue };
-            // One that fails keeps no other from being settled.
+            // A failed limit does not prevent the settlement of the others.
             settled = settled.and(self.change_one(reserved, actual).await);
         }
         settled
@@ -368,7 +367,7 @@ impl Reservation {
         let in_share = self.allowed.origin() == Origin::LocalFallback;
         let is_refund = change != Change::Owe;
         let changed = match reserved.successor(&self.limiter, &limit) {
-            // What it is worth now is not known, and nothing is minted.
+            // Its current value is unknown, and a refund must not create permits.
             CurrentPolicy::Unknown if is_refund => return Ok(()),
             // This replica's share is not converted.
             CurrentPolicy::Proportional(_) if in_share && is_refund => return Ok(()),
@@ -377,7 +376,7 @@ impl Reservation {
                     policy: &policy,
                     ..limit
                 };
-                self.limiter.change_in_proportion(&limit.alone(), change).await
+                self.limiter.change_proportional(&limit.alone(), change).await
             }
             _ if in_share => self.limiter.change_share(&limit.alone(), change),
             _ => self.limiter.apply_change(&limit.alone(), change).await,
@@ -385,7 +384,7 @@ impl Reservation {
         self.limiter
             .inner
             .queues
-            .came_back(&smallvec![reserved.identity()]);
+            .notify_refund(&smallvec![reserved.identity()]);
         changed
     }
 }

@@ -1,4 +1,4 @@
-//! One limit of a reservation: what it was charged, and what becomes of that.
+//! One limit of a reservation: its charge and its settlement.
 
 use std::time::Duration;
 
@@ -11,42 +11,41 @@ use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
 use crate::request::{RequestedLimit, used_units};
 use crate::units::{Amount, Timestamp};
 
-/// One limit of a call that was allowed, of which there is something to be settled.
+/// A charged limit of an allowed call.
 #[derive(Debug)]
 pub(crate) struct ReservedLimit {
     identity: Identity,
     policy: Policy,
     key: Key<'static>,
-    /// In the algorithm's own unit, as amounts are here.
+    /// In the unit of the algorithm, like all amounts in this module.
     estimate: u64,
-    /// When all that was used by then has come back by itself, in the time in which the limit's
-    /// state is kept. `None` where nothing was charged, since nobody decided.
+    /// Time at which the usage at the decision is fully refilled, in the clock of the stored state.
+    /// `None` if nothing was charged because the store did not decide.
     whole_at: Option<Timestamp>,
     decided_at: Timestamp,
 }
 
-/// What the policy of a reservation is by the limiter's book when it is settled.
+/// Relation between the policy of a reservation and the current policy of the registry.
 pub(crate) enum CurrentPolicy {
-    /// The same, as far as what was used is concerned.
+    /// The usage did not change.
     Same,
-    /// This one, as which it goes on in proportion.
+    /// Converted proportionally to this policy.
     Proportional(Policy),
-    /// One that was changed in proportion from another one in between.
+    /// Converted through an intermediate policy.
     Unknown,
 }
 
 impl ReservedLimit {
-    /// What there is to be settled of each limit of an allowed call, by the decision. `None` of
-    /// those that were not charged: what is off, what a list allows, and what goes on in spite of a
-    /// denial.
+    /// Returns the limit to settle for each limit of an allowed call. `None` for limits that were
+    /// not charged: switched off, allowed by a key list, or denied in shadow mode.
     pub(crate) fn each<'a>(
         limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
         decision: &Decision,
     ) -> impl Iterator<Item = Option<Self>> {
         let mut outcomes = decision.limits().iter();
-        let numbered = limits.into_iter().enumerate();
-        numbered.map(move |(number, limit)| {
-            let told = match decision.parts.get(number) {
+        let indexed = limits.into_iter().enumerate();
+        indexed.map(move |(number, limit)| {
+            let outcome = match decision.parts.get(number) {
                 Participation::Absent => return None,
                 Participation::Apart => {
                     outcomes.next();
@@ -58,9 +57,9 @@ impl ReservedLimit {
             let whole_at = match decision.origin() {
                 _ if decision.is_degraded() => return None,
                 Origin::Redis | Origin::Lease | Origin::Memory | Origin::LocalFallback => {
-                    let told = told?;
-                    Some(match told.outcome().whole_at {
-                        0 => decided_at.after(whole_after(decided_by(limit.policy, decided_at), told)),
+                    let outcome = outcome?;
+                    Some(match outcome.outcome().whole_at {
+                        0 => decided_at.after(whole_after(decided_by(limit.policy, decided_at), outcome)),
                         whole_at => Timestamp::from_micros(whole_at),
                     })
                 }
@@ -82,7 +81,7 @@ impl ReservedLimit {
         self.identity
     }
 
-    /// An amount in the limit's own unit.
+    /// Converts an amount to the unit of the limit.
     pub(crate) fn units(&self, amount: Amount) -> Result<u64, Rejection> {
         used_units(&self.policy, amount)
     }
@@ -91,7 +90,7 @@ impl ReservedLimit {
         self.estimate
     }
 
-    /// The limit, at this cost.
+    /// Returns the limit with this cost.
     pub(crate) fn limit(&self, cost: u64) -> RequestedLimit<'_> {
         RequestedLimit {
             identity: self.identity,
@@ -102,8 +101,8 @@ impl ReservedLimit {
         }
     }
 
-    /// The difference to what was used in the end, and what becomes of it; `None` where there is
-    /// nothing to do.
+    /// Returns the difference to the actual cost and the kind of change; `None` if there is no
+    /// difference.
     pub(crate) fn settlement_change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
         let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
@@ -116,15 +115,15 @@ impl ReservedLimit {
         (limit.cost > 0).then_some((limit, change))
     }
 
-    /// What became of the policy, as far as the limiter's book says so.
+    /// Returns the relation to the current policy of the limiter's registry.
     pub(crate) fn successor(&self, limiter: &Limiter, limit: &RequestedLimit<'_>) -> CurrentPolicy {
         let now = limiter.in_force(limit.policy.name(), &limit.key);
         let now = now.filter(|now| limit.has_policy(now));
         let now = now.unwrap_or_else(|| limit.policy.clone());
-        let by = decided_by(limit.policy, self.decided_at).algorithm();
+        let algorithm = decided_by(limit.policy, self.decided_at).algorithm();
         match now.before() {
-            Some((before, at)) if self.decided_at < at && now.algorithm() != by => {
-                if before.algorithm() == by {
+            Some((before, at)) if self.decided_at < at && now.algorithm() != algorithm => {
+                if before.algorithm() == algorithm {
                     CurrentPolicy::Proportional(now)
                 } else {
                     CurrentPolicy::Unknown
@@ -135,7 +134,7 @@ impl ReservedLimit {
     }
 }
 
-/// The policy whose numbers decided: until its change it is the one before.
+/// Returns the policy that decided: the previous one until its change takes effect.
 fn decided_by(policy: &Policy, decided_at: Timestamp) -> &Policy {
     match policy.before() {
         Some((before, at)) if decided_at < at => before,
@@ -143,20 +142,19 @@ fn decided_by(policy: &Policy, decided_at: Timestamp) -> &Policy {
     }
 }
 
-/// How long it takes from a decision until what was used by then has come back by itself. What is
-/// lent of a limit is not used, though the limit is not whole before that has come back, too; no
-/// limit but a bucket or a funnel lends.
-fn whole_after(policy: &Policy, told: &LimitOutcome) -> Duration {
+/// Returns the time from a decision until the usage is refilled. Leased tokens are not usage,
+/// although the limit is not full before they return; only buckets and funnels lease tokens.
+fn whole_after(policy: &Policy, outcome: &LimitOutcome) -> Duration {
     let algorithm = policy.algorithm();
-    let used_back_after = match algorithm {
+    let usage_refilled_after = match algorithm {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. })
             if policy.lease().is_some() =>
         {
-            let left = used_units(policy, told.remaining());
+            let left = used_units(policy, outcome.remaining());
             let used = left.map_or(0, |left| algorithm.quota().saturating_sub(left));
             Duration::from_micros(rate.time_for(used, 0))
         }
         _ => Duration::MAX,
     };
-    told.reset_after().min(used_back_after)
+    outcome.reset_after().min(usage_refilled_after)
 }

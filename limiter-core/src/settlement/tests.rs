@@ -1,5 +1,4 @@
-//! Settlements of periods of the calendar, which goes by another clock than what has passed in this
-//! process.
+//! Settlements of calendar periods, whose clock differs from the monotonic time of the process.
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ fn hourly() -> Policy {
     bucket.build().expect("valid")
 }
 
-/// At eleven in the evening of what has passed.
+/// 23:00 in monotonic time.
 fn evening() -> ManualClock {
     ManualClock::starting_at(Timestamp::from_micros(
         20_000 * 86_400_000_000 + 23 * 3_600_000_000,
@@ -33,9 +32,10 @@ fn evening() -> ManualClock {
 }
 
 #[tokio::test]
-async fn what_is_taken_from_a_day_comes_back_as_long_as_the_day_lasts_by_the_calendar() {
+async fn reservation_is_refunded_until_calendar_day_ends() {
     let (day, bucket) = (day(9), hourly());
-    // How far the calendar is ahead, how much later it is settled, and how far it is ahead then.
+    // Offset of the calendar, minutes until the settlement, and offset of the calendar at the
+    // settlement.
     for (ahead, later, then_ahead) in [
         (0, 59, 0),
         (0, 60, 0),
@@ -43,10 +43,10 @@ async fn what_is_taken_from_a_day_comes_back_as_long_as_the_day_lasts_by_the_cal
         (30, 30, 30),
         (-30, 89, -30),
         (-30, 90, -30),
-        // Suspended.
+        // The machine was suspended.
         (0, 1, 120),
         (-30, 1, 30),
-        // Set back.
+        // The clock was set back.
         (30, 40, 0),
     ] {
         for alone in [true, false] {
@@ -54,12 +54,12 @@ async fn what_is_taken_from_a_day_comes_back_as_long_as_the_day_lasts_by_the_cal
             let clock = evening();
             let limits = Limiter::in_process().clock(&clock).build();
             clock.set_calendar_ahead(ahead * MINUTE);
-            let asks = [
+            let requests = [
                 LimitRequest::new(&day, "ann").cost(2),
                 LimitRequest::new(&bucket, "ann").cost(2),
             ];
-            let asks = asks.into_iter().take(if alone { 1 } else { 2 });
-            let reservation = limits.reserve_all(asks).await.expect("granted");
+            let requests = requests.into_iter().take(if alone { 1 } else { 2 });
+            let reservation = limits.reserve_all(requests).await.expect("granted");
             clock.advance(minutes(later));
             clock.set_calendar_ahead(then_ahead * MINUTE);
             assert!(
@@ -70,30 +70,31 @@ async fn what_is_taken_from_a_day_comes_back_as_long_as_the_day_lasts_by_the_cal
                     .expect("decided")
                     .is_allowed()
             );
-            reservation.cancel().await.expect("given back");
-            let used = 9 - limits.peek(&day, "ann").await.expect("told").remaining();
-            assert_eq!(used, 3, "{case:?}: all of the other's, and nothing of it");
+            reservation.cancel().await.expect("refunded");
+            let used = 9 - limits.peek(&day, "ann").await.expect("peeked").remaining();
+            assert_eq!(used, 3, "{case:?}: only the cost of the other call remains");
         }
     }
 }
 
 #[tokio::test]
-async fn a_day_that_goes_on_in_proportion_ends_by_the_calendar() {
+async fn proportionally_changed_day_ends_by_calendar() {
     for ahead in [0, 14 * 60, -14 * 60] {
         let clock = evening();
         clock.set_calendar_ahead(ahead * MINUTE);
-        let book = PolicyRegistry::new().with(day(10));
-        let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+        let registry = PolicyRegistry::new().with(day(10));
+        let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
         let named = limits.named("day");
         let reservation = named.reserve("ann").cost(2).await.expect("granted");
         assert!(named.check("ann").cost(3).await.expect("decided").is_allowed());
 
         clock.advance(minutes(1));
-        book.change_at(day(20), Inheritance::Proportional, clock.now())
+        registry
+            .change_at(day(20), Inheritance::Proportional, clock.now())
             .expect("changed");
-        let left = async || named.peek("ann").await.expect("told").remaining();
+        let left = async || named.peek("ann").await.expect("peeked").remaining();
         assert_eq!(left().await, 10, "{ahead}");
-        reservation.cancel().await.expect("given back");
+        reservation.cancel().await.expect("refunded");
         assert_eq!(left().await, 14, "{ahead}");
 
         let since_midnight = u64::try_from(23 * 60 + 1 + ahead).expect("after the epoch's") % 1_440;

@@ -1,5 +1,4 @@
-//! Waiting for a permit: first come, first served, and only who is first in a line has the store
-//! asked.
+//! The wait of one call: its builder, its place in the queue, and the loop that drives it.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -26,22 +25,22 @@ use crate::waiting::pacing::PacingBudget;
 use crate::waiting::queue::{Ticket, TicketState};
 pub(crate) use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 
-/// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and
+/// A wait for a permit that has not started: await it. Created by [`Limiter::acquire`] and
 /// [`Limiter::acquire_all`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "nothing is charged until this is awaited"]
 pub struct Acquire<'a> {
     check: Check<'a>,
     timeout: Duration,
-    /// What bounds that and knows nothing of the store.
+    /// An outer bound of the timeout, which does not depend on the store.
     bound: Option<Duration>,
-    /// In which it waits, where that is bounded.
-    room: Option<&'a WaitLimit>,
+    /// The shared bound on waiting calls, if there is one.
+    wait_limit: Option<&'a WaitLimit>,
     rejects_early: bool,
 }
 
 impl<'a> Acquire<'a> {
-    /// How long a call waits at most, unless it says otherwise: a minute.
+    /// Default maximum wait: one minute.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
     pub(crate) fn new(check: Check<'a>) -> Self {
@@ -49,13 +48,13 @@ impl<'a> Acquire<'a> {
             check,
             timeout: Self::DEFAULT_TIMEOUT,
             bound: None,
-            room: None,
+            wait_limit: None,
             rejects_early: false,
         }
     }
 
-    /// Rejects the call at once if its permit is known to be due after its time, even though
-    /// permits might be refunded before.
+    /// Rejects the call at once if its permit is due after its timeout, even though permits might
+    /// be refunded before.
     pub(crate) fn rejecting_early(self, rejects_early: bool) -> Self {
         Self {
             rejects_early,
@@ -63,27 +62,27 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Waits only if there is a seat; else it is denied at once.
-    pub(crate) fn within(self, room: &'a WaitLimit) -> Self {
-        let room = Some(room);
-        Self { room, ..self }
+    /// Waits only if a slot is free; otherwise the call is denied at once.
+    pub(crate) fn within(self, wait_limit: &'a WaitLimit) -> Self {
+        let wait_limit = Some(wait_limit);
+        Self { wait_limit, ..self }
     }
 
-    /// Waits no longer than this for permits, and for its turn, though for an answer of the store
-    /// as long as its policies say.
+    /// Bounds the wait for permits and for the queue. A store reply is still awaited for the
+    /// deadline of the policies.
     pub(crate) fn bounded_by(self, bound: Option<Duration>) -> Self {
         Self { bound, ..self }
     }
 
-    fn stay(&self) -> WaitBudget<'a> {
-        let stay = WaitBudget::new(self.timeout, self.bound, self.check.deadline(), self.room);
+    fn budget(&self) -> WaitBudget<'a> {
+        let budget = WaitBudget::new(self.timeout, self.bound, self.check.deadline(), self.wait_limit);
         WaitBudget {
             rejects_early: self.rejects_early,
-            ..stay
+            ..budget
         }
     }
 
-    /// What the call costs, as [`Check::cost`].
+    /// Sets the cost of the call, as [`Check::cost`].
     pub fn cost<C>(self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -94,13 +93,13 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// How long to wait in total, the queue and every question to the store included. Default:
+    /// Sets the maximum total wait, which includes the queue and all store calls. Default:
     /// [`DEFAULT_TIMEOUT`](Self::DEFAULT_TIMEOUT).
     ///
-    /// A timeout of zero is a check, which the policy's deadline bounds: a denial is
-    /// [`Rejection::Limited`], since the call has not waited. A call that has waited is
-    /// [`Rejection::TimedOut`]. The same holds for [`Reserve::timeout`](crate::Reserve::timeout)
-    /// and [`AcquireConcurrency::timeout`](crate::AcquireConcurrency::timeout).
+    /// A timeout of zero is a check, bounded by the policy's deadline: a denial is
+    /// [`Rejection::Limited`], because the call has not waited. After a wait it is
+    /// [`Rejection::TimedOut`]. [`Reserve::timeout`](crate::Reserve::timeout) and
+    /// [`AcquireConcurrency::timeout`](crate::AcquireConcurrency::timeout) behave alike.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
@@ -112,13 +111,13 @@ impl<'a> IntoFuture for Acquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         observe::acquiring(self.check.first_policy(), async move {
-            let stay = self.stay();
+            let budget = self.budget();
             if !self.check.is_plain() {
-                return EnforcementPlan::new(self.check).acquire(stay).await;
+                return EnforcementPlan::new(self.check).acquire(budget).await;
             }
             let limiter = self.check.limiter;
             let request = self.check.request()?;
-            limiter.wait(&request, stay).await
+            limiter.wait(&request, budget).await
         })
     }
 }
@@ -128,22 +127,22 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
+    /// Cancel safe: a grant for a cancelled waiter goes to the next one or is refunded.
     pub(crate) async fn wait(
         &self,
         request: &DecisionRequest<'_>,
-        stay: WaitBudget<'_>,
+        budget: WaitBudget<'_>,
     ) -> Result<Allowed, Rejection> {
-        let answer = self.wait_uncounted(request, stay).await;
-        observe::waited(request.policies(), request.mode, &answer);
-        answer
+        let result = self.wait_uncounted(request, budget).await;
+        observe::waited(request.policies(), request.mode, &result);
+        result
     }
 
-    /// The same where it is a part of what is counted.
+    /// Waits without counting the result in the metrics, for calls that are counted elsewhere.
     pub(crate) async fn wait_uncounted(
         &self,
         request: &DecisionRequest<'_>,
-        stay: WaitBudget<'_>,
+        budget: WaitBudget<'_>,
     ) -> Result<Allowed, Rejection> {
         if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
@@ -151,215 +150,219 @@ impl Limiter {
         } else {
             let _waiting = observe::WaitingGauge::begin();
             let mut closing = self.inner.closing.subscribe();
-            let patience = PacingBudget::from(&self.inner.clock, stay.timeout);
+            let remaining_time = PacingBudget::from(&self.inner.clock, budget.timeout);
             let granted = async {
-                let mut seat = WaitSlot::new(stay.room, || request.queue());
-                let grant = self.wait_in_line(request, stay, patience.ends, &mut seat).await?;
+                let mut slot = WaitSlot::new(budget.wait_limit, || request.queue());
+                let grant = self
+                    .wait_in_queue(request, budget, remaining_time.ends, &mut slot)
+                    .await?;
                 if grant.delay().is_zero() {
                     return Ok(grant);
                 }
-                // The place in the line is left by now, and the seat is kept.
+                // The call has left the queue; it keeps its slot during the delay.
                 let grant = Reservation::of_request(self, request, grant);
-                self.wait_for_turn(grant, Some(patience), seat).await
+                self.wait_for_delay(grant, Some(remaining_time), slot).await
             };
             tokio::select! {
                 biased;
                 _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-                answer = granted => answer,
+                result = granted => result,
             }
         }
     }
 
-    async fn wait_in_line(
+    async fn wait_in_queue(
         &self,
         request: &DecisionRequest<'_>,
-        stay: WaitBudget<'_>,
+        budget: WaitBudget<'_>,
         ends: Timestamp,
-        seat: &mut WaitSlot<'_>,
+        slot: &mut WaitSlot<'_>,
     ) -> Result<Allowed, Rejection> {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
-        let timeout = stay.timeout;
-        let asks_until = clock.now().after(stay.asks_up_to);
-        let timed_out = |denied| no_permit_within(timeout, denied);
-        // Where nobody waits, what takes no waiting takes no place either.
-        let name = request.queue();
-        if !queues.has_waiters(&name) {
-            if let Some(answer) = self.decide_now(request) {
-                match answer?.require() {
+        let timeout = budget.timeout;
+        let query_until = clock.now().after(budget.max_query_time);
+        let timed_out = |denial| no_permit_within(timeout, denial);
+        // Without waiters, a call that is decided at once needs no place in the queue.
+        let queue_id = request.queue();
+        if !queues.has_waiters(&queue_id) {
+            if let Some(result) = self.decide_now(request) {
+                match result?.require() {
                     Err(Rejection::Limited(_)) => {}
-                    answer => return answer,
+                    result => return result,
                 }
             }
         }
-        let mut place = WaitingCall {
-            place: queues.join(name, OwnedRequest::from_request(request))?,
+        let mut call = WaitingCall {
+            ticket: queues.join(queue_id, OwnedRequest::from_request(request))?,
             limiter: self,
             runtime: Handle::try_current().ok(),
         };
-        let (mut last, mut seen) = (None, None);
-        // There is a permit for each of those before it, and for this call.
-        let mut needs_no_seat = false;
-        let mut is_estimated = !stay.rejects_early;
-        // A permit that is due after the call's time.
+        let (mut last, mut stall) = (None, None);
+        // The estimate found a permit for this call after those of all earlier waiters.
+        let mut needs_no_slot = false;
+        let mut is_estimated = !budget.rejects_early;
+        // True for a permit that is due after the timeout of the call.
         let is_due_late = |denied: &Decision| {
             (denied.retry_after()).is_some_and(|after| clock.due(denied.decided_at(), after) > ends)
         };
         loop {
             let now = clock.now();
-            match place.place.poll_state(queues, now) {
-                TicketState::Over(answer) => return answer,
-                TicketState::Behind if timeout.is_zero() => {
-                    return Box::pin(self.check_behind(request, &place.place)).await;
+            match call.ticket.poll_state(queues, now) {
+                TicketState::Resolved(result) => return result,
+                TicketState::Queued if timeout.is_zero() => {
+                    return Box::pin(self.check_behind(request, &call.ticket)).await;
                 }
-                TicketState::Behind => {
-                    if !needs_no_seat && !seat.try_take() {
-                        let left = self.patience(asks_until, timeout);
-                        let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
-                        turned_away(told.await, timed_out(None))?;
-                        needs_no_seat = true;
+                TicketState::Queued => {
+                    if !needs_no_slot && !slot.try_take() {
+                        let time = self.remaining_time(query_until, timeout);
+                        let estimate =
+                            self.estimate_backlog(request, &call.ticket, BacklogScope::Earlier, time);
+                        reject_without_slot(estimate.await, timed_out(None))?;
+                        needs_no_slot = true;
                         continue;
                     }
                     if !is_estimated {
                         is_estimated = true;
-                        let left = self.patience(asks_until, timeout);
-                        let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
-                        if let Some(Ok(Some(denied))) = told.await {
+                        let time = self.remaining_time(query_until, timeout);
+                        let estimate =
+                            self.estimate_backlog(request, &call.ticket, BacklogScope::Earlier, time);
+                        if let Some(Ok(Some(denied))) = estimate.await {
                             if is_due_late(&denied) {
                                 return Err(Rejection::Limited(denied));
                             }
                         }
                         continue;
                     }
-                    let look_again = now.after(place.place.patience());
+                    let stall_check_at = now.after(call.ticket.stall_check_pause());
                     tokio::select! {
                         biased;
-                        () = place.place.called() => {}
-                        () = seat.evicted() => {}
-                        () = clock.sleep_until(ends.min(look_again)) => {
+                        () = call.ticket.notified() => {}
+                        () = slot.evicted() => {}
+                        () = clock.sleep_until(ends.min(stall_check_at)) => {
                             if clock.now() >= ends {
-                                let denied = self.denial_after_wait(request, &place.place).await;
-                                // It may have been served in that moment.
-                                return match place.place.poll_state(queues, clock.now()) {
-                                    TicketState::Over(answer) => answer,
+                                let denied = self.denial_after_wait(request, &call.ticket).await;
+                                // The grant may have arrived at the same time.
+                                return match call.ticket.poll_state(queues, clock.now()) {
+                                    TicketState::Resolved(result) => result,
                                     _ => Err(timed_out(denied)),
                                 };
                             }
-                            self.go_on_for(&place.place, request, &mut seen).await;
+                            self.poll_for_stalled_first(&call.ticket, request, &mut stall).await;
                         }
                     }
                 }
-                TicketState::Denied(decision, ask_again) => {
-                    // Permits that were due too late may come back all the same, and a block does
-                    // not end before its time.
+                TicketState::RetryAt(decision, retry_at) => {
+                    // Permits that are due too late may be refunded earlier; a block does not end
+                    // early.
                     if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
-                    if stay.rejects_early && is_due_late(&decision) {
+                    if budget.rejects_early && is_due_late(&decision) {
                         return Err(Rejection::Limited(decision));
                     }
-                    if !needs_no_seat && !seat.try_take() {
-                        if place.place.is_only_waiter(queues) {
+                    if !needs_no_slot && !slot.try_take() {
+                        if call.ticket.is_only_waiter(queues) {
                             return Err(Rejection::Limited(decision));
                         }
-                        // Others have taken the seats while the store was asked.
-                        let left = self.patience(asks_until, timeout);
-                        let told = self.after_others(request, &place.place, BacklogScope::All, left);
-                        turned_away(told.await, timed_out(None))?;
-                        needs_no_seat = true;
+                        // Other calls took the slots during the store query.
+                        let time = self.remaining_time(query_until, timeout);
+                        let estimate = self.estimate_backlog(request, &call.ticket, BacklogScope::All, time);
+                        reject_without_slot(estimate.await, timed_out(None))?;
+                        needs_no_slot = true;
                         continue;
                     }
                     last = Some(decision);
                     tokio::select! {
                         biased;
-                        () = place.place.called() => {}
-                        () = seat.evicted() => {}
-                        () = clock.sleep_until(ask_again.min(ends)) => {}
+                        () = call.ticket.notified() => {}
+                        () = slot.evicted() => {}
+                        () = clock.sleep_until(retry_at.min(ends)) => {}
                     }
                 }
-                TicketState::Own(returns) => {
-                    // By whichever policy who came last wants it.
-                    let wanted = place.place.request();
-                    let request = wanted.request(Mode::Charge);
-                    if let Some(answer) = self.decide_now(&request) {
-                        match answer?.require() {
+                TicketState::MustQuery(refunds) => {
+                    // The request under the policy of the newest waiter.
+                    let request = call.ticket.request();
+                    let request = request.request(Mode::Charge);
+                    if let Some(result) = self.decide_now(&request) {
+                        match result?.require() {
                             Err(Rejection::Limited(decision)) => {
-                                let Some(ask_again) = self.asks_again_at(&decision) else {
+                                let Some(retry_at) = self.retry_time(&decision) else {
                                     return Err(timed_out(Some(decision)));
                                 };
-                                place.place.denied(queues, decision, ask_again, returns);
+                                call.ticket.denied(queues, decision, retry_at, refunds);
                                 continue;
                             }
-                            // Allowed, or denied because the store is out: nobody knows when that
-                            // ends.
-                            answer => return answer,
+                            // Allowed, or failed because the store is unavailable for an unknown
+                            // time.
+                            result => return result,
                         }
                     }
-                    self.poll_on_behalf_of(&place.place, &request);
+                    self.poll_on_behalf_of(&call.ticket, &request);
                     continue;
                 }
-                TicketState::Asked(until) => {
-                    // The caller's time may end before the question's does, which is asked for
-                    // others, too: then it goes on without him, and what it grants is theirs.
-                    let patience = self.patience(asks_until, timeout);
+                TicketState::QueryPending(until) => {
+                    // The timeout of the call may end before the query, which serves other waiters
+                    // too. The query then continues, and its grants go to them.
+                    let remaining_time = self.remaining_time(query_until, timeout);
                     let now = Instant::now();
-                    let left = until.saturating_duration_since(now);
-                    let called = real_time::timeout(patience.min(left), place.place.called());
-                    if called.await.is_ok() || left < patience {
+                    let time = until.saturating_duration_since(now);
+                    let notified = real_time::timeout(remaining_time.min(time), call.ticket.notified());
+                    if notified.await.is_ok() || time < remaining_time {
                         continue;
                     }
-                    if let TicketState::Over(answer) = place.place.poll_state(queues, clock.now()) {
-                        return answer;
+                    if let TicketState::Resolved(result) = call.ticket.poll_state(queues, clock.now()) {
+                        return result;
                     }
-                    // That is the caller's timeout and no failure of the store, and only the
-                    // insurance decides then, which errs on nobody's side.
-                    let alone = match request.on_store_failure() {
-                        OnStoreFailure::Local => self.decide_alone(request, patience, now),
+                    // A timeout of the caller is no store failure. Only the local fallback decides
+                    // then, because its share errs in neither direction.
+                    let fallback = match request.on_store_failure() {
+                        OnStoreFailure::Local => self.decide_with_fallback(request, remaining_time, now),
                         _ => None,
                     };
-                    return match alone.map(|answer| answer.and_then(Decision::require)) {
+                    return match fallback.map(|result| result.and_then(Decision::require)) {
                         None => Err(timed_out(last)),
                         Some(Err(Rejection::Limited(denied))) => Err(timed_out(Some(denied))),
-                        Some(answer) => answer,
+                        Some(result) => result,
                     };
                 }
             }
         }
     }
 
-    /// Decides a call that does not wait, though others wait for the same: it is denied unless
-    /// there are permits for them and for it.
+    /// Decides a call that does not wait although other calls are queued: it is denied unless
+    /// permits remain after theirs.
     async fn check_behind(
         &self,
         request: &DecisionRequest<'_>,
-        place: &Ticket,
+        ticket: &Ticket,
     ) -> Result<Allowed, Rejection> {
-        let after_others = self.after_others(request, place, BacklogScope::Earlier, Duration::MAX);
-        turned_away(after_others.await, no_permit_within(Duration::ZERO, None))?;
+        let estimate = self.estimate_backlog(request, ticket, BacklogScope::Earlier, Duration::MAX);
+        reject_without_slot(estimate.await, no_permit_within(Duration::ZERO, None))?;
         let decision = match self.decide_now(request) {
-            Some(answer) => answer?,
+            Some(result) => result?,
             None => self.decide(request, request.deadline()).await?,
         };
         decision.require()
     }
 
-    /// What a call is told that has waited behind others to the end of its time, if a moment is
-    /// enough to find out: each of those who give up at once is told of those before it, so that
-    /// they do not all come back at once.
+    /// Returns the denial for a call that timed out in the queue, if it can be determined within
+    /// [`LATE_TIMER`]. Each timed-out call gets a `retry_after` behind the earlier waiters, so that
+    /// they do not all retry at once.
     async fn denial_after_wait(
         &self,
         request: &DecisionRequest<'_>,
-        place: &Ticket,
+        ticket: &Ticket,
     ) -> Option<Box<Decision>> {
-        let moment = self.inner.clock.real(LATE_TIMER);
-        let told = self
-            .after_others(request, place, BacklogScope::Earlier, moment)
+        let brief = self.inner.clock.real(LATE_TIMER);
+        let estimate = self
+            .estimate_backlog(request, ticket, BacklogScope::Earlier, brief)
             .await;
-        told?.ok().flatten()
+        estimate?.ok().flatten()
     }
 
-    /// How long a question may take, in real time. A wait of zero is a check; a timer that fired
-    /// late leaves a moment for the question that it was set for.
-    pub(crate) fn patience(&self, ends: Timestamp, timeout: Duration) -> Duration {
+    /// Returns the real time available for a store query. A timeout of zero is a check without a
+    /// bound; a late timer leaves at least [`LATE_TIMER`].
+    pub(crate) fn remaining_time(&self, ends: Timestamp, timeout: Duration) -> Duration {
         let clock = &self.inner.clock;
         if timeout.is_zero() {
             Duration::MAX
@@ -369,8 +372,8 @@ impl Limiter {
     }
 }
 
-/// The rejection of a call that got no permit within its timeout. A call with a timeout of zero has
-/// not waited, so it is denied.
+/// Returns the rejection of a call that got no permit within its timeout. A call with a timeout of
+/// zero has not waited, so it is denied.
 pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>) -> Rejection {
     match denied {
         Some(denied) if timeout.is_zero() => Rejection::Limited(denied),
@@ -381,31 +384,31 @@ pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>)
     }
 }
 
-/// What a call is told that finds no seat. Nothing where there is a permit for it, after those for
-/// the others.
-fn turned_away(told: BacklogEstimate, in_vain: Rejection) -> Result<(), Rejection> {
-    match told {
+/// Returns the rejection of a call without a free slot, or `Ok` if the estimate found a permit
+/// after those of the other waiters.
+fn reject_without_slot(estimate: BacklogEstimate, timeout_rejection: Rejection) -> Result<(), Rejection> {
+    match estimate {
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(denied))) => Err(Rejection::Limited(denied)),
         Some(Err(rejection)) => Err(rejection),
-        None => Err(in_vain),
+        None => Err(timeout_rejection),
     }
 }
 
-/// One who waits, and leaves however that ends.
+/// A queued call, which leaves the queue on drop.
 struct WaitingCall<'a> {
-    place: Ticket,
+    ticket: Ticket,
     limiter: &'a Limiter,
-    /// It may be dropped elsewhere than where it waits.
+    /// The drop may happen outside of the runtime in which the call waits.
     runtime: Option<Handle>,
 }
 
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
-        let untaken = self.place.remove(&self.limiter.inner.queues);
-        if let (Some(untaken), Some(runtime)) = (untaken, &self.runtime) {
-            let wanted = OwnedRequest::clone(&self.place.request());
-            self.limiter.return_later(wanted, untaken, runtime);
+        let unused = self.ticket.remove(&self.limiter.inner.queues);
+        if let (Some(unused), Some(runtime)) = (unused, &self.runtime) {
+            let request = OwnedRequest::clone(&self.ticket.request());
+            self.limiter.refund_later(request, unused, runtime);
         }
     }
 }
@@ -416,7 +419,7 @@ mod tests {
     use crate::waiting::acquire::*;
 
     #[tokio::test]
-    async fn one_call_more_than_may_wait_is_told_so() {
+    async fn call_beyond_max_waiting_is_overloaded() {
         let policy = crate::Policy::token_bucket("p")
             .capacity(1)
             .rate(1)
@@ -430,43 +433,43 @@ mod tests {
         for wait in &mut waiting {
             assert!(tokio::time::timeout(Duration::ZERO, wait).await.is_err());
         }
-        let told = limits.acquire(&policy, "b").cost(1).await;
-        assert!(told.is_ok(), "it need not wait");
-        let told = limits.acquire(&policy, "b").await;
-        let Err(Rejection::Unavailable(error)) = told else {
-            unreachable!("{told:?}")
+        let estimate = limits.acquire(&policy, "b").cost(1).await;
+        assert!(estimate.is_ok(), "a call that does not wait needs no slot");
+        let estimate = limits.acquire(&policy, "b").await;
+        let Err(Rejection::Unavailable(error)) = estimate else {
+            unreachable!("{estimate:?}")
         };
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
         drop(waiting);
         assert!(limits.acquire(&policy, "c").await.is_ok());
     }
 
-    /// What is given back is the limit's; that a penalty may block its key beside is nothing to
-    /// whoever gives it back.
+    /// A refund concerns the limit; the penalty limit of the same request must not hide it from
+    /// waiters.
     #[tokio::test]
-    async fn who_waits_under_a_penalty_hears_what_comes_back() {
+    async fn waiter_under_penalty_is_woken_by_refund() {
         let policy = crate::Policy::token_bucket("p").capacity(2).rate("1/h");
         let policy = policy.penalty("1000 in 1m: 1h").build().unwrap();
         let clock = crate::ManualClock::new();
         let limits = Limiter::in_process().clock(&clock).build();
         let reservation = limits.reserve(&policy, "a").cost(2).await.unwrap();
-        let patience = Duration::from_secs(86_400);
-        let mut waiting = limits.acquire(&policy, "a").timeout(patience).into_future();
+        let remaining_time = Duration::from_secs(86_400);
+        let mut waiting = limits.acquire(&policy, "a").timeout(remaining_time).into_future();
         assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
         reservation.settle(1).await.unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
-        assert!(told.is_ok_and(|told| told.is_ok()));
-        for give_back in [false, true] {
-            let mut waiting = limits.acquire(&policy, "a").timeout(patience).into_future();
+        let estimate = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        assert!(estimate.is_ok_and(|estimate| estimate.is_ok()));
+        for is_refund in [false, true] {
+            let mut waiting = limits.acquire(&policy, "a").timeout(remaining_time).into_future();
             assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
-            if give_back {
+            if is_refund {
                 limits.refund(&policy, "a").await.unwrap();
             } else {
                 limits.reset(&policy, "a").await.unwrap();
                 assert!(limits.check(&policy, "a").await.unwrap().is_allowed());
             }
-            let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
-            assert!(told.is_ok_and(|told| told.is_ok()));
+            let estimate = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+            assert!(estimate.is_ok_and(|estimate| estimate.is_ok()));
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What a call is told that has to wait and does not, or has waited in vain: when there would be a
-//! permit for it after those for all who are before it.
+//! Estimate of `retry_after` behind a queue: when a permit becomes available after those of all
+//! waiters ahead. Calls that find no free slot, and calls that time out in the queue, report this
+//! estimate. Tests: `backlog/tests.rs`.
 
 use std::time::Duration;
 
@@ -11,38 +12,38 @@ use crate::request::{DecisionRequest, RequestedLimit};
 use crate::support::real_time;
 pub(crate) use crate::waiting::queue::Ticket;
 
-/// Whom a call is told of.
+/// The waiters to include in the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BacklogScope {
-    /// Those who have come before.
+    /// The earlier waiters.
     Earlier,
-    /// All who wait for the same: whoever leaves the line and comes again is the last of them.
+    /// All waiters: a call that leaves the queue and retries is the last of them.
     All,
 }
 
-/// When there would be a permit after those for others: a denial, or nothing where there is one
-/// now. `None` where the store did not answer in time.
+/// Result of an estimate: a denial, or `None` if a permit is available now. The outer `None` means
+/// that the store did not reply in time.
 pub(crate) type BacklogEstimate = Option<Result<Option<Box<Decision>>, Rejection>>;
 
-/// What others in a line are to be charged under one limit, in the algorithm's own unit.
+/// Cost of the other waiters of a queue under one limit, in the unit of the algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
     count: u64,
     sum: u64,
-    most: u64,
-    /// How often a quota is too little for those who come next, of whom as many take it together as
-    /// it is enough for; what the first of these take; and the last.
+    max: u64,
+    /// Number of full quotas that the waiters need when each batch takes as many as fit into one
+    /// quota; cost of the first batch; cost of the last batch.
     batches: u64,
     first: u64,
     last: u64,
 }
 
 impl Backlog {
-    /// One more, after the others.
+    /// Adds a waiter behind the others.
     pub(crate) fn add(&mut self, cost: u64, quota: u64) {
         self.count += 1;
         self.sum = self.sum.saturating_add(cost);
-        self.most = self.most.max(cost);
+        self.max = self.max.max(cost);
         if self.last.saturating_add(cost) > quota {
             self.batches += 1;
             self.last = 0;
@@ -53,10 +54,9 @@ impl Backlog {
         }
     }
 
-    /// What a store is to be asked for in place of this cost, to learn when there will be as much
-    /// after what the others take; and how many microseconds later that is, since no store is asked
-    /// for more than there can be at once.
-    fn with(mut self, cost: u64, policy: &Policy) -> (u64, u64) {
+    /// Returns the cost to query in place of `cost`, so that the reply includes the waiters ahead,
+    /// and the number of microseconds to add, because no store accepts a query above the quota.
+    fn query_behind(mut self, cost: u64, policy: &Policy) -> (u64, u64) {
         if cost == 0 || self.count == 0 {
             return (cost, 0);
         }
@@ -64,38 +64,40 @@ impl Backlog {
         self.add(cost, quota);
         match policy.algorithm() {
             Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-                let asked = self.sum.min(quota);
-                (asked, rate.time_for(self.sum - asked, 0))
+                let query_cost = self.sum.min(quota);
+                (query_cost, rate.time_for(self.sum - query_cost, 0))
             }
             Algorithm::SlidingWindow(SlidingWindow { window, .. })
             | Algorithm::FixedWindow(FixedWindow { window, .. }) => {
-                let (asked, windows) = self.in_windows(cost, quota, quota / cost);
-                (asked, windows.saturating_mul(*window))
+                let (query_cost, windows) = self.query_in_windows(cost, quota, quota / cost);
+                (query_cost, windows.saturating_mul(*window))
             }
-            // What is taken counts less and less in the next window, too: the last of a full one
-            // would go on when that begins. So one less goes on in each; and nobody, where that is
-            // the only one.
+            // In this algorithm, charged permits decay over the next window, so a full window would
+            // delay the start of the next. The estimate therefore admits one call less per window,
+            // and none if there is only one.
             Algorithm::CounterWindow(CounterWindow { window, .. }) => {
-                let (asked, windows) = match (quota / cost).saturating_sub(1) {
-                    each_window @ 1.. if self.are_alike(cost) => self.in_windows(cost, quota, each_window),
+                let (query_cost, windows) = match (quota / cost).saturating_sub(1) {
+                    each_window @ 1.. if self.all_cost(cost) => {
+                        self.query_in_windows(cost, quota, each_window)
+                    }
                     _ => {
-                        let (asked, windows) = self.in_windows(cost, quota, quota / cost);
-                        (asked, windows.saturating_mul(2))
+                        let (query_cost, windows) = self.query_in_windows(cost, quota, quota / cost);
+                        (query_cost, windows.saturating_mul(2))
                     }
                 };
-                (asked, windows.saturating_mul(*window))
+                (query_cost, windows.saturating_mul(*window))
             }
-            // Nobody waits so for what is in flight.
+            // Concurrency limits have their own queue.
             Algorithm::Concurrency(_) => (cost, 0),
         }
     }
 
-    /// What is asked of a window, and how many windows later it is there. What is taken of a window
-    /// leaves it one window later, and then goes to the next: of those who are alike to who comes
-    /// that many places later, of others to all of the next batch when all of the one before has
+    /// Returns the cost to query and the number of windows to add. A permit leaves a window one
+    /// window after its charge and goes to the next waiter: with equal costs to the waiter that
+    /// many places behind, otherwise to the next batch as soon as the whole previous batch has
     /// left.
-    fn in_windows(self, cost: u64, quota: u64, each_window: u64) -> (u64, u64) {
-        if self.are_alike(cost) {
+    fn query_in_windows(self, cost: u64, quota: u64, each_window: u64) -> (u64, u64) {
+        if self.all_cost(cost) {
             let before = self.count.saturating_sub(1);
             // At least one of them fits into a window.
             let each_window = each_window.max(1);
@@ -104,77 +106,74 @@ impl Backlog {
                 before / each_window,
             )
         } else {
-            // By its own policy one of them may want more than there ever is by that of who came
-            // last.
+            // A waiter may cost more under its own policy than the quota of the newest policy.
             (self.first.min(quota), self.batches)
         }
     }
 
-    /// Whether this is what each of them takes.
-    fn are_alike(self, cost: u64) -> bool {
-        self.most == cost && self.sum == self.count.saturating_mul(cost)
+    /// True if every waiter has this cost.
+    fn all_cost(self, cost: u64) -> bool {
+        self.max == cost && self.sum == self.count.saturating_mul(cost)
     }
 }
 
 impl Limiter {
-    /// When there would be a permit for a call after those for the others, if the store says so in
-    /// this time.
-    pub(crate) async fn after_others(
+    /// Estimates when a permit becomes available for a call after those of the other waiters, if
+    /// the store replies within `timeout`.
+    pub(crate) async fn estimate_backlog(
         &self,
         request: &DecisionRequest<'_>,
-        place: &Ticket,
-        among: BacklogScope,
-        patience: Duration,
+        ticket: &Ticket,
+        scope: BacklogScope,
+        timeout: Duration,
     ) -> BacklogEstimate {
         let mut request = request.clone();
         request.mode = Mode::Peek;
-        let ahead = place.others(&self.inner.queues, among);
-        let mut later = Vec::new();
-        for (limit, ahead) in charged(&mut request).zip(ahead) {
-            let (asked, micros) = ahead.with(limit.cost, limit.policy);
-            limit.cost = asked;
-            later.push(micros);
+        let backlog = ticket.backlog_of_others(&self.inner.queues, scope);
+        let mut delays = Vec::new();
+        for (limit, backlog) in charged(&mut request).zip(backlog) {
+            let (query_cost, micros) = backlog.query_behind(limit.cost, limit.policy);
+            limit.cost = query_cost;
+            delays.push(micros);
         }
-        let answer = match self.decide_now(&request) {
-            Some(answer) => answer,
-            // That the time is over says nothing of the store, whose policy has one of its own for
-            // it.
+        let result = match self.decide_now(&request) {
+            Some(result) => result,
+            // An expired timeout is no store failure; the policy has its own deadline for that.
             None => {
-                let asked = self.decide(&request, request.deadline());
-                real_time::timeout(patience, asked).await.ok()?
+                let query = self.decide(&request, request.deadline());
+                real_time::timeout(timeout, query).await.ok()?
             }
         };
-        let answer = answer.and_then(|decision| postponed(decision, &later).require());
-        Some(match answer {
+        let result = result.and_then(|decision| delayed(decision, &delays).require());
+        Some(match result {
             Ok(_) => Ok(None),
-            Err(Rejection::Limited(denied)) => Ok(Some(denied)),
+            Err(Rejection::Limited(denial)) => Ok(Some(denial)),
             Err(rejection) => Err(rejection),
         })
     }
 }
 
-/// The limits of a request that are charged, as the others in its line name them.
+/// Returns the limits of a request that are charged, in the order of the queue id.
 fn charged<'r, 'a>(request: &'r mut DecisionRequest<'a>) -> impl Iterator<Item = &'r mut RequestedLimit<'a>> {
     request.limits.iter_mut().filter(|limit| limit.blocks.is_none())
 }
 
-/// The same decision so many microseconds later for each of its limits, with nobody else asking.
-fn postponed(mut decision: Decision, later: &[u64]) -> Decision {
-    // What this replica's share has for whom nobody knows, and what nobody decides has no time at
-    // all.
+/// Adds a delay to each limit of a decision.
+fn delayed(mut decision: Decision, delays: &[u64]) -> Decision {
+    // The local share belongs to unknown callers, and a decision without a store has no time.
     if !matches!(decision.origin, Origin::Memory | Origin::Redis | Origin::Lease) {
         return decision;
     }
-    for (limit, micros) in decision.limits.iter_mut().zip(later) {
+    for (limit, micros) in decision.limits.iter_mut().zip(delays) {
         if *micros > 0 {
             let outcome = limit.outcome();
-            let postponed = StepOutcome {
+            let delayed = StepOutcome {
                 fits: false,
                 retry_after: outcome.retry_after.saturating_add(*micros),
                 delay: 0,
                 ..outcome
             };
-            *limit = LimitOutcome::new(limit.policy(), StepResult::Told(postponed));
+            *limit = LimitOutcome::new(limit.policy(), StepResult::Told(delayed));
             decision.allowed = false;
         }
     }

@@ -1,5 +1,5 @@
-//! What is granted now and used later: a paced funnel tells each call how long it waits, so that
-//! calls leave evenly.
+//! Delays of paced funnels: each grant carries a delay after which it may be used, so that calls
+//! leave evenly.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::waiting::acquire::no_permit_within;
 use crate::waiting::queue::QueueId;
 use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 
-/// How long somebody waits for a turn at most.
+/// Maximum wait for the delay of a grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacingBudget {
     pub(crate) ends: Timestamp,
@@ -31,78 +31,77 @@ impl PacingBudget {
 }
 
 impl Limiter {
-    /// Waits until a grant of what was wanted may be used, its delay after it was decided. One that
-    /// may be used too late is given back, so that others leave earlier.
+    /// Waits for the delay of a grant. If the delay ends after the budget, the grant is refunded,
+    /// so that other calls can leave earlier.
     ///
     /// # Errors
     ///
-    /// At once [`Rejection::TimedOut`], or [`Rejection::Limited`] for a timeout of zero, where that
-    /// is too late; and [`Rejection::Limited`], where there is no seat to wait in;
-    /// [`Rejection::Unavailable`] when the limiter is shut down meanwhile. Either way it is given
-    /// back.
+    /// Immediately [`Rejection::TimedOut`], or [`Rejection::Limited`] for a timeout of zero, if the
+    /// delay ends too late; [`Rejection::Limited`] if there is no free slot;
+    /// [`Rejection::Unavailable`] if the limiter is shut down meanwhile. In each case the grant is
+    /// refunded.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a grant that nobody waits for any more is given back.
-    pub(crate) async fn wait_for_turn(
+    /// Cancel safe: the grant of a cancelled call is refunded.
+    pub(crate) async fn wait_for_delay(
         &self,
         grant: Reservation,
-        patience: Option<PacingBudget>,
-        mut seat: WaitSlot<'_>,
+        budget: Option<PacingBudget>,
+        mut slot: WaitSlot<'_>,
     ) -> Result<Allowed, Rejection> {
-        // Left after what gives the grant back has begun, so that whoever shuts the limiter down
-        // waits for that.
+        // Dropped after the refund has started, because a shutdown waits for this receiver.
         let mut closing = self.inner.closing.subscribe();
         let clock = &self.inner.clock;
         let delay = grant.decision().delay();
         let due = clock.due(grant.decision().decided_at(), delay);
-        let denied_within = |grant: &Reservation, patience| Box::new(grant.denied_within(patience));
-        if let Some(PacingBudget { ends, timeout }) = patience {
+        let denied_within = |grant: &Reservation, budget| Box::new(grant.denied_within(budget));
+        if let Some(PacingBudget { ends, timeout }) = budget {
             if due > ends {
                 let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
                 drop(PendingGrant::new(grant));
                 return Err(no_permit_within(timeout, Some(denied)));
             }
         }
-        if !seat.take_and_keep() {
+        if !slot.take_and_keep() {
             let denied = denied_within(&grant, Duration::ZERO);
             drop(PendingGrant::new(grant));
             return Err(Rejection::Limited(denied));
         }
-        let mut early = PendingGrant::new(grant);
+        let mut pending = PendingGrant::new(grant);
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-            // It is taken here alone.
-            () = clock.sleep_until(due) => early.take().ok_or_else(|| shut_down().into()),
+            // No other code takes the grant.
+            () = clock.sleep_until(due) => pending.take().ok_or_else(|| shut_down().into()),
         }
     }
 }
 
 impl Check<'_> {
-    /// Whether one of its limits may have the call wait for its turn.
+    /// True if a limit may delay the call.
     pub(crate) fn is_paced(&self) -> bool {
         self.asks().iter().any(|ask| ask.policy().is_paced())
     }
 
-    /// The answer when the call may go on: after what its policies say of a denial, and when its
-    /// turn has come. Nothing is boxed where none of its limits is paced.
+    /// Applies the policies' denial rules and waits for the delay. Allocates nothing if no limit is
+    /// paced.
     ///
     /// # Cancel safety
     ///
-    /// As awaiting the check until that is answered; then what was charged is given back.
+    /// As for the check until it is decided; afterwards the charge is refunded.
     pub(crate) async fn admitted_in_turn(self) -> Result<Allowed, Rejection> {
         self.admitted_in_turn_within(None, None).await
     }
 
-    /// The same where nobody waits for its turn for longer than the bound, or without a seat.
+    /// Bounds the wait for the delay by `bound` and by the slots of `wait_limit`.
     pub(crate) async fn admitted_in_turn_within(
         self,
         bound: Option<Duration>,
-        room: Option<&WaitLimit>,
+        wait_limit: Option<&WaitLimit>,
     ) -> Result<Allowed, Rejection> {
         if self.is_paced() {
-            Box::pin(self.wait_until_admitted(bound, room)).await
+            Box::pin(self.wait_until_admitted(bound, wait_limit)).await
         } else {
             self.admitted().await
         }
@@ -111,28 +110,28 @@ impl Check<'_> {
     async fn wait_until_admitted(
         self,
         bound: Option<Duration>,
-        room: Option<&WaitLimit>,
+        wait_limit: Option<&WaitLimit>,
     ) -> Result<Allowed, Rejection> {
         if let OnDenial::Wait(_) = self.on_denial() {
-            // Which waits for the turn, too.
+            // `admitted` also waits for the delay.
             return self.admitted().await;
         }
-        let asked = self.clone();
-        let patience = bound.map(|bound| PacingBudget::from(&asked.limiter().inner.clock, bound));
+        let check = self.clone();
+        let budget = bound.map(|bound| PacingBudget::from(&check.limiter().inner.clock, bound));
         let allowed = self.admitted().await?;
         if allowed.delay().is_zero() {
             return Ok(allowed);
         }
-        let grant = Reservation::from_allowed(&asked, allowed);
-        // The request is valid, since it was granted.
-        let limiter = asked.limiter();
+        let grant = Reservation::from_allowed(&check, allowed);
+        // The request is valid because it was granted.
+        let limiter = check.limiter();
         let queue = || {
-            asked
+            check
                 .request()
                 .map_or_else(|_| QueueId::new(), |request| request.queue())
         };
-        let seat = WaitSlot::new(room, queue);
-        limiter.wait_for_turn(grant, patience, seat).await
+        let slot = WaitSlot::new(wait_limit, queue);
+        limiter.wait_for_delay(grant, budget, slot).await
     }
 }
 
@@ -148,24 +147,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_cancelled_before_its_turn_gives_its_place_back() {
+    async fn cancelled_delayed_call_is_refunded() {
         let policy = paced().build().unwrap();
         let limits = Limiter::in_process().clock(&ManualClock::new()).build();
         for cancelled in [false, true, true] {
             let call = limits.check(&policy, "a").admitted_in_turn();
-            let answer = tokio::time::timeout(Duration::ZERO, call).await;
-            assert_eq!(answer.is_err(), cancelled);
-            let given_back = async {
+            let result = tokio::time::timeout(Duration::ZERO, call).await;
+            assert_eq!(result.is_err(), cancelled);
+            let refunded = async {
                 while limits.peek(&policy, "a").await.unwrap().remaining() != 2 {
                     tokio::task::yield_now().await;
                 }
             };
-            assert!(tokio::time::timeout(SECOND * 10, given_back).await.is_ok());
+            assert!(tokio::time::timeout(SECOND * 10, refunded).await.is_ok());
         }
     }
 
     #[tokio::test]
-    async fn whoever_waits_as_the_policy_says_waits_for_a_turn_once() {
+    async fn call_with_wait_on_denial_waits_for_delay_once() {
         let policy = paced().on_denial(OnDenial::Wait(SECOND * 5)).build().unwrap();
         let clock = ManualClock::new();
         let limits = Limiter::in_process().clock(&clock).build();

@@ -1,9 +1,8 @@
-//! A question that is asked on behalf of those who wait, and what becomes of grants that nobody
-//! takes.
+//! Store queries on behalf of a queue, and refunds of grants that no waiter takes.
 //!
-//! It goes on in a task of the runtime of whoever had it asked, so that one who gives up meanwhile
-//! loses nothing that was charged: what comes goes to the next, or back. Where that runtime ends
-//! first, or stands still, the answer is not known, and counts as spent.
+//! A query runs in a task of the runtime of the waiter that started it, so a waiter that is
+//! cancelled meanwhile loses no charge: the grants go to the next waiter or are refunded. If the
+//! runtime ends or stalls first, the reply is unknown and the charge is lost.
 
 use std::time::{Duration, Instant};
 
@@ -21,154 +20,160 @@ use crate::support::jitter::varied;
 use crate::units::Timestamp;
 pub(crate) use crate::waiting::queue::{PendingQuery, QueueId, StallWatch, Ticket};
 
-/// After its deadlines a question that is not heard of is lost, and the line goes on without it.
+/// A query without a reply this long after its deadlines is considered lost, and the queue
+/// continues without it.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// For so long who is first believes a denial, and up to a quarter longer: no less than the denial
-/// is remembered for all others.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Maximum pause of the first waiter after a denial, plus up to a quarter of jitter: at least as
+/// long as the deny cache keeps a denial.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-const FOR_EVER: Duration = Duration::from_secs(86_400);
+const NO_LIMIT: Duration = Duration::from_secs(86_400);
 
-/// When a question that begins now counts as lost.
+/// Returns the time at which a query that starts now is considered lost.
 fn lost_at(request: &DecisionRequest<'_>) -> Instant {
-    // The question, what gives its grants back, limit by limit, and a little for a busy machine.
+    // The query itself, the refunds of its grants (one per limit), and a margin for a busy machine.
     let returns = request.limits.iter().map(|limit| limit.policy.deadline());
     let longest = returns.fold(request.deadline().saturating_add(GRACE), Duration::saturating_add);
     let now = Instant::now();
-    now.checked_add(longest).unwrap_or(now + FOR_EVER)
+    now.checked_add(longest).unwrap_or(now + NO_LIMIT)
 }
 
 impl Limiter {
-    /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it:
-    /// by the policies' deadline, since it is not for that one alone.
-    pub(crate) fn poll_on_behalf_of(&self, place: &Ticket, request: &DecisionRequest<'_>) {
-        let asking = place.begin_query(&self.inner.queues, lost_at(request));
-        self.go_and_ask(asking, request.deadline());
+    /// Starts a store query for the first waiter and the waiters behind it with the same request.
+    /// The policies' deadline applies, because the query serves more than one waiter.
+    pub(crate) fn poll_on_behalf_of(&self, ticket: &Ticket, request: &DecisionRequest<'_>) {
+        let query = ticket.begin_query(&self.inner.queues, lost_at(request));
+        self.spawn_query(query, request.deadline());
     }
 
-    /// When who is first asks again after a denial: when permits are due, and every now and then
-    /// before, since they may come back in another process, or be forgotten by the store. `None`
-    /// where nobody knows when they are due.
-    pub(crate) fn asks_again_at(&self, denied: &Decision) -> Option<Timestamp> {
+    /// Returns the time of the next query after a denial: when permits are due, or earlier at
+    /// regular intervals, because permits may return in another process or the store may lose its
+    /// state. `None` if the time at which permits are due is unknown.
+    pub(crate) fn retry_time(&self, denial: &Decision) -> Option<Timestamp> {
         let clock = &self.inner.clock;
-        let due = clock.due(denied.decided_at(), denied.retry_after()?);
-        Some(due.min(clock.now().after(varied(LOOK_AGAIN_AFTER))))
+        let due = clock.due(denial.decided_at(), denial.retry_after()?);
+        Some(due.min(clock.now().after(varied(MAX_RETRY_PAUSE))))
     }
 
-    /// The same by one that is behind, where who is first seems not to be polled.
-    pub(crate) async fn go_on_for(
+    /// Called by a waiter that is not first: polls the store on behalf of the first waiter if the
+    /// first waiter is not being polled.
+    pub(crate) async fn poll_for_stalled_first(
         &self,
-        place: &Ticket,
+        ticket: &Ticket,
         request: &DecisionRequest<'_>,
-        seen: &mut Option<StallWatch>,
+        stall: &mut Option<StallWatch>,
     ) {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
-        if !place.is_stalled(queues, clock.now(), seen) {
+        if !ticket.is_stalled(queues, clock.now(), stall) {
             return;
         }
-        // Those who were called at this moment are polled first.
+        // Waiters that were notified at this moment are polled first.
         tokio::task::yield_now().await;
-        if let Some(asking) = place.begin_query_for_first(queues, clock.now(), *seen, lost_at(request)) {
+        if let Some(query) = ticket.begin_query_for_first(queues, clock.now(), *stall, lost_at(request)) {
             tracing::debug!("first waiter is not polled; the next waiter queries the store");
-            self.go_and_ask(asking, request.deadline());
+            self.spawn_query(query, request.deadline());
         }
     }
 
-    fn go_and_ask(&self, asking: PendingQuery, deadline: Duration) {
-        // Whoever shuts the limiter down waits for it, too.
+    fn spawn_query(&self, query: PendingQuery, deadline: Duration) {
+        // Shutdown waits for this receiver.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
-        let round = async move {
-            limiter.execute(asking, deadline).await;
+        let task = async move {
+            limiter.execute(query, deadline).await;
             drop(open);
         };
-        tokio::spawn(round.in_current_span());
+        tokio::spawn(task.in_current_span());
     }
 
-    /// The answer to one whose time was over `patience` after `started`, before that of the
-    /// question that is asked for its whole line: its share decides, where there is one.
+    /// Decides by the local fallback for a waiter whose timeout, `timeout` after `started`, ended
+    /// before the query of its queue.
     #[cfg_attr(
         not(feature = "redis"),
-        expect(unused_variables, reason = "a store in this process answers at once")
+        expect(unused_variables, reason = "the in-process store needs no fallback")
     )]
-    pub(crate) fn decide_alone(
+    pub(crate) fn decide_with_fallback(
         &self,
         request: &DecisionRequest<'_>,
-        patience: Duration,
+        timeout: Duration,
         started: Instant,
     ) -> Option<Result<Decision, Rejection>> {
         match &self.inner.backend {
             Backend::Memory(_) => None,
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => Some(guard.decide_without(request, no_answer_within(patience), started)),
+            Backend::Redis(redis) => Some(redis.decide_without(request, no_answer_within(timeout), started)),
         }
     }
 
-    async fn execute(&self, asking: PendingQuery, deadline: Duration) {
-        let request = asking.wanted.request(Mode::Charge);
-        let answers = self.decide_run(&request, asking.times, deadline).await;
+    async fn execute(&self, query: PendingQuery, deadline: Duration) {
+        let request = query.requested.request(Mode::Charge);
+        let results = self.decide_repeated(&request, query.repetitions, deadline).await;
         let now = self.inner.clock.now();
-        let untaken = asking.hand_out(answers, |denied| self.asks_again_at(denied).unwrap_or(now));
-        // Before the line goes on: what comes back may be what its first waits for.
-        self.return_untaken(&asking.wanted, asking.name(), &untaken).await;
+        let unused = query.hand_out(results, |denial| self.retry_time(denial).unwrap_or(now));
+        // Before the queue continues: its first waiter may be waiting for the refunded permits.
+        self.refund_unused(&query.requested, query.id(), &unused).await;
     }
 
-    /// The answers to a request that is asked so many times in a row: all of them, or the first
-    /// ones.
-    async fn decide_run(&self, request: &DecisionRequest<'_>, times: usize, deadline: Duration) -> Decisions {
+    /// Decides a request `times` times in a row and returns all results, or those up to the first
+    /// denial.
+    async fn decide_repeated(
+        &self,
+        request: &DecisionRequest<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
         #[cfg(feature = "redis")]
         if times > 1 {
-            if let Backend::Redis(guard) = &self.inner.backend {
-                return guard.decide_run(request, times, deadline).await;
+            if let Backend::Redis(redis) = &self.inner.backend {
+                return redis.decide_run(request, times, deadline).await;
             }
         }
-        let mut answers = Decisions::new();
+        let mut results = Decisions::new();
         for _ in 0..times {
-            let answer = self.decide(request, deadline).await;
-            let is_last = !answer.as_ref().is_ok_and(Decision::is_allowed);
-            answers.push(answer);
+            let result = self.decide(request, deadline).await;
+            let is_last = !result.as_ref().is_ok_and(Decision::is_allowed);
+            results.push(result);
             if is_last {
                 break;
             }
         }
-        answers
+        results
     }
 
-    /// Gives a grant back whose waiter is gone, in the background.
-    pub(crate) fn return_later(&self, wanted: OwnedRequest, untaken: Allowed, runtime: &Handle) {
-        // In a runtime that is ending it is spent.
+    /// Refunds a grant of a cancelled waiter in the background.
+    pub(crate) fn refund_later(&self, request: OwnedRequest, unused: Allowed, runtime: &Handle) {
+        // If the runtime is ending, the charge is lost.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
         runtime.spawn(async move {
-            limiter.return_untaken(&wanted, &wanted.queue(), &[untaken]).await;
+            limiter.refund_unused(&request, &request.queue(), &[unused]).await;
             drop(open);
         });
     }
 
-    async fn return_untaken(&self, wanted: &OwnedRequest, name: &QueueId, untaken: &[Allowed]) {
-        if untaken.is_empty() {
+    async fn refund_unused(&self, request: &OwnedRequest, name: &QueueId, unused: &[Allowed]) {
+        if unused.is_empty() {
             return;
         }
-        let _coming_back = self.inner.queues.coming_back(name);
-        // What was allowed in place of the store was not charged there, but to this replica's
-        // share.
+        let _notifier = self.inner.queues.refund_notifier(name);
+        // A grant by the local fallback was charged to this replica's share and not to the store.
         #[cfg(feature = "redis")]
-        if let Backend::Redis(guard) = &self.inner.backend {
-            let insured = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
-            for _ in untaken.iter().filter(insured) {
-                for request in wanted.each(1) {
-                    // Nobody is there to be told.
-                    let _ = guard.change_share(&request, Change::Refund { whole_at: 0 });
+        if let Backend::Redis(redis) = &self.inner.backend {
+            let is_local = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
+            for _ in unused.iter().filter(is_local) {
+                for request in request.each(1) {
+                    // The waiter is gone, so no caller needs the result.
+                    let _ = redis.change_share(&request, Change::Refund { whole_at: 0 });
                 }
             }
         }
         let is_charged =
             |grant: &&Allowed| matches!(grant.origin(), Origin::Redis | Origin::Lease | Origin::Memory);
-        let charged = untaken.iter().filter(is_charged).count();
+        let charged = unused.iter().filter(is_charged).count();
         if charged == 0 {
             return;
         }
-        for request in wanted.each(charged) {
-            // Whether or not it was heard, nobody is there to be told.
+        for request in request.each(charged) {
+            // The waiter is gone, so no caller needs the result.
             let _ = self.apply_change(&request, Change::Refund { whole_at: 0 }).await;
         }
     }

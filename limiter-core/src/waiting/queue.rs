@@ -1,12 +1,12 @@
-//! Who waits for what, in order of arrival.
+//! Queues of waiting calls, in order of arrival.
 //!
-//! A line is what waits for the same limits of the same keys. Whoever is first in it, and nobody
-//! else, has the store asked: for itself, and for those behind it who want the same. The question
-//! belongs to the line and not to whoever had it asked: its grants go to those who are first when
-//! they come, so that one who leaves meanwhile loses them to the next.
+//! A queue contains the calls that wait for the same limits and keys. Only its first waiter queries
+//! the store, for itself and for the waiters behind it with the same request. The query belongs to
+//! the queue: its grants go to the waiters that are first when the reply arrives, so a grant for a
+//! cancelled waiter goes to the next one.
 //!
-//! A waiter is in its line, or has its answer, and never both. All that changes that is done under
-//! one lock.
+//! Invariant: a waiter is in its queue or has its result, never both. All changes run under one
+//! lock. Tests: `queue/tests.rs`; the model checker runs `queue/model.rs`.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -27,47 +27,46 @@ pub(crate) use crate::waiting::queue::pending_query::PendingQuery;
 pub(crate) use crate::waiting::queue::stall::StallWatch;
 pub(crate) use crate::waiting::queue::ticket::{Ticket, TicketState};
 
-/// What is waited for: a limit, or several of one decision.
+/// Identifies a queue: the limits of one decision.
 pub(crate) type QueueId = SmallVec<[Identity; 2]>;
 
-/// What a waiter is told in the end.
+/// The final result of a waiter.
 pub(crate) type WaiterResult = Result<Allowed, Rejection>;
 
-/// The lines of those who wait, by what they wait for. An empty line does not exist, but while a
-/// question is on its way.
+/// All queues by id. An empty queue exists only while a query of it is in flight.
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
-    waiting: Mutex<QueueTable>,
+    table: Mutex<QueueTable>,
     max: usize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct QueueTable {
-    lines: HashMap<QueueId, WaitQueue>,
-    together: QueueIndex,
-    /// In all lines and beside them, those included who have their answer and have not taken it.
+    by_id: HashMap<QueueId, WaitQueue>,
+    index: QueueIndex,
+    /// Number of waiters inside and outside of the queues, including those that have not yet taken
+    /// their result.
     count: usize,
-    /// How many have ever come, or been asked for.
+    /// Number of tickets and queries so far.
     tickets: u64,
 }
 
 #[derive(Debug, Default)]
 struct WaitQueue {
-    /// By their tickets, which are in order of arrival. Who is first wants what it wants by the
-    /// policies of `last`; those behind do so when it matters.
+    /// Waiters by ticket number, which is the order of arrival. The first waiter uses the policies
+    /// of `last`; later waiters are converted when needed.
     waiters: BTreeMap<u64, QueuedWaiter>,
-    /// What was wanted by who came last.
+    /// The request of the newest waiter.
     last: Option<Arc<OwnedRequest>>,
-    /// The question that is on its way.
-    asked: Option<QueryId>,
+    /// The query in flight.
+    pending_query: Option<QueryId>,
     denied: Option<DeniedQuery>,
-    /// How often permits of it came back: a denial from before the last time is not true any more.
-    returns: u64,
+    /// Number of refunds so far: a denial from before the latest refund is outdated.
+    refunds: u64,
 }
 
-/// A question that is on its way: its number, and until when it is waited for. It was lost with the
-/// runtime in which it was asked if that is over; should it be heard of all the same, what it
-/// grants is handed out or given back.
+/// A query in flight: its number and the time until which it is awaited. After that time it is
+/// considered lost with its runtime; grants of a late reply are handed out or refunded.
 #[derive(Clone, Copy, Debug)]
 struct QueryId {
     number: u64,
@@ -76,28 +75,28 @@ struct QueryId {
 
 #[derive(Debug)]
 struct QueuedWaiter {
-    wanted: Arc<OwnedRequest>,
-    answer: oneshot::Sender<WaiterResult>,
-    called: Arc<Notify>,
+    request: Arc<OwnedRequest>,
+    result: oneshot::Sender<WaiterResult>,
+    notified: Arc<Notify>,
 }
 
-/// What the store said last to one who wanted this.
+/// The last denial of the store, and the request that was denied.
 #[derive(Clone, Debug)]
 struct DeniedQuery {
-    wanted: Arc<OwnedRequest>,
+    request: Arc<OwnedRequest>,
     decision: Box<Decision>,
-    /// When it is asked again.
+    /// Time of the next query.
     due: Timestamp,
 }
 
-/// Permits that may have come back when this is dropped.
+/// Notifies the waiters of a limit about a refund when it is dropped.
 #[derive(Debug)]
 pub(crate) struct RefundNotifier<'a> {
     queues: &'a WaitQueues,
-    name: &'a QueueId,
+    id: &'a QueueId,
 }
 
-/// A place beside the lines, which is left when this is dropped.
+/// A counted place outside of the queues, which is released on drop.
 #[derive(Debug)]
 pub(crate) struct WaitSlotGuard<'a>(&'a WaitQueues);
 
@@ -109,202 +108,203 @@ impl Drop for WaitSlotGuard<'_> {
 
 impl Drop for RefundNotifier<'_> {
     fn drop(&mut self) {
-        self.queues.came_back(self.name);
+        self.queues.notify_refund(self.id);
     }
 }
 
 impl WaitQueues {
     pub(crate) fn new(max: usize) -> Self {
-        let waiting = Mutex::default();
-        Self { waiting, max }
+        let table = Mutex::default();
+        Self { table, max }
     }
 
-    /// Whether anybody waits for this.
-    pub(crate) fn has_waiters(&self, name: &QueueId) -> bool {
-        self.lock().lines.contains_key(name)
+    /// True if a call waits in this queue.
+    pub(crate) fn has_waiters(&self, id: &QueueId) -> bool {
+        self.lock().by_id.contains_key(id)
     }
 
-    /// Takes the last place of a line. Policies may have changed while calls wait: then the line is
-    /// asked for under those of who came last, lest what is due under the old ones holds up
-    /// everybody.
-    pub(crate) fn join(&self, name: QueueId, wanted: OwnedRequest) -> Result<Ticket, StoreError> {
-        let (wanted, called) = (Arc::new(wanted), Arc::new(Notify::new()));
-        let (sender, answer) = oneshot::channel();
+    /// Adds a waiter at the end of a queue. The queue continues under the policies of the newest
+    /// waiter, because a query under outdated policies could block all of them.
+    pub(crate) fn join(&self, id: QueueId, request: OwnedRequest) -> Result<Ticket, StoreError> {
+        let (request, notified) = (Arc::new(request), Arc::new(Notify::new()));
+        let (sender, result) = oneshot::channel();
         let waiter = QueuedWaiter {
-            wanted: Arc::clone(&wanted),
-            answer: sender,
-            called: Arc::clone(&called),
+            request: Arc::clone(&request),
+            result: sender,
+            notified: Arc::clone(&notified),
         };
-        let mut waiting = self.lock();
-        waiting.come(self.max)?;
-        waiting.tickets += 1;
-        let ticket = waiting.tickets;
-        let line = waiting.line(&name);
-        line.go_on_under(&wanted);
-        let behind = u32::try_from(line.waiters.len()).unwrap_or(u32::MAX);
-        line.waiters.insert(ticket, waiter);
+        let mut table = self.lock();
+        table.count_waiter(self.max)?;
+        table.tickets += 1;
+        let ticket = table.tickets;
+        let queue = table.queue(&id);
+        queue.use_policies_of(&request);
+        let waiters_ahead = u32::try_from(queue.waiters.len()).unwrap_or(u32::MAX);
+        queue.waiters.insert(ticket, waiter);
         Ok(Ticket {
-            name,
+            id,
             ticket,
-            wanted,
-            answer,
-            called,
-            behind,
+            requested: request,
+            result,
+            notified,
+            waiters_ahead,
         })
     }
 
-    /// Counts one who waits for something else than permits.
-    pub(crate) fn rest(&self) -> Result<WaitSlotGuard<'_>, StoreError> {
-        self.lock().come(self.max)?;
+    /// Counts a call that sleeps without waiting for permits.
+    pub(crate) fn count_sleeper(&self) -> Result<WaitSlotGuard<'_>, StoreError> {
+        self.lock().count_waiter(self.max)?;
         Ok(WaitSlotGuard(self))
     }
 
-    /// Permits of each of these limits came back: whoever is first in a line for one of them, alone
-    /// or beside others, asks anew.
-    pub(crate) fn came_back(&self, name: &QueueId) {
-        let mut waiting = self.lock();
-        let QueueTable { lines, together, .. } = &mut *waiting;
-        for identity in name {
-            if let Some(line) = lines.get_mut([*identity].as_slice()) {
-                line.came_back();
+    /// Records that permits of these limits were refunded: the first waiter of each queue that
+    /// contains one of them queries the store again.
+    pub(crate) fn notify_refund(&self, id: &QueueId) {
+        let mut table = self.lock();
+        let QueueTable { by_id, index, .. } = &mut *table;
+        for identity in id {
+            if let Some(queue) = by_id.get_mut([*identity].as_slice()) {
+                queue.notify_refund();
             }
-            for name in together.with(*identity) {
-                if let Some(line) = lines.get_mut(name) {
-                    line.came_back();
+            for id in index.with(*identity) {
+                if let Some(queue) = by_id.get_mut(id) {
+                    queue.notify_refund();
                 }
             }
         }
     }
 
-    /// The same as soon as what is returned is dropped: however a refund ends, and if it is not
-    /// waited for to its end, the store may have made it.
-    #[must_use = "they come back when this is dropped"]
-    pub(crate) fn coming_back<'a>(&'a self, name: &'a QueueId) -> RefundNotifier<'a> {
-        RefundNotifier { queues: self, name }
+    /// Returns a notifier that calls [`notify_refund`](Self::notify_refund) on drop: the store may
+    /// have executed a refund even if the call failed or was cancelled.
+    #[must_use = "waiters are notified when this is dropped"]
+    pub(crate) fn refund_notifier<'a>(&'a self, id: &'a QueueId) -> RefundNotifier<'a> {
+        RefundNotifier { queues: self, id }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueTable> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl QueueTable {
-    /// One more, where no more than these wait already.
-    fn come(&mut self, max: usize) -> Result<(), StoreError> {
+    /// Counts one more waiter, up to `max`.
+    fn count_waiter(&mut self, max: usize) -> Result<(), StoreError> {
         if self.count >= max {
-            let detail = format!("{max} calls are waiting already (max_waiting)");
+            let detail = format!("{max} calls are already waiting; the maximum is reached (max_waiting)");
             return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
         }
         self.count += 1;
         Ok(())
     }
 
-    fn line(&mut self, name: &QueueId) -> &mut WaitQueue {
-        match self.lines.entry(name.clone()) {
-            Entry::Occupied(line) => line.into_mut(),
-            Entry::Vacant(place) => {
-                self.together.add(name);
-                place.insert(WaitQueue::default())
+    fn queue(&mut self, id: &QueueId) -> &mut WaitQueue {
+        match self.by_id.entry(id.clone()) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(vacant) => {
+                self.index.add(id);
+                vacant.insert(WaitQueue::default())
             }
         }
     }
 
-    /// Lets go of a line that nobody needs.
-    fn tidy(&mut self, name: &QueueId) {
-        let is_over = |line: &WaitQueue| line.waiters.is_empty() && line.asked_until().is_none();
-        if self.lines.get(name).is_some_and(is_over) {
-            self.lines.remove(name);
-            self.together.remove(name);
+    /// Removes a queue without waiters and queries.
+    fn remove_if_idle(&mut self, id: &QueueId) {
+        let is_idle = |queue: &WaitQueue| queue.waiters.is_empty() && queue.query_pending_until().is_none();
+        if self.by_id.get(id).is_some_and(is_idle) {
+            self.by_id.remove(id);
+            self.index.remove(id);
         }
     }
 }
 
 impl WaitQueue {
-    /// Until when the question is waited for that is on its way.
-    fn asked_until(&self) -> Option<Instant> {
-        let until = self.asked.map(|asked| asked.until);
+    /// Returns the time until which the query in flight is awaited.
+    fn query_pending_until(&self) -> Option<Instant> {
+        let until = self.pending_query.map(|pending_query| pending_query.until);
         until.filter(|until| *until > Instant::now())
     }
 
-    fn came_back(&mut self) {
+    fn notify_refund(&mut self) {
         self.denied = None;
-        self.returns += 1;
-        self.call_first();
+        self.refunds += 1;
+        self.notify_first();
     }
 
-    /// Two places in a program may not agree on a policy, and take turns: so an arrival converts
-    /// who is first and nobody else.
-    fn go_on_under(&mut self, later: &Arc<OwnedRequest>) {
-        let before = self.last.replace(Arc::clone(later));
-        if before.is_some_and(|before| !before.has_policies_of(later)) {
+    /// Two call sites may disagree on a policy and alternate; an arrival therefore converts only
+    /// the first waiter.
+    fn use_policies_of(&mut self, later: &Arc<OwnedRequest>) {
+        let previous = self.last.replace(Arc::clone(later));
+        if previous.is_some_and(|previous| !previous.has_policies_of(later)) {
             self.denied = None;
-            self.call_first();
+            self.notify_first();
         }
     }
 
-    /// Calls who is first, by the policies of who came last; who can never be served by these is
-    /// told so, and the next is first.
-    fn call_first(&mut self) {
+    /// Notifies the first waiter, converted to the newest policies. A waiter that these policies
+    /// never admit is rejected, and the next one becomes first.
+    fn notify_first(&mut self) {
         let Some(last) = &self.last else { return };
         while let Some(mut first) = self.waiters.first_entry() {
-            match first.get_mut().go_on_under(last) {
-                Ok(()) => return first.get().called.notify_one(),
+            match first.get_mut().use_policies_of(last) {
+                Ok(()) => return first.get().notified.notify_one(),
                 Err(never_fits) => _ = first.remove().resolve(Err(never_fits)),
             }
         }
     }
 
-    /// What is wanted by who is first, and by how many who come after it in a row, at most so many
-    /// in all.
-    fn leading_run(&mut self, longest: usize) -> Option<(Arc<OwnedRequest>, usize)> {
+    /// Returns the request of the first waiter and the number of consecutive waiters with that
+    /// request, at most `max`.
+    fn leading_run(&mut self, max_len: usize) -> Option<(Arc<OwnedRequest>, usize)> {
         let last = self.last.as_ref()?;
         let mut waiters = self.waiters.values_mut();
-        let wanted = Arc::clone(&waiters.next()?.wanted);
-        // What is borrowed beside a permit may well be enough for the others.
-        let longest = if wanted.is_leased() { 1 } else { longest };
-        let others = waiters.take(longest - 1).map_while(|waiter| {
-            waiter.go_on_under(last).ok()?;
-            (*waiter.wanted == *wanted).then_some(())
+        let request = Arc::clone(&waiters.next()?.request);
+        // A call that also leases tokens may get enough for the other waiters.
+        let max_len = if request.is_leased() { 1 } else { max_len };
+        let others = waiters.take(max_len - 1).map_while(|waiter| {
+            waiter.use_policies_of(last).ok()?;
+            (*waiter.request == *request).then_some(())
         });
         let times = 1 + others.count();
-        Some((wanted, times))
+        Some((request, times))
     }
 
-    /// Tells the first in the line, if it wants what was asked for; else the answer is nobody's.
-    fn resolve_first(&mut self, wanted: &OwnedRequest, answer: WaiterResult) -> Result<(), WaiterResult> {
+    /// Resolves the first waiter if the result applies to its request; otherwise returns the
+    /// result.
+    fn resolve_first(&mut self, request: &OwnedRequest, result: WaiterResult) -> Result<(), WaiterResult> {
         let Some(first) = self.waiters.first_entry() else {
-            return Err(answer);
+            return Err(result);
         };
-        let first_wants = &first.get().wanted;
-        let is_its = match answer {
-            // Policies that change more often than a question is answered must not keep its grants
-            // from everybody.
-            Ok(_) => first_wants.has_costs_of(wanted),
-            // What a failure means is up to the policy.
-            Err(_) => **first_wants == *wanted,
+        let first_request = &first.get().request;
+        let applies = match result {
+            // Policies may change more often than the store replies; equal costs are sufficient for
+            // a grant, or no waiter would ever receive one.
+            Ok(_) => first_request.has_costs_of(request),
+            // The policy determines the consequence of a failure.
+            Err(_) => **first_request == *request,
         };
-        if !is_its {
-            return Err(answer);
+        if !applies {
+            return Err(result);
         }
-        let told = first.remove().resolve(answer);
-        self.call_first();
-        told
+        let sent = first.remove().resolve(result);
+        self.notify_first();
+        sent
     }
 }
 
 impl QueuedWaiter {
-    fn go_on_under(&mut self, later: &OwnedRequest) -> Result<(), Rejection> {
-        if !self.wanted.has_policies_of(later) {
-            self.wanted = Arc::new(self.wanted.under_policies_of(later)?);
+    fn use_policies_of(&mut self, later: &OwnedRequest) -> Result<(), Rejection> {
+        if !self.request.has_policies_of(later) {
+            self.request = Arc::new(self.request.under_policies_of(later)?);
         }
         Ok(())
     }
 
-    /// Nobody gives his end up before he has left the line, under the lock.
-    fn resolve(self, answer: WaiterResult) -> Result<(), WaiterResult> {
-        let told = self.answer.send(answer);
-        self.called.notify_one();
-        told
+    /// The receiver is dropped only after the waiter was removed from the queue, under the lock, so
+    /// `send` cannot fail.
+    fn resolve(self, result: WaiterResult) -> Result<(), WaiterResult> {
+        let sent = self.result.send(result);
+        self.notified.notify_one();
+        sent
     }
 }
 

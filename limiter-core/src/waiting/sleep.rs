@@ -1,4 +1,4 @@
-//! Waits for a moment that somebody else has named.
+//! Sleeping until a time that another component determined.
 
 use crate::decision::Rejection;
 use crate::limiter::{Limiter, shut_down};
@@ -6,21 +6,19 @@ use crate::observe;
 use crate::units::Timestamp;
 
 impl Limiter {
-    /// Waits for a moment of the limiter's clock. Who does is one of its waiters: it is counted
-    /// with those who wait for permits, of whom only so many may, and leaves when the limiter is
-    /// shut down.
+    /// Sleeps until a time of the limiter's clock. The call counts as a waiter, is bounded by
+    /// `max_waiting`, and ends when the limiter is shut down.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when too many calls wait already, and when the limiter is shut
-    /// down.
+    /// [`Rejection::Unavailable`] if too many calls are waiting, and if the limiter is shut down.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn rest_until(&self, moment: Timestamp) -> Result<(), Rejection> {
+    pub(crate) async fn sleep_as_waiter(&self, moment: Timestamp) -> Result<(), Rejection> {
         self.open()?;
-        let _place = self.inner.queues.rest()?;
+        let _slot = self.inner.queues.count_sleeper()?;
         let _waiting = observe::WaitingGauge::begin();
         let mut closing = self.inner.closing.subscribe();
         tokio::select! {
@@ -39,34 +37,40 @@ mod tests {
     use crate::waiting::sleep::*;
     use crate::{ManualClock, StoreErrorKind};
 
-    fn kind(answer: Result<(), Rejection>) -> StoreErrorKind {
-        match answer {
+    fn kind(result: Result<(), Rejection>) -> StoreErrorKind {
+        match result {
             Err(Rejection::Unavailable(error)) => error.kind(),
-            answer => unreachable!("{answer:?}"),
+            result => unreachable!("{result:?}"),
         }
     }
 
     #[tokio::test]
-    async fn who_rests_counts_as_waiting_and_leaves_with_the_limiter() {
+    async fn sleeping_call_counts_as_waiter_and_ends_at_shutdown() {
         let clock = ManualClock::new();
         let limits = Limiter::in_process().clock(&clock).max_waiting(1).build();
         let moment = clock.now().after(Duration::from_secs(5));
         {
-            let mut resting = pin!(limits.rest_until(moment));
-            assert!(tokio::time::timeout(Duration::ZERO, &mut resting).await.is_err());
-            assert_eq!(kind(limits.rest_until(moment).await), StoreErrorKind::Overloaded);
+            let mut sleeping = pin!(limits.sleep_as_waiter(moment));
+            assert!(tokio::time::timeout(Duration::ZERO, &mut sleeping).await.is_err());
+            assert_eq!(
+                kind(limits.sleep_as_waiter(moment).await),
+                StoreErrorKind::Overloaded
+            );
             clock.advance(Duration::from_secs(5));
-            assert!(resting.await.is_ok());
+            assert!(sleeping.await.is_ok());
         }
         {
-            // The place is free again, also after one that was dropped.
+            // The place is free again, also after the future was dropped.
             let later = moment.after(Duration::from_secs(5));
-            let resting = tokio::time::timeout(Duration::ZERO, limits.rest_until(later)).await;
-            assert!(resting.is_err());
-            let resting = limits.rest_until(later);
-            let (answer, ()) = tokio::join!(resting, limits.shutdown(Duration::from_secs(5)));
-            assert_eq!(kind(answer), StoreErrorKind::ShutDown);
+            let sleeping = tokio::time::timeout(Duration::ZERO, limits.sleep_as_waiter(later)).await;
+            assert!(sleeping.is_err());
+            let sleeping = limits.sleep_as_waiter(later);
+            let (result, ()) = tokio::join!(sleeping, limits.shutdown(Duration::from_secs(5)));
+            assert_eq!(kind(result), StoreErrorKind::ShutDown);
         }
-        assert_eq!(kind(limits.rest_until(moment).await), StoreErrorKind::ShutDown);
+        assert_eq!(
+            kind(limits.sleep_as_waiter(moment).await),
+            StoreErrorKind::ShutDown
+        );
     }
 }

@@ -1,36 +1,36 @@
-//! For how long a call waits, and where.
+//! Maximum wait of a call.
 
 use std::time::Duration;
 
 use crate::waiting::wait_limit::WaitLimit;
 
-/// For how long a call waits, and in which room, where that is bounded.
+/// Maximum wait of a call, and the slot limit that applies to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitBudget<'a> {
     pub(crate) timeout: Duration,
-    /// For how long it waits for an answer of the store: longer, where somebody cuts its wait short
-    /// who knows nothing of the store. Else an answer that takes the time that the policies give it
-    /// would count as none.
-    pub(crate) asks_up_to: Duration,
-    pub(crate) room: Option<&'a WaitLimit>,
-    /// A call whose permit is due after its time is rejected at once. Else it waits, since permits
-    /// may be refunded before.
+    /// Maximum wait for a store reply. It exceeds `timeout` if an outer bound shortens the wait
+    /// without regard to the store; otherwise a reply within the deadline of the policies would
+    /// count as missing.
+    pub(crate) max_query_time: Duration,
+    pub(crate) wait_limit: Option<&'a WaitLimit>,
+    /// Rejects a call at once if its permit is due after its timeout. By default the call waits,
+    /// because permits may be refunded before.
     pub(crate) rejects_early: bool,
 }
 
 impl<'a> WaitBudget<'a> {
-    /// Waits for so long, or for what bounds that, where questions have this deadline.
+    /// Waits for `timeout` or the shorter `bound`, where store calls have this deadline.
     pub(crate) fn new(
         timeout: Duration,
         bound: Option<Duration>,
         deadline: Duration,
-        room: Option<&'a WaitLimit>,
+        wait_limit: Option<&'a WaitLimit>,
     ) -> Self {
         let bounded = bound.map_or(timeout, |bound| bound.min(timeout));
         Self {
             timeout: bounded,
-            asks_up_to: bounded.max(deadline).min(timeout),
-            room,
+            max_query_time: bounded.max(deadline).min(timeout),
+            wait_limit,
             rejects_early: false,
         }
     }

@@ -3,7 +3,7 @@
 //! While slots are free, any call takes one. When none is free, a call whose queue holds fewer
 //! slots than another takes over the slot of the last waiter in the queue that holds the most; so a
 //! key with many waiters does not keep other keys from waiting (longest queue drop). A call that
-//! waits for the turn that it was granted keeps its slot. Tests: below and
+//! waits for the delay of its grant keeps its slot. Tests: below and
 //! `limiter-tower/tests/decisions/fair.rs`.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ struct Taken {
     queues: HashMap<QueueId, Vec<Arc<Slot>>>,
 }
 
-/// A taken slot. All flags change under the room's lock.
+/// A taken slot. All flags change under the lock of the limit.
 #[derive(Debug, Default)]
 struct Slot {
     /// A call of another queue has taken it over.
@@ -41,7 +41,7 @@ struct Slot {
 }
 
 impl WaitLimit {
-    /// Bounds the waiting calls to this number.
+    /// Creates a limit of `slots` waiting calls.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl WaitLimit {
         }
     }
 
-    /// How many calls wait.
+    /// Returns the number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lock().count
@@ -69,7 +69,7 @@ impl WaitLimit {
         Some(slot)
     }
 
-    /// Keeps a slot from being taken over. `false` if it was taken over already.
+    /// Prevents a take-over of the slot. Returns `false` if it was taken over already.
     fn claim_slot(&self, slot: &Slot) -> bool {
         let _taken = self.lock();
         slot.is_kept.store(true, Ordering::Relaxed);
@@ -115,49 +115,55 @@ impl Taken {
 /// A call's slot, which it may not have taken yet.
 #[derive(Debug)]
 pub(crate) enum WaitSlot<'a> {
-    /// None is needed.
-    Unneeded,
-    Wanted(&'a WaitLimit, QueueId),
-    Taken(TakenSeat<'a>),
+    /// No slot is needed.
+    NotRequired,
+    Required(&'a WaitLimit, QueueId),
+    Taken(TakenSlot<'a>),
 }
 
-/// A slot that is given back when this is dropped.
+/// A slot that is released on drop.
 #[derive(Debug)]
-pub(crate) struct TakenSeat<'a> {
-    room: &'a WaitLimit,
+pub(crate) struct TakenSlot<'a> {
+    wait_limit: &'a WaitLimit,
     queue: QueueId,
     slot: Arc<Slot>,
 }
 
 impl<'a> WaitSlot<'a> {
-    /// A slot in this room, if it is bounded, for a call that waits in this queue.
-    pub(crate) fn new(room: Option<&'a WaitLimit>, queue: impl FnOnce() -> QueueId) -> Self {
-        room.map_or(Self::Unneeded, |room| Self::Wanted(room, queue()))
+    /// A slot of `wait_limit`, if there is one, for a call of this queue.
+    pub(crate) fn new(wait_limit: Option<&'a WaitLimit>, queue: impl FnOnce() -> QueueId) -> Self {
+        wait_limit.map_or(Self::NotRequired, |wait_limit| {
+            Self::Required(wait_limit, queue())
+        })
     }
 
     /// Takes a slot, if one is needed and not taken yet. `false` if none is left, or if the slot
     /// was taken over.
     pub(crate) fn try_take(&mut self) -> bool {
         match self {
-            Self::Unneeded => true,
-            Self::Taken(seat) => !seat.slot.is_evicted.load(Ordering::Relaxed),
-            Self::Wanted(room, queue) => {
-                let Some(slot) = room.acquire_slot(queue) else {
+            Self::NotRequired => true,
+            Self::Taken(taken) => !taken.slot.is_evicted.load(Ordering::Relaxed),
+            Self::Required(wait_limit, queue) => {
+                let Some(slot) = wait_limit.acquire_slot(queue) else {
                     return false;
                 };
                 let queue = std::mem::take(queue);
-                *self = Self::Taken(TakenSeat { room, queue, slot });
+                *self = Self::Taken(TakenSlot {
+                    wait_limit,
+                    queue,
+                    slot,
+                });
                 true
             }
         }
     }
 
-    /// As [`take`](Self::take); the slot cannot be taken over afterwards.
+    /// As [`try_take`](Self::try_take); the slot cannot be taken over afterwards.
     pub(crate) fn take_and_keep(&mut self) -> bool {
         self.try_take()
             && match self {
-                Self::Taken(seat) => seat.room.claim_slot(&seat.slot),
-                Self::Unneeded | Self::Wanted(..) => true,
+                Self::Taken(taken) => taken.wait_limit.claim_slot(&taken.slot),
+                Self::NotRequired | Self::Required(..) => true,
             }
     }
 
@@ -168,15 +174,15 @@ impl<'a> WaitSlot<'a> {
     /// Cancel safe.
     pub(crate) async fn evicted(&self) {
         match self {
-            Self::Taken(seat) => seat.slot.evicted.notified().await,
-            Self::Unneeded | Self::Wanted(..) => pending().await,
+            Self::Taken(taken) => taken.slot.evicted.notified().await,
+            Self::NotRequired | Self::Required(..) => pending().await,
         }
     }
 }
 
-impl Drop for TakenSeat<'_> {
+impl Drop for TakenSlot<'_> {
     fn drop(&mut self) {
-        self.room.release_slot(&self.queue, &self.slot);
+        self.wait_limit.release_slot(&self.queue, &self.slot);
     }
 }
 
@@ -190,22 +196,22 @@ mod tests {
         QueueId::from_slice(&[policy.identity(None, key)])
     }
 
-    fn seat<'a>(room: &'a WaitLimit, key: &str) -> WaitSlot<'a> {
-        WaitSlot::new(Some(room), || queue(key))
+    fn slot<'a>(wait_limit: &'a WaitLimit, key: &str) -> WaitSlot<'a> {
+        WaitSlot::new(Some(wait_limit), || queue(key))
     }
 
     #[test]
-    fn full_room_evicts_last_waiter_of_largest_queue() {
-        let room = WaitLimit::new(4);
-        let mut busy: Vec<_> = (0..5).map(|_| seat(&room, "busy")).collect();
-        let taken = |seats: &mut [WaitSlot<'_>]| seats.iter_mut().map(WaitSlot::try_take).collect::<Vec<_>>();
+    fn full_limit_evicts_last_waiter_of_largest_queue() {
+        let wait_limit = WaitLimit::new(4);
+        let mut busy: Vec<_> = (0..5).map(|_| slot(&wait_limit, "busy")).collect();
+        let taken = |slots: &mut [WaitSlot<'_>]| slots.iter_mut().map(WaitSlot::try_take).collect::<Vec<_>>();
         assert_eq!(taken(&mut busy), [true, true, true, true, false]);
-        let mut calm: Vec<_> = (0..3).map(|_| seat(&room, "calm")).collect();
+        let mut calm: Vec<_> = (0..3).map(|_| slot(&wait_limit, "calm")).collect();
         assert_eq!(taken(&mut calm), [true, true, false], "each queue has half");
         assert_eq!(taken(&mut busy[..4]), [true, true, false, false]);
-        let mut third = seat(&room, "third");
+        let mut third = slot(&wait_limit, "third");
         assert!(third.try_take());
-        assert_eq!(room.waiting(), 4);
+        assert_eq!(wait_limit.waiting(), 4);
         // Both queues have two waiters, so either may lose its last one.
         let kept = [taken(&mut busy[..2]), taken(&mut calm[..2])];
         assert!(kept.iter().all(|queue| queue[0]), "{kept:?}");
@@ -218,16 +224,16 @@ mod tests {
             "an evicted waiter takes no slot again"
         );
         drop(busy);
-        assert_eq!(room.waiting(), 0);
-        assert!(room.lock().queues.is_empty());
+        assert_eq!(wait_limit.waiting(), 0);
+        assert!(wait_limit.lock().queues.is_empty());
     }
 
     #[test]
     fn kept_slot_is_not_taken_over() {
-        let room = WaitLimit::new(2);
-        let mut busy = [(); 2].map(|()| seat(&room, "busy"));
+        let wait_limit = WaitLimit::new(2);
+        let mut busy = [(); 2].map(|()| slot(&wait_limit, "busy"));
         assert!(busy.iter_mut().all(WaitSlot::take_and_keep));
-        assert!(!seat(&room, "calm").try_take());
+        assert!(!slot(&wait_limit, "calm").try_take());
         assert!(busy.iter_mut().all(WaitSlot::try_take));
     }
 }

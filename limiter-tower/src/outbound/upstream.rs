@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Response;
 use limiter_core::__private::{
     Reporter, ResolvedPolicies, admit_waiting, at_once, give_back, is_answered_at_once, named, now,
-    rest_until,
+    sleep_as_waiter,
 };
 use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
 
@@ -173,7 +173,7 @@ impl Upstream {
             tokio::select! {
                 biased;
                 () = self.longer_pause(key, Some(end)) => {}
-                rested = rest_until(&self.limiter, end) => rested?,
+                rested = sleep_as_waiter(&self.limiter, end) => rested?,
             }
         }
         Ok(())

@@ -79,7 +79,7 @@ impl PendingCharge {
         let (before, is_told) = (self.stands_but(self.open(changed)), self.is_told);
         match self.settlement.settle(actuals) {
             Some(settled) => is_told.then(|| Balances {
-                decision: settled.standing(),
+                decision: settled.balance(),
                 open: Unsettled::default(),
             }),
             None => before,

@@ -45,7 +45,7 @@ impl LevelStep {
     }
 
     /// What was lent came back: it is not missing from any policy any more.
-    fn came_back(&mut self, meter: &impl LevelKind, returned: u64) {
+    fn notify_refund(&mut self, meter: &impl LevelKind, returned: u64) {
         let level = &mut self.lent.level;
         let sooner = level
             .keep_until
@@ -190,7 +190,7 @@ pub(crate) fn borrow(
     let mut look = LevelStep::view_at(meter, state, now);
     let heard = look.lent.heed(meter, ask.report);
     if let Some(returned) = heard {
-        look.came_back(meter, returned);
+        look.notify_refund(meter, returned);
     }
     let fits = look.lent.fits(meter, ask.cost);
     let retry_after = if fits {

@@ -122,7 +122,7 @@ impl<'a> PolicyHandle<'a> {
                             .acquire_concurrency_for(question.ask(&policy));
                         enter.timeout(timeout.unwrap_or_default()).await
                     }
-                    ResolvedPolicies::Allowed(decision) => Ok(ConcurrencyPermit::of_nothing(decision)),
+                    ResolvedPolicies::Allowed(decision) => Ok(ConcurrencyPermit::unlimited(decision)),
                 }
             })
         })
@@ -167,7 +167,7 @@ impl<'a> PolicyHandle<'a> {
                             None => reserve.await,
                         }
                     }
-                    ResolvedPolicies::Allowed(decision) => Ok(Reservation::of_nothing(
+                    ResolvedPolicies::Allowed(decision) => Ok(Reservation::unlimited(
                         question.named.limiter,
                         decision.require()?,
                     )),

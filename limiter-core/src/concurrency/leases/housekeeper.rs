@@ -1,4 +1,5 @@
-//! The task that renews what is held and gives back what is not. It ends when there is neither.
+//! The background task that renews held leases and releases the others. The task ends when neither
+//! is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,118 +14,121 @@ use crate::support::deadline::within;
 use crate::support::real_time;
 use crate::units::Timestamp;
 
-/// So many calls may be under way at once.
-const MOST_CALLS: usize = 64;
-/// How often the task shows itself, and after how long without it another takes over: it lives in a
-/// runtime that has ended, or that nobody drives.
-const SHOWN_EVERY: Duration = Duration::from_secs(1);
-const ABANDONED_AFTER: Duration = Duration::from_secs(5);
-/// How long Redis may take. Nobody waits for it, but a lease must be tried again in time.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PARTS_OF_A_LEASE: u32 = 6;
+/// Maximum number of concurrent calls.
+const MAX_CALLS: usize = 64;
+/// Interval of the task's heartbeat, and the silence after which another task takes over: the
+/// runtime of the first may have ended or may not be driven.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const TAKE_OVER_AFTER: Duration = Duration::from_secs(5);
+/// Timeout of a call. No caller waits for it, but a failed call must be retried before the lease
+/// ends.
+const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUTS_PER_LEASE: u32 = 6;
 
-/// Sees to it that a task is at it, where there is a runtime. Without one, whoever next uses the
-/// limiter does.
-pub(crate) fn ensure_running(holding: &Arc<PermitLeases>) {
+/// Starts the task if there is a runtime and no live task. Without a runtime, the next use of the
+/// limiter in a runtime starts it.
+pub(crate) fn ensure_running(leases: &Arc<PermitLeases>) {
     let now = Instant::now();
     let Ok(runtime) = Handle::try_current() else {
         return;
     };
-    let Some(number) = holding.lock().needs_keeper(now + ABANDONED_AFTER, now) else {
+    let Some(number) = leases.lock().start_housekeeper(now + TAKE_OVER_AFTER, now) else {
         return;
     };
-    let keeper = Housekeeper {
-        holding: Arc::clone(holding),
+    let task = Housekeeper {
+        leases: Arc::clone(leases),
         number,
     };
-    runtime.spawn(keeper.run());
+    runtime.spawn(task.run());
 }
 
 struct Housekeeper {
-    holding: Arc<PermitLeases>,
+    leases: Arc<PermitLeases>,
     number: u64,
 }
 
 impl Housekeeper {
     async fn run(self) {
-        let holding = &self.holding;
+        let leases = &self.leases;
         let mut calls = JoinSet::new();
         loop {
-            let now = holding.clock.now();
-            let room = MOST_CALLS.saturating_sub(calls.len());
-            let work = holding.lock().work(self.number, now, room);
-            let Some((errands, next)) = work else {
+            let now = leases.clock.now();
+            let free_calls = MAX_CALLS.saturating_sub(calls.len());
+            let due = leases.lock().work(self.number, now, free_calls);
+            let Some((calls_due, next)) = due else {
                 return;
             };
-            for errand in errands {
-                calls.spawn(run(Arc::clone(holding), errand));
+            for call in calls_due {
+                calls.spawn(run(Arc::clone(leases), call));
             }
             let until = Timestamp::from_micros(next);
             tokio::select! {
                 _ = calls.join_next(), if !calls.is_empty() => {}
-                () = holding.wake.notified(), if calls.len() < MOST_CALLS => {}
-                () = holding.clock.sleep(now, until.since(now)), if calls.len() < MOST_CALLS => {}
-                () = real_time::sleep(SHOWN_EVERY) => {}
+                () = leases.wake.notified(), if calls.len() < MAX_CALLS => {}
+                () = leases.clock.sleep(now, until.since(now)), if calls.len() < MAX_CALLS => {}
+                () = real_time::sleep(HEARTBEAT) => {}
             }
-            let shown = Instant::now() + ABANDONED_AFTER;
-            holding.lock().is_kept_until(self.number, shown);
+            let alive_until = Instant::now() + TAKE_OVER_AFTER;
+            leases.lock().extend_housekeeper(self.number, alive_until);
         }
     }
 }
 
 impl Drop for Housekeeper {
-    /// Its runtime may have ended.
+    /// The runtime of the task may have ended.
     fn drop(&mut self) {
-        self.holding.lock().is_not_kept(self.number);
+        self.leases.lock().end_housekeeper(self.number);
     }
 }
 
-async fn run(holding: Arc<PermitLeases>, errand: RenewalCall) {
-    match errand {
-        RenewalCall::Renew(leases) => renew(&holding, &leases).await,
-        RenewalCall::Leave(leaving) => release(&holding, leaving).await,
+async fn run(leases: Arc<PermitLeases>, call: RenewalCall) {
+    match call {
+        RenewalCall::Renew(renewals) => renew(&leases, &renewals).await,
+        RenewalCall::Release(releases) => release(&leases, releases).await,
     }
 }
 
-async fn renew(holding: &PermitLeases, leases: &[Renewal]) {
+async fn renew(owner: &PermitLeases, leases: &[Renewal]) {
     let Some(first) = leases.first() else { return };
     let permits: Vec<_> = leases.iter().map(|lease| lease.permit).collect();
     let shortest = permits.iter().map(|permit| permit.terms.lease_ms).min();
-    let patience = Duration::from_millis(shortest.unwrap_or_default().into()) / PARTS_OF_A_LEASE;
-    let patience = patience.min(PATIENCE);
-    let asked_at = holding.clock.now();
-    let asked = holding.register.renew(&first.key, &permits, patience);
-    let answer = within(patience, asked).await;
-    match &answer {
+    let timeout = Duration::from_millis(shortest.unwrap_or_default().into()) / TIMEOUTS_PER_LEASE;
+    let timeout = timeout.min(TIMEOUT);
+    let sent_at = owner.clock.now();
+    let renewal = owner.register.renew(&first.key, &permits, timeout);
+    let reply = within(timeout, renewal).await;
+    match &reply {
         Ok(renewed) => {
             for (lease, renewed) in leases.iter().zip(renewed) {
                 lease
-                    .term
-                    .on_renewal(*renewed, ends(asked_at, &lease.permit.terms));
+                    .validity
+                    .on_renewal(*renewed, ends(sent_at, &lease.permit.terms));
             }
         }
         Err(error) => tracing::debug!(error = %error.with_causes(), "cannot renew concurrency leases"),
     }
-    let now = holding.clock.now();
-    holding.lock().on_renewed(leases, now, answer.is_ok());
-    // Some may have been given back meanwhile.
-    holding.settled.notify_waiters();
+    let now = owner.clock.now();
+    owner.lock().on_renewed(leases, now, reply.as_ref().map(|_| ()));
+    // A release may wait for the end of the renewal.
+    owner.settled.notify_waiters();
 }
 
-async fn release(holding: &PermitLeases, leaving: Vec<Release>) {
-    let Some(first) = leaving.first() else { return };
-    let permits: Vec<_> = leaving.iter().map(|leaving| leaving.permit).collect();
-    let told = holding.register.release(&first.key, &permits, PATIENCE);
-    let answer = within(PATIENCE, told).await;
-    if let Err(error) = &answer {
+async fn release(owner: &PermitLeases, releases: Vec<Release>) {
+    let Some(first) = releases.first() else { return };
+    let permits: Vec<_> = releases.iter().map(|release| release.permit).collect();
+    let released = owner.register.release(&first.key, &permits, TIMEOUT);
+    let reply = within(TIMEOUT, released).await;
+    if let Err(error) = &reply {
         tracing::debug!(error = %error.with_causes(), "cannot release concurrency permits yet; retrying");
     }
-    let next = leaving.iter().find(|leaving| leaving.tells);
-    let next = next.map(|leaving| leaving.identity);
-    let now = holding.clock.now();
-    holding.lock().on_released(leaving, now, answer.is_ok());
-    if let (Some(identity), Ok(())) = (next, answer) {
-        holding.held.notify_first(identity);
+    let notified = releases.iter().find(|release| release.notifies_next);
+    let notified = notified.map(|release| release.identity);
+    let now = owner.clock.now();
+    owner
+        .lock()
+        .on_released(releases, now, reply.as_ref().map(|_| ()));
+    if let (Some(identity), Ok(())) = (notified, reply) {
+        owner.table.notify_first(identity);
     }
-    holding.settled.notify_waiters();
+    owner.settled.notify_waiters();
 }

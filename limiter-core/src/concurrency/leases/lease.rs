@@ -1,11 +1,11 @@
-//! One lease, and what its holder can know of it.
+//! One lease: its validity and its release on drop.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::concurrency::leases::renewal::{Release, Renewal};
-use crate::concurrency::leases::validity::{Validity, WITHOUT_END, ends};
-use crate::concurrency::leases::{PermitLeases, housekeeper as keeper};
+use crate::concurrency::leases::validity::{NOT_IN_REDIS, Validity, ends};
+use crate::concurrency::leases::{PermitLeases, housekeeper};
 use crate::concurrency::redis_store::PermitId;
 use crate::concurrency::table::{PermitPayload, PermitTerms};
 use crate::error::StoreError;
@@ -13,73 +13,80 @@ use crate::identity::Identity;
 use crate::support::deadline::within;
 use crate::units::Timestamp;
 
-/// For so long at most a lease is handed on from one holder of this process to the next. Then it
-/// goes back to Redis, lest those who wait in other processes never have their turn.
-const HANDED_ON_FOR: Duration = Duration::from_secs(1);
+/// Maximum time for which holders of this process pass a lease on to each other. Then it returns to
+/// Redis, so that waiters of other processes get a turn.
+const MAX_TRANSFER_TIME: Duration = Duration::from_secs(1);
 
-/// A lease. Dropping it gives it back in the background.
+/// A lease of a permit. Dropping it releases it in the background.
 #[derive(Debug)]
 pub(crate) struct PermitLease {
-    holding: Arc<PermitLeases>,
+    leases: Arc<PermitLeases>,
     identity: Identity,
     key: Arc<str>,
     permit: PermitId,
-    /// When it was handed on for the first time.
-    handed_on: Option<Timestamp>,
-    term: Arc<Validity>,
+    /// Time of the first transfer to another holder.
+    transferred_at: Option<Timestamp>,
+    validity: Arc<Validity>,
     end: OnDrop,
 }
 
-/// What becomes of a lease that is dropped.
+/// Action when a lease is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnDrop {
-    /// It goes back, and who is next is told.
-    GoesBack,
-    /// It goes back for whoever asks first.
-    GoesBackQuietly,
-    /// Nobody knows whether Redis has admitted it, or when it will.
-    Unknown,
-    /// There is none.
+    /// Releases the lease and notifies the first waiter.
+    ReleaseAndNotify,
+    /// Releases the lease without a notification, so that another process can take it.
+    ReleaseSilently,
+    /// Releases the lease and repeats the release: Redis may have admitted it, or may admit it
+    /// later.
+    ReleaseRepeatedly,
+    /// No action: there is no lease.
     Nothing,
 }
 
 impl PermitLease {
-    /// One for which Redis is about to be asked.
+    /// A lease for a call to Redis that is about to start.
     pub(crate) fn for_request(
-        holding: &Arc<PermitLeases>,
+        leases: &Arc<PermitLeases>,
         identity: Identity,
         key: &Arc<str>,
         permit: PermitId,
     ) -> Self {
-        let now = holding.clock.now();
+        let now = leases.clock.now();
         let ends = ends(now, &permit.terms);
-        Self::new(holding, identity, key, permit, (ends, OnDrop::Unknown))
+        Self::new(leases, identity, key, permit, (ends, OnDrop::ReleaseRepeatedly))
     }
 
-    /// One for which Redis cannot be asked now.
-    pub(crate) fn without_end(
-        holding: &Arc<PermitLeases>,
+    /// A lease that Redis does not know, because it is unavailable.
+    pub(crate) fn not_in_redis(
+        leases: &Arc<PermitLeases>,
         identity: Identity,
         key: &Arc<str>,
         permit: PermitId,
     ) -> Self {
-        Self::new(holding, identity, key, permit, (WITHOUT_END, OnDrop::GoesBack))
+        Self::new(
+            leases,
+            identity,
+            key,
+            permit,
+            (NOT_IN_REDIS, OnDrop::ReleaseAndNotify),
+        )
     }
 
     fn new(
-        holding: &Arc<PermitLeases>,
+        leases: &Arc<PermitLeases>,
         identity: Identity,
         key: &Arc<str>,
         permit: PermitId,
         (ends, end): (u64, OnDrop),
     ) -> Self {
         Self {
-            holding: Arc::clone(holding),
+            leases: Arc::clone(leases),
             identity,
             key: Arc::clone(key),
             permit,
-            handed_on: None,
-            term: Arc::new(Validity::until(ends)),
+            transferred_at: None,
+            validity: Arc::new(Validity::until(ends)),
             end,
         }
     }
@@ -88,97 +95,97 @@ impl PermitLease {
         self.permit
     }
 
-    /// Has it renewed from now on.
+    /// Renews the lease from now on.
     pub(crate) fn into_held(mut self) -> Self {
-        self.end = OnDrop::GoesBack;
+        self.end = OnDrop::ReleaseAndNotify;
         let renewing = Renewal {
             key: Arc::clone(&self.key),
             permit: self.permit,
-            term: Arc::clone(&self.term),
+            validity: Arc::clone(&self.validity),
         };
-        let now = self.holding.clock.now();
-        self.holding.lock().schedule_renewal(renewing, now);
-        // It may be due before what the keeper waits for.
-        self.holding.wake.notify_one();
-        keeper::ensure_running(&self.holding);
+        let now = self.leases.clock.now();
+        self.leases.lock().schedule_renewal(renewing, now);
+        // This lease may be due before the time for which the housekeeper sleeps.
+        self.leases.wake.notify_one();
+        housekeeper::ensure_running(&self.leases);
         self
     }
 
-    /// It was not admitted.
-    pub(crate) fn was_refused(mut self) {
+    /// Records that Redis denied the permit.
+    pub(crate) fn on_denied(mut self) {
         self.end = OnDrop::Nothing;
     }
 
-    /// Whether it is surely held.
+    /// True if the lease has not expired.
     pub(crate) fn is_held(&self) -> bool {
-        keeper::ensure_running(&self.holding);
-        self.term.is_held(&self.holding.clock)
+        housekeeper::ensure_running(&self.leases);
+        self.validity.is_held(&self.leases.clock)
     }
 
-    /// Whether Redis was not asked for it.
-    pub(crate) fn is_insured(&self) -> bool {
-        self.term.is_without_end()
+    /// True if the permit was admitted by the local fallback and Redis does not know it yet.
+    pub(crate) fn is_local_fallback(&self) -> bool {
+        self.validity.is_not_in_redis()
     }
 
-    /// Waits until it may have ended.
+    /// Waits until the lease may have expired.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub(crate) async fn lost(&self) {
-        let clock = &self.holding.clock;
+        let clock = &self.leases.clock;
         loop {
-            let mut told = std::pin::pin!(self.term.changed());
-            told.as_mut().enable();
-            keeper::ensure_running(&self.holding);
+            let mut changed = std::pin::pin!(self.validity.changed());
+            changed.as_mut().enable();
+            housekeeper::ensure_running(&self.leases);
             let now = clock.now();
-            let Some(left) = self.term.remaining(clock) else {
+            let Some(remaining) = self.validity.remaining(clock) else {
                 return;
             };
             tokio::select! {
                 biased;
-                () = told => {}
-                // An hour is as good as for ever: it is looked at again then.
-                () = clock.sleep(now, left.min(Duration::from_secs(3_600))) => {}
+                () = changed => {}
+                // One hour replaces an unlimited validity; the loop then checks again.
+                () = clock.sleep(now, remaining.min(Duration::from_secs(3_600))) => {}
             }
         }
     }
 
-    /// Gives it back, and waits until that is done.
+    /// Releases the lease and waits for the reply.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it goes on in the background.
+    /// If dropped, the release continues in the background.
     pub(crate) async fn release(mut self, deadline: Duration) -> Result<(), StoreError> {
-        let holding = Arc::clone(&self.holding);
+        let leases = Arc::clone(&self.leases);
         let permits = [self.permit];
-        let left = async {
-            holding.lock().forget(self.permit.number);
-            holding.is_not_renewing(self.permit.number).await;
-            holding.register.release(&self.key, &permits, deadline).await
+        let released = async {
+            leases.lock().forget(self.permit.number);
+            leases.is_not_renewing(self.permit.number).await;
+            leases.register.release(&self.key, &permits, deadline).await
         };
-        within(deadline, left).await?;
+        within(deadline, released).await?;
         self.end = OnDrop::Nothing;
-        holding.held.notify_first(self.identity);
+        leases.table.notify_first(self.identity);
         Ok(())
     }
 }
 
 impl PermitPayload for PermitLease {
-    fn pass(mut self, held: &PermitTerms, wanted: &PermitTerms, _: u64) -> Result<Self, Self> {
-        let clock = &self.holding.clock;
-        if held != wanted || !self.term.is_held(clock) {
+    fn transfer(mut self, held: &PermitTerms, wanted: &PermitTerms, _: u64) -> Result<Self, Self> {
+        let clock = &self.leases.clock;
+        if held != wanted || !self.validity.is_held(clock) {
             return Err(self);
         }
         let now = clock.now();
-        if now.since(*self.handed_on.get_or_insert(now)) >= HANDED_ON_FOR {
-            self.end = OnDrop::GoesBackQuietly;
+        if now.since(*self.transferred_at.get_or_insert(now)) >= MAX_TRANSFER_TIME {
+            self.end = OnDrop::ReleaseSilently;
             return Err(self);
         }
         Ok(self)
     }
 
-    fn another(&self) -> Option<Self> {
+    fn try_clone_for_next(&self) -> Option<Self> {
         None
     }
 }
@@ -188,18 +195,18 @@ impl Drop for PermitLease {
         if self.end == OnDrop::Nothing {
             return;
         }
-        let now = self.holding.clock.now();
-        self.holding.lock().schedule_release(Release {
+        let now = self.leases.clock.now();
+        self.leases.lock().schedule_release(Release {
             key: Arc::clone(&self.key),
             identity: self.identity,
             permit: self.permit,
-            // Redis may be hearing of it this moment, and not later than this.
-            moot_at: ends(now, &self.permit.terms),
+            // The call in flight may still admit the permit, but not after this time.
+            expires_at: ends(now, &self.permit.terms),
             due: now.as_micros(),
-            again: self.end == OnDrop::Unknown,
-            tells: self.end != OnDrop::GoesBackQuietly,
+            repeats: self.end == OnDrop::ReleaseRepeatedly,
+            notifies_next: self.end != OnDrop::ReleaseSilently,
         });
-        self.holding.wake.notify_one();
-        keeper::ensure_running(&self.holding);
+        self.leases.wake.notify_one();
+        housekeeper::ensure_running(&self.leases);
     }
 }

@@ -1,4 +1,11 @@
-//! What is to be renewed, and what is to be given back: when, and in which calls.
+//! Schedule of lease renewals and releases.
+//!
+//! Each permit held through Redis is a lease that must be renewed before it expires. This queue
+//! decides which leases to renew or release in the next calls, batches them per key, and
+//! reschedules failed ones. It performs no I/O; `housekeeper.rs` drives it.
+//!
+//! Invariant: a lease is never released while a renewal for it is in flight. Tests:
+//! `tests/concurrency.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -6,196 +13,199 @@ use std::time::{Duration, Instant};
 
 use crate::concurrency::leases::validity::Validity;
 use crate::concurrency::redis_store::PermitId;
-use crate::concurrency::table::MOST_HELD_AT_ONCE;
+use crate::concurrency::table::MAX_PERMIT_COST;
+use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::support::jitter::varied;
 use crate::units::{Timestamp, micros_ceil};
 
-/// A lease is renewed when between a sixth and a third of it is over: those of one length that this
-/// process holds at the same moments, so that one call renews all of a key.
+/// A lease is renewed after a sixth to a third of its length. All leases of one length in this
+/// process are renewed at the same times, so that one call renews all leases of a key.
 const RENEWED_AFTER: u64 = 3;
 const STEPS: u64 = 6;
-/// After a failure a lease is tried again after a twelfth of it, and within these bounds.
-const TRIED_AGAIN_AFTER: u32 = 12;
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// When that is left once more of which nobody knows whether it was admitted.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A failed call is retried after a twelfth of the lease, within these bounds.
+const RETRIES_PER_LEASE: u32 = 12;
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(20);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before the repeated release of a lease of which the admission is unknown.
+const REPEAT_RELEASE_AFTER: Duration = Duration::from_secs(1);
 
-/// A lease that is renewed until it is given back.
+/// A lease that is renewed until it is released.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub(crate) key: Arc<str>,
     pub(crate) permit: PermitId,
-    pub(crate) term: Arc<Validity>,
+    pub(crate) validity: Arc<Validity>,
 }
 
-/// A lease that Redis has to be told of that it is over.
+/// A lease that has to be released in Redis.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) key: Arc<str>,
     pub(crate) identity: Identity,
     pub(crate) permit: PermitId,
-    /// From this moment on the lease has ended by itself.
-    pub(crate) moot_at: u64,
+    /// After this time the lease has expired without a release.
+    pub(crate) expires_at: u64,
     pub(crate) due: u64,
-    /// It may be admitted after it was left.
-    pub(crate) again: bool,
-    /// Who is next is told.
-    pub(crate) tells: bool,
+    /// Repeat the release: Redis may admit the permit after the first one.
+    pub(crate) repeats: bool,
+    /// Notify the first waiter after the release.
+    pub(crate) notifies_next: bool,
 }
 
-/// One call of Redis about permits of one key.
+/// One call to Redis about permits of one key.
 #[derive(Debug)]
 pub(crate) enum RenewalCall {
     Renew(Vec<Renewal>),
-    Leave(Vec<Release>),
+    Release(Vec<Release>),
 }
 
 #[derive(Debug)]
 pub(crate) struct RenewalQueue {
-    /// Each with the moment at which it is due.
-    renewing: HashMap<u64, (u64, Renewal)>,
-    /// The same moments in order, of those of which no call is under way.
+    /// Each lease with the time of its next renewal.
+    renewals: HashMap<u64, (u64, Renewal)>,
+    /// The same times in order, without the leases whose renewal is in flight.
     due: BTreeSet<(u64, u64)>,
-    /// Those that are being renewed. Until that is over they are not given back, lest they be
-    /// renewed afterwards.
-    under_way: HashSet<u64>,
-    leaving: BTreeMap<u64, Release>,
-    /// Of those that are being given back, those of which Redis is being told.
-    told: HashMap<u64, Release>,
-    /// Sets the moments of renewal apart from other replicas'.
+    /// Leases whose renewal is in flight. They are not released before it ends, because a late
+    /// renewal would create them again.
+    renewals_in_flight: HashSet<u64>,
+    releases: BTreeMap<u64, Release>,
+    /// Releases that were sent to Redis and have no reply yet.
+    releases_in_flight: HashMap<u64, Release>,
+    /// Offset of the renewal times, which differs between replicas.
     phase: u64,
-    keeper: Keeper,
+    housekeeper: HousekeeperState,
 }
 
-/// The task that looks after all this.
+/// State of the background task.
 #[derive(Debug)]
-struct Keeper {
-    /// Which one it is: the last that was started.
+struct HousekeeperState {
+    /// Number of the task that was started last.
     number: u64,
-    /// By when it should have shown itself, if there is one.
+    /// Time by which the task must renew this heartbeat, if there is a task.
     due: Option<Instant>,
 }
 
 impl RenewalQueue {
     pub(crate) fn new() -> Self {
         Self {
-            renewing: HashMap::new(),
+            renewals: HashMap::new(),
             due: BTreeSet::new(),
-            under_way: HashSet::new(),
-            leaving: BTreeMap::new(),
-            told: HashMap::new(),
+            renewals_in_flight: HashSet::new(),
+            releases: BTreeMap::new(),
+            releases_in_flight: HashMap::new(),
             phase: micros_ceil(varied(Duration::from_secs(3_600))),
-            keeper: Keeper { number: 0, due: None },
+            housekeeper: HousekeeperState { number: 0, due: None },
         }
     }
 
-    /// Has a lease renewed from now on; at once, if Redis has not heard of it.
-    pub(crate) fn schedule_renewal(&mut self, renewing: Renewal, now: Timestamp) {
-        let number = renewing.permit.number;
-        let due = if renewing.term.is_without_end() {
+    /// Schedules the renewals of a lease; the first one at once if Redis does not know the lease.
+    pub(crate) fn schedule_renewal(&mut self, renewal: Renewal, now: Timestamp) {
+        let number = renewal.permit.number;
+        let due = if renewal.validity.is_not_in_redis() {
             now.as_micros()
         } else {
-            self.next_renewal(now, &renewing.permit)
+            self.next_renewal(now, &renewal.permit)
         };
-        self.renewing.insert(number, (due, renewing));
+        self.renewals.insert(number, (due, renewal));
         self.due.insert((due, number));
     }
 
-    /// Has a lease given back, and not renewed any more.
-    pub(crate) fn schedule_release(&mut self, leaving: Release) {
-        self.forget(leaving.permit.number);
-        self.leaving.insert(leaving.permit.number, leaving);
+    /// Schedules the release of a lease and ends its renewals.
+    pub(crate) fn schedule_release(&mut self, release: Release) {
+        self.forget(release.permit.number);
+        self.releases.insert(release.permit.number, release);
     }
 
-    /// Whether a lease is being renewed this moment.
+    /// True if a renewal of the lease is in flight.
     pub(crate) fn is_under_way(&self, number: u64) -> bool {
-        self.under_way.contains(&number)
+        self.renewals_in_flight.contains(&number)
     }
 
-    /// Has a lease not renewed any more.
+    /// Ends the renewals of a lease.
     pub(crate) fn forget(&mut self, number: u64) {
-        if let Some((due, _)) = self.renewing.remove(&number) {
+        if let Some((due, _)) = self.renewals.remove(&number) {
             self.due.remove(&(due, number));
         }
     }
 
-    /// Whether nothing is being given back.
+    /// True if no release is pending.
     pub(crate) fn is_settled(&self) -> bool {
-        self.leaving.is_empty() && self.told.is_empty()
+        self.releases.is_empty() && self.releases_in_flight.is_empty()
     }
 
-    /// What is due, at most so many calls; and when there will be more. `None` if there is nothing
-    /// to look after: the keeper ends.
+    /// Returns the calls that are due, at most `max_calls`, and the time of the next one. `None` if
+    /// no lease is left: the task ends.
     pub(crate) fn work(
         &mut self,
-        keeper: u64,
+        housekeeper: u64,
         now: Timestamp,
-        calls: usize,
+        max_calls: usize,
     ) -> Option<(Vec<RenewalCall>, u64)> {
-        if self.keeper.number != keeper {
+        if self.housekeeper.number != housekeeper {
             return None;
         }
-        if self.renewing.is_empty() && self.is_settled() {
-            self.keeper.due = None;
+        if self.renewals.is_empty() && self.is_settled() {
+            self.housekeeper.due = None;
             return None;
         }
-        let mut errands = Vec::new();
-        if calls == 0 {
-            return Some((errands, u64::MAX));
+        let mut calls = Vec::new();
+        if max_calls == 0 {
+            return Some((calls, u64::MAX));
         }
         let at = now.as_micros();
-        let is_due =
-            |leaving: &&Release| leaving.due <= at && !self.under_way.contains(&leaving.permit.number);
-        let due = self.leaving.values().filter(is_due).cloned();
-        for leaving in gathered(due.collect(), |leaving| (&leaving.key, leaving.permit.terms.cost)) {
-            if errands.len() < calls {
-                for leaving in &leaving {
-                    self.leaving.remove(&leaving.permit.number);
-                    self.told.insert(leaving.permit.number, leaving.clone());
+        let is_due = |release: &&Release| {
+            release.due <= at && !self.renewals_in_flight.contains(&release.permit.number)
+        };
+        let due = self.releases.values().filter(is_due).cloned();
+        for batch in batches_by_key(due.collect(), |release| (&release.key, release.permit.terms.cost)) {
+            if calls.len() < max_calls {
+                for release in &batch {
+                    self.releases.remove(&release.permit.number);
+                    self.releases_in_flight
+                        .insert(release.permit.number, release.clone());
                 }
-                errands.push(RenewalCall::Leave(leaving));
+                calls.push(RenewalCall::Release(batch));
             }
         }
         let due = self.due.iter().take_while(|(due, _)| *due <= at);
-        let due = due.filter_map(|(_, number)| self.renewing.get(number).cloned());
-        for leases in gathered(due.collect(), |(_, lease)| (&lease.key, lease.permit.terms.cost)) {
-            if errands.len() < calls {
+        let due = due.filter_map(|(_, number)| self.renewals.get(number).cloned());
+        for leases in batches_by_key(due.collect(), |(_, lease)| (&lease.key, lease.permit.terms.cost)) {
+            if calls.len() < max_calls {
                 for (due, lease) in &leases {
                     self.due.remove(&(*due, lease.permit.number));
-                    self.under_way.insert(lease.permit.number);
+                    self.renewals_in_flight.insert(lease.permit.number);
                 }
-                errands.push(RenewalCall::Renew(
+                calls.push(RenewalCall::Renew(
                     leases.into_iter().map(|(_, lease)| lease).collect(),
                 ));
             }
         }
         let next_renewal = self.due.first().map(|(due, _)| *due);
-        // What is under way wakes whoever waits for it.
-        let waiting = |leaving: &&Release| !self.under_way.contains(&leaving.permit.number);
-        let next_leave = self
-            .leaving
+        // The end of a renewal in flight wakes the task, so its lease is not waited for.
+        let waiting = |release: &&Release| !self.renewals_in_flight.contains(&release.permit.number);
+        let next_release = self
+            .releases
             .values()
             .filter(waiting)
-            .map(|leaving| leaving.due)
+            .map(|release| release.due)
             .min();
-        let next = [next_renewal, next_leave].into_iter().flatten().min();
-        Some((errands, next.unwrap_or(u64::MAX)))
+        let next = [next_renewal, next_release].into_iter().flatten().min();
+        Some((calls, next.unwrap_or(u64::MAX)))
     }
 
-    /// A renewal is over.
-    pub(crate) fn on_renewed(&mut self, leases: &[Renewal], now: Timestamp, well: bool) {
+    /// Reschedules leases after the reply to a renewal.
+    pub(crate) fn on_renewed(&mut self, leases: &[Renewal], now: Timestamp, result: Result<(), &StoreError>) {
         for lease in leases {
             let number = lease.permit.number;
-            self.under_way.remove(&number);
-            let next = if well {
+            self.renewals_in_flight.remove(&number);
+            let next = if result.is_ok() {
                 self.next_renewal(now, &lease.permit)
             } else {
-                now.after(pause(&lease.permit)).as_micros()
+                now.after(retry_pause(&lease.permit)).as_micros()
             };
-            if let Some((due, _)) = self.renewing.get_mut(&number) {
-                // Another keeper may have put it there meanwhile.
+            if let Some((due, _)) = self.renewals.get_mut(&number) {
+                // Another task may have scheduled the lease meanwhile.
                 self.due.remove(&(*due, number));
                 *due = next;
                 self.due.insert((next, number));
@@ -203,55 +213,65 @@ impl RenewalQueue {
         }
     }
 
-    /// Redis was told, or not.
-    pub(crate) fn on_released(&mut self, leaving: Vec<Release>, now: Timestamp, well: bool) {
-        for leaving in leaving {
-            self.told.remove(&leaving.permit.number);
-            let pause = if well { AGAIN_AFTER } else { pause(&leaving.permit) };
-            let due = now.after(pause).as_micros();
-            if (leaving.again || !well) && due < leaving.moot_at {
-                let again = leaving.again && !well;
-                self.leaving.insert(
-                    leaving.permit.number,
+    /// Drops releases that succeeded and reschedules the others.
+    pub(crate) fn on_released(
+        &mut self,
+        releases: Vec<Release>,
+        now: Timestamp,
+        result: Result<(), &StoreError>,
+    ) {
+        for release in releases {
+            self.releases_in_flight.remove(&release.permit.number);
+            let retry_pause = if result.is_ok() {
+                REPEAT_RELEASE_AFTER
+            } else {
+                retry_pause(&release.permit)
+            };
+            let due = now.after(retry_pause).as_micros();
+            if (release.repeats || result.is_err()) && due < release.expires_at {
+                let repeats = release.repeats && result.is_err();
+                self.releases.insert(
+                    release.permit.number,
                     Release {
                         due,
-                        again,
-                        ..leaving
+                        repeats,
+                        ..release
                     },
                 );
             }
         }
     }
 
-    /// The number of a new keeper, if there has to be one.
-    pub(crate) fn needs_keeper(&mut self, until: Instant, now: Instant) -> Option<u64> {
-        let is_kept = self.keeper.due.is_some_and(|due| now < due);
-        if is_kept || self.renewing.is_empty() && self.is_settled() {
+    /// Returns the number of a new task if one has to be started.
+    pub(crate) fn start_housekeeper(&mut self, until: Instant, now: Instant) -> Option<u64> {
+        let is_alive = self.housekeeper.due.is_some_and(|due| now < due);
+        if is_alive || self.renewals.is_empty() && self.is_settled() {
             return None;
         }
-        self.keeper.number += 1;
-        self.keeper.due = Some(until);
-        // What the last one was about may never have been done.
-        self.leaving.append(&mut self.told.drain().collect());
-        for number in self.under_way.drain() {
-            if let Some((due, _)) = self.renewing.get(&number) {
+        self.housekeeper.number += 1;
+        self.housekeeper.due = Some(until);
+        // The calls of the previous task may never have been sent.
+        self.releases
+            .append(&mut self.releases_in_flight.drain().collect());
+        for number in self.renewals_in_flight.drain() {
+            if let Some((due, _)) = self.renewals.get(&number) {
                 self.due.insert((*due, number));
             }
         }
-        Some(self.keeper.number)
+        Some(self.housekeeper.number)
     }
 
-    /// A keeper shows itself.
-    pub(crate) fn is_kept_until(&mut self, keeper: u64, until: Instant) {
-        if self.keeper.number == keeper {
-            self.keeper.due = Some(until);
+    /// Records the heartbeat of a task.
+    pub(crate) fn extend_housekeeper(&mut self, housekeeper: u64, until: Instant) {
+        if self.housekeeper.number == housekeeper {
+            self.housekeeper.due = Some(until);
         }
     }
 
-    /// A keeper has ended.
-    pub(crate) fn is_not_kept(&mut self, keeper: u64) {
-        if self.keeper.number == keeper {
-            self.keeper.due = None;
+    /// Records the end of a task.
+    pub(crate) fn end_housekeeper(&mut self, housekeeper: u64) {
+        if self.housekeeper.number == housekeeper {
+            self.housekeeper.due = None;
         }
     }
 
@@ -263,20 +283,20 @@ impl RenewalQueue {
     }
 }
 
-fn pause(permit: &PermitId) -> Duration {
+fn retry_pause(permit: &PermitId) -> Duration {
     let lease = Duration::from_millis(permit.terms.lease_ms.into());
-    varied((lease / TRIED_AGAIN_AFTER).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+    varied((lease / RETRIES_PER_LEASE).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE))
 }
 
-/// Those of one key together, as many as one call may be about.
-fn gathered<T>(mut items: Vec<T>, of: impl Fn(&T) -> (&Arc<str>, u64)) -> Vec<Vec<T>> {
+/// Groups items by key, with at most the permits that one call may contain.
+fn batches_by_key<T>(mut items: Vec<T>, of: impl Fn(&T) -> (&Arc<str>, u64)) -> Vec<Vec<T>> {
     items.sort_by(|one, other| of(one).0.cmp(of(other).0));
     let mut calls: Vec<(u64, Vec<T>)> = Vec::new();
     for item in items {
         let (key, cost) = of(&item);
         match calls.last_mut() {
             Some((sum, call))
-                if *sum + cost <= MOST_HELD_AT_ONCE && call.last().is_some_and(|last| of(last).0 == key) =>
+                if *sum + cost <= MAX_PERMIT_COST && call.last().is_some_and(|last| of(last).0 == key) =>
             {
                 *sum += cost;
                 call.push(item);

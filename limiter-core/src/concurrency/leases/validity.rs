@@ -1,5 +1,4 @@
-//! The moment until which a lease in Redis is surely held, shared by its permit and the task that
-//! renews it.
+//! The time until which a lease is valid, shared by its permit and the task that renews it.
 
 use std::time::Duration;
 
@@ -12,23 +11,23 @@ use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
-/// The moment until which a lease is surely held. It counts from before the request to Redis, so
-/// the lease in Redis does not end earlier.
+/// The time until which a lease is certainly valid. It is measured from before the call to Redis,
+/// so the lease in Redis does not expire earlier.
 #[derive(Debug)]
 pub(crate) struct Validity {
-    /// In microseconds; [`LOST`], or [`WITHOUT_END`].
+    /// In microseconds, or [`LOST`], or [`NOT_IN_REDIS`].
     ends: AtomicU64,
     /// Notified after each change.
     changed: Notify,
 }
 
-/// The lease has ended, and does not begin again.
+/// The lease has expired; a lost lease never becomes valid again.
 const LOST: u64 = 0;
-/// Redis has not been asked for the lease.
-pub(super) const WITHOUT_END: u64 = u64::MAX;
+/// Redis does not know the lease.
+pub(super) const NOT_IN_REDIS: u64 = u64::MAX;
 
 impl Validity {
-    /// A lease that ends at this moment, in microseconds, unless it is renewed.
+    /// A lease that expires at `ends`, in microseconds, unless it is renewed.
     pub(super) fn until(ends: u64) -> Self {
         Self {
             ends: AtomicU64::new(ends),
@@ -41,12 +40,12 @@ impl Validity {
         self.changed.notified()
     }
 
-    /// Whether it has surely not ended. Who is told once that it has is never told otherwise.
+    /// True if the lease has not expired. Once false, it stays false.
     pub(super) fn is_held(&self, clock: &Clock) -> bool {
         self.remaining(clock).is_some()
     }
 
-    /// How long it lasts unless it is renewed: `None` if it is lost.
+    /// Returns the time until the lease expires; `None` if it is lost.
     pub(super) fn remaining(&self, clock: &Clock) -> Option<Duration> {
         loop {
             let ends = self.ends.load(Ordering::Acquire);
@@ -57,31 +56,31 @@ impl Validity {
             if now < ends {
                 return Some(Duration::from_micros(ends - now));
             }
-            // Unless it is renewed this moment.
+            // Fails if a renewal changes the value concurrently.
             if self.set(ends, LOST) {
                 return None;
             }
         }
     }
 
-    /// Whether Redis has not been asked for it.
-    pub(crate) fn is_without_end(&self) -> bool {
-        self.ends.load(Ordering::Acquire) == WITHOUT_END
+    /// True if Redis does not know the lease.
+    pub(crate) fn is_not_in_redis(&self) -> bool {
+        self.ends.load(Ordering::Acquire) == NOT_IN_REDIS
     }
 
-    /// Takes note of what Redis says of it, which was asked at a moment.
+    /// Applies the result of a renewal. `ends` counts from before the call.
     pub(crate) fn on_renewal(&self, renewed: RenewalResult, ends: u64) {
         loop {
-            let ended = self.ends.load(Ordering::Acquire);
-            let next = match (ended, renewed) {
+            let current = self.ends.load(Ordering::Acquire);
+            let next = match (current, renewed) {
                 (LOST, _) => return,
-                // It was Redis that had not heard of it, and had room.
-                (WITHOUT_END, RenewalResult::Anew) | (_, RenewalResult::GoesOn) => ends,
-                // Others are in its place. It goes on being renewed, so that Redis counts it when
-                // there is room.
-                (_, RenewalResult::Gone | RenewalResult::Anew) => LOST,
+                // Redis did not know the lease and had a free permit.
+                (NOT_IN_REDIS, RenewalResult::Restarted) | (_, RenewalResult::Extended) => ends,
+                // Other holders have taken its place. The renewals continue, so that Redis counts
+                // the permit once there is a free one.
+                (_, RenewalResult::Lost | RenewalResult::Restarted) => LOST,
             };
-            if self.set(ended, next) {
+            if self.set(current, next) {
                 self.changed.notify_waiters();
                 return;
             }
@@ -96,7 +95,7 @@ impl Validity {
     }
 }
 
-/// The end of a lease that begins at this moment.
+/// Returns the end of a lease that starts at `from`, in microseconds.
 pub(crate) fn ends(from: Timestamp, terms: &PermitTerms) -> u64 {
     from.as_micros().saturating_add(u64::from(terms.lease_ms) * 1_000)
 }

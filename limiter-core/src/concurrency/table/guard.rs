@@ -1,18 +1,18 @@
-//! Permits that are counted, for as long as they are.
+//! Guard of counted permits.
 
 use std::sync::Arc;
 
 use crate::concurrency::table::{PermitPayload, PermitTable, PermitTerms};
 use crate::identity::Identity;
 
-/// Permits that are counted. Dropping it counts them down, or hands them on.
+/// Counted permits. Dropping the guard counts them down or transfers them to a waiter.
 #[derive(Debug)]
 pub(crate) struct PermitGuard<C: PermitPayload> {
     holders: Arc<PermitTable<C>>,
     identity: Identity,
     terms: PermitTerms,
     /// `None` only in `drop`.
-    carried: Option<C>,
+    payload: Option<C>,
 }
 
 impl<C: PermitPayload> PermitGuard<C> {
@@ -20,30 +20,30 @@ impl<C: PermitPayload> PermitGuard<C> {
         holders: &Arc<PermitTable<C>>,
         identity: Identity,
         terms: PermitTerms,
-        carried: C,
+        payload: C,
     ) -> Self {
         Self {
             holders: Arc::clone(holders),
             identity,
             terms,
-            carried: Some(carried),
+            payload: Some(payload),
         }
     }
 
-    /// Counts it down, or hands it on; what travels along comes back if nobody takes it.
+    /// Counts the permits down or transfers them; returns the payload if no waiter takes it.
     #[cfg(feature = "redis")]
     pub(crate) fn release(mut self) -> Option<C> {
-        let carried = self.carried.take()?;
-        self.holders.release(self.identity, &self.terms, carried)
+        let payload = self.payload.take()?;
+        self.holders.release(self.identity, &self.terms, payload)
     }
 
-    /// What travels along.
+    /// Returns the payload.
     #[cfg(feature = "redis")]
-    pub(crate) fn carried(&self) -> Option<&C> {
-        self.carried.as_ref()
+    pub(crate) fn payload(&self) -> Option<&C> {
+        self.payload.as_ref()
     }
 
-    /// Under which it is held.
+    /// Returns the terms under which the permits are held.
     #[cfg(feature = "redis")]
     pub(crate) fn terms(&self) -> &PermitTerms {
         &self.terms
@@ -52,8 +52,8 @@ impl<C: PermitPayload> PermitGuard<C> {
 
 impl<C: PermitPayload> Drop for PermitGuard<C> {
     fn drop(&mut self) {
-        if let Some(carried) = self.carried.take() {
-            drop(self.holders.release(self.identity, &self.terms, carried));
+        if let Some(payload) = self.payload.take() {
+            drop(self.holders.release(self.identity, &self.terms, payload));
         }
     }
 }

@@ -14,12 +14,12 @@ fn terms(cost: u64) -> PermitTerms {
 }
 
 fn take(holders: &Arc<PermitTable<()>>, cost: u64) -> Option<PermitGuard<()>> {
-    let counted = holders.count(key("k"), cost, 3).unwrap();
-    counted.ok().map(|_| holders.held(key("k"), terms(cost), ()))
+    let counted = holders.try_count(key("k"), cost, 3).unwrap();
+    counted.ok().map(|_| holders.guard(key("k"), terms(cost), ()))
 }
 
 #[test]
-fn what_is_given_back_goes_to_who_is_first() {
+fn released_permits_pass_to_first_waiter() {
     let holders = PermitTable::new(10, 10);
     let (one, two) = (take(&holders, 1), take(&holders, 2));
     assert!(one.is_some() && two.is_some() && take(&holders, 1).is_none());
@@ -27,47 +27,47 @@ fn what_is_given_back_goes_to_who_is_first() {
     assert!(large.query_requested() && !small.query_requested());
     drop(one);
     assert!(
-        large.passed().is_none() && small.passed().is_none(),
-        "one is not enough for two, and nobody overtakes"
+        large.take_permits().is_none() && small.take_permits().is_none(),
+        "one permit is not enough for the first waiter, and the second does not overtake"
     );
     drop(two);
-    let passed = [&large, &small].map(|waiter| waiter.passed().unwrap());
-    assert_eq!(holders.number(key("k")), 3);
+    let take_permits = [&large, &small].map(|waiter| waiter.take_permits().unwrap());
+    assert_eq!(holders.count_held(key("k")), 3);
     drop((large, small));
     assert!(take(&holders, 1).is_none(), "they are held");
-    drop(passed);
-    assert_eq!((holders.number(key("k")), holders.keys()), (0, 0));
+    drop(take_permits);
+    assert_eq!((holders.count_held(key("k")), holders.keys()), (0, 0));
 }
 
 #[test]
-fn what_was_handed_to_somebody_who_leaves_goes_on() {
+fn permits_of_cancelled_waiter_pass_to_next_waiter() {
     let holders = PermitTable::new(10, 10);
     let held = take(&holders, 3);
     let [first, second, third] = [1, 3, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
     drop(held);
     assert_eq!(
-        holders.number(key("k")),
+        holders.count_held(key("k")),
         1,
-        "the second has no room beside the first"
+        "the second waiter does not fit beside the first"
     );
     drop(second);
-    assert!(third.query_requested(), "now he is first");
+    assert!(third.query_requested(), "the third waiter is now first");
     drop(first);
-    let passed = third.passed();
+    let take_permits = third.take_permits();
     drop(third);
-    assert_eq!(holders.number(key("k")), 1);
-    drop(passed);
-    assert_eq!((holders.number(key("k")), holders.keys()), (0, 0));
+    assert_eq!(holders.count_held(key("k")), 1);
+    drop(take_permits);
+    assert_eq!((holders.count_held(key("k")), holders.keys()), (0, 0));
 }
 
 #[test]
-fn keys_and_waiters_are_bounded_and_leave_when_nothing_is_held() {
+fn keys_and_waiters_are_bounded_and_removed_when_idle() {
     let holders = PermitTable::<()>::new(2, 1);
     let held = ["a", "b"].map(|name| {
-        holders.count(key(name), 1, 3).unwrap().unwrap();
-        holders.held(key(name), terms(1), ())
+        holders.try_count(key(name), 1, 3).unwrap().unwrap();
+        holders.guard(key(name), terms(1), ())
     });
-    let error = holders.count(key("c"), 1, 3).unwrap_err();
+    let error = holders.try_count(key("c"), 1, 3).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Full);
     assert_eq!(
         holders.join(key("c"), terms(1)).unwrap_err().kind(),

@@ -1,4 +1,4 @@
-//! Somebody who waits, and the seat where what is handed on is left for him.
+//! A waiter for permits, and the cell through which permits are handed to it.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,42 +11,44 @@ use crate::identity::Identity;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
-/// Where what is handed on is left for who waits.
+/// The cell through which permits are handed to a waiter.
 #[derive(Debug)]
 pub(crate) struct HandOff<C> {
-    left: Mutex<HandOffState<C>>,
+    state: Mutex<HandOffState<C>>,
     pub(crate) told: Notify,
-    /// There is a reason to ask the store.
-    pub(crate) asks: AtomicBool,
+    /// The waiter has to query the store.
+    pub(crate) query_pending: AtomicBool,
 }
 
 #[derive(Debug)]
 struct HandOffState<C> {
-    /// What is waited for; as it was then, once it was handed on.
+    /// The requested terms; fixed once permits were handed over.
     wanted: PermitTerms,
-    passed: Option<C>,
+    take_permits: Option<C>,
 }
 
-/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the
-/// one after.
+/// A waiter. Dropping it leaves the queue; permits that were handed to it pass to the next waiter.
 #[derive(Debug)]
 pub(crate) struct PermitWaiter<C: PermitPayload> {
     holders: Arc<PermitTable<C>>,
     identity: Identity,
-    seat: Arc<HandOff<C>>,
+    hand_off: Arc<HandOff<C>>,
 }
 
 impl<C> HandOff<C> {
     pub(crate) fn new(wanted: PermitTerms) -> Self {
         Self {
-            left: Mutex::new(HandOffState { wanted, passed: None }),
+            state: Mutex::new(HandOffState {
+                wanted,
+                take_permits: None,
+            }),
             told: Notify::new(),
-            asks: AtomicBool::new(false),
+            query_pending: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn hand_over(&self, carried: C) {
-        self.lock().passed = Some(carried);
+    pub(crate) fn hand_over(&self, payload: C) {
+        self.lock().take_permits = Some(payload);
         self.told.notify_one();
     }
 
@@ -54,79 +56,80 @@ impl<C> HandOff<C> {
         self.lock().wanted
     }
 
-    /// Waits for as much under the terms of who came later. One that these never admit hears of it.
-    pub(crate) fn go_on_under(&self, later: &PermitTerms) {
-        let mut left = self.lock();
-        left.wanted = PermitTerms {
-            cost: left.wanted.cost,
+    /// Replaces the terms by those of a later waiter and keeps the cost. If the new terms never
+    /// admit the cost, the waiter is notified.
+    pub(crate) fn set_terms(&self, later: &PermitTerms) {
+        let mut state = self.lock();
+        state.wanted = PermitTerms {
+            cost: state.wanted.cost,
             ..*later
         };
-        let never_fits = left.wanted.cost > later.max;
-        drop(left);
+        let never_fits = state.wanted.cost > later.max;
+        drop(state);
         if never_fits {
             self.request_query();
         }
     }
 
     pub(crate) fn request_query(&self) {
-        self.asks.store(true, Ordering::Relaxed);
+        self.query_pending.store(true, Ordering::Relaxed);
         self.told.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, HandOffState<C>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C: PermitPayload> PermitWaiter<C> {
-    pub(crate) fn new(holders: &Arc<PermitTable<C>>, identity: Identity, seat: &Arc<HandOff<C>>) -> Self {
+    pub(crate) fn new(holders: &Arc<PermitTable<C>>, identity: Identity, hand_off: &Arc<HandOff<C>>) -> Self {
         Self {
             holders: Arc::clone(holders),
             identity,
-            seat: Arc::clone(seat),
+            hand_off: Arc::clone(hand_off),
         }
     }
 
-    /// Waits until something is different: permits were handed on, or he is first, or there is a
-    /// reason to ask.
+    /// Waits for a change: permits were handed over, this waiter became first, or a query was
+    /// requested.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was handed on lies in the seat.
+    /// Cancel safe: permits that were handed over stay in the cell.
     pub(crate) async fn notified(&self) {
-        self.seat.told.notified().await;
+        self.hand_off.told.notified().await;
     }
 
-    /// Whether there is a reason to ask now: said once.
+    /// Returns true once for each requested query.
     pub(crate) fn query_requested(&self) -> bool {
-        self.seat.asks.swap(false, Ordering::Relaxed)
+        self.hand_off.query_pending.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether nobody came before.
+    /// True if no waiter is ahead.
     #[cfg(feature = "redis")]
-    pub(crate) fn is_first(&self) -> bool {
+    pub(crate) fn is_head(&self) -> bool {
         let mut shard = self.holders.lock(self.identity);
         let first = find(&mut shard, self.identity).and_then(|entry| entry.waiting.front());
-        first.is_some_and(|first| Arc::ptr_eq(first, &self.seat))
+        first.is_some_and(|first| Arc::ptr_eq(first, &self.hand_off))
     }
 
-    /// What is waited for, under the terms of who came last.
+    /// Returns the requested terms, which are those of the newest waiter.
     pub(crate) fn wanted(&self) -> PermitTerms {
-        self.seat.requested_terms()
+        self.hand_off.requested_terms()
     }
 
-    /// What was handed on.
-    pub(crate) fn passed(&self) -> Option<PermitGuard<C>> {
-        let mut left = self.seat.lock();
-        let (wanted, carried) = (left.wanted, left.passed.take()?);
-        drop(left);
-        Some(self.holders.held(self.identity, wanted, carried))
+    /// Takes the permits that were handed over.
+    pub(crate) fn take_permits(&self) -> Option<PermitGuard<C>> {
+        let mut state = self.hand_off.lock();
+        let (wanted, payload) = (state.wanted, state.take_permits.take()?);
+        drop(state);
+        Some(self.holders.guard(self.identity, wanted, payload))
     }
 }
 
 impl<C: PermitPayload> Drop for PermitWaiter<C> {
     fn drop(&mut self) {
-        self.holders.leave_seat(self.identity, &self.seat);
-        drop(self.passed());
+        self.holders.leave_queue(self.identity, &self.hand_off);
+        drop(self.take_permits());
     }
 }

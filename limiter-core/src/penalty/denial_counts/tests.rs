@@ -20,7 +20,7 @@ fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(1_000_000_000 + micros)
 }
 
-/// Denials by their moments, as [`at`] says them.
+/// Denials by their timestamps, as given to [`at`].
 fn dated<const N: usize>(denials: [(u64, u32); N]) -> Vec<DatedDenials> {
     denials
         .map(|(micros, number)| DatedDenials {

@@ -1,4 +1,4 @@
-//! How the limits of a call stand once it is settled, or has given back what it was granted.
+//! Balance of the limits of a call after a settlement or refund.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::settlement::reserved_limit::ReservedLimit;
 pub(crate) use crate::units::micros_ceil;
 
 impl Reservation {
-    /// The denial of a call that waits no longer than this for its turn, once it has given back
-    /// what it was granted.
-    pub(crate) fn denied_within(&self, patience: Duration) -> Decision {
+    /// Returns the denial of a call whose delay exceeds `max_delay`, with the balances after the
+    /// refund of its grant.
+    pub(crate) fn denied_within(&self, max_delay: Duration) -> Decision {
         let mut denied = Decision {
             allowed: false,
             ..Decision::clone(&self.allowed)
         };
-        self.for_each_balance(&mut denied, |reserved, told| {
-            let outcome = told.outcome();
-            let too_late = told.delay().saturating_sub(patience);
+        self.for_each_balance(&mut denied, |reserved, limit_outcome| {
+            let outcome = limit_outcome.outcome();
+            let too_late = limit_outcome.delay().saturating_sub(max_delay);
             let denied = StepOutcome {
                 fits: too_late.is_zero(),
                 remaining: outcome.remaining.saturating_add(reserved.estimate()),
@@ -26,12 +26,12 @@ impl Reservation {
                 delay: 0,
                 ..outcome
             };
-            *told = LimitOutcome::new(told.policy(), StepResult::Told(denied));
+            *limit_outcome = LimitOutcome::new(limit_outcome.policy(), StepResult::Told(denied));
         });
         denied
     }
 
-    /// Each of its limits of which there is something to be settled, and what is told of it.
+    /// Calls `change` for each limit that can be settled, with its outcome.
     fn for_each_balance(
         &self,
         decision: &mut Decision,
@@ -40,37 +40,37 @@ impl Reservation {
         let parts = decision.parts;
         let mut outcomes = decision.limits.iter_mut();
         for (number, reserved) in self.limits.iter().enumerate() {
-            let told = match parts.get(number) {
+            let limit_outcome = match parts.get(number) {
                 Participation::Absent => None,
                 Participation::AsDecided | Participation::Apart => outcomes.next(),
             };
-            if let (Some(reserved), Some(told)) = (reserved, told) {
-                change(reserved, told);
+            if let (Some(reserved), Some(limit_outcome)) = (reserved, limit_outcome) {
+                change(reserved, limit_outcome);
             }
         }
     }
 }
 
-/// A reservation that is settled in this process.
+/// A reservation that was settled in this process.
 #[derive(Debug)]
 pub struct Settled(pub(crate) Reservation);
 
 impl Settled {
-    /// The decision by which it was granted, with its limits as they stand now in place of how they
-    /// stood. What was not charged stands as it was told.
-    pub fn standing(&self) -> Decision {
+    /// Returns the decision of the reservation with the current balances of its limits. Limits that
+    /// were not charged keep their outcome.
+    pub fn balance(&self) -> Decision {
         let Self(settled) = self;
-        let mut standing = Decision::clone(&settled.allowed);
-        let mut looked_at = standing.decided_at;
-        settled.for_each_balance(&mut standing, |reserved, told| {
+        let mut balance = Decision::clone(&settled.allowed);
+        let mut decided_at = balance.decided_at;
+        settled.for_each_balance(&mut balance, |reserved, limit_outcome| {
             if let Some(Ok(now)) = settled.limiter.decide_now(&reserved.limit(0).alone()) {
                 if let Some(outcome) = now.limits.into_iter().next() {
-                    *told = outcome;
-                    looked_at = now.decided_at;
+                    *limit_outcome = outcome;
+                    decided_at = now.decided_at;
                 }
             }
         });
-        standing.decided_at = looked_at;
-        standing
+        balance.decided_at = decided_at;
+        balance
     }
 }

@@ -1,4 +1,4 @@
-//! A settlement that gives permits back, announced to the limiter before its task runs.
+//! Announcement of a refund by settlement before its task runs.
 
 use smallvec::SmallVec;
 
@@ -7,7 +7,7 @@ use crate::identity::Identity;
 use crate::limiter::{Backend, Limiter};
 use crate::settlement::reserve::Reservation;
 
-/// Limits of which a refund is pending in Redis, until this is dropped.
+/// Limits with a pending refund in Redis; ends on drop.
 pub(crate) struct PendingRefund {
     limiter: Limiter,
     limits: SmallVec<[Identity; 1]>,
@@ -15,9 +15,9 @@ pub(crate) struct PendingRefund {
 }
 
 impl Reservation {
-    /// Announces the limits of which less was used than was charged in Redis.
+    /// Announces the limits whose actual cost is below the charge in Redis.
     pub(crate) fn announce_refund(&self, actuals: &[u64]) -> Option<PendingRefund> {
-        let Backend::Redis(guard) = &self.limiter.inner.backend else {
+        let Backend::Redis(redis) = &self.limiter.inner.backend else {
             return None;
         };
         let each = self.limits.iter().zip(actuals);
@@ -27,7 +27,7 @@ impl Reservation {
         });
         let limits: SmallVec<[Identity; 1]> = refunded.collect();
         (!limits.is_empty()).then(|| PendingRefund {
-            ticket: guard.start_refund(&limits),
+            ticket: redis.start_refund(&limits),
             limiter: self.limiter.clone(),
             limits,
         })
@@ -36,8 +36,8 @@ impl Reservation {
 
 impl Drop for PendingRefund {
     fn drop(&mut self) {
-        if let Backend::Redis(guard) = &self.limiter.inner.backend {
-            guard.finish_refund(&self.limits, self.ticket);
+        if let Backend::Redis(redis) = &self.limiter.inner.backend {
+            redis.finish_refund(&self.limits, self.ticket);
         }
     }
 }

@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 fn policies() -> Vec<(Policy, Duration)> {
     let exact = Duration::from_millis(1);
     let minute = Duration::from_secs(60);
-    // With the time by which more may be told than it takes.
+    // Each policy with the maximum error of its estimate.
     [
         (
             Policy::token_bucket("bucket").capacity(5).rate("7/3s").build(),
@@ -36,12 +36,12 @@ fn policies() -> Vec<(Policy, Duration)> {
             2 * minute,
         ),
     ]
-    .map(|(policy, by)| (policy.unwrap(), by))
+    .map(|(policy, tolerance)| (policy.unwrap(), tolerance))
     .into()
 }
 
-/// The time that the last of these takes to be served, of whom each is asked for when the one
-/// before was.
+/// Returns the time after which the last of these calls is admitted if each one retries as soon as
+/// it may.
 async fn served_after(limits: &Limiter, clock: &ManualClock, policy: &Policy, costs: &[u32]) -> Duration {
     let start = clock.now();
     for cost in costs {
@@ -56,16 +56,16 @@ async fn served_after(limits: &Limiter, clock: &ManualClock, policy: &Policy, co
     clock.now().since(start)
 }
 
-/// What one is told that finds no seat, behind all the others.
-async fn told(limits: &Limiter, policy: &Policy, costs: &[u32]) -> Option<Duration> {
+/// Returns the `retry_after` of the last call if all slots are taken by the others.
+async fn estimated_retry_after(limits: &Limiter, policy: &Policy, costs: &[u32]) -> Option<Duration> {
     let (own, before) = costs.split_last().unwrap();
-    let room = WaitLimit::new(before.len());
+    let wait_limit = WaitLimit::new(before.len());
     let wait = |cost: u32| {
         limits
             .acquire(policy, "a")
             .cost(cost)
             .timeout(24 * HOUR)
-            .within(&room)
+            .within(&wait_limit)
     };
     let mut waiting: Vec<_> = before
         .iter()
@@ -74,19 +74,19 @@ async fn told(limits: &Limiter, policy: &Policy, costs: &[u32]) -> Option<Durati
     for wait in &mut waiting {
         assert!(tokio::time::timeout(Duration::ZERO, wait).await.is_err());
     }
-    let answer = tokio::time::timeout(Duration::ZERO, wait(*own).into_future()).await;
-    match answer {
+    let result = tokio::time::timeout(Duration::ZERO, wait(*own).into_future()).await;
+    match result {
         Ok(Err(Rejection::Limited(denied))) => Some(denied.retry_after().unwrap()),
-        answer => unreachable!("{answer:?}"),
+        result => unreachable!("{result:?}"),
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Never too early, and of one that costs what all the others do not much too late.
+    /// The estimate is never too early, and with equal costs not much too late.
     #[test]
-    fn one_more_than_may_wait_is_told_when_all_before_it_are_served(
+    fn retry_after_without_slot_covers_all_earlier_waiters(
         history in prop::collection::vec((0_u64..20_000_000, 1_u32..4), 0..4),
         costs in prop_oneof![
             (1_u32..5, 2_usize..12).prop_map(|(cost, count)| vec![cost; count]),
@@ -95,7 +95,7 @@ proptest! {
     ) {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let alike = costs.iter().all(|cost| *cost == costs[0]);
-        for (policy, by) in policies() {
+        for (policy, tolerance) in policies() {
             runtime.block_on(async {
                 let clock = ManualClock::new();
                 let limits = Limiter::in_process().clock(&clock).build();
@@ -103,14 +103,14 @@ proptest! {
                     let _ = limits.check(&policy, "a").cost(*cost).await.unwrap();
                     clock.advance(Duration::from_micros(*pause));
                 }
-                // Until nothing is left for the first.
+                // Exhausts the quota.
                 while limits.check(&policy, "a").await.unwrap().is_allowed() {}
-                let told = told(&limits, &policy, &costs).await.unwrap();
+                let estimate = estimated_retry_after(&limits, &policy, &costs).await.unwrap();
                 let served = served_after(&limits, &clock, &policy, &costs).await;
-                assert!(told >= served, "{policy} {costs:?}: told {told:?}, served after {served:?}");
+                assert!(estimate >= served, "{policy} {costs:?}: estimated {estimate:?}, served after {served:?}");
                 if alike {
                     let served = if policy.name() == "counter" { 2 * served } else { served };
-                    assert!(told <= served + by, "{policy} {costs:?}: told {told:?}, served after {served:?}");
+                    assert!(estimate <= served + tolerance, "{policy} {costs:?}: estimated {estimate:?}, served after {served:?}");
                 }
             });
         }

@@ -1,5 +1,5 @@
-//! In which lines several limits are waited for as one: what comes back to one of them may be what
-//! such a line waits for.
+//! Index of queues with several limits: a refund of one limit may serve each queue that contains
+//! it.
 
 use std::collections::HashMap;
 
@@ -8,27 +8,27 @@ use smallvec::SmallVec;
 use crate::identity::Identity;
 use crate::waiting::queue::QueueId;
 
-/// The lines of several limits, by each of these.
+/// The queues with several limits, by each of their limits.
 #[derive(Debug, Default)]
 pub(crate) struct QueueIndex(HashMap<Identity, SmallVec<[QueueId; 1]>>);
 
 impl QueueIndex {
-    /// A line begins.
-    pub(crate) fn add(&mut self, name: &QueueId) {
-        if name.len() > 1 {
-            for identity in name {
-                self.0.entry(*identity).or_default().push(name.clone());
+    /// Adds a new queue.
+    pub(crate) fn add(&mut self, id: &QueueId) {
+        if id.len() > 1 {
+            for identity in id {
+                self.0.entry(*identity).or_default().push(id.clone());
             }
         }
     }
 
-    /// A line has ended.
-    pub(crate) fn remove(&mut self, name: &QueueId) {
-        if name.len() > 1 {
-            for identity in name {
-                if let Some(names) = self.0.get_mut(identity) {
-                    names.retain(|other| other != name);
-                    if names.is_empty() {
+    /// Removes a queue.
+    pub(crate) fn remove(&mut self, id: &QueueId) {
+        if id.len() > 1 {
+            for identity in id {
+                if let Some(ids) = self.0.get_mut(identity) {
+                    ids.retain(|other| other != id);
+                    if ids.is_empty() {
                         self.0.remove(identity);
                     }
                 }
@@ -36,9 +36,9 @@ impl QueueIndex {
         }
     }
 
-    /// The lines in which this is waited for beside other limits.
+    /// Returns the queues that contain this limit beside others.
     pub(crate) fn with(&self, identity: Identity) -> &[QueueId] {
-        self.0.get(&identity).map_or(&[], |names| names)
+        self.0.get(&identity).map_or(&[], |ids| ids)
     }
 
     #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Under every schedule: whoever waits is told, a grant is taken once or comes back, and a line
-//! that all have left is gone.
+//! Model check of the queues under every schedule: each waiter gets a result, each grant is used
+//! once or refunded, and a queue without waiters is removed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::{check_dfs, check_random, future, thread};
 use smallvec::smallvec;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::decision::Origin;
 use crate::identity::Prefix;
 use crate::request::Verdict;
@@ -20,105 +20,107 @@ struct Tally {
     granted: AtomicUsize,
     taken: AtomicUsize,
     returned: AtomicUsize,
-    asking: Mutex<Vec<thread::JoinHandle<()>>>,
+    stores: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-fn allowed(wanted: &OwnedRequest) -> Decision {
-    let outcomes = smallvec![Outcome {
+fn allowed(request: &OwnedRequest) -> Decision {
+    let outcomes = smallvec![StepOutcome {
         fits: true,
-        ..Outcome::default()
+        ..StepOutcome::default()
     }];
     let decided_at = NOW;
-    wanted
+    request
         .request(Mode::Charge)
         .decision(Verdict::new(decided_at, outcomes), Origin::Redis)
 }
 
-/// Has the store asked by a thread of its own, which grants all or gives up.
-fn ask(place: &Place, queues: &Arc<WaitQueues>, tally: &Arc<Tally>, gives_up: bool) {
-    let (asking, told) = (place.ask(queues, soon()), Arc::clone(tally));
+/// Starts a thread in the role of the store, which grants the query or abandons it.
+fn start_query(ticket: &Ticket, queues: &Arc<WaitQueues>, tally: &Arc<Tally>, abandoned: bool) {
+    let (query, store_tally) = (ticket.begin_query(queues, soon()), Arc::clone(tally));
     let store = thread::spawn(move || {
-        if gives_up {
+        if abandoned {
             return;
         }
-        told.granted.fetch_add(asking.times, Ordering::SeqCst);
-        let answers: Vec<_> = (0..asking.times).map(|_| Ok(allowed(&asking.wanted))).collect();
-        let untaken = asking.hand_out(answers, |_| NOW);
-        told.returned.fetch_add(untaken.len(), Ordering::SeqCst);
+        store_tally.granted.fetch_add(query.repetitions, Ordering::SeqCst);
+        let results: Vec<_> = (0..query.repetitions)
+            .map(|_| Ok(allowed(&query.requested)))
+            .collect();
+        let unused = query.hand_out(results, |_| NOW);
+        store_tally.returned.fetch_add(unused.len(), Ordering::SeqCst);
     });
-    tally.asking.lock().unwrap().push(store);
+    tally.stores.lock().unwrap().push(store);
 }
 
-/// Several wait; the first has the store asked if it is its turn, which may come to nothing, and
+/// Several calls wait; the first one starts a query if it has to, which may be abandoned, and
 /// leaves.
-fn come_and_go(waiters: usize, gives_up: bool) {
+fn join_and_leave(waiters: usize, abandoned: bool) {
     let (queues, tally) = (Arc::new(WaitQueues::new(waiters)), Arc::new(Tally::default()));
     let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let policy = policy();
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
             let (queues, tally) = (Arc::clone(&queues), Arc::clone(&tally));
-            let (name, wanted) = (name.clone(), wanted(&policy, 1));
+            let (name, request) = (name.clone(), wanted(&policy, 1));
             thread::spawn(move || {
-                let mut place = queues.join(name, wanted).unwrap();
+                let mut ticket = queues.join(name, request).unwrap();
                 if number == 0 {
-                    match place.look(&queues, NOW) {
-                        TicketState::Own(_) => ask(&place, &queues, &tally, gives_up),
+                    match ticket.poll_state(&queues, NOW) {
+                        TicketState::MustQuery(_) => start_query(&ticket, &queues, &tally, abandoned),
                         // It was served before it could leave.
-                        TicketState::Over(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
+                        TicketState::Resolved(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
                         _ => {}
                     }
                     thread::yield_now();
                 } else {
                     loop {
-                        match place.look(&queues, NOW) {
-                            TicketState::Over(answer) => {
-                                assert!(answer.is_ok());
+                        match ticket.poll_state(&queues, NOW) {
+                            TicketState::Resolved(result) => {
+                                assert!(result.is_ok());
                                 break;
                             }
-                            TicketState::Own(_) => ask(&place, &queues, &tally, false),
-                            _ => future::block_on(place.called()),
+                            TicketState::MustQuery(_) => start_query(&ticket, &queues, &tally, false),
+                            _ => future::block_on(ticket.notified()),
                         }
                     }
                     tally.taken.fetch_add(1, Ordering::SeqCst);
                 }
-                let untaken = place.leave(&queues);
+                let unused = ticket.remove(&queues);
                 tally
                     .returned
-                    .fetch_add(usize::from(untaken.is_some()), Ordering::SeqCst);
+                    .fetch_add(usize::from(unused.is_some()), Ordering::SeqCst);
             })
         })
         .collect();
     waiting.into_iter().for_each(|thread| thread.join().unwrap());
     loop {
-        let Some(asking) = tally.asking.lock().unwrap().pop() else {
+        let Some(store) = tally.stores.lock().unwrap().pop() else {
             break;
         };
-        asking.join().unwrap();
+        store.join().unwrap();
     }
     let count = |number: &AtomicUsize| number.load(Ordering::SeqCst);
-    assert_eq!(count(&tally.taken), waiters - 1, "nobody is lost");
+    assert_eq!(count(&tally.taken), waiters - 1, "every waiter is served");
     assert_eq!(
         count(&tally.granted),
         count(&tally.taken) + count(&tally.returned)
     );
-    let left = queues.lock();
+    let remaining = queues.lock();
     assert_eq!(
-        (left.lines.len(), left.count),
+        (remaining.by_id.len(), remaining.count),
         (0, 0),
-        "an empty line does not exist"
+        "an empty queue is removed"
     );
 }
 
 #[test]
-fn two_come_and_go() {
-    check_dfs(|| come_and_go(2, false), Some(20_000));
-    check_dfs(|| come_and_go(2, true), Some(20_000));
+fn two_waiters_join_and_leave() {
+    check_dfs(|| join_and_leave(2, false), Some(20_000));
+    check_dfs(|| join_and_leave(2, true), Some(20_000));
 }
 
 #[test]
-fn four_come_and_go() {
-    check_dfs(|| come_and_go(3, false), Some(4_000));
-    check_random(|| come_and_go(4, false), 1_000);
-    check_random(|| come_and_go(4, true), 1_000);
+fn four_waiters_join_and_leave() {
+    check_dfs(|| join_and_leave(3, false), Some(4_000));
+    check_random(|| join_and_leave(4, false), 1_000);
+    check_random(|| join_and_leave(4, true), 1_000);
 }

@@ -1,4 +1,4 @@
-//! A question that a line has on its way, and to whom its answers go.
+//! A store query in flight for a queue, and the distribution of its results.
 
 use std::sync::Arc;
 
@@ -7,82 +7,85 @@ use crate::request::owned::OwnedRequest;
 use crate::units::Timestamp;
 use crate::waiting::queue::{DeniedQuery, QueueId, WaitQueue, WaitQueues};
 
-/// A question of a line that is on its way. However it ends, the line goes on.
+/// A query in flight for a queue. When it is dropped, the queue continues.
 #[derive(Debug)]
-#[must_use = "the line asks again when this is dropped"]
+#[must_use = "the queue queries again when this is dropped"]
 pub(crate) struct PendingQuery {
     pub(crate) queues: Arc<WaitQueues>,
-    pub(crate) name: QueueId,
+    pub(crate) id: QueueId,
     pub(crate) number: u64,
-    /// Of the line, when this began.
-    pub(crate) returns: u64,
-    pub(crate) wanted: Arc<OwnedRequest>,
-    /// For so many waiters.
-    pub(crate) times: usize,
+    /// Refund count of the queue at the start of the query.
+    pub(crate) refunds: u64,
+    pub(crate) requested: Arc<OwnedRequest>,
+    /// Number of waiters that the query serves.
+    pub(crate) repetitions: usize,
 }
 
 impl PendingQuery {
-    pub(crate) fn name(&self) -> &QueueId {
-        &self.name
+    pub(crate) fn id(&self) -> &QueueId {
+        &self.id
     }
 
-    /// Hands answers out to those who are first now. Returns the grants that fit none of them.
-    /// `due` says when a denial ends.
+    /// Hands results out to the waiters that are first now. Returns the grants that no waiter took.
+    /// `due` returns the time of the next query after a denial.
     pub(crate) fn hand_out(
         &self,
-        answers: impl IntoIterator<Item = Result<Decision, Rejection>>,
+        results: impl IntoIterator<Item = Result<Decision, Rejection>>,
         due: impl Fn(&Decision) -> Timestamp,
     ) -> Vec<Allowed> {
-        let mut waiting = self.queues.lock();
-        let line = waiting.line(&self.name);
-        let is_late = !self.belongs_to(line);
-        let mut untaken = Vec::new();
-        for answer in answers {
-            match answer.and_then(Decision::require) {
-                // What was denied or failed so long ago says nothing of now.
-                Err(_) if is_late => break,
-                // What came back in the meantime the store may not have seen.
-                Err(Rejection::Limited(_)) if line.returns != self.returns => break,
-                // What follows is denied too.
+        let mut table = self.queues.lock();
+        let queue = table.queue(&self.id);
+        let is_lost = !self.belongs_to(queue);
+        let mut unused = Vec::new();
+        for result in results {
+            match result.and_then(Decision::require) {
+                // A denial or failure of a lost query is outdated.
+                Err(_) if is_lost => break,
+                // The store may have decided before the refund.
+                Err(Rejection::Limited(_)) if queue.refunds != self.refunds => break,
+                // All following results are denials too.
                 Err(Rejection::Limited(decision)) => {
                     let due = due(&decision);
-                    let wanted = Arc::clone(&self.wanted);
-                    line.denied = Some(DeniedQuery {
-                        wanted,
+                    let request = Arc::clone(&self.requested);
+                    queue.denied = Some(DeniedQuery {
+                        request,
                         decision,
                         due,
                     });
                     break;
                 }
-                answer => {
-                    // A failure is told to nobody but one who wants the same; whoever is first asks
-                    // for itself.
-                    untaken.extend(
-                        line.resolve_first(&self.wanted, answer)
+                result => {
+                    // A failure applies only to a waiter with the same request; another first
+                    // waiter queries for itself.
+                    unused.extend(
+                        queue
+                            .resolve_first(&self.requested, result)
                             .err()
                             .and_then(Result::ok),
                     );
                 }
             }
         }
-        untaken
+        unused
     }
 
-    /// Whether it is the line's question still, and not one that was lost and is heard of late.
-    fn belongs_to(&self, line: &WaitQueue) -> bool {
-        line.asked.is_some_and(|asked| asked.number == self.number)
+    /// True if the queue still waits for this query, and has not given it up as lost.
+    fn belongs_to(&self, queue: &WaitQueue) -> bool {
+        queue
+            .pending_query
+            .is_some_and(|pending_query| pending_query.number == self.number)
     }
 }
 
 impl Drop for PendingQuery {
     fn drop(&mut self) {
-        let mut waiting = self.queues.lock();
-        if let Some(line) = waiting.lines.get_mut(&self.name) {
-            if self.belongs_to(line) {
-                line.asked = None;
-                line.call_first();
+        let mut table = self.queues.lock();
+        if let Some(queue) = table.by_id.get_mut(&self.id) {
+            if self.belongs_to(queue) {
+                queue.pending_query = None;
+                queue.notify_first();
             }
         }
-        waiting.tidy(&self.name);
+        table.remove_if_idle(&self.id);
     }
 }

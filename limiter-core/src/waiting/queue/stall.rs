@@ -1,8 +1,8 @@
-//! Whoever is first in a line asks for it, if it is polled. Where it is not (a future that is kept
-//! and not awaited, in a `select!` that goes on without it), those behind it notice after a while,
-//! and one of them asks in its place.
+//! Detection of a first waiter that is not polled. A future that is kept and not awaited, for
+//! example by a `select!`, would block its queue; after a while a waiter behind it queries the
+//! store in its place.
 //!
-//! The order stays: what is granted goes to who is first, polled or not.
+//! The order does not change: grants go to the first waiter, polled or not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,87 +10,91 @@ use std::time::{Duration, Instant};
 use crate::units::Timestamp;
 use crate::waiting::queue::{PendingQuery, Ticket, WaitQueue, WaitQueues};
 
-/// For so long who is first may leave undone what is its turn to do.
-const AFTER: Duration = Duration::from_secs(1);
-/// Longer by this for each who was before: in a long line not all look every second.
-const EACH: Duration = Duration::from_millis(1);
+/// Time for which the first waiter may leave a required query undone.
+const STALL_AFTER: Duration = Duration::from_secs(1);
+/// Additional pause per predecessor, so that in a long queue the waiters do not all check every
+/// second.
+const PAUSE_PER_WAITER: Duration = Duration::from_millis(1);
 
-/// A line as one who is behind saw it. As long as nothing of this changes, nobody has asked.
+/// State of a queue as seen by a waiter behind the first. While it is unchanged, no query was
+/// started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueueSnapshot {
     first: u64,
-    returns: u64,
+    refunds: u64,
     denied_until: Option<Timestamp>,
 }
 
-/// How a line stood when one who is behind first saw it so.
+/// A snapshot and the time at which a waiter first saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StallWatch {
-    line: QueueSnapshot,
+    queue: QueueSnapshot,
     since: Timestamp,
 }
 
 impl WaitQueue {
-    /// How it stands, where it is the turn of who is first; `None` while something is awaited.
-    fn standstill(&self, now: Timestamp) -> Option<QueueSnapshot> {
+    /// Returns a snapshot if the first waiter has to query; `None` while a query or a pause is
+    /// pending.
+    fn stall_snapshot(&self, now: Timestamp) -> Option<QueueSnapshot> {
         let (ticket, first) = self.waiters.first_key_value()?;
-        let denied = self
+        let denial = self
             .denied
             .as_ref()
-            .filter(|denied| *denied.wanted == *first.wanted);
-        let denied_until = denied.map(|denied| denied.due);
-        let is_awaited = self.asked_until().is_some() || denied_until.is_some_and(|until| until > now);
-        (!is_awaited).then_some(QueueSnapshot {
+            .filter(|denial| *denial.request == *first.request);
+        let denied_until = denial.map(|denial| denial.due);
+        let is_pending =
+            self.query_pending_until().is_some() || denied_until.is_some_and(|until| until > now);
+        (!is_pending).then_some(QueueSnapshot {
             first: *ticket,
-            returns: self.returns,
+            refunds: self.refunds,
             denied_until,
         })
     }
 }
 
 impl Ticket {
-    /// How long one who is behind waits before it looks whether the line stands still.
-    pub(crate) fn patience(&self) -> Duration {
-        AFTER.saturating_add(EACH.saturating_mul(self.behind))
+    /// Returns the pause before a waiter behind the first checks for a stall.
+    pub(crate) fn stall_check_pause(&self) -> Duration {
+        STALL_AFTER.saturating_add(PAUSE_PER_WAITER.saturating_mul(self.waiters_ahead))
     }
 
-    /// Whether it has been the turn of who is first for so long that it seems not to be polled.
+    /// True if the first waiter has had to query for so long that it is assumed not to be polled.
     pub(crate) fn is_stalled(
         &self,
         queues: &WaitQueues,
         now: Timestamp,
-        seen: &mut Option<StallWatch>,
+        stall: &mut Option<StallWatch>,
     ) -> bool {
-        let waiting = queues.lock();
-        let line = waiting.lines.get(&self.name);
-        let Some(line) = line.and_then(|line| line.standstill(now)) else {
-            *seen = None;
+        let table = queues.lock();
+        let queue = table.by_id.get(&self.id);
+        let Some(queue) = queue.and_then(|queue| queue.stall_snapshot(now)) else {
+            *stall = None;
             return false;
         };
-        match seen {
-            Some(seen) if seen.line == line => {
-                let is_due_since = line.denied_until.map_or(seen.since, |due| due.min(seen.since));
-                now >= is_due_since.after(AFTER)
+        match stall {
+            Some(stall) if stall.queue == queue => {
+                let is_due_since = queue.denied_until.map_or(stall.since, |due| due.min(stall.since));
+                now >= is_due_since.after(STALL_AFTER)
             }
             _ => {
-                *seen = Some(StallWatch { line, since: now });
+                *stall = Some(StallWatch { queue, since: now });
                 false
             }
         }
     }
 
-    /// Begins a question in place of who is first, if nobody has done so since the line was seen to
-    /// be held up. It is waited for until this moment.
+    /// Starts a query in place of the first waiter, unless another waiter has started one since the
+    /// stall was seen. `until` is the time at which the query is considered lost.
     pub(crate) fn begin_query_for_first(
         &self,
         queues: &Arc<WaitQueues>,
         now: Timestamp,
-        seen: Option<StallWatch>,
+        stall: Option<StallWatch>,
         until: Instant,
     ) -> Option<PendingQuery> {
-        let mut waiting = queues.lock();
-        let line = waiting.lines.get(&self.name)?.standstill(now)?;
-        let is_seen = seen.is_some_and(|seen| seen.line == line) && line.first != self.ticket;
-        is_seen.then(|| self.begin(&mut waiting, queues, until))
+        let mut table = queues.lock();
+        let queue = table.by_id.get(&self.id)?.stall_snapshot(now)?;
+        let is_unchanged = stall.is_some_and(|stall| stall.queue == queue) && queue.first != self.ticket;
+        is_unchanged.then(|| self.begin(&mut table, queues, until))
     }
 }

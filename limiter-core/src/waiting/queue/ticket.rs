@@ -1,4 +1,4 @@
-//! A place in a line, and how things stand for whoever has it.
+//! The ticket of a waiter, and its state in the queue.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,142 +14,145 @@ use crate::waiting::queue::{
     DeniedQuery, PendingQuery, QueryId, QueueId, QueueTable, WaitQueues, WaiterResult,
 };
 
-/// For so many waiters the store is asked at once, at most: a script holds up everybody else on the
-/// server.
-pub(crate) const LONGEST_RUN: usize = 64;
+/// Maximum number of waiters per query: the script blocks the Redis server while it runs.
+pub(crate) const MAX_RUN: usize = 64;
 
-/// A place in a line. Whoever has one has to [leave](Self::leave) it.
+/// A place in a queue. Its holder has to [remove](Self::remove) it.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    pub(crate) name: QueueId,
+    pub(crate) id: QueueId,
     pub(crate) ticket: u64,
-    /// As it was when this last looked.
-    pub(crate) wanted: Arc<OwnedRequest>,
-    pub(crate) answer: oneshot::Receiver<WaiterResult>,
-    pub(crate) called: Arc<Notify>,
-    /// So many were before it when it came.
-    pub(crate) behind: u32,
+    /// The request at the last call of `poll_state`.
+    pub(crate) requested: Arc<OwnedRequest>,
+    pub(crate) result: oneshot::Receiver<WaiterResult>,
+    pub(crate) notified: Arc<Notify>,
+    /// Number of waiters ahead on arrival.
+    pub(crate) waiters_ahead: u32,
 }
 
-/// How things stand for one who waits.
+/// State of a waiter.
 #[derive(Debug)]
 pub(crate) enum TicketState {
-    /// It is over.
-    Over(WaiterResult),
-    /// Others come before.
-    Behind,
-    /// It is first, and a question is on its way, which is waited for until this moment.
-    Asked(Instant),
-    /// It is first, was denied, and asks again at this moment.
-    Denied(Box<Decision>, Timestamp),
-    /// It is first, and has to ask. Permits came back so often before.
-    Own(u64),
+    /// The waiter has its result.
+    Resolved(WaiterResult),
+    /// Other waiters are ahead.
+    Queued,
+    /// The waiter is first and a query is in flight, which is awaited until this time.
+    QueryPending(Instant),
+    /// The waiter is first, was denied, and queries again at this time.
+    RetryAt(Box<Decision>, Timestamp),
+    /// The waiter is first and has to query. Contains the refund count of the queue.
+    MustQuery(u64),
 }
 
 impl Ticket {
     pub(crate) fn request(&self) -> Arc<OwnedRequest> {
-        Arc::clone(&self.wanted)
+        Arc::clone(&self.requested)
     }
 
-    /// How things stand.
+    /// Returns the state of the waiter.
     pub(crate) fn poll_state(&mut self, queues: &WaitQueues, now: Timestamp) -> TicketState {
-        let waiting = queues.lock();
-        if let Ok(answer) = self.answer.try_recv() {
-            return TicketState::Over(answer);
+        let table = queues.lock();
+        if let Ok(result) = self.result.try_recv() {
+            return TicketState::Resolved(result);
         }
-        let Some(line) = waiting.lines.get(&self.name) else {
-            return TicketState::Behind;
+        let Some(queue) = table.by_id.get(&self.id) else {
+            return TicketState::Queued;
         };
-        match line.waiters.first_key_value() {
-            Some((ticket, first)) if *ticket == self.ticket => self.wanted = Arc::clone(&first.wanted),
-            _ => return TicketState::Behind,
+        match queue.waiters.first_key_value() {
+            Some((ticket, first)) if *ticket == self.ticket => self.requested = Arc::clone(&first.request),
+            _ => return TicketState::Queued,
         }
-        if let Some(until) = line.asked_until() {
-            return TicketState::Asked(until);
+        if let Some(until) = queue.query_pending_until() {
+            return TicketState::QueryPending(until);
         }
-        match &line.denied {
-            Some(denied) if denied.due > now && *denied.wanted == *self.wanted => {
-                TicketState::Denied(denied.decision.clone(), denied.due)
+        match &queue.denied {
+            Some(denied) if denied.due > now && *denied.request == *self.requested => {
+                TicketState::RetryAt(denied.decision.clone(), denied.due)
             }
-            _ => TicketState::Own(line.returns),
+            _ => TicketState::MustQuery(queue.refunds),
         }
     }
 
-    /// What others who wait for the same are to be charged under each limit.
-    pub(crate) fn others(&self, queues: &WaitQueues, among: BacklogScope) -> SmallVec<[Backlog; 1]> {
-        let mut ahead: SmallVec<[Backlog; 1]> = self.name.iter().map(|_| Backlog::default()).collect();
-        let waiting = queues.lock();
-        let Some(line) = waiting.lines.get(&self.name) else {
-            return ahead;
+    /// Returns the cost of the other waiters under each limit.
+    pub(crate) fn backlog_of_others(
+        &self,
+        queues: &WaitQueues,
+        scope: BacklogScope,
+    ) -> SmallVec<[Backlog; 1]> {
+        let mut backlogs: SmallVec<[Backlog; 1]> = self.id.iter().map(|_| Backlog::default()).collect();
+        let table = queues.lock();
+        let Some(queue) = table.by_id.get(&self.id) else {
+            return backlogs;
         };
-        let tickets = match among {
+        let tickets = match scope {
             BacklogScope::Earlier => ..self.ticket,
             BacklogScope::All => ..u64::MAX,
         };
-        let others = line
+        let others = queue
             .waiters
             .range(tickets)
             .filter(|(ticket, _)| **ticket != self.ticket);
         for (_, other) in others {
-            for (ahead, (cost, quota)) in ahead.iter_mut().zip(other.wanted.costs()) {
-                ahead.add(cost, quota);
+            for (backlog, (cost, quota)) in backlogs.iter_mut().zip(other.request.costs()) {
+                backlog.add(cost, quota);
             }
         }
-        ahead
+        backlogs
     }
 
-    /// Whether nobody else waits for the same.
+    /// True if no other call waits in the queue.
     pub(crate) fn is_only_waiter(&self, queues: &WaitQueues) -> bool {
-        let waiting = queues.lock();
-        let line = waiting.lines.get(&self.name);
-        line.is_none_or(|line| line.waiters.len() < 2)
+        let table = queues.lock();
+        let queue = table.by_id.get(&self.id);
+        queue.is_none_or(|queue| queue.waiters.len() < 2)
     }
 
-    /// Waits until there may be something new to see.
+    /// Waits for a change of the state.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn called(&self) {
-        self.called.notified().await;
+    pub(crate) async fn notified(&self) {
+        self.notified.notified().await;
     }
 
-    /// Begins a question, for this waiter, which is first, and for those behind it who want the
-    /// same. It is waited for until this moment, and then counts as lost.
+    /// Starts a query for this waiter, which is first, and for the waiters behind it with the same
+    /// request. At `until` the query is considered lost.
     pub(crate) fn begin_query(&self, queues: &Arc<WaitQueues>, until: Instant) -> PendingQuery {
         self.begin(&mut queues.lock(), queues, until)
     }
 
     pub(crate) fn begin(
         &self,
-        waiting: &mut QueueTable,
+        table: &mut QueueTable,
         queues: &Arc<WaitQueues>,
         until: Instant,
     ) -> PendingQuery {
-        waiting.tickets += 1;
-        let number = waiting.tickets;
-        let line = waiting.line(&self.name);
-        line.asked = Some(QueryId { number, until });
-        let run = line.leading_run(LONGEST_RUN);
-        let (wanted, times) = run.unwrap_or_else(|| (Arc::clone(&self.wanted), 1));
+        table.tickets += 1;
+        let number = table.tickets;
+        let queue = table.queue(&self.id);
+        queue.pending_query = Some(QueryId { number, until });
+        let run = queue.leading_run(MAX_RUN);
+        let (requested, repetitions) = run.unwrap_or_else(|| (Arc::clone(&self.requested), 1));
         PendingQuery {
             queues: Arc::clone(queues),
-            name: self.name.clone(),
+            id: self.id.clone(),
             number,
-            returns: line.returns,
-            wanted,
-            times,
+            refunds: queue.refunds,
+            requested,
+            repetitions,
         }
     }
 
-    /// Notes that this waiter, which is first, was denied, and asks again at this moment, unless
-    /// permits came back since it had to ask.
-    pub(crate) fn denied(&self, queues: &WaitQueues, decision: Box<Decision>, due: Timestamp, returns: u64) {
-        if let Some(line) = queues.lock().lines.get_mut(&self.name) {
-            if line.returns == returns {
-                let wanted = Arc::clone(&self.wanted);
-                line.denied = Some(DeniedQuery {
-                    wanted,
+    /// Records a denial of this waiter, which is first, and the time of its next query, unless
+    /// permits were refunded since it had to query.
+    pub(crate) fn denied(&self, queues: &WaitQueues, decision: Box<Decision>, due: Timestamp, refunds: u64) {
+        if let Some(queue) = queues.lock().by_id.get_mut(&self.id) {
+            if queue.refunds == refunds {
+                let request = Arc::clone(&self.requested);
+                queue.denied = Some(DeniedQuery {
+                    request,
                     decision,
                     due,
                 });
@@ -157,29 +160,28 @@ impl Ticket {
         }
     }
 
-    /// Leaves the line. A grant that was not taken goes to the next whom it fits; else it is given
-    /// back here.
+    /// Leaves the queue. An unused grant goes to the next waiter that it fits, or is returned.
     pub(crate) fn remove(&mut self, queues: &WaitQueues) -> Option<Allowed> {
-        let mut waiting = queues.lock();
-        waiting.count -= 1;
-        let mut untaken = None;
-        if let Some(line) = waiting.lines.get_mut(&self.name) {
-            let was_first = line
+        let mut table = queues.lock();
+        table.count -= 1;
+        let mut unused = None;
+        if let Some(queue) = table.by_id.get_mut(&self.id) {
+            let was_first = queue
                 .waiters
                 .first_key_value()
                 .is_some_and(|(ticket, _)| *ticket == self.ticket);
-            line.waiters.remove(&self.ticket);
+            queue.waiters.remove(&self.ticket);
             if was_first {
-                line.call_first();
+                queue.notify_first();
             }
         }
-        if let Ok(answer @ Ok(_)) = self.answer.try_recv() {
-            untaken = match waiting.lines.get_mut(&self.name) {
-                Some(line) => line.resolve_first(&self.wanted, answer).err(),
-                None => Some(answer),
+        if let Ok(result @ Ok(_)) = self.result.try_recv() {
+            unused = match table.by_id.get_mut(&self.id) {
+                Some(queue) => queue.resolve_first(&self.requested, result).err(),
+                None => Some(result),
             };
         }
-        waiting.tidy(&self.name);
-        untaken.and_then(Result::ok)
+        table.remove_if_idle(&self.id);
+        unused.and_then(Result::ok)
     }
 }
