@@ -73,27 +73,6 @@ async fn a_server_that_hangs_up_is_left_alone_while_nobody_calls() {
     assert!(dialled <= 4, "{dialled}");
 }
 
-#[tokio::test]
-async fn limiters_do_not_probe_in_step() {
-    let (url, reached) = hangs_up();
-    let limiters: Vec<Limiter> = (0..20).map(|_| limiter(url.clone())).collect();
-    let mut calling = tokio::task::JoinSet::new();
-    for limits in limiters {
-        calling.spawn(async move { calls_for(&limits, 2, Duration::from_secs(3)).await });
-    }
-    // Long after the first failures, which come together: how many dials fall into each hundredth
-    // of a second?
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let mut most = 0;
-    for _ in 0..100 {
-        let before = reached.load(Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        most = most.max(reached.load(Ordering::SeqCst) - before);
-    }
-    while calling.join_next().await.is_some() {}
-    assert!((1..=10).contains(&most), "{most} of 20 at once");
-}
-
 /// The kernel's word: `ss` tells the timer of a socket, and `/proc` its keepalive.
 #[cfg(target_os = "linux")]
 #[tokio::test]

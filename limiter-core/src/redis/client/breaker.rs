@@ -213,6 +213,27 @@ mod tests {
     }
 
     #[test]
+    fn breakers_of_many_processes_do_not_probe_in_step() {
+        const BREAKERS: usize = 20;
+        let started = Instant::now();
+        let breakers: Vec<_> = (0..BREAKERS).map(|_| Breaker::new()).collect();
+        // All of them open at the same moment, and are called every millisecond.
+        for breaker in &breakers {
+            while !fail(breaker, started) {}
+        }
+        let mut probes = Vec::new();
+        for millis in 1..=2_500 {
+            let now = started + Duration::from_millis(millis);
+            let probing = breakers.iter().filter_map(|breaker| breaker.admit(now));
+            probes.push(probing.map(|probe| probe.failed(now)).count());
+        }
+        // The first probes still come together.
+        let at_once = probes[1_500..].windows(10).map(|window| window.iter().sum());
+        let most: usize = at_once.max().unwrap();
+        assert!((1..=BREAKERS / 2).contains(&most), "{most} within 10 ms");
+    }
+
+    #[test]
     fn a_connection_ends_the_pause() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
