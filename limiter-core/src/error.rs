@@ -230,6 +230,9 @@ pub enum StoreErrorKind {
     Connection,
     /// The server was not asked, since recent calls got no answer from it. Nothing was charged.
     CircuitOpen,
+    /// The server was not asked: after an outage, replicas may have yet to report the permits that
+    /// they admitted, and this replica's share is used up. Nothing was charged.
+    Reconciling,
     /// As many calls were on their way to the server, or waited for permits, as may. Nothing was
     /// charged.
     Overloaded,
@@ -283,8 +286,12 @@ impl StoreError {
     /// and the server says of another's answer does not.
     #[cfg(feature = "redis")]
     pub(crate) fn has_changed_nothing(&self) -> bool {
-        use StoreErrorKind::{CircuitOpen, Overloaded, UnknownLayout, WrongType};
-        self.unsent || matches!(self.kind, CircuitOpen | Overloaded | WrongType | UnknownLayout)
+        use StoreErrorKind::{CircuitOpen, Overloaded, Reconciling, UnknownLayout, WrongType};
+        let never_charges = matches!(
+            self.kind,
+            CircuitOpen | Reconciling | Overloaded | WrongType | UnknownLayout
+        );
+        self.unsent || never_charges
     }
 
     #[cfg(feature = "redis")]

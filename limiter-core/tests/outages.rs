@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy};
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, StoreErrorKind};
 use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, millis, namespace, secs};
 
@@ -20,6 +20,8 @@ struct Deployment {
     per_second: u64,
     /// Moments in microseconds.
     admitted: Vec<u64>,
+    /// Why denials were decided without Redis.
+    kinds: Vec<StoreErrorKind>,
     server: RedisServer,
 }
 
@@ -40,6 +42,7 @@ impl Deployment {
             quota,
             per_second,
             admitted: Vec::new(),
+            kinds: Vec::new(),
             server,
         }
     }
@@ -49,6 +52,8 @@ impl Deployment {
         loop {
             let decision = self.replicas[replica].check(&self.policy, KEY).await.unwrap();
             if !decision.is_allowed() {
+                self.kinds
+                    .extend(decision.store_error().map(|error| error.kind()));
                 return decision.origin();
             }
             self.admitted.push(decision.decided_at().as_micros());
@@ -127,12 +132,21 @@ async fn outage_costs_one_quota_also_if_one_replica_used_the_key_before() {
             deployment.clock.advance(millis(100));
         }
         deployment.restore().await;
+        deployment.kinds.clear();
         for _ in 0..300 {
             deployment.exhaust_all().await;
             deployment.advance(millis(100)).await;
         }
         let (excess, bound) = (deployment.excess(), deployment.bound(millis(1_500)));
         assert!(excess <= bound, "{replicas} replicas: {excess}, at most {bound}");
+        // Redis answers: the share denies only for what other replicas may have yet to report.
+        let is_reconciling = |kind: &StoreErrorKind| *kind == StoreErrorKind::Reconciling;
+        assert!(!deployment.kinds.is_empty());
+        assert!(
+            deployment.kinds.iter().all(is_reconciling),
+            "{:?}",
+            deployment.kinds
+        );
         // In the end Redis decides, and has admitted that much less.
         let origin = deployment.exhaust(0).await;
         assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");

@@ -93,15 +93,15 @@ async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -
 /// unknown name has the default, which a busy machine exceeds.
 async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
     #[cfg(feature = "registry")]
-    if let Ok(shelf) = limits.book_in_redis() {
+    if let Ok(shelf) = limits.redis_registry() {
         let edit = shelf.edit(|draft| {
             let generation = draft.get("p").unwrap().policy().generation();
             let policy = support::window("p", rate, interval).with_generation(generation);
-            draft.set(BookEntry::new(policy));
+            draft.set(PolicyEntry::new(policy));
             Ok(())
         });
         edit.await.unwrap();
-        let book = limits.book();
+        let book = limits.registry();
         let adopted = async {
             loop {
                 let revision = book.revision();

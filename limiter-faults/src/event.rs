@@ -100,7 +100,7 @@ impl By {
     fn of(decision: &Decision) -> Self {
         let is_reconciling = decision
             .store_error()
-            .is_some_and(|error| error.to_string().contains("yet to report"));
+            .is_some_and(|error| error.kind() == StoreErrorKind::Reconciling);
         match decision.origin() {
             Origin::Redis => Self::Store,
             Origin::DenyCache => Self::Before,

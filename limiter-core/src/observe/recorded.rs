@@ -235,7 +235,7 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
 /// Counts a question to which the store did not reply.
 #[cold]
 pub(crate) fn store_failed(kind: StoreErrorKind) {
-    static COUNTERS: [LazyHandle<Counter>; 11] = [const { LazyHandle::new() }; 11];
+    static COUNTERS: [LazyHandle<Counter>; 12] = [const { LazyHandle::new() }; 12];
     let (place, label) = match kind {
         StoreErrorKind::Timeout => (0, "timeout"),
         StoreErrorKind::Connection => (1, "connection"),
@@ -248,6 +248,7 @@ pub(crate) fn store_failed(kind: StoreErrorKind) {
         StoreErrorKind::Full => (8, "full"),
         StoreErrorKind::NotInstalled => (9, "not_installed"),
         StoreErrorKind::ShutDown => (10, "shut_down"),
+        StoreErrorKind::Reconciling => (11, "reconciling"),
     };
     let counter = COUNTERS.get(place).and_then(|late| {
         late.get(|recorder| {

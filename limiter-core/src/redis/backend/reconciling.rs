@@ -31,9 +31,9 @@ impl RedisBackend {
             return self.decide_once(request, deadline).await;
         };
         if !by_share.fits() {
-            let detail =
-                "Redis was not asked, since replicas may have yet to report what they admitted in an outage";
-            let error = StoreError::new(StoreErrorKind::CircuitOpen, detail);
+            let detail = "Redis was not asked: after an outage, replicas may have yet to report their permits; \
+                          denied by this replica's share";
+            let error = StoreError::new(StoreErrorKind::Reconciling, detail);
             observe::store_failed(error.kind());
             let mut decision = request.decision(by_share, Origin::LocalFallback);
             decision.store_error = Some(Box::new(error));
