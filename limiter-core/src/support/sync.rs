@@ -27,11 +27,11 @@ pub(crate) use crate::support::sync::brief::{SpinGuard, SpinLock};
 mod modelled {
     use crate::support::sync::{Mutex, MutexGuard};
 
-    /// A lock as the checker knows it: to spin is to wait for its turn.
+    /// The spin lock as the checker models it: a thread that spins waits for its turn.
     #[derive(Debug, Default)]
-    pub(crate) struct Brief<T>(Mutex<T>);
+    pub(crate) struct SpinLock<T>(Mutex<T>);
 
-    pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
+    pub(crate) type SpinGuard<'a, T> = MutexGuard<'a, T>;
 
     impl<T> SpinLock<T> {
         pub(crate) fn lock(&self) -> SpinGuard<'_, T> {

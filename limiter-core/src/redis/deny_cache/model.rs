@@ -1,17 +1,17 @@
-//! Under every schedule: nobody is denied by what was forgotten, however late its answer comes.
+//! Under every schedule: a forgotten denial answers no call, however late its reply comes.
 
 use std::sync::Arc;
 
 use shuttle::{check_dfs, check_random, thread};
 
-use crate::algorithm::Outcome;
+use crate::algorithm::StepOutcome;
 use crate::policy::Policy;
 use crate::redis::deny_cache::*;
 use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 use crate::support::sync::Mutex;
 
-/// Some ask a store that denies until it is reset, while one resets it.
+/// Several threads call a store that denies until it is reset, while one resets it.
 fn ask_and_reset(callers: usize) {
     let clock = Clock::Manual(ManualClock::new());
     let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
@@ -28,13 +28,13 @@ fn ask_and_reset(callers: usize) {
                 DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
             if cache.answer(&request).is_none() {
                 let submission = cache.submission(&request, Instant::now());
-                let outcome = Outcome {
+                let outcome = StepOutcome {
                     fits: *reset.lock().unwrap(),
                     retry_after: 1_000,
-                    ..Outcome::default()
+                    ..StepOutcome::default()
                 };
                 let verdict = Verdict::new(cache.clock.now(), [outcome].into_iter().collect());
-                cache.heard(&request, &verdict, submission);
+                cache.on_verdict(&request, &verdict, submission);
             }
         })
     });
@@ -51,12 +51,12 @@ fn ask_and_reset(callers: usize) {
 }
 
 #[test]
-fn one_asks_while_another_resets() {
+fn call_during_reset_learns_no_denial() {
     check_dfs(|| ask_and_reset(1), Some(20_000));
 }
 
 #[test]
-fn many_ask_while_one_resets() {
+fn calls_during_reset_learn_no_denial() {
     check_dfs(|| ask_and_reset(2), Some(4_000));
     check_random(|| ask_and_reset(4), 1_000);
 }

@@ -1,5 +1,4 @@
-//! Under every schedule: everybody who waits is told, by somebody who holds a slot, and nothing is
-//! left behind.
+//! Under every schedule: every waiter gets a reply from the holder of a slot, and no state remains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,45 +8,49 @@ use shuttle::{check_dfs, check_random, future, thread};
 use crate::redis::dispatch::tests::{check, verdict};
 use crate::redis::dispatch::*;
 
-/// Those who answer batches, each a thread of its own.
+/// The threads that answer batches, one for each batch.
 type Running = Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
 
-/// Several call at once: the last of them gives up, and so does one of those who answer.
+/// Several threads call at once: the last of them gives up, and so does the thread of one batch.
 fn come_and_go(callers: usize, with_accident: bool) {
     let (running, sent) = (Running::default(), Arc::new(AtomicUsize::new(0)));
     let (join, batches) = (Arc::clone(&running), Arc::clone(&sent));
-    let lane = BatchQueue::new(move |start| {
+    let queue = BatchQueue::new(move |start| {
         let batches = Arc::clone(&batches);
         let answering = thread::spawn(move || {
             let number = batches.fetch_add(1, Ordering::SeqCst);
             if with_accident && number == 0 {
                 return drop(start);
             }
-            let (entries, mut slot) = start.take().unwrap();
+            let (entries, mut slot) = start.take_batch().unwrap();
             thread::yield_now();
             if number == 1 {
                 slot.release();
             }
             for entry in entries {
                 let count = entry.callers.len();
-                entry.tell((0..count).map(|_| Ok(verdict(0))));
+                entry.send_replies((0..count).map(|_| Ok(verdict(0))));
             }
         });
         join.lock().unwrap().push(answering);
     });
     let calling: Vec<_> = (0..callers)
         .map(|number| {
-            let lane = Arc::clone(&lane);
+            let queue = Arc::clone(&queue);
             thread::spawn(move || {
                 let question = check(&[("k", 1 + number as u64 % 2)]);
-                match lane.enter(Part::default(), &question, Wait::of(Duration::MAX)) {
-                    Entered::Alone(slot) => {
+                match queue.enter(
+                    BatchPart::default(),
+                    &question,
+                    CallDeadline::after(Duration::MAX),
+                ) {
+                    Admission::Alone(slot) => {
                         thread::yield_now();
                         drop(slot);
                     }
-                    Entered::Waits(_) if number + 1 == callers => {}
-                    // A schedule in which nobody tells is a deadlock, which the checker reports.
-                    Entered::Waits(answer) => assert!(future::block_on(answer).is_ok() || with_accident),
+                    Admission::Waits(_) if number + 1 == callers => {}
+                    // A schedule without a reply is a deadlock, which the checker reports.
+                    Admission::Waits(answer) => assert!(future::block_on(answer).is_ok() || with_accident),
                 }
             })
         })
@@ -59,19 +62,19 @@ fn come_and_go(callers: usize, with_accident: bool) {
         };
         answering.join().unwrap();
     }
-    let state = lane.lock();
+    let state = queue.lock();
     assert!(state.queue.is_empty() && !state.starting);
-    assert_eq!(state.taken, 0, "a slot that nobody holds is free");
+    assert_eq!(state.taken, 0, "every slot is free");
 }
 
 #[test]
-fn two_who_call_are_told() {
+fn two_callers_get_replies() {
     check_dfs(|| come_and_go(2, false), Some(20_000));
     check_dfs(|| come_and_go(2, true), Some(20_000));
 }
 
 #[test]
-fn five_who_call_are_told() {
+fn five_callers_get_replies() {
     check_random(|| come_and_go(5, false), 2_000);
     check_random(|| come_and_go(5, true), 2_000);
 }
