@@ -93,8 +93,8 @@ async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -
 /// unknown name has the default, which a busy machine exceeds.
 async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
     #[cfg(feature = "registry")]
-    if let Ok(shelf) = limits.redis_registry() {
-        let edit = shelf.edit(|draft| {
+    if let Ok(registry) = limits.redis_registry() {
+        let edit = registry.edit(|draft| {
             let generation = draft.get("p").unwrap().policy().generation();
             let policy = support::window("p", rate, interval).with_generation(generation);
             draft.set(PolicyEntry::new(policy));
@@ -240,12 +240,12 @@ async fn a_rate_that_is_set_by_one_client_is_unused_for_all(world: World) {
     assert!(one.try_acquire(2).await.unwrap() && other.try_acquire(2).await.unwrap());
     one.set_rate(RateType::PerClient, 3, "1h").await.unwrap();
     // On a busy machine a single read of the registry may exceed its time limit.
-    let heard = async {
+    let adopted = async {
         while !matches!(other.config().await, Ok(Some(config)) if config.rate == 3) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(support::PATIENT, heard).await.unwrap();
+    timeout(support::PATIENT, adopted).await.unwrap();
     assert_eq!(other.available_permits().await.unwrap(), 3);
     assert_eq!(one.available_permits().await.unwrap(), 3);
 }
