@@ -698,6 +698,45 @@ async fn a_replica_can_wait_until_redis_was_heard() {
     );
 }
 
+#[tokio::test]
+async fn dropped_handle_does_not_stop_the_subscription_and_stop_does() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = || {
+        let limits = Limiter::redis(server.url()).namespace(&namespace);
+        limits.build().unwrap()
+    };
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let stopped = replica();
+    let before = tasks();
+    let source = stopped.redis_registry().unwrap().follow();
+    assert_eq!(tasks(), before + 1);
+    source.stop();
+    let ended = async {
+        while tasks() > before {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(secs(10), ended).await.unwrap();
+
+    let (following, publishing) = (replica(), replica());
+    let _ = following.redis_registry().unwrap().follow();
+    let registry = publishing.redis_registry().unwrap();
+    let mut revision = 0;
+    for quota in [2, 3] {
+        revision = registry.publish(&sized(quota), revision).await.unwrap();
+        let adopted = async {
+            loop {
+                let seen = following.registry().revision();
+                if capacity(following.registry()) == Some(quota) {
+                    return;
+                }
+                following.registry().changed(seen).await;
+            }
+        };
+        timeout(secs(10), adopted).await.unwrap();
+    }
+}
+
 /// All replicas read what the policy was before, and when it changed, in one text.
 #[tokio::test]
 async fn replicas_inherit_what_an_edit_says() {

@@ -34,6 +34,15 @@ pub(super) struct Remote {
     changing: Turns<()>,
 }
 
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = source.take() {
+            source.stop();
+        }
+    }
+}
+
 impl Remote {
     pub(super) fn from_limiter(limits: &Limiter) -> Option<Self> {
         let book = limits.redis_registry().ok()?;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::observe;
 use crate::registry::text::{MAX_TEXT_BYTES, RegistryError, parse_some};
-use crate::registry::watcher::{AbortOnDrop, LastError, WeakRegistry, reason};
+use crate::registry::watcher::{LastError, WatcherTask, WeakRegistry, reason};
 use crate::registry::{PolicyRegistry, Source};
 
 /// How often it is looked at.
@@ -31,13 +31,13 @@ const SETTLED_AFTER: Duration = Duration::from_millis(100);
 /// place may be read while it is half written, unless that takes less than a tenth of a second:
 /// better rename a new one over it.
 ///
-/// The file is followed until this is dropped ([`detach`](Self::detach) prevents that), all clones
-/// of the book are, or the runtime ends. What it said last stays in the book.
+/// The file is followed until [`stop`](Self::stop) is called, all clones of the registry are
+/// dropped, or the runtime ends. Dropping this handle does not end it. The policies read last stay
+/// in the registry.
 #[derive(Debug)]
-#[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
 pub struct FileSource {
     shared: Arc<FileState>,
-    task: AbortOnDrop,
+    task: WatcherTask,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl FileSource {
     /// # let path = std::env::temp_dir().join(format!("limits-{}.toml", std::process::id()));
     /// std::fs::write(&path, "policy.mail = { algorithm = 'sliding_window', limit = 5, window = '1m' }").unwrap();
     /// let book = PolicyRegistry::new();
-    /// let _followed = FileSource::follow(&book, &path)?;
+    /// FileSource::follow(&book, &path)?;
     /// let limits = Limiter::in_process().registry(&book).build();
     /// assert_eq!(limits.named("mail").peek("ann").await.unwrap().remaining(), 5);
     /// # std::fs::remove_file(&path).unwrap();
@@ -69,10 +69,11 @@ impl FileSource {
     /// [`RegistryError::File`] when it cannot be read, [`RegistryError::Mistakes`] when it is
     /// refused. The book is then as it was.
     ///
+    /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
+    ///
     /// # Panics
     ///
     /// Outside of a Tokio runtime with time.
-    #[must_use = "dropping it stops the subscription, and `let _ =` drops it at once: bind it to a name, or call `detach`"]
     pub fn follow(book: &PolicyRegistry, path: impl Into<PathBuf>) -> Result<Self, RegistryError> {
         let path = path.into();
         let text = read(&path);
@@ -82,7 +83,7 @@ impl FileSource {
             trouble: LastError::default(),
         });
         let following = follow(WeakRegistry::downgrade(book), Arc::clone(&shared), text);
-        let task = AbortOnDrop::spawn(following);
+        let task = WatcherTask::spawn(following);
         Ok(Self { shared, task })
     }
 
@@ -99,9 +100,9 @@ impl FileSource {
         self.shared.trouble.last()
     }
 
-    /// Follows the file as long as there is the book.
-    pub fn detach(self) {
-        self.task.detach();
+    /// Stops following the file. The policies read last stay in the registry.
+    pub fn stop(self) {
+        self.task.stop();
     }
 }
 

@@ -14,7 +14,7 @@ use crate::redis::{PublishOutcome, RegistryStore, Stored};
 pub use crate::registry::redis::source::RedisSubscription;
 use crate::registry::redis::watcher::{RedisWatcher, follow};
 use crate::registry::text::{Findings, MOST_REVISION, RegistryError, parse_numbered, without_revision};
-use crate::registry::watcher::{AbortOnDrop, BYTES_A_NAME, WeakRegistry, run_blocking_if_large};
+use crate::registry::watcher::{BYTES_A_NAME, WatcherTask, WeakRegistry, run_blocking_if_large};
 use crate::registry::{PolicyRegistry, Source};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
@@ -32,24 +32,24 @@ const MOST_TRIES: usize = 8;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use limiter_core::{FileSource, Inheritance, Limiter, Override, Policy, PolicyRegistry};
+/// use limiter_core::{FileSource, Inheritance, KeyOverride, Limiter, Policy, PolicyRegistry};
 ///
 /// # let server = limiter_testing::RedisServer::start();
 /// # let (url, path) = (server.url(), server.dir().join("limits.toml"));
 /// # std::fs::write(&path, "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }")?;
 /// let book = PolicyRegistry::new();
 /// let limits = Limiter::redis(url).namespace("prod:checkout").registry(&book).build()?;
-/// let _file = FileSource::follow(&book, path)?; // counts until Redis is heard
+/// FileSource::follow(&book, path)?; // counts until Redis is heard
 /// let shelf = limits.redis_registry()?;
 /// let redis = shelf.follow();
-/// let _heard = redis.heard().await; // its error: what the file says counts for now
+/// let _synced = redis.synced().await; // its error: what the file says counts for now
 /// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 5, "Redis says nothing yet");
 ///
 /// // Somewhere else:
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
 /// shelf.edit(|draft| {
 ///     draft.set(search(20)?);
-///     draft.set_override(Override::new(search(100)?, "user:7"))
+///     draft.set_override(KeyOverride::new(search(100)?, "user:7"))
 /// }).await?;
 /// assert_eq!(limits.named("search").peek("user:8").await?.remaining(), 20);
 /// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 100);
@@ -99,10 +99,11 @@ impl RedisRegistry {
     /// unknown are ignored, with a warning: see [versions of the
     /// text](PolicyRegistry#versions-of-the-text).
     ///
+    /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
+    ///
     /// # Panics
     ///
     /// Outside of a Tokio runtime with time and I/O.
-    #[must_use = "dropping it stops the subscription, and `let _ =` drops it at once: bind it to a name, or call `detach`"]
     pub fn follow(&self) -> RedisSubscription {
         self.0.book.await_redis();
         let shared = Arc::new(RedisWatcher::new(&self.0.shelf));
@@ -112,7 +113,7 @@ impl RedisRegistry {
             Arc::clone(&shared),
             has_looked,
         );
-        let task = AbortOnDrop::spawn(following);
+        let task = WatcherTask::spawn(following);
         RedisSubscription { shared, task, looked }
     }
 

@@ -93,36 +93,29 @@ pub(crate) async fn run_blocking_if_large<T: Send + 'static>(
     }
 }
 
-/// A task that ends with its handle.
-pub(super) struct AbortOnDrop(Option<AbortHandle>);
+/// The task of a watcher. It ends by itself when the registry is dropped.
+pub(super) struct WatcherTask(AbortHandle);
 
-impl AbortOnDrop {
+impl WatcherTask {
     pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Some(tokio::spawn(task).abort_handle()))
+        Self(tokio::spawn(task).abort_handle())
     }
 
     #[cfg(feature = "redis")]
     pub(super) fn is_running(&self) -> bool {
-        self.0.as_ref().is_some_and(|task| !task.is_finished())
+        !self.0.is_finished()
     }
 
-    /// Lets it go on by itself.
-    pub(super) fn detach(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
+    pub(super) fn stop(&self) {
+        self.0.abort();
     }
 }
 
-impl fmt::Debug for AbortOnDrop {
+impl fmt::Debug for WatcherTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_running = self.0.as_ref().is_some_and(|task| !task.is_finished());
-        f.debug_struct("Task").field("is_running", &is_running).finish()
+        let is_running = !self.0.is_finished();
+        f.debug_struct("WatcherTask")
+            .field("is_running", &is_running)
+            .finish()
     }
 }

@@ -178,7 +178,7 @@ async fn a_file_that_is_being_written_is_not_taken_for_what_it_will_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_is_followed_as_long_as_somebody_wants_it() {
+async fn file_is_followed_until_it_is_stopped_or_the_registry_is_dropped() {
     let (dir, book) = (Dir::new("ends"), PolicyRegistry::new());
     let missing = FileSource::follow(&book, dir.file()).unwrap_err();
     assert!(matches!(missing, RegistryError::File { ref path, .. } if *path == dir.file()));
@@ -188,11 +188,11 @@ async fn a_file_is_followed_as_long_as_somebody_wants_it() {
     let before = tasks();
     let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     assert_eq!(tasks(), before + 1);
-    drop(followed);
-    until("the task ends with its handle", || tasks() == before).await;
-    assert_eq!(capacity(&book), 2, "what it said stays");
+    followed.stop();
+    until("the task ends when it is stopped", || tasks() == before).await;
+    assert_eq!(capacity(&book), 2, "the policies stay");
 
-    FileSource::follow(&book, dir.file()).unwrap().detach();
+    let _ = FileSource::follow(&book, dir.file()).unwrap();
     let revision = book.revision();
     dir.write(&sized(3));
     changed(&book, revision).await;

@@ -64,7 +64,7 @@ impl Source {
         };
         match FileSource::follow(&self.registry, &*path) {
             Ok(new) => {
-                *source = new;
+                std::mem::replace(source, new).stop();
                 tracing::info!(path = %path.display(), "policy file read again");
             }
             Err(error) => {
@@ -91,9 +91,6 @@ pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness) {
             }
         }
         readiness.policies_received();
-        // Dropping the source would end the subscription.
-        std::future::pending::<()>().await;
-        drop(source);
     });
 }
 

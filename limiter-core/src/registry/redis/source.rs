@@ -7,16 +7,17 @@ use tokio::sync::watch;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::registry::RegistryError;
 use crate::registry::redis::watcher::RedisWatcher;
-use crate::registry::watcher::AbortOnDrop;
+use crate::registry::watcher::WatcherTask;
 
-/// A [`RedisRegistry`](crate::RedisRegistry) that is followed. It is until this is dropped
-/// ([`detach`](Self::detach) prevents that), all clones of the book are, or the runtime ends. What
-/// it said last stays in the book.
+/// The handle of a subscription to a [`RedisRegistry`](crate::RedisRegistry).
+///
+/// The subscription runs until [`stop`](Self::stop) is called, all clones of the limiter's registry
+/// are dropped, or the runtime ends. Dropping the handle does not stop it. The policies received
+/// last stay in the registry.
 #[derive(Debug)]
-#[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
 pub struct RedisSubscription {
     pub(super) shared: Arc<RedisWatcher>,
-    pub(super) task: AbortOnDrop,
+    pub(super) task: WatcherTask,
     /// Whether a look is over.
     pub(super) looked: watch::Receiver<bool>,
 }
@@ -31,7 +32,7 @@ impl RedisSubscription {
     /// # let url = server.url();
     /// let limits = limiter_core::Limiter::redis(url).namespace("prod:checkout").build()?;
     /// let source = limits.redis_registry()?.follow();
-    /// if let Err(error) = source.heard().await {
+    /// if let Err(error) = source.synced().await {
     ///     eprintln!("the policies of the code count: {error}");
     /// }
     /// # assert!(source.last_error().is_none());
@@ -69,8 +70,8 @@ impl RedisSubscription {
         self.task.is_running()
     }
 
-    /// Follows the book as long as there is the limiter's.
-    pub fn detach(self) {
-        self.task.detach();
+    /// Stops the subscription. The policies received last stay in the registry.
+    pub fn stop(self) {
+        self.task.stop();
     }
 }
