@@ -161,9 +161,9 @@ pub use crate::policy::{
     LevelParams, OnDenial, OnStoreFailure, Penalty, PenaltyBuilder, Policy, PolicyBuilder, Rate,
     SlidingWindowParams, UtcOffset, Window,
 };
+pub use crate::registry::{EntryPattern, KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry, Rule};
 #[cfg(feature = "registry")]
 pub use crate::registry::{FileSource, ParseError, RegistryError};
-pub use crate::registry::{KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry};
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::{RedisRegistry, RedisSubscription};
 pub use crate::request::LimitRequest;

@@ -175,6 +175,30 @@ impl Policy {
         self.0.deadline
     }
 
+    /// The policy with a deadline of at most this duration, for callers that cannot wait longer.
+    /// Its limits are the same.
+    ///
+    /// ```
+    /// use limiter_core::Policy;
+    /// use std::time::Duration;
+    ///
+    /// let search = Policy::token_bucket("search").capacity(20).rate("10/s").build()?;
+    /// let at_most = |millis| search.with_max_deadline(Duration::from_millis(millis)).deadline();
+    /// assert_eq!(at_most(12), Duration::from_millis(12));
+    /// assert_eq!(at_most(90), Policy::DEFAULT_DEADLINE);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_max_deadline(&self, at_most: Duration) -> Self {
+        if self.0.deadline <= at_most {
+            return self.clone();
+        }
+        let mut inner = PolicyInner::clone(&self.0);
+        // As in the builder, a deadline is positive.
+        inner.deadline = at_most.max(Duration::from_micros(1));
+        Self(Arc::new(inner))
+    }
+
     /// For how long at most permits may be borrowed from Redis, where they may, or outlive their
     /// holder ([`PolicyBuilder::lease`]).
     #[must_use]

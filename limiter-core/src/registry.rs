@@ -12,6 +12,7 @@ mod rate_type;
 #[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
 mod retired;
+mod rule;
 mod sources;
 #[cfg(feature = "registry")]
 mod text;
@@ -41,6 +42,7 @@ pub use crate::registry::metadata::PolicyMetadata;
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::redis::{RedisRegistry, RedisSubscription};
+pub use crate::registry::rule::{EntryPattern, Rule};
 use crate::registry::sources::SourceStack;
 #[cfg(feature = "registry")]
 pub(crate) use crate::registry::sources::{Source, SourceSnapshot};
@@ -102,6 +104,7 @@ struct RegistryInner {
     pages: Mutex<SourceStack>,
     /// What counts of it: all that a call looks at.
     slots: RwLock<HashMap<Box<str>, EffectivePolicy>>,
+    rules: RwLock<Arc<[Rule]>>,
     revision: watch::Sender<u64>,
     missed: UnresolvedNames,
     /// Redis is followed, and has not said anything yet.
@@ -119,6 +122,7 @@ impl PolicyRegistry {
         Self(Arc::new(RegistryInner {
             pages: Mutex::default(),
             slots: RwLock::default(),
+            rules: RwLock::default(),
             revision: watch::Sender::new(0),
             missed: UnresolvedNames::default(),
             #[cfg(all(feature = "registry", feature = "redis"))]
@@ -253,6 +257,7 @@ impl PolicyRegistry {
         if !pages.replace(source, page) {
             return;
         }
+        self.renew_rules(&pages);
         let slots = pages.all_slots();
         let old = {
             let mut now = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
@@ -289,7 +294,9 @@ impl PolicyRegistry {
     #[cfg(feature = "registry")]
     pub(crate) fn as_page(&self) -> SourceSnapshot {
         let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        SourceSnapshot::from_policies(slots.values())
+        let mut page = SourceSnapshot::from_policies(slots.values());
+        page.rules = self.rules();
+        page
     }
 
     fn with_effective<T>(&self, name: &str, look: impl FnOnce(&EffectivePolicy) -> T) -> Option<T> {

@@ -911,10 +911,10 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
-    let newer = format!("[[rule]]\npolicy = 'p'\n{}", two(2, "colour = 'red'\n"));
+    let newer = format!("[[tariff]]\npolicy = 'p'\n{}", two(2, "colour = 'red'\n"));
     let strict = replica.shelf.publish(&newer, 0).await.unwrap_err().to_string();
     assert!(
-        strict.contains("rule is unknown") && strict.contains("policy.p.colour is unknown"),
+        strict.contains("tariff is unknown") && strict.contains("policy.p.colour is unknown"),
         "{strict}"
     );
 
@@ -931,7 +931,7 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
     let told = about();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
-        told.concat().contains("rule is unknown") && told.concat().contains("policy.p.colour is unknown"),
+        told.concat().contains("tariff is unknown") && told.concat().contains("policy.p.colour is unknown"),
         "{told:?}"
     );
 

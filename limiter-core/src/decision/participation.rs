@@ -1,6 +1,6 @@
 //! What a decision says of few of a call's limits.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, LimitOutcome};
 
 /// How a limit of a call takes part in its decision, where it does not as all the others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,27 @@ impl Decision {
     pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
         let stands = |number: usize| self.parts.get(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
+    }
+
+    /// The outcome of the limit at this position of the request; `None` for a limit that was not
+    /// decided, because it is off, a key list allows its key, or the store was unavailable.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Enforcement, Limiter, Policy};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let off = Policy::token_bucket("off").capacity(1).rate(1).enforcement(Enforcement::Off).build()?;
+    /// let on = Policy::token_bucket("on").capacity(9).rate(1).build()?;
+    /// let decision = limits.check_all([(&off, "ann"), (&on, "ann")]).await?;
+    /// assert!(decision.outcome_at(0).is_none());
+    /// assert_eq!(decision.outcome_at(1).unwrap().remaining().whole(), 8);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn outcome_at(&self, position: usize) -> Option<&LimitOutcome> {
+        self.limits.get(self.place_of(position)?)
     }
 }
 

@@ -356,6 +356,9 @@ impl PolicyRegistry {
             return None;
         }
         if let Some(before) = pages.redis() {
+            if findings.rejects_rules {
+                page.retain_rules(before);
+            }
             findings
                 .rejected
                 .iter()

@@ -9,10 +9,10 @@ use crate::key::Key;
 use crate::policy::Policy;
 use crate::registry::effective::EffectivePolicy;
 use crate::registry::retired::RetiredGenerations;
-use crate::registry::{KeyOverride, PolicyEntry};
+use crate::registry::{KeyOverride, PolicyEntry, Rule};
 use crate::units::Timestamp;
 
-/// Who says something. Later ones count before earlier ones.
+/// A source of policies. Later sources have precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The program itself.
@@ -43,10 +43,10 @@ pub(crate) struct SourceSnapshot {
     pub(super) entries: BTreeMap<Box<str>, Arc<PolicyEntry>>,
     overrides: HashMap<Box<str>, HashMap<Key<'static>, Arc<KeyOverride>>>,
     overrides_count: usize,
+    pub(super) rules: Arc<[Rule]>,
 }
 
 impl SourceSnapshot {
-    /// The policies, in the order of their names.
     #[cfg(feature = "registry")]
     pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<PolicyEntry>> {
         self.entries.values()

@@ -12,6 +12,7 @@ mod policy_spec;
 mod read;
 mod report;
 mod rfc3339;
+mod rule;
 mod syntax;
 mod write;
 
@@ -89,6 +90,14 @@ const MIN_READER: u32 = 1;
 /// capacity = 100
 /// rate = "50/s"
 /// until = 2030-01-01T00:00:00Z
+///
+/// [[rule]]                         # for gateways: the policy of descriptors; the first match applies
+/// domain = "edge"                  # without it, any domain
+/// match = ["route=login", "remote_address"]  # key=value, key=prefix* or key, in order; "..." at the end: further entries
+/// policy = "mail out"              # the values of entries without a value in `match` form the key
+/// group = "edge"                   # limits of one request with one group are decided atomically
+/// share = false                    # one key for all values of a prefix
+/// settle = false                   # charge beyond the capacity
 /// ```
 ///
 /// What a name means that is left out, and which values there may be, is as in
@@ -106,7 +115,8 @@ const MIN_READER: u32 = 1;
 /// [`from_toml`](PolicyRegistry::from_toml), in files, and in what is published. The subscription
 /// of the text in Redis, which a newer program may have published, ignores such a field and logs a
 /// warning. A policy that the subscription cannot read keeps its previous version, with the quotas
-/// of its keys, and the other policies of the text apply.
+/// of its keys, and the other policies of the text apply. If the subscription cannot read one of
+/// the rules, all rules keep their previous version, because their order decides.
 impl PolicyRegistry {
     /// The version of the format of texts that this program writes, and the highest that it reads.
     pub const FORMAT: u32 = FORMAT;
@@ -168,6 +178,9 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<SourceSnapshot, RegistryE
 #[cfg(feature = "redis")]
 pub(crate) fn parse_published(place: &str, text: &str) -> Result<(SourceSnapshot, Findings), RegistryError> {
     let (mut page, findings) = parse_with(ErrorReport::lenient(place, text), place, text)?;
+    if findings.rejects_rules {
+        page.rules = std::sync::Arc::default();
+    }
     for name in &findings.rejected {
         page.remove(name);
     }

@@ -12,7 +12,7 @@ use crate::registry::text::fields::{Field, Table};
 use crate::registry::text::inheritance::InheritanceSpec;
 use crate::registry::text::policy_spec::{AlgorithmKind, PolicySpec, SharedSettings};
 use crate::registry::text::report::{ErrorReport, Scope};
-use crate::registry::text::{metadata, rfc3339};
+use crate::registry::text::{metadata, rfc3339, rule};
 use crate::registry::{KeyOverride, PolicyEntry, PolicyRegistry, SourceSnapshot};
 
 pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> SourceSnapshot {
@@ -61,7 +61,10 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
             _ => overrides.refuse(report, "tables such as [[override]]"),
         }
     }
-    top.refuse_rest(report, "policy, override, revision, format or min_reader");
+    if let Some(rules) = top.take("rule") {
+        page.rules = rule::read(report, &rules, &kinds).into();
+    }
+    top.refuse_rest(report, "policy, override, rule, revision, format or min_reader");
     page
 }
 

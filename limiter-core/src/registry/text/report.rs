@@ -21,6 +21,8 @@ pub(super) enum Scope {
     Text,
     /// The policy of this name, with the quotas of its keys.
     Policy(Box<str>),
+    /// All rules.
+    Rules,
     /// One table that names no policy.
     Table,
 }
@@ -35,6 +37,7 @@ pub(super) struct ErrorReport<'t> {
     errors: Vec<(usize, String)>,
     warnings: Vec<(usize, String)>,
     rejects_text: bool,
+    rejects_rules: bool,
     rejected: BTreeSet<Box<str>>,
 }
 
@@ -47,6 +50,8 @@ pub(super) struct ErrorReport<'t> {
 pub(crate) struct Findings {
     /// The policies that cannot be read.
     pub(crate) rejected: BTreeSet<Box<str>>,
+    /// Whether the rules cannot be read.
+    pub(crate) rejects_rules: bool,
     /// Why not.
     pub(crate) errors: Vec<ParseError>,
     /// Unknown fields.
@@ -63,6 +68,7 @@ impl<'t> ErrorReport<'t> {
             errors: Vec::new(),
             warnings: Vec::new(),
             rejects_text: false,
+            rejects_rules: false,
             rejected: BTreeSet::new(),
         }
     }
@@ -88,6 +94,7 @@ impl<'t> ErrorReport<'t> {
             Scope::Policy(name) => {
                 self.rejected.insert(name.clone());
             }
+            Scope::Rules => self.rejects_rules = true,
             Scope::Table => {}
         }
     }
@@ -127,6 +134,7 @@ impl<'t> ErrorReport<'t> {
         }
         Ok(Findings {
             rejected: self.rejected,
+            rejects_rules: self.rejects_rules,
             errors,
             warnings: located(self.place, self.text, self.warnings),
         })

@@ -13,7 +13,7 @@ use crate::registry::RateType;
 use crate::registry::text::policy_spec::{AlgorithmKind, ON_STORE_FAILURE};
 use crate::registry::text::rfc3339::Rfc3339;
 use crate::registry::text::{FORMAT, MIN_READER, inheritance, metadata};
-use crate::registry::{KeyOverride, PolicyEntry, SourceSnapshot};
+use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceSnapshot};
 use crate::units::{Amount, micros_ceil};
 
 /// All of a page.
@@ -33,6 +33,10 @@ fn write_page(text: &mut String, page: &SourceSnapshot) -> fmt::Result {
     for own in page.overrides_in_order() {
         separate(text);
         write_override(text, own)?;
+    }
+    for rule in page.rules.iter() {
+        separate(text);
+        write_rule(text, rule)?;
     }
     Ok(())
 }
@@ -111,6 +115,30 @@ fn write_override(text: &mut String, own: &KeyOverride) -> fmt::Result {
     write_numbers(text, own.policy())?;
     if let Some(end) = own.end() {
         writeln!(text, "until = {}", Rfc3339(end))?;
+    }
+    Ok(())
+}
+
+fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
+    writeln!(text, "[[rule]]")?;
+    if let Some(domain) = rule.domain() {
+        writeln!(text, "domain = {}", QuotedText(domain))?;
+    }
+    let patterns = rule.patterns().iter().map(ToString::to_string);
+    let more = rule.allows_more_entries().then(|| "...".to_owned());
+    let patterns: Vec<String> = patterns
+        .chain(more)
+        .map(|pattern| QuotedText(&pattern).to_string())
+        .collect();
+    writeln!(text, "match = [{}]", patterns.join(", "))?;
+    writeln!(text, "policy = {}", QuotedText(rule.policy()))?;
+    if let Some(group) = rule.group() {
+        writeln!(text, "group = {}", QuotedText(group))?;
+    }
+    for (name, is_set) in [("share", rule.shares_prefixes()), ("settle", rule.settles())] {
+        if is_set {
+            writeln!(text, "{name} = true")?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,342 @@
+//! Rules: which policy and which key apply to a request that is described by named values.
+//!
+//! A gateway receives descriptors, ordered lists of entries such as `route=login,
+//! remote_address=1.2.3.4`. A [`Rule`] names the policy for the descriptors that match its
+//! patterns. Rules are stored in the registry, so that they are published, versioned and followed
+//! together with the policies. Matching is up to the gateway.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use crate::error::ConfigError;
+use crate::policy::check_text;
+use crate::registry::PolicyRegistry;
+use crate::registry::sources::{SourceSnapshot, SourceStack};
+
+/// The longest pattern in bytes.
+const MAX_PATTERN_BYTES: usize = 1_024;
+/// The largest number of patterns of a rule.
+const MAX_PATTERNS: usize = 64;
+/// The pattern that allows further entries.
+const MORE_ENTRIES: &str = "...";
+
+/// The policy for the descriptors of a gateway that match.
+///
+/// ```
+/// use limiter_core::{Policy, PolicyRegistry, Rule};
+///
+/// let login = Policy::sliding_window("login").limit(5).window("1m").build()?;
+/// let registry = PolicyRegistry::new().with(login);
+/// registry.set_rules([Rule::new("login", ["route=login", "remote_address"])?.in_domain("edge")?])?;
+///
+/// let rules = registry.rules();
+/// assert_eq!(rules[0].policy(), "login");
+/// assert_eq!(rules[0].patterns()[1].to_string(), "remote_address");
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    domain: Option<Box<str>>,
+    patterns: Box<[EntryPattern]>,
+    allows_more_entries: bool,
+    policy: Box<str>,
+    group: Option<Box<str>>,
+    shares_prefixes: bool,
+    settles: bool,
+}
+
+/// The entries of a descriptor that a [`Rule`] accepts at one position.
+///
+/// The text of a pattern is `key=value` for one value, `key=prefix*` for all values that begin so,
+/// or `key` for all values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EntryPattern {
+    key: Box<str>,
+    value: ValuePattern,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ValuePattern {
+    Exact(Box<str>),
+    Prefix(Box<str>),
+    Any,
+}
+
+impl EntryPattern {
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (text, None),
+        };
+        if key.is_empty() || key == MORE_ENTRIES || text.len() > MAX_PATTERN_BYTES {
+            let expected = format!(
+                "`key=value`, `key=prefix*` or `key` of at most {MAX_PATTERN_BYTES} bytes, and `...` at the end alone"
+            );
+            return Err(ConfigError::invalid("match", text, expected));
+        }
+        let value = match value.map(|value| (value, value.strip_suffix('*'))) {
+            None => ValuePattern::Any,
+            Some((_, Some(prefix))) => ValuePattern::Prefix(prefix.into()),
+            Some((value, None)) => ValuePattern::Exact(value.into()),
+        };
+        let key = key.into();
+        Ok(Self { key, value })
+    }
+
+    /// The key of the entry.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The only accepted value, if there is only one.
+    #[must_use]
+    pub fn exact_value(&self) -> Option<&str> {
+        match &self.value {
+            ValuePattern::Exact(value) => Some(value),
+            ValuePattern::Prefix(_) | ValuePattern::Any => None,
+        }
+    }
+
+    /// The beginning of the accepted values, for a pattern `key=prefix*`.
+    #[must_use]
+    pub fn prefix(&self) -> Option<&str> {
+        match &self.value {
+            ValuePattern::Prefix(prefix) => Some(prefix),
+            ValuePattern::Exact(_) | ValuePattern::Any => None,
+        }
+    }
+
+    /// Whether an entry with this key and value is accepted.
+    #[must_use]
+    pub fn matches(&self, key: &str, value: &str) -> bool {
+        key == &*self.key
+            && match &self.value {
+                ValuePattern::Exact(exact) => value == &**exact,
+                ValuePattern::Prefix(prefix) => value.starts_with(&**prefix),
+                ValuePattern::Any => true,
+            }
+    }
+}
+
+/// The text from which the pattern is parsed.
+impl fmt::Display for EntryPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match &self.value {
+            ValuePattern::Exact(value) => write!(f, "={value}"),
+            ValuePattern::Prefix(prefix) => write!(f, "={prefix}*"),
+            ValuePattern::Any => Ok(()),
+        }
+    }
+}
+
+impl Rule {
+    /// A rule for descriptors whose entries match these patterns, in order, in any domain. Further
+    /// entries are accepted if the last pattern is `...`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a malformed pattern, no pattern, more than 64 patterns, and a
+    /// policy name that is empty or longer than 256 bytes.
+    pub fn new<P: AsRef<str>>(
+        policy: impl Into<String>,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<Self, ConfigError> {
+        let policy: String = policy.into();
+        check_text("policy", &policy)?;
+        let mut parsed = Vec::new();
+        let mut allows_more_entries = false;
+        for pattern in patterns {
+            let pattern = pattern.as_ref();
+            if allows_more_entries {
+                let expected = "no pattern after `...`";
+                return Err(ConfigError::invalid("match", pattern, expected));
+            }
+            match pattern {
+                MORE_ENTRIES => allows_more_entries = true,
+                _ => parsed.push(EntryPattern::parse(pattern)?),
+            }
+        }
+        let count = parsed.len() + usize::from(allows_more_entries);
+        if count == 0 || count > MAX_PATTERNS {
+            let expected = format!("1 to {MAX_PATTERNS} patterns");
+            return Err(ConfigError::invalid("match", count, expected));
+        }
+        Ok(Self {
+            domain: None,
+            patterns: parsed.into(),
+            allows_more_entries,
+            policy: policy.into(),
+            group: None,
+            shares_prefixes: false,
+            settles: false,
+        })
+    }
+
+    /// Restricts the rule to the requests of one domain. Default: any domain.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a domain that is empty or longer than 256 bytes.
+    pub fn in_domain(self, domain: impl Into<String>) -> Result<Self, ConfigError> {
+        let domain: String = domain.into();
+        check_text("domain", &domain)?;
+        Ok(Self {
+            domain: Some(domain.into()),
+            ..self
+        })
+    }
+
+    /// Sets the group of the rule's keys. Limits of one request that have one group are decided
+    /// atomically. Default: the group of the policy.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a group that is empty or longer than 256 bytes.
+    pub fn in_group(self, group: impl Into<String>) -> Result<Self, ConfigError> {
+        let group: String = group.into();
+        check_text("group", &group)?;
+        Ok(Self {
+            group: Some(group.into()),
+            ..self
+        })
+    }
+
+    /// Uses one key for all values of a prefix. Default: each value has a key of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] when no pattern is a prefix.
+    pub fn share_prefixes(self) -> Result<Self, ConfigError> {
+        if self.patterns.iter().all(|pattern| pattern.prefix().is_none()) {
+            let expected = "a pattern `key=prefix*` in `match`";
+            return Err(ConfigError::invalid("share", true, expected));
+        }
+        Ok(Self {
+            shares_prefixes: true,
+            ..self
+        })
+    }
+
+    /// Charges the cost also beyond the capacity, as a debt that delays later
+    /// calls: for costs that are reported after the response. Default: a cost that exceeds the free
+    /// permits is denied.
+    #[must_use]
+    pub fn settle(self) -> Self {
+        Self {
+            settles: true,
+            ..self
+        }
+    }
+
+    /// The domain; `None` for any domain.
+    #[must_use]
+    pub fn domain(&self) -> Option<&str> {
+        self.domain.as_deref()
+    }
+
+    /// The patterns of the entries, in order, without `...`.
+    #[must_use]
+    pub fn patterns(&self) -> &[EntryPattern] {
+        &self.patterns
+    }
+
+    /// Whether the descriptor may have further entries.
+    #[must_use]
+    pub fn allows_more_entries(&self) -> bool {
+        self.allows_more_entries
+    }
+
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// The group of the keys, if the rule sets one.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// Whether all values of a prefix share one key.
+    #[must_use]
+    pub fn shares_prefixes(&self) -> bool {
+        self.shares_prefixes
+    }
+
+    /// Whether costs are charged beyond the capacity.
+    #[must_use]
+    pub fn settles(&self) -> bool {
+        self.settles
+    }
+}
+
+impl PolicyRegistry {
+    /// The largest number of rules of one source.
+    pub const MAX_RULES: usize = 10_000;
+
+    /// The rules in force, in the order in which they are tried: those of Redis, those of files,
+    /// those of code.
+    #[must_use]
+    pub fn rules(&self) -> Arc<[Rule]> {
+        let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&rules)
+    }
+
+    /// Replaces the rules of [code](Self#where-policies-come-from).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for more than [`MAX_RULES`](Self::MAX_RULES) rules.
+    pub fn set_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), ConfigError> {
+        let rules: Arc<[Rule]> = rules.into_iter().collect();
+        if rules.len() > Self::MAX_RULES {
+            let expected = format!("at most {}", Self::MAX_RULES);
+            return Err(ConfigError::invalid("number of rules", rules.len(), expected));
+        }
+        let mut pages = self.pages();
+        if pages.code().rules == rules {
+            return Ok(());
+        }
+        pages.code().rules = rules;
+        self.renew_rules(&pages);
+        self.count_change();
+        Ok(())
+    }
+
+    /// Computes the rules in force from all sources.
+    pub(super) fn renew_rules(&self, sources: &SourceStack) {
+        let rules = sources.rules();
+        let mut now = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
+        // Readers compare the list by its address.
+        if *now != rules {
+            *now = rules;
+        }
+    }
+}
+
+impl SourceStack {
+    /// The rules of all sources, those of the source with the highest precedence first.
+    fn rules(&self) -> Arc<[Rule]> {
+        let mut sources = self.iter().rev().map(|source| &source.rules);
+        let mut with_rules = sources.by_ref().filter(|rules| !rules.is_empty());
+        match (with_rules.next(), with_rules.next()) {
+            (None, _) => Arc::default(),
+            (Some(only), None) => Arc::clone(only),
+            (Some(first), Some(second)) => {
+                let lists = [first, second].into_iter().chain(with_rules);
+                lists.flat_map(|rules| rules.iter().cloned()).collect()
+            }
+        }
+    }
+}
+
+impl SourceSnapshot {
+    /// Keeps the rules of the previous snapshot.
+    #[cfg(all(feature = "registry", feature = "redis"))]
+    pub(super) fn retain_rules(&mut self, before: &Self) {
+        self.rules = Arc::clone(&before.rules);
+    }
+}
