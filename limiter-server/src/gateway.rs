@@ -1,14 +1,22 @@
 //! The protocols of clients, in front of one limiter.
 
+pub mod charge;
+pub mod envoy;
+pub mod explanation;
 pub mod grpc;
 pub mod http;
+pub mod policies;
 pub mod readiness;
+pub mod rules;
+pub mod unmatched;
 
 use std::sync::Arc;
 
 use limiter_core::Limiter;
 
+use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::readiness::Readiness;
+use crate::gateway::unmatched::UnmatchedDescriptors;
 use crate::settings::{EnvoySettings, Settings};
 
 /// The state that all protocols share. Cheap to clone.
@@ -21,6 +29,8 @@ struct Shared {
     readiness: Readiness,
     node: String,
     envoy: EnvoySettings,
+    policies: PreparedPolicies,
+    unmatched: UnmatchedDescriptors,
 }
 
 impl Gateway {
@@ -32,6 +42,8 @@ impl Gateway {
             readiness,
             node: settings.node.clone(),
             envoy: settings.envoy.clone(),
+            policies: PreparedPolicies::new(settings.envoy.decision_deadline),
+            unmatched: UnmatchedDescriptors::default(),
         }))
     }
 
@@ -57,5 +69,17 @@ impl Gateway {
     #[must_use]
     pub fn envoy_settings(&self) -> &EnvoySettings {
         &self.0.envoy
+    }
+
+    /// The rules and policies in force.
+    #[must_use]
+    pub fn policies(&self) -> &PreparedPolicies {
+        &self.0.policies
+    }
+
+    /// The last descriptors without a policy.
+    #[must_use]
+    pub fn unmatched(&self) -> &UnmatchedDescriptors {
+        &self.0.unmatched
     }
 }

@@ -118,6 +118,8 @@ pub struct EnvoySettings {
     pub override_domains: Vec<String>,
     /// The largest number of descriptors in a request.
     pub max_descriptors: usize,
+    /// The form of the key in explanations.
+    pub key_in_metadata: KeyInMetadata,
 }
 
 /// The result for a descriptor without a matching rule or without its policy.
@@ -131,6 +133,44 @@ pub enum Unmatched {
     Deny,
 }
 
+/// The name of a form of the key in explanations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyForm {
+    /// No key.
+    #[default]
+    Omit,
+    /// The values of the key in clear text.
+    Plain,
+    /// The first digits of an HMAC of the values.
+    Hashed,
+}
+
+/// The form of the key in explanations.
+#[derive(Clone, PartialEq, Eq)]
+pub enum KeyInMetadata {
+    /// No key.
+    Omit,
+    /// The values of the key in clear text.
+    Plain,
+    /// The first digits of an HMAC of the values.
+    Hashed {
+        /// The secret of the HMAC.
+        secret: Vec<u8>,
+    },
+}
+
+/// Shows no secret.
+impl std::fmt::Debug for KeyInMetadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Omit => "Omit",
+            Self::Plain => "Plain",
+            Self::Hashed { .. } => "Hashed(..)",
+        })
+    }
+}
+
 impl Default for EnvoySettings {
     fn default() -> Self {
         Self {
@@ -138,6 +178,7 @@ impl Default for EnvoySettings {
             unmatched: Unmatched::default(),
             override_domains: Vec::new(),
             max_descriptors: 100,
+            key_in_metadata: KeyInMetadata::Omit,
         }
     }
 }

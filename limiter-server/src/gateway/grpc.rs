@@ -1,4 +1,4 @@
-//! The gRPC listener: health and reflection.
+//! The gRPC listener: the rate limit service, health and reflection.
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -8,6 +8,8 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::gateway::Gateway;
+use crate::gateway::envoy::file_descriptor::file_descriptor_set;
+use crate::gateway::envoy::{RATE_LIMIT_SERVICE, RateLimitServer};
 use crate::gateway::readiness::ReadinessState;
 
 /// Serves gRPC until `end` is true, then finishes the requests in flight.
@@ -24,6 +26,7 @@ pub async fn serve(
     let reporting = tokio::spawn(report_health(gateway.clone(), health));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_file_descriptor_set(file_descriptor_set())
         .build_v1()
         .map_err(|error| format!("cannot describe the gRPC services: {error}"))?;
     let ended = async move {
@@ -31,6 +34,7 @@ pub async fn serve(
         let _ = end.wait_for(|end| *end).await;
     };
     let served = Server::builder()
+        .add_service(RateLimitServer::new(gateway))
         .add_service(health_service)
         .add_service(reflection)
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), ended)
@@ -47,7 +51,9 @@ async fn report_health(gateway: Gateway, health: HealthReporter) {
             ReadinessState::Ready => ServingStatus::Serving,
             ReadinessState::WaitsForPolicies | ReadinessState::Ending => ServingStatus::NotServing,
         };
-        health.set_service_status("", status).await;
+        for service in ["", RATE_LIMIT_SERVICE] {
+            health.set_service_status(service, status).await;
+        }
         if states.changed().await.is_err() {
             return;
         }

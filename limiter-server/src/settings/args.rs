@@ -8,7 +8,9 @@ use clap::Args;
 use limiter_core::parse_duration;
 
 use crate::settings::file::{SettingsFile, read_secret};
-use crate::settings::{EnvoySettings, Policies, RedisDeployment, SettingsError, StoreSettings, Unmatched};
+use crate::settings::{
+    EnvoySettings, KeyForm, KeyInMetadata, Policies, RedisDeployment, SettingsError, StoreSettings, Unmatched,
+};
 
 const DEFAULT_GRPC: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const DEFAULT_HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -101,6 +103,12 @@ pub struct ServeArgs {
     /// Largest number of descriptors in a request. Default: 100.
     #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_DESCRIPTORS")]
     max_descriptors: Option<usize>,
+    /// Form of the key in explanations of denials. Default: omit.
+    #[arg(long, value_name = "FORM", env = "LIMITER_KEY_IN_METADATA")]
+    key_in_metadata: Option<KeyForm>,
+    /// File that contains the secret by which keys are hashed.
+    #[arg(long, value_name = "FILE", env = "LIMITER_KEY_SECRET_FILE")]
+    key_secret_file: Option<PathBuf>,
 }
 
 impl ServeArgs {
@@ -149,6 +157,8 @@ impl ServeArgs {
             unmatched: self.unmatched.or(file.unmatched),
             override_domains: self.override_domains.or(file.override_domains),
             max_descriptors: self.max_descriptors.or(file.max_descriptors),
+            key_in_metadata: self.key_in_metadata.or(file.key_in_metadata),
+            key_secret_file: self.key_secret_file.or(file.key_secret_file),
         }
     }
 
@@ -184,7 +194,21 @@ impl ServeArgs {
             unmatched: self.unmatched.unwrap_or_default(),
             override_domains: self.override_domains.clone().unwrap_or_default(),
             max_descriptors,
+            key_in_metadata: self.key_in_metadata()?,
         })
+    }
+
+    fn key_in_metadata(&self) -> Result<KeyInMetadata, SettingsError> {
+        match (self.key_in_metadata.unwrap_or_default(), &self.key_secret_file) {
+            (KeyForm::Omit, _) => Ok(KeyInMetadata::Omit),
+            (KeyForm::Plain, _) => Ok(KeyInMetadata::Plain),
+            (KeyForm::Hashed, Some(path)) => Ok(KeyInMetadata::Hashed {
+                secret: read_secret(path)?.into_bytes(),
+            }),
+            (KeyForm::Hashed, None) => Err(SettingsError::Conflict(
+                "key_in_metadata = \"hashed\" needs key_secret_file".to_owned(),
+            )),
+        }
     }
 
     /// Selects the store. Exactly one of the settings that name a deployment may be present.

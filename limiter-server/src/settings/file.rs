@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::settings::{SettingsError, Unmatched};
+use crate::settings::{KeyForm, SettingsError, Unmatched};
 
 /// The file that is read if it exists and `--config` names no other one.
 const DEFAULT_PATH: &str = "limiter-server.toml";
@@ -32,6 +32,8 @@ pub(super) struct SettingsFile {
     pub(super) unmatched: Option<Unmatched>,
     pub(super) override_domains: Option<Vec<String>>,
     pub(super) max_descriptors: Option<usize>,
+    pub(super) key_in_metadata: Option<KeyForm>,
+    pub(super) key_secret_file: Option<PathBuf>,
 }
 
 impl SettingsFile {

@@ -1,0 +1,116 @@
+use limiter_core::{Enforcement, ManualClock};
+
+use super::*;
+
+fn limiter() -> Limiter {
+    Limiter::in_process().clock(&ManualClock::new()).build()
+}
+
+fn policy(name: &str, limit: u32) -> Policy {
+    Policy::sliding_window(name)
+        .limit(limit)
+        .window("1m")
+        .build()
+        .unwrap()
+}
+
+fn limit(policy: &Policy, key: &'static str, cost: u64) -> RequestedLimit {
+    RequestedLimit {
+        policy: policy.clone(),
+        key: Key::from(key),
+        cost,
+        group: None,
+    }
+}
+
+async fn left(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
+    limiter.peek(policy, key).await.unwrap().remaining()
+}
+
+fn allowed(results: &[LimitResult]) -> Vec<bool> {
+    results.iter().map(|result| result.allowed).collect()
+}
+
+#[tokio::test]
+async fn denial_of_one_set_refunds_earlier_sets_and_peeks_later_ones() {
+    let (limiter, wide, narrow) = (limiter(), policy("wide", 10), policy("narrow", 1));
+    let request = [limit(&wide, "a", 2), limit(&narrow, "b", 1), limit(&wide, "c", 3)];
+    let first = charge_all(&limiter, &request).await.unwrap();
+    assert_eq!(allowed(&first), [true, true, true]);
+    let second = charge_all(&limiter, &request).await.unwrap();
+    assert_eq!(allowed(&second), [true, false, true]);
+    assert_eq!(left(&limiter, &wide, "a").await, 8);
+    assert_eq!(left(&limiter, &wide, "c").await, 7);
+    let peeked = second.last().unwrap().outcome.as_ref().unwrap();
+    assert_eq!(peeked.remaining().whole(), 7, "the number of the peeked limit");
+}
+
+#[tokio::test]
+async fn limits_with_one_tag_are_charged_atomically() {
+    let (limiter, wide, narrow) = (limiter(), policy("wide", 10), policy("narrow", 1));
+    let request = [limit(&wide, "a", 2), limit(&narrow, "a", 2)];
+    let denied = charge_all(&limiter, &request).await.unwrap();
+    assert_eq!(allowed(&denied), [true, false]);
+    assert!(!denied[1].can_retry, "the cost exceeds the capacity");
+    assert_eq!(left(&limiter, &wide, "a").await, 10);
+}
+
+#[tokio::test]
+async fn repeated_limit_is_charged_the_sum_of_its_costs() {
+    let (limiter, wide) = (limiter(), policy("wide", 10));
+    let request = [limit(&wide, "a", 2), limit(&wide, "a", 3)];
+    assert_eq!(
+        allowed(&charge_all(&limiter, &request).await.unwrap()),
+        [true, true]
+    );
+    assert_eq!(left(&limiter, &wide, "a").await, 5);
+    let request = [limit(&wide, "a", 3), limit(&wide, "a", 3)];
+    assert_eq!(
+        allowed(&charge_all(&limiter, &request).await.unwrap()),
+        [false, false]
+    );
+    assert_eq!(left(&limiter, &wide, "a").await, 5);
+}
+
+#[tokio::test]
+async fn peek_that_denies_prevents_all_charges() {
+    let (limiter, wide, narrow) = (limiter(), policy("wide", 10), policy("narrow", 1));
+    let _ = limiter.check(&narrow, "n").await.unwrap();
+    let request = [limit(&wide, "a", 2), limit(&narrow, "n", 0)];
+    assert_eq!(
+        allowed(&charge_all(&limiter, &request).await.unwrap()),
+        [true, false]
+    );
+    assert_eq!(left(&limiter, &wide, "a").await, 10);
+}
+
+#[tokio::test]
+async fn more_limits_than_an_atomic_decision_has_are_all_decided() {
+    let limiter = limiter();
+    let names: Vec<String> = (0..40).map(|number| format!("p{number}")).collect();
+    let request: Vec<RequestedLimit> = names.iter().map(|name| limit(&policy(name, 1), "a", 1)).collect();
+    assert_eq!(
+        allowed(&charge_all(&limiter, &request).await.unwrap()),
+        [true; 40]
+    );
+    assert_eq!(
+        allowed(&charge_all(&limiter, &request).await.unwrap())[..16],
+        [false; 16]
+    );
+}
+
+#[tokio::test]
+async fn shadow_and_off_policies_allow_and_report() {
+    let limiter = limiter();
+    let shadow = Policy::sliding_window("shadow").limit(1).window("1m");
+    let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
+    let off = Policy::sliding_window("off").limit(1).window("1m");
+    let off = off.enforcement(Enforcement::Off).build().unwrap();
+    let request = [limit(&off, "a", 1), limit(&shadow, "a", 1)];
+    let first = charge_all(&limiter, &request).await.unwrap();
+    assert_eq!((first[0].outcome.is_none(), first[0].would_deny), (true, false));
+    assert!(!first[1].would_deny);
+    let second = charge_all(&limiter, &request).await.unwrap();
+    assert_eq!(allowed(&second), [true, true]);
+    assert_eq!((second[0].would_deny, second[1].would_deny), (false, true));
+}

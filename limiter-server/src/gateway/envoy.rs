@@ -1,0 +1,295 @@
+//! Envoy's rate limit service v3: `ShouldRateLimit`.
+//!
+//! A request becomes one limit per descriptor, by the rules of the registry or by the limit in the
+//! descriptor; [`charge_all`] decides them together, and the results become one status each, in
+//! order. A decision ends before Envoy's own timeout. When no decision is possible the status is
+//! UNAVAILABLE and never UNKNOWN, because Envoy ignores `failure_mode_deny`
+//! on UNKNOWN. Tests: `tests/rate_limit_service.rs`, `tests/envoy.rs`.
+
+pub mod file_descriptor;
+pub mod messages;
+mod metadata;
+mod overrides;
+mod rpc;
+mod status;
+
+use std::time::Duration;
+
+use limiter_core::{Policy, Rejection};
+use tonic::Status;
+
+use crate::gateway::Gateway;
+use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
+use crate::gateway::envoy::messages::{
+    Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+};
+pub use crate::gateway::envoy::rpc::{RATE_LIMIT_SERVICE, RateLimitServer};
+use crate::settings::Unmatched;
+
+/// The time after the decision deadline in which refunds and further decisions can end.
+const GRACE: Duration = Duration::from_millis(2);
+
+/// The operation that a descriptor requests.
+#[derive(Debug)]
+enum Operation {
+    /// No rule or no policy: the settings select the result.
+    Unmatched,
+    /// The limit has no permits at all.
+    Zero,
+    /// A check or a peek, decided together with the others.
+    Check,
+    /// A refund.
+    Refund,
+    /// A charge beyond the capacity.
+    Settle,
+}
+
+/// A descriptor with its limit.
+#[derive(Debug)]
+struct Requested {
+    operation: Operation,
+    limit: Option<RequestedLimit>,
+    values: Vec<String>,
+}
+
+impl Gateway {
+    /// Decides a request.
+    ///
+    /// # Errors
+    ///
+    /// INVALID_ARGUMENT for a malformed request, UNAVAILABLE when no decision was possible.
+    pub async fn should_rate_limit(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        if !self.readiness().is_ready() {
+            return Err(Status::unavailable(
+                "the server has no policies yet or is shutting down",
+            ));
+        }
+        self.validate(&request)?;
+        let requested = self.requested(&request)?;
+        let deadline = self.envoy_settings().decision_deadline + GRACE;
+        match tokio::time::timeout(deadline, self.decide(&requested)).await {
+            Ok(Ok(results)) => Ok(self.response(&requested, results)),
+            Ok(Err(rejection)) => Err(status_of(&rejection)),
+            Err(_) => Err(Status::unavailable("the decision exceeded its deadline")),
+        }
+    }
+
+    fn validate(&self, request: &RateLimitRequest) -> Result<(), Status> {
+        if request.domain.is_empty() {
+            return Err(Status::invalid_argument("the domain is empty"));
+        }
+        if request.descriptors.is_empty() {
+            return Err(Status::invalid_argument("the request has no descriptors"));
+        }
+        let (count, max) = (request.descriptors.len(), self.envoy_settings().max_descriptors);
+        if count > max {
+            return Err(Status::invalid_argument(format!(
+                "the request has {count} descriptors, expected at most {max}"
+            )));
+        }
+        match request.descriptors.iter().position(|of| of.entries.is_empty()) {
+            Some(at) => Err(Status::invalid_argument(format!(
+                "descriptor {at} has no entries"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn requested(&self, request: &RateLimitRequest) -> Result<Vec<Requested>, Status> {
+        let rules = self.policies().rules(self.limiter());
+        let each = request.descriptors.iter().map(|descriptor| {
+            let matched = rules.find(&request.domain, &descriptor.entries);
+            let cost = cost(request, descriptor);
+            if let Some(limit) = descriptor
+                .limit
+                .as_ref()
+                .filter(|_| self.allows_overrides(&request.domain))
+            {
+                let (policy, key, values) =
+                    overrides::resolve(limit, &request.domain, &descriptor.entries, matched)?;
+                let policy =
+                    policy.map(|policy| policy.with_max_deadline(self.envoy_settings().decision_deadline));
+                return Ok(match policy {
+                    None => Requested {
+                        operation: Operation::Zero,
+                        limit: None,
+                        values,
+                    },
+                    Some(policy) => Requested {
+                        operation: operation(descriptor, false),
+                        limit: Some(RequestedLimit {
+                            policy,
+                            key,
+                            cost,
+                            group: None,
+                        }),
+                        values,
+                    },
+                });
+            }
+            let found = matched.and_then(|matched| {
+                let policy = self
+                    .policies()
+                    .policy(self.limiter(), &matched.policy, &matched.key)?;
+                Some((policy, matched))
+            });
+            let Some((policy, matched)) = found else {
+                self.unmatched().record(&request.domain, &descriptor.entries);
+                return Ok(Requested {
+                    operation: Operation::Unmatched,
+                    limit: None,
+                    values: Vec::new(),
+                });
+            };
+            Ok(Requested {
+                operation: operation(descriptor, matched.settles()),
+                limit: Some(RequestedLimit {
+                    policy,
+                    cost,
+                    group: matched.rule.and_then(|rule| rule.group()).map(str::to_owned),
+                    key: matched.key,
+                }),
+                values: matched.values,
+            })
+        });
+        each.collect()
+    }
+
+    fn allows_overrides(&self, domain: &str) -> bool {
+        self.envoy_settings()
+            .override_domains
+            .iter()
+            .any(|of| of == domain)
+    }
+
+    /// Decides all descriptors: the results in order, `None` for those without a limit.
+    async fn decide(&self, requested: &[Requested]) -> Result<Vec<Option<LimitResult>>, Rejection> {
+        let is_check = |of: &&Requested| matches!(of.operation, Operation::Check);
+        let checks: Vec<RequestedLimit> = requested
+            .iter()
+            .filter(is_check)
+            .filter_map(|of| of.limit.clone())
+            .collect();
+        let mut checked = match checks.is_empty() {
+            true => Vec::new(),
+            false => charge_all(self.limiter(), &checks).await?,
+        }
+        .into_iter();
+        let mut results = Vec::with_capacity(requested.len());
+        for each in requested {
+            results.push(match (&each.operation, &each.limit) {
+                (Operation::Check, _) => checked.next(),
+                (Operation::Refund | Operation::Settle, Some(limit)) => {
+                    self.change(&each.operation, limit).await?
+                }
+                _ => None,
+            });
+        }
+        Ok(results)
+    }
+
+    /// Refunds or charges without a condition. The status has the numbers after the change.
+    async fn change(
+        &self,
+        operation: &Operation,
+        limit: &RequestedLimit,
+    ) -> Result<Option<LimitResult>, Rejection> {
+        let (policy, key) = (&limit.policy, &limit.key);
+        match operation {
+            Operation::Refund => self.limiter().refund(policy, key).cost(limit.cost).await?,
+            _ => self.limiter().charge(policy, key).cost(limit.cost).await?,
+        }
+        let peek = RequestedLimit {
+            cost: 0,
+            ..limit.clone()
+        };
+        let peeked = charge_all(self.limiter(), std::slice::from_ref(&peek)).await?;
+        // The cost has been incurred; the next check is denied.
+        let allowed = |result| LimitResult {
+            allowed: true,
+            would_deny: false,
+            ..result
+        };
+        Ok(peeked.into_iter().next().map(allowed))
+    }
+
+    fn response(&self, requested: &[Requested], results: Vec<Option<LimitResult>>) -> RateLimitResponse {
+        let mut response = RateLimitResponse {
+            overall_code: Code::Ok.into(),
+            ..RateLimitResponse::default()
+        };
+        let mut explained = None;
+        let mut retry_after = None;
+        for (requested, result) in requested.iter().zip(&results) {
+            let policy = requested.limit.as_ref().map(|limit| &limit.policy);
+            let status = match (&requested.operation, result) {
+                (_, Some(result)) => status::status(policy, result),
+                (Operation::Zero, None) => status::zero(),
+                (_, None) => self.unmatched_status(),
+            };
+            let denies = status.code == i32::from(Code::OverLimit);
+            if denies {
+                response.overall_code = Code::OverLimit.into();
+                let wait = result.as_ref().and_then(status::retry_after);
+                retry_after = retry_after.max(wait);
+            }
+            let would_deny = result.as_ref().is_some_and(|result| result.would_deny);
+            // A denial has precedence over a denial in shadow mode.
+            if (denies && !matches!(explained, Some((_, _, true)))) || (would_deny && explained.is_none()) {
+                explained = Some((requested, result.as_ref(), denies));
+            }
+            response.statuses.push(status);
+        }
+        if let Some((requested, result, _)) = explained {
+            response.dynamic_metadata = Some(metadata::explain(self, requested, result));
+        }
+        if let Some(seconds) = retry_after {
+            response.response_headers_to_add.push(HeaderValue {
+                key: "retry-after".to_owned(),
+                value: seconds.to_string(),
+                raw_value: Vec::new(),
+            });
+        }
+        response
+    }
+
+    fn unmatched_status(&self) -> DescriptorStatus {
+        let code = match self.envoy_settings().unmatched {
+            Unmatched::Allow => Code::Ok,
+            Unmatched::Deny => Code::OverLimit,
+        };
+        DescriptorStatus {
+            code: code.into(),
+            ..DescriptorStatus::default()
+        }
+    }
+}
+
+fn operation(descriptor: &RateLimitDescriptor, settles: bool) -> Operation {
+    match descriptor.is_negative_hits {
+        true => Operation::Refund,
+        false if settles => Operation::Settle,
+        false => Operation::Check,
+    }
+}
+
+/// The cost of a descriptor: its own, or else that of the request, which is at least 1.
+fn cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+    descriptor
+        .hits_addend
+        .unwrap_or_else(|| u64::from(request.hits_addend.max(1)))
+}
+
+/// The gRPC status of a rejection.
+fn status_of(rejection: &Rejection) -> Status {
+    tracing::debug!(reason = %rejection.diagnostic(), "no decision");
+    match rejection {
+        Rejection::Config(error) => Status::failed_precondition(error.to_string()),
+        _ => Status::unavailable(rejection.to_string()),
+    }
+}
+
+/// The name of a policy for explanations.
+fn policy_name(policy: Option<&Policy>) -> &str {
+    policy.map_or("unmatched", Policy::name)
+}

@@ -1,0 +1,85 @@
+//! The gRPC service, written by hand so that building needs no protobuf compiler.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::{Body as HttpBody, Service, StdError, http};
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::gateway::Gateway;
+use crate::gateway::envoy::messages::{RateLimitRequest, RateLimitResponse};
+
+/// The name of the service.
+pub const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// The largest request in bytes.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The rate limit service in front of a gateway.
+#[derive(Clone, Debug)]
+pub struct RateLimitServer {
+    gateway: Gateway,
+}
+
+impl RateLimitServer {
+    /// A service for this gateway.
+    #[must_use]
+    pub fn new(gateway: Gateway) -> Self {
+        Self { gateway }
+    }
+}
+
+impl NamedService for RateLimitServer {
+    const NAME: &'static str = RATE_LIMIT_SERVICE;
+}
+
+struct ShouldRateLimit(Gateway);
+
+impl UnaryService<RateLimitRequest> for ShouldRateLimit {
+    type Response = RateLimitResponse;
+    type Future = BoxFuture<Result<Response<RateLimitResponse>, Status>>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        let gateway = self.0.clone();
+        Box::pin(async move {
+            let response = gateway.should_rate_limit(request.into_inner()).await?;
+            Ok(Response::new(response))
+        })
+    }
+}
+
+impl<B> Service<http::Request<B>> for RateLimitServer
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<StdError> + Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        if request.uri().path() != SHOULD_RATE_LIMIT {
+            return Box::pin(async {
+                let status = Status::new(Code::Unimplemented, "the service has the method ShouldRateLimit");
+                Ok(status.into_http())
+            });
+        }
+        let method = ShouldRateLimit(self.gateway.clone());
+        Box::pin(async move {
+            let codec: ProstCodec<RateLimitResponse, RateLimitRequest> = ProstCodec::default();
+            let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(MAX_REQUEST_BYTES), None);
+            Ok(grpc.unary(method, request).await)
+        })
+    }
+}
