@@ -116,7 +116,7 @@ impl Gateway {
                         values,
                     },
                     Some(policy) => Requested {
-                        operation: operation(descriptor, false),
+                        operation: operation(descriptor, cost, false),
                         limit: Some(RequestedLimit {
                             policy,
                             key,
@@ -142,7 +142,7 @@ impl Gateway {
                 });
             };
             Ok(Requested {
-                operation: operation(descriptor, matched.settles()),
+                operation: operation(descriptor, cost, matched.settles()),
                 limit: Some(RequestedLimit {
                     policy,
                     cost,
@@ -265,10 +265,11 @@ impl Gateway {
     }
 }
 
-fn operation(descriptor: &RateLimitDescriptor, settles: bool) -> Operation {
+/// The operation of a descriptor. A cost of zero is a peek also under a rule that settles.
+fn operation(descriptor: &RateLimitDescriptor, cost: u64, settles: bool) -> Operation {
     match descriptor.is_negative_hits {
         true => Operation::Refund,
-        false if settles => Operation::Settle,
+        false if settles && cost > 0 => Operation::Settle,
         false => Operation::Check,
     }
 }

@@ -3,7 +3,6 @@
 //! The rule index and the copies of the policies with a shorter deadline are built once per
 //! revision of the registry, not once per request.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -56,7 +55,7 @@ impl PreparedPolicies {
     }
 
     /// The policy of a name for a key; `None` if there is none.
-    pub fn policy(&self, limiter: &Limiter, name: &Cow<'_, str>, key: &Key<'static>) -> Option<Policy> {
+    pub fn policy(&self, limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<Policy> {
         // Names without a policy are frequent and come from clients: they are not counted per name.
         limiter.registry().get(name)?;
         let policy = limiter.policy(name, key).ok()?;
@@ -66,7 +65,7 @@ impl PreparedPolicies {
         {
             let prepared = self.policies.read().unwrap_or_else(PoisonError::into_inner);
             // Equal policies are compared by address first.
-            if let Some((of, shorter)) = prepared.get(&**name)
+            if let Some((of, shorter)) = prepared.get(name)
                 && *of == policy
             {
                 return Some(shorter.clone());
@@ -75,7 +74,7 @@ impl PreparedPolicies {
         let shorter = policy.with_max_deadline(self.deadline);
         let mut prepared = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         if prepared.len() < MAX_PREPARED {
-            prepared.insert(name.to_string(), (policy, shorter.clone()));
+            prepared.insert(name.to_owned(), (policy, shorter.clone()));
         }
         Some(shorter)
     }

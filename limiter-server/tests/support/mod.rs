@@ -7,5 +7,7 @@
     reason = "a test may panic"
 )]
 
+pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod rls;
 pub(crate) mod server;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{LimitOutcome, Policy};
+use limiter_core::{LimitOutcome, Origin, Policy};
 
 use crate::gateway::charge::LimitResult;
 use crate::gateway::envoy::messages::{Code, CurrentLimit, DescriptorStatus, Unit};
@@ -24,10 +24,7 @@ pub(super) fn status(policy: Option<&Policy>, result: &LimitResult) -> Descripto
     let Some(outcome) = &result.outcome else {
         // A limit that is off, or a key on an allow list, is unlimited. Without a decision of a
         // store, the numbers are unknown.
-        let is_unlimited = matches!(
-            result.origin,
-            limiter_core::Origin::Off | limiter_core::Origin::KeyList
-        );
+        let is_unlimited = result.allowed && result.origin != Origin::FailedOpen;
         return DescriptorStatus {
             code: code.into(),
             limit_remaining: if result.allowed && is_unlimited {

@@ -10,6 +10,9 @@ fn rule(policy: &str, patterns: &[&str]) -> Rule {
     Rule::new(policy, patterns).unwrap()
 }
 
+/// A domain, the entries of a descriptor, and the expected policy and key.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<(&'a str, Key<'a>)>);
+
 fn found(set: &RuleSet, domain: &str, entries: &[(&str, &str)]) -> Option<(String, Key<'static>)> {
     let matched = set.find(domain, entries)?;
     Some((matched.policy.into_owned(), matched.key))
@@ -26,7 +29,7 @@ fn first_matching_rule_applies() {
         rule("more", &["route=login", "..."]),
         rule("rest", &["..."]).in_domain("rest").unwrap(),
     ]);
-    let cases: [(&str, &[(&str, &str)], Option<(&str, Key<'_>)>); 9] = [
+    let cases: [Case<'_>; 9] = [
         (
             "edge",
             &[("route", "login"), ("ip", "::1")],

@@ -1,0 +1,467 @@
+//! The rate limit service over gRPC: every field of requests and responses.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_server::gateway::envoy::messages::{
+    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+    Unit,
+};
+use limiter_testing::RedisServer;
+use prost_types::value::Kind;
+use support::rls::RlsClient;
+use support::server::Server;
+
+const POLICIES: &str = r#"
+[policy.search]
+algorithm = "sliding_window"
+limit = 3
+window = "10m"
+
+[policy.bucket]
+algorithm = "token_bucket"
+capacity = 10
+rate = "1/h"
+
+[policy.trial]
+algorithm = "sliding_window"
+limit = 1
+window = "1h"
+enforcement = "shadow"
+
+[policy.off]
+algorithm = "sliding_window"
+limit = 1
+window = "1h"
+enforcement = "off"
+
+[policy.tokens]
+algorithm = "token_bucket"
+capacity = 10
+rate = "1/h"
+
+[policy.export]
+algorithm = "concurrency"
+max = 1
+
+[[rule]]
+match = ["search"]
+policy = "search"
+
+[[rule]]
+match = ["bucket"]
+policy = "bucket"
+
+[[rule]]
+match = ["trial"]
+policy = "trial"
+
+[[rule]]
+match = ["off"]
+policy = "off"
+
+[[rule]]
+match = ["tokens"]
+policy = "tokens"
+settle = true
+"#;
+
+fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        entries: vec![Entry {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }],
+        ..RateLimitDescriptor::default()
+    }
+}
+
+fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor
+    }
+}
+
+fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: descriptors.to_vec(),
+        hits_addend: 0,
+    }
+}
+
+fn codes(response: &RateLimitResponse) -> Vec<Code> {
+    response.statuses.iter().map(DescriptorStatus::code).collect()
+}
+
+fn metadata(response: &RateLimitResponse, name: &str) -> Option<Kind> {
+    let metadata = response.dynamic_metadata.as_ref()?;
+    match metadata.fields.get("limiter")?.kind.as_ref()? {
+        Kind::StructValue(limiter) => limiter.fields.get(name)?.kind.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(text: &str) -> Option<Kind> {
+    Some(Kind::StringValue(text.to_owned()))
+}
+
+#[test]
+fn status_has_limit_remaining_and_reset() {
+    let server = Server::with_policies(POLICIES, &["--node", "edge-1"]);
+    let client = RlsClient::connect(server.grpc());
+    let ask = request(&[descriptor("search", "ann")]);
+    let first = client.ask(&ask).unwrap();
+    assert_eq!((first.overall_code(), codes(&first)), (Code::Ok, vec![Code::Ok]));
+    let status = &first.statuses[0];
+    let limit = status.current_limit.as_ref().unwrap();
+    assert_eq!(
+        (
+            limit.requests_per_unit,
+            limit.unit(),
+            limit.unit_multiplier,
+            &*limit.name
+        ),
+        (3, Unit::Minute, 10, "search")
+    );
+    assert_eq!(status.limit_remaining, 2);
+    assert_eq!(status.duration_until_reset.unwrap().seconds, 600);
+    assert_eq!(first.dynamic_metadata, None);
+    assert!(first.response_headers_to_add.is_empty());
+
+    client.ask(&ask).unwrap();
+    client.ask(&ask).unwrap();
+    let denied = client.ask(&ask).unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    let status = &denied.statuses[0];
+    assert_eq!((status.code(), status.limit_remaining), (Code::OverLimit, 0));
+    let wait = status.duration_until_reset.unwrap();
+    assert!((590..=600).contains(&wait.seconds) && wait.nanos == 0, "{wait:?}");
+    let header = &denied.response_headers_to_add[0];
+    assert_eq!(
+        (&*header.key, &*header.value),
+        ("retry-after", &*wait.seconds.to_string())
+    );
+    for (name, expected) in [
+        ("policy", "search"),
+        ("origin", "memory"),
+        ("reason", "limit reached"),
+        ("node", "edge-1"),
+        ("revision", "1"),
+    ] {
+        assert_eq!(metadata(&denied, name), text(expected), "{name}");
+    }
+    assert_eq!(
+        metadata(&denied, "key"),
+        None,
+        "keys are shown only where configured"
+    );
+    assert_eq!(metadata(&denied, "denied"), Some(Kind::BoolValue(true)));
+}
+
+#[test]
+fn key_is_shown_plain_or_hashed_where_configured() {
+    for (form, expected) in [("plain", "ann"), ("hashed", "f91bd74b57e5")] {
+        let directory = support::server::Directory::new();
+        let policies = directory.write("policies.toml", POLICIES);
+        let secret = directory.write("secret", "not a real secret\n");
+        let server = Server::start(
+            directory,
+            &[
+                "--policies",
+                policies.to_str().unwrap(),
+                "--key-in-metadata",
+                form,
+                "--key-secret-file",
+                secret.to_str().unwrap(),
+            ],
+        );
+        let client = RlsClient::connect(server.grpc());
+        let denied = client
+            .ask(&request(&[with_hits(descriptor("search", "ann"), 4)]))
+            .unwrap();
+        assert_eq!(metadata(&denied, "key"), text(expected), "{form}");
+        assert_eq!(metadata(&denied, "reason"), text("cost exceeds the capacity"));
+        assert!(
+            denied.response_headers_to_add.is_empty(),
+            "a retry cannot succeed"
+        );
+    }
+}
+
+#[test]
+fn one_denial_charges_no_descriptor() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let both = request(&[
+        descriptor("bucket", "a"),
+        with_hits(descriptor("search", "b"), 3),
+        descriptor("bucket", "c"),
+    ]);
+    assert_eq!(codes(&client.ask(&both).unwrap()), [Code::Ok; 3]);
+    let denied = client.ask(&both).unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(codes(&denied), [Code::Ok, Code::OverLimit, Code::Ok]);
+    for key in ["a", "c"] {
+        let peek = client
+            .ask(&request(&[with_hits(descriptor("bucket", key), 0)]))
+            .unwrap();
+        assert_eq!(peek.statuses[0].limit_remaining, 9, "{key}");
+    }
+    assert_eq!(server.metric("limiter_server_failed_refunds_total "), 0.0);
+}
+
+#[test]
+fn hits_come_from_the_descriptor_or_the_request() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let left = |hits_addend, descriptor| {
+        let request = RateLimitRequest {
+            hits_addend,
+            ..request(&[descriptor])
+        };
+        client.ask(&request).unwrap().statuses[0].limit_remaining
+    };
+    let bucket = || descriptor("bucket", "ann");
+    assert_eq!(left(0, bucket()), 9, "0 of the request is 1");
+    assert_eq!(left(3, bucket()), 6);
+    assert_eq!(
+        left(3, with_hits(bucket(), 2)),
+        4,
+        "the descriptor has precedence"
+    );
+    assert_eq!(left(3, with_hits(bucket(), 0)), 4, "0 of a descriptor is a peek");
+    let refund = |hits| RateLimitDescriptor {
+        is_negative_hits: true,
+        ..with_hits(bucket(), hits)
+    };
+    assert_eq!(left(0, refund(2)), 6);
+    assert_eq!(left(0, refund(1_000)), 10, "a refund never exceeds the capacity");
+}
+
+#[test]
+fn used_up_limit_denies_a_peek() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    client
+        .ask(&request(&[with_hits(descriptor("search", "ann"), 3)]))
+        .unwrap();
+    let peek = client
+        .ask(&request(&[with_hits(descriptor("search", "ann"), 0)]))
+        .unwrap();
+    assert_eq!(peek.overall_code(), Code::OverLimit);
+}
+
+#[test]
+fn settled_cost_exceeds_the_capacity_as_debt() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let tokens = |hits| request(&[with_hits(descriptor("tokens", "ann"), hits)]);
+    assert_eq!(client.ask(&tokens(0)).unwrap().overall_code(), Code::Ok);
+    let charged = client.ask(&tokens(25)).unwrap();
+    assert_eq!(
+        (charged.overall_code(), charged.statuses[0].limit_remaining),
+        (Code::Ok, 0)
+    );
+    let denied = client.ask(&tokens(0)).unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    let wait = denied.statuses[0].duration_until_reset.unwrap().seconds;
+    assert!(
+        (15 * 3_600..=17 * 3_600).contains(&wait),
+        "a debt of 15 permits: {wait}"
+    );
+}
+
+#[test]
+fn policy_in_shadow_mode_allows_and_reports() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let ask = request(&[descriptor("trial", "ann"), descriptor("off", "ann")]);
+    assert_eq!(client.ask(&ask).unwrap().dynamic_metadata, None);
+    let second = client.ask(&ask).unwrap();
+    assert_eq!(
+        (second.overall_code(), codes(&second)),
+        (Code::Ok, vec![Code::Ok; 2])
+    );
+    assert_eq!(metadata(&second, "policy"), text("trial"));
+    assert_eq!(metadata(&second, "would_deny"), Some(Kind::BoolValue(true)));
+    assert_eq!(metadata(&second, "denied"), Some(Kind::BoolValue(false)));
+    assert_eq!(second.statuses[1].limit_remaining, u32::MAX, "off is unlimited");
+}
+
+#[test]
+fn unmatched_descriptor_has_the_configured_result() {
+    for (setting, expected) in [("allow", Code::Ok), ("deny", Code::OverLimit)] {
+        let server = Server::with_policies(POLICIES, &["--unmatched", setting]);
+        let client = RlsClient::connect(server.grpc());
+        let answer = client.ask(&request(&[descriptor("nothing", "ann")])).unwrap();
+        assert_eq!(
+            (answer.overall_code(), codes(&answer)),
+            (expected, vec![expected])
+        );
+        assert_eq!(answer.statuses[0].current_limit, None);
+        let sample = "limiter_server_descriptors_total{policy=\"unmatched\"} ";
+        assert_eq!(server.metric(sample), 1.0);
+    }
+}
+
+#[test]
+fn malformed_request_is_rejected_with_a_message() {
+    let server = Server::with_policies(POLICIES, &["--max-descriptors", "20"]);
+    let client = RlsClient::connect(server.grpc());
+    let valid = request(&[descriptor("search", "ann")]);
+    let cases = [
+        (
+            RateLimitRequest {
+                domain: String::new(),
+                ..valid.clone()
+            },
+            "the domain is empty",
+        ),
+        (request(&[]), "no descriptors"),
+        (
+            request(&[RateLimitDescriptor::default()]),
+            "descriptor 0 has no entries",
+        ),
+        (
+            request(&vec![descriptor("search", "ann"); 21]),
+            "21 descriptors, expected at most 20",
+        ),
+        (
+            request(&vec![descriptor("search", "ann"); 10_000]),
+            "10000 descriptors",
+        ),
+    ];
+    for (request, message) in cases {
+        let status = client.ask(&request).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{message}");
+        assert!(status.message().contains(message), "{status:?}");
+    }
+    let huge = request(&[descriptor("search", &"x".repeat(2 << 20))]);
+    assert_eq!(client.ask(&huge).unwrap_err().code(), tonic::Code::OutOfRange);
+    assert_eq!(client.ask(&valid).unwrap().overall_code(), Code::Ok);
+}
+
+#[test]
+fn limit_in_a_descriptor_applies_in_configured_domains() {
+    let server = Server::with_policies(POLICIES, &["--override-domains", "edge"]);
+    let client = RlsClient::connect(server.grpc());
+    let with_limit = |key: &str, requests_per_unit, unit: Unit| RateLimitDescriptor {
+        limit: Some(LimitOverride {
+            requests_per_unit,
+            unit: unit.into(),
+            unit_multiplier: None,
+        }),
+        ..descriptor(key, "ann")
+    };
+    for key in ["search", "trial", "without a policy"] {
+        let ask = |unit| client.ask(&request(&[with_limit(key, 1, unit)])).unwrap();
+        assert_eq!(ask(Unit::Day).overall_code(), Code::Ok, "{key}");
+        let denied = ask(Unit::Day);
+        assert_eq!(denied.overall_code(), Code::OverLimit, "{key}");
+        assert_eq!(
+            denied.statuses[0].current_limit.as_ref().unwrap().unit(),
+            Unit::Day
+        );
+        assert_eq!(
+            ask(Unit::Hour).overall_code(),
+            Code::Ok,
+            "each unit has a state of its own"
+        );
+    }
+    let zero = client
+        .ask(&request(&[with_limit("search", 0, Unit::Day)]))
+        .unwrap();
+    assert_eq!(zero.overall_code(), Code::OverLimit);
+    let unknown = client.ask(&request(&[with_limit("search", 1, Unit::Unknown)]));
+    assert_eq!(unknown.unwrap_err().code(), tonic::Code::InvalidArgument);
+
+    let server = Server::with_policies(POLICIES, &["--override-domains", "other"]);
+    let client = RlsClient::connect(server.grpc());
+    let ask = request(&[with_limit("search", 1, Unit::Day)]);
+    let ignored = client.ask(&ask).unwrap();
+    assert_eq!(
+        ignored.statuses[0]
+            .current_limit
+            .as_ref()
+            .unwrap()
+            .requests_per_unit,
+        3
+    );
+}
+
+#[test]
+fn edited_rules_apply_without_a_restart() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let ask = request(&[descriptor("new", "ann")]);
+    assert_eq!(client.ask(&ask).unwrap().statuses[0].current_limit, None);
+    let edited = format!("{POLICIES}\n[[rule]]\nmatch = ['new']\npolicy = 'bucket'\n");
+    server.directory().write("policies.toml", &edited);
+    server.signal("HUP");
+    server.wait_for_log("policy file read again");
+    let limit = client.ask(&ask).unwrap().statuses[0]
+        .current_limit
+        .clone()
+        .unwrap();
+    assert_eq!(limit.name, "bucket");
+}
+
+#[test]
+fn store_failure_is_unavailable_within_the_deadline() {
+    let redis = RedisServer::start();
+    let policies = POLICIES.replace(
+        "window = \"10m\"",
+        "window = \"10m\"\non_store_failure = \"error\"",
+    );
+    let server = Server::with_policies(&policies, &["--redis", &redis.url()]);
+    let client = RlsClient::connect(server.grpc());
+    let search = request(&[descriptor("search", "ann")]);
+    support::server::wait_until(|| client.ask(&search).is_ok(), || server.log());
+    redis.pause();
+    for _ in 0..20 {
+        let status = client.ask(&search).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+    }
+    redis.resume();
+    redis.kill();
+    let status = client.ask(&search).unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+    let local = client.ask(&request(&[descriptor("bucket", "ann")])).unwrap();
+    assert_eq!(local.overall_code(), Code::Ok, "the local quota decides");
+}
+
+#[test]
+fn two_servers_on_one_redis_share_a_limit() {
+    let redis = RedisServer::start();
+    let servers = [(); 2].map(|()| Server::with_policies(POLICIES, &["--redis", &redis.url()]));
+    let clients = servers.each_ref().map(|server| RlsClient::connect(server.grpc()));
+    let ask = request(&[descriptor("search", "ann")]);
+    let allowed = (0..10).filter(|number| {
+        let client = &clients[number % 2];
+        // The first call may exceed its deadline while it connects.
+        let answer = (0..100).find_map(|_| client.ask(&ask).ok()).expect("an answer");
+        answer.overall_code() == Code::Ok
+    });
+    assert!(allowed.count() <= 3);
+}
+
+#[test]
+fn health_and_reflection_describe_the_service() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    assert!(client.is_serving("envoy.service.ratelimit.v3.RateLimitService"));
+    let files = client.files_of("envoy.service.ratelimit.v3.RateLimitService");
+    assert!(
+        files
+            .iter()
+            .any(|file| file.name() == "envoy/service/ratelimit/v3/rls.proto")
+    );
+}

@@ -1,0 +1,85 @@
+//! A blocking client of the rate limit service, of health and of reflection.
+
+use std::net::SocketAddr;
+
+use limiter_server::gateway::envoy::messages::{RateLimitRequest, RateLimitResponse};
+use prost::Message;
+use prost_types::FileDescriptorProto;
+use tokio::runtime::Runtime;
+use tonic::Status;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct RlsClient {
+    runtime: Runtime,
+    channel: Channel,
+}
+
+impl RlsClient {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let channel = runtime.block_on(endpoint.connect()).expect("a connection");
+        Self { runtime, channel }
+    }
+
+    /// Sends a request.
+    pub(crate) fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        self.runtime.block_on(async {
+            let mut grpc = Grpc::new(self.channel.clone());
+            let not_ready = |error| Status::unknown(format!("the connection failed: {error}"));
+            grpc.ready().await.map_err(not_ready)?;
+            let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+            let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+            let request = tonic::Request::new(request.clone());
+            let answer = grpc.unary(request, path.parse().expect("a path"), codec).await?;
+            Ok(answer.into_inner())
+        })
+    }
+
+    /// Whether the health service reports a service as serving.
+    pub(crate) fn is_serving(&self, service: &str) -> bool {
+        self.runtime.block_on(async {
+            let request = HealthCheckRequest {
+                service: service.to_owned(),
+            };
+            let answer = HealthClient::new(self.channel.clone()).check(request).await;
+            answer.expect("health").into_inner().status() == ServingStatus::Serving
+        })
+    }
+
+    /// The files that describe a symbol, by reflection.
+    pub(crate) fn files_of(&self, symbol: &str) -> Vec<FileDescriptorProto> {
+        self.runtime.block_on(async {
+            let request = ServerReflectionRequest {
+                host: String::new(),
+                message_request: Some(MessageRequest::FileContainingSymbol(symbol.to_owned())),
+            };
+            let mut client = ServerReflectionClient::new(self.channel.clone());
+            let answers = client.server_reflection_info(tokio_stream::iter([request])).await;
+            let answer = answers.expect("reflection").into_inner().message().await;
+            match answer.expect("a stream").expect("an answer").message_response {
+                Some(MessageResponse::FileDescriptorResponse(files)) => {
+                    let files = files.file_descriptor_proto.iter();
+                    files
+                        .map(|file| FileDescriptorProto::decode(&**file).expect("a description"))
+                        .collect()
+                }
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+}
