@@ -1,4 +1,4 @@
-//! The command line: `serve`, `check`, `completions`.
+//! The command line: `serve`, `check`, `explain`, `import`, `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
@@ -10,6 +10,8 @@
 )]
 
 mod check;
+mod explain;
+mod import;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,10 +39,36 @@ enum Command {
         /// The policy file.
         file: PathBuf,
     },
+    /// Print the rule, policy and key of a descriptor.
+    Explain {
+        /// The policy file.
+        #[arg(long, value_name = "FILE", env = "LIMITER_POLICIES")]
+        policies: PathBuf,
+        /// The domain of the request.
+        #[arg(long)]
+        domain: String,
+        /// The entries of the descriptor, in order.
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = explain::parse_entry)]
+        entries: Vec<(String, String)>,
+    },
+    /// Convert the configuration of another server to policies and rules.
+    Import {
+        #[command(subcommand)]
+        from: ImportFrom,
+    },
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
         shell: Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ImportFrom {
+    /// Convert a configuration of envoyproxy/ratelimit.
+    Envoy {
+        /// The YAML file.
+        file: PathBuf,
     },
 }
 
@@ -50,6 +78,14 @@ pub fn run() -> ExitCode {
     let ended = match CommandLine::parse().command {
         Command::Serve(args) => serve_with(*args),
         Command::Check { file } => check::run(&file),
+        Command::Explain {
+            policies,
+            domain,
+            entries,
+        } => explain::run(&policies, &domain, &entries),
+        Command::Import {
+            from: ImportFrom::Envoy { file },
+        } => import::envoy(&file),
         Command::Completions { shell } => {
             let mut command = CommandLine::command();
             clap_complete::generate(shell, &mut command, "limiter-server", &mut std::io::stdout());

@@ -17,5 +17,6 @@
 
 pub mod cli;
 pub mod gateway;
+pub mod import;
 pub mod serve;
 pub mod settings;

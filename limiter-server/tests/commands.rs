@@ -1,0 +1,163 @@
+//! The commands `check`, `explain` and `import envoy`: exit codes and messages.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use support::server::{Directory, run};
+
+const POLICIES: &str = "
+[policy.login]
+algorithm = 'sliding_window'
+limit = 5
+window = '1m'
+
+[policy.all]
+algorithm = 'sliding_window'
+limit = 50
+window = '1m'
+group = 'all'
+
+[policy.export]
+algorithm = 'concurrency'
+max = 2
+
+[[rule]]
+domain = 'edge'
+match = ['route=login', 'remote_address']
+policy = 'login'
+
+[[rule]]
+domain = 'edge'
+match = ['route=login']
+policy = 'all'
+";
+
+fn run_on(text: &str, name: &str, args: impl Fn(&str) -> Vec<String>) -> (Option<i32>, String, String) {
+    let directory = Directory::new();
+    let path = directory.write(name, text);
+    let args = args(path.to_str().unwrap());
+    run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn check(text: &str) -> (Option<i32>, String, String) {
+    run_on(text, "policies.toml", |path| {
+        vec!["check".to_owned(), path.to_owned()]
+    })
+}
+
+fn explain(text: &str, args: &str) -> (Option<i32>, String, String) {
+    run_on(text, "policies.toml", |path| {
+        let fixed = ["explain", "--policies", path].map(str::to_owned);
+        let args = args.split_whitespace().map(str::to_owned);
+        fixed.into_iter().chain(args).collect()
+    })
+}
+
+#[test]
+fn check_reports_limits_that_are_not_decided_atomically() {
+    let (code, output, errors) = check(POLICIES);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(output.contains("policies: 3, rules: 2"), "{output}");
+    assert!(
+        output.contains("note: edge: limits of these rules have no common group")
+            && output.contains("rule[0] login, rule[1] all"),
+        "{output}"
+    );
+    let grouped = POLICIES.replace("policy = 'login'\n", "policy = 'login'\ngroup = 'all'\n");
+    let (_, output, _) = check(&grouped);
+    assert!(!output.contains("note"), "{output}");
+}
+
+#[test]
+fn check_reports_rules_that_are_never_used() {
+    let rules = format!("{POLICIES}\n[[rule]]\ndomain = 'edge'\nmatch = ['route=login']\npolicy = 'login'\n");
+    let (code, output, _) = check(&rules);
+    assert_eq!(code, Some(0));
+    assert!(
+        output.contains("warning: rule[2] is never used, because rule[1]"),
+        "{output}"
+    );
+}
+
+#[test]
+fn check_rejects_rules_on_concurrency_policies() {
+    let (code, output, errors) = check(&POLICIES.replace("policy = 'login'", "policy = 'export'"));
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(
+        errors.contains(":20:10: rule[0].policy is 'export', expected a policy that is not of concurrency"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn explain_prints_rule_policy_key_and_values() {
+    let (code, output, errors) = explain(POLICIES, "--domain edge route=login remote_address=1.2.3.4");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    for expected in [
+        "rule: rule[0], match route=login, remote_address\n",
+        "policy: login (sliding window: 5 in any 1m)\n",
+        "key: 1.2.3.4\n",
+        "values: [\"1.2.3.4\"]\n",
+        "atomic: with limits of the same key",
+    ] {
+        assert!(output.contains(expected), "{expected} in {output}");
+    }
+    let (_, output, _) = explain(POLICIES, "--domain edge route=login");
+    assert!(
+        output.contains("atomic: with the limits of group all"),
+        "{output}"
+    );
+}
+
+#[test]
+fn explain_fails_without_a_limit() {
+    let (code, _, errors) = explain(POLICIES, "--domain api route=login");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no rule of"), "{errors}");
+    let (code, output, errors) = explain(
+        "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }",
+        "--domain api generic_key=serach",
+    );
+    assert_eq!(code, Some(1));
+    assert!(output.contains("the default mapping applies"), "{output}");
+    assert!(errors.contains("serach, which is not configured"), "{errors}");
+    let (code, _, errors) = explain(POLICIES, "--domain api login");
+    assert_eq!(code, Some(2), "{errors}");
+}
+
+#[test]
+fn imported_configuration_passes_check() {
+    let yaml = "
+domain: edge
+descriptors:
+  - key: route
+    value: login
+    rate_limit: {unit: minute, requests_per_unit: 5}
+    descriptors:
+      - key: remote_address
+        rate_limit: {unit: year, requests_per_unit: 1000}
+";
+    let import = |text: &str| {
+        run_on(text, "ratelimit.yaml", |path| {
+            ["import", "envoy", path].map(str::to_owned).to_vec()
+        })
+    };
+    let (code, output, errors) = import(yaml);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("begins with the first request"), "{errors}");
+    let (code, summary, errors) = check(&output);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    assert!(summary.contains("policies: 2, rules: 2"), "{summary}");
+    let (_, explained, _) = explain(&output, "--domain edge route=login remote_address=a");
+    assert!(
+        explained.contains("edge/route=login/remote_address"),
+        "{explained}"
+    );
+
+    let (code, output, errors) = import("domain: edge\ndescriptors: 7");
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(errors.contains("ratelimit.yaml"), "{errors}");
+    let (code, _, errors) = run(&["import", "envoy", "/nonexistent.yaml"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("cannot read"), "{errors}");
+}
