@@ -18,8 +18,24 @@ fn limiter(server: &RedisServer) -> Limiter {
         .unwrap()
 }
 
+/// Measures all elements: by default the server measures five and extrapolates, and the nodes of a
+/// sorted set differ in size at random.
 fn usage(server: &RedisServer, key: &str) -> i64 {
-    server.command(&["MEMORY", "USAGE", key]).integer()
+    server
+        .command(&["MEMORY", "USAGE", key, "SAMPLES", "0"])
+        .integer()
+}
+
+/// The column of the engine in a table of sizes, after the first one.
+fn engine_column(server: &RedisServer) -> usize {
+    let info = server.command(&["INFO", "server"]).text();
+    let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    match (value("valkey_version:"), value("redis_version:").unwrap()) {
+        (Some(_), _) => 4,
+        (None, version) if version.starts_with("6.") => 1,
+        (None, version) if version.starts_with("7.") => 2,
+        (None, _) => 3,
+    }
 }
 
 /// Releases of Redis and of its allocator differ a little.
@@ -29,17 +45,14 @@ fn is_about(told: &str, used: i64) -> bool {
 }
 
 #[tokio::test]
-async fn permits_in_flight_take_the_bytes_that_are_told() {
+async fn permits_in_flight_take_the_stated_bytes() {
     let server = RedisServer::start();
     let limits = limiter(&server);
     let policy = Policy::concurrency("export").max(2_000).build().unwrap();
     let key = "prod:checkout|cc|export|{tenant:00000001}";
-    let mut held = Vec::new();
+    let (mut held, column) = (Vec::new(), engine_column(&server));
     for row in table("Concurrency") {
-        let [permits, used] = &row[..] else {
-            panic!("{row:?}")
-        };
-        let permits: usize = permits.parse().unwrap();
+        let permits: usize = row[0].parse().unwrap();
         while held.len() < permits {
             held.push(
                 limits
@@ -50,7 +63,7 @@ async fn permits_in_flight_take_the_bytes_that_are_told() {
         }
         assert_eq!(server.command(&["TYPE", key]).text(), "zset");
         let now = usage(&server, key);
-        assert!(is_about(used, now), "{row:?}, but {now}");
+        assert!(is_about(&row[column], now), "{row:?}, but {now}");
     }
     assert!(!held.is_empty());
     // A key that nobody holds permits of is gone.
