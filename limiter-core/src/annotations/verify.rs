@@ -23,8 +23,12 @@ use crate::registry::PolicyRegistry;
 /// have no type of their own.
 ///
 /// It also finds limits of one function whose keys are written differently and which have no
-/// `group`, since no cluster could decide them together; unless the task's limiter, or else the
-/// installed one, is `standalone_only`, or the function names its `limiter`.
+/// `group`, since no cluster could decide them together. The compiler accepts such attributes: a
+/// limiter that is [`standalone_only`](crate::InProcessBuilder::standalone_only) decides them, and
+/// which limiter decides is known at run time. Any other limiter rejects every call of the function
+/// with [`ConfigError::DifferentGroups`]. So this is no error if the task's limiter, or else the
+/// installed one, is `standalone_only`, and it is not checked where the function names its
+/// `limiter`.
 ///
 /// # Errors
 ///
@@ -158,7 +162,7 @@ fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
         let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
         format!(
             "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
-             every attribute",
+             every attribute, or a limiter that is `standalone_only()`",
             place(&site),
             keys.join(" and ")
         )
@@ -262,6 +266,10 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(
             found[0].contains(r#"have the keys "" and "{tenant}" and "{to}", expected the same key"#),
+            "{found:?}"
+        );
+        assert!(
+            found[0].ends_with("or a limiter that is `standalone_only()`"),
             "{found:?}"
         );
     }
