@@ -1,7 +1,7 @@
 //! Books of policies as text: what is accepted is written as the same, what is refused is refused
 //! at places of the text.
 
-use limiter_core::{RegistryError, PolicyRegistry};
+use limiter_core::registry::{PolicyRegistry, RegistryError};
 
 /// Reads a text.
 pub fn check(text: &str) {

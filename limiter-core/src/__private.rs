@@ -38,7 +38,8 @@ pub use crate::__private::report::{KeyedLogThrottle, ReportThrottle, Reporter, f
 pub use crate::__private::settle::Settlement;
 use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;
-pub use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, TemplatePiece};
+pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
+pub use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 use crate::check::Check;
 pub use crate::check::named::ResolvedPolicies;
 use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};

@@ -3,58 +3,18 @@
 pub(crate) mod context;
 pub(crate) mod key_template;
 pub(crate) mod limits;
+pub(crate) mod registered;
 mod verify;
 
 use std::fmt;
 
+pub use crate::annotations::context::{install, with_limiter};
 pub(crate) use crate::annotations::key_template::place;
-pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
+pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
+use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 pub use crate::annotations::verify::verify_annotations;
 use crate::error::ConfigError;
 use crate::policy::Policy;
-use crate::units::Amount;
-
-/// One limiter attribute of one function, as the expansion registers it.
-#[derive(Clone, Copy, Debug)]
-pub struct RegisteredAnnotation {
-    /// The policy's name.
-    pub name: &'static str,
-    /// The function's path.
-    pub function: &'static str,
-    /// Where it stands.
-    pub file: &'static str,
-    /// Where it stands.
-    pub line: u32,
-    /// Where the function's name stands, which all of its attributes have in common.
-    pub function_line: u32,
-    /// The budget is meant to be shared with other functions that name it.
-    pub shared: bool,
-    /// The function names its limiter.
-    pub limiter: bool,
-    /// What is taken is held while the function runs.
-    pub held: bool,
-    /// Whose permits a call takes.
-    pub key: KeyTemplate,
-    /// Where the key lies, if that is said.
-    pub group: Option<KeyTemplate>,
-    /// What is limited.
-    pub policy: AnnotationPolicy,
-    /// The cost of each call, if it is constant and not 1.
-    pub need: Option<fn() -> Result<Amount, ConfigError>>,
-}
-
-inventory::collect!(RegisteredAnnotation);
-
-/// Where an annotation's policy comes from.
-#[derive(Clone, Copy, Debug)]
-pub enum AnnotationPolicy {
-    /// The same on every call.
-    Fixed(fn() -> Result<Policy, ConfigError>),
-    /// Built from the arguments of a call.
-    Computed,
-    /// Kept elsewhere, under the annotation's name.
-    Named,
-}
 
 /// One annotated place: a limiter attribute in front of one function. All of a program are told by
 /// [`annotations`].
@@ -69,7 +29,8 @@ pub struct Annotation(pub(crate) &'static RegisteredAnnotation);
 /// An attribute of an `impl` block is a place of each method that it limits.
 ///
 /// ```
-/// use limiter_core::{Rejection, annotations, token_limiter};
+/// use limiter_core::annotations::annotations;
+/// use limiter_core::{Rejection, token_limiter};
 ///
 /// #[token_limiter(name = "catalogue", capacity = 20, rate = 10, key = "user:{user}")]
 /// async fn search(user: &str) -> Result<String, Rejection> {

@@ -92,8 +92,9 @@ impl Decision {
         self.marks.has(DecisionFlags::WOULD_DENY)
     }
 
-    /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is
-    /// then the time until that ends, or until the limit has room, if that is later.
+    /// Whether a [`Penalty`](crate::penalty::Penalty) blocks the key:
+    /// [`retry_after`](Self::retry_after) is then the time until that ends, or until the limit has
+    /// room, if that is later.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.marks.has(DecisionFlags::BLOCKED)

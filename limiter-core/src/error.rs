@@ -56,7 +56,7 @@ pub enum ConfigError {
     /// A global limiter is installed already.
     AlreadyInstalled,
     /// Annotated functions contradict each other, or one cannot be built; see
-    /// [`verify_annotations`](crate::verify_annotations).
+    /// [`verify_annotations`](crate::annotations::verify_annotations).
     Sites {
         /// One line for each mistake, with file and line.
         mistakes: Vec<String>,

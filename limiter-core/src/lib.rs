@@ -97,24 +97,26 @@
     )
 )]
 
-pub(crate) mod annotations;
+pub mod annotations;
 pub(crate) mod check;
-pub(crate) mod concurrency;
+pub mod concurrency;
 pub(crate) mod enforcement;
+pub mod future;
 pub(crate) mod inheritance;
 mod limiter;
 pub(crate) mod memory;
-pub(crate) mod penalty;
+pub mod penalty;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod request;
 pub(crate) mod responses;
 pub(crate) mod settlement;
 pub(crate) mod support;
+pub mod typestate;
 pub(crate) mod waiting;
 
 pub mod redisson;
-mod registry;
+pub mod registry;
 
 mod decision;
 mod identity;
@@ -141,33 +143,18 @@ pub mod fuzzing;
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
 
-pub use crate::annotations::context::{install, with_limiter};
-pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
-pub use crate::annotations::{Annotation, annotations, verify_annotations};
-pub use crate::check::named::{
-    NamedCall, NamedCheck, NamedDeciding, NamedWait, OnUnknownPolicy, PolicyHandle,
-};
-pub use crate::check::{Check, CheckFuture};
-pub use crate::concurrency::{AcquireConcurrency, ConcurrencyFuture, ConcurrencyPermit};
+pub use crate::check::named::PolicyHandle;
 pub use crate::decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
-pub use crate::enforcement::Admit;
 pub use crate::error::{ConfigError, StoreError, StoreErrorKind};
 pub use crate::key::Key;
 #[cfg(feature = "redis")]
 pub use crate::limiter::RedisBuilder;
 pub use crate::limiter::{InProcessBuilder, Limiter};
 pub use crate::policy::{
-    ConcurrencyParams, CounterWindowParams, Enforcement, FixedWindowParams, Inheritance, KeyList,
-    LevelParams, OnDenial, OnStoreFailure, Penalty, PenaltyBuilder, Policy, PolicyBuilder, Rate,
-    SlidingWindowParams, UtcOffset, Window,
+    Enforcement, Inheritance, KeyList, OnDenial, OnStoreFailure, Policy, PolicyBuilder, Rate, UtcOffset,
+    Window,
 };
-pub use crate::registry::{EntryPattern, KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry, Rule};
-#[cfg(feature = "registry")]
-pub use crate::registry::{FileSource, ParseError, RegistryError};
-#[cfg(all(feature = "registry", feature = "redis"))]
-pub use crate::registry::{RedisRegistry, RedisSubscription};
 pub use crate::request::LimitRequest;
-pub use crate::settlement::{Charge, Refund, Reservation, Reserve};
+pub use crate::settlement::Reservation;
 pub use crate::support::clock::ManualClock;
 pub use crate::units::{Amount, Timestamp, parse_duration};
-pub use crate::waiting::Acquire;

@@ -245,7 +245,8 @@ impl Limiter {
     /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held
     /// that died, before their leases end. Those that live are counted again when they renew
     /// theirs, before a third of a lease is over, and their permits are no longer
-    /// [held](crate::ConcurrencyPermit::is_valid) for sure. What this process holds stays.
+    /// [held](crate::concurrency::ConcurrencyPermit::is_valid) for sure. What this process holds
+    /// stays.
     ///
     /// # Errors
     ///

@@ -11,3 +11,5 @@ pub(crate) mod blocks;
 pub(crate) mod denial_counts;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+
+pub use crate::policy::{Penalty, PenaltyBuilder};

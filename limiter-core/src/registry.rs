@@ -8,6 +8,7 @@ mod entry;
 mod file;
 mod key_overrides;
 mod metadata;
+mod on_unknown_policy;
 mod rate_type;
 #[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
@@ -39,6 +40,7 @@ pub use crate::registry::entry::PolicyEntry;
 pub use crate::registry::file::FileSource;
 pub use crate::registry::key_overrides::KeyOverride;
 pub use crate::registry::metadata::PolicyMetadata;
+pub use crate::registry::on_unknown_policy::OnUnknownPolicy;
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::redis::{RedisRegistry, RedisSubscription};
@@ -64,7 +66,8 @@ use crate::support::clock::Clock;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use limiter_core::{Limiter, ManualClock, Policy, PolicyRegistry};
+/// use limiter_core::registry::PolicyRegistry;
+/// use limiter_core::{Limiter, ManualClock, Policy};
 ///
 /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
 /// let book = PolicyRegistry::new().with(sized(2)?);

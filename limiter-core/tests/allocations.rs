@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
-use limiter_core::{Decision, Key, KeyList, KeyOverride, Limiter, Policy, PolicyRegistry, Rejection};
+use limiter_core::registry::{KeyOverride, PolicyRegistry};
+use limiter_core::{Decision, Key, KeyList, Limiter, Policy, Rejection};
 
 #[expect(clippy::expect_used, reason = "a test ends that way")]
 fn policies() -> [Policy; 3] {

@@ -13,10 +13,8 @@ mod properties;
 #[path = "book/text.rs"]
 mod text;
 
-use limiter_core::{
-    Inheritance, Key, KeyOverride, Limiter, ManualClock, OnUnknownPolicy, Origin, Policy, PolicyEntry,
-    PolicyRegistry, Rejection,
-};
+use limiter_core::registry::{KeyOverride, OnUnknownPolicy, PolicyEntry, PolicyRegistry};
+use limiter_core::{Inheritance, Key, Limiter, ManualClock, Origin, Policy, Rejection};
 use support::{bucket, funnel, secs, window};
 
 #[tokio::test]

@@ -10,10 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use limiter_core::{
-    Inheritance, KeyOverride, Limiter, Origin, PolicyRegistry, RedisBuilder, RedisRegistry,
-    RedisSubscription, RegistryError, StoreErrorKind,
-};
+use limiter_core::registry::{KeyOverride, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError};
+use limiter_core::{Inheritance, Limiter, Origin, RedisBuilder, StoreErrorKind};
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::log::Warnings;
 use support::{PATIENT, bucket, millis, namespace, patient, secs};

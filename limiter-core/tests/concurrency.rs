@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use limiter_core::concurrency::ConcurrencyPermit;
 use limiter_core::{
-    ConcurrencyPermit, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
-    StoreErrorKind,
+    Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
 };
 use limiter_testing::{Proxy, RedisServer, acl};
 use support::{KEY, PATIENT, SLACK, limiter, millis, namespace, secs};

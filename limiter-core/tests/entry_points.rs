@@ -18,7 +18,8 @@ mod condition;
 #[path = "entry_points/entry.rs"]
 mod entry;
 
-use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock, OnUnknownPolicy, PolicyRegistry};
+use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry};
+use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock};
 use limiter_testing::RedisServer;
 
 use answer::Answer;

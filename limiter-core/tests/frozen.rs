@@ -17,7 +17,7 @@ mod tap;
 use std::path::Path;
 use std::{env, fs};
 
-use limiter_core::PolicyRegistry;
+use limiter_core::registry::PolicyRegistry;
 
 /// Compares with the committed file, or replaces it if the environment asks for that.
 #[track_caller]

@@ -26,8 +26,11 @@ async fn installed_limiter_replaces_implicit_one() {
     assert_eq!(warnings("no limiter is installed"), 1);
 
     let limits = Limiter::in_process().build();
-    limiter_core::install(limits.clone()).unwrap();
-    assert_eq!(warnings("were called before limiter_core::install"), 1);
+    limiter_core::annotations::install(limits.clone()).unwrap();
+    assert_eq!(
+        warnings("were called before limiter_core::annotations::install"),
+        1
+    );
 
     // The usage of the implicit limiter is forgotten, and the installed one counts.
     for is_allowed in [true, true, false] {
@@ -40,7 +43,7 @@ async fn installed_limiter_replaces_implicit_one() {
         .unwrap();
     assert_eq!(limits.peek(&policy, "user:ann").await.unwrap().remaining(), 0);
 
-    let again = limiter_core::install(Limiter::in_process().build());
+    let again = limiter_core::annotations::install(Limiter::in_process().build());
     assert!(matches!(again, Err(ConfigError::AlreadyInstalled)), "{again:?}");
     assert_eq!(log.all().len(), 2, "{:?}", log.all());
 }

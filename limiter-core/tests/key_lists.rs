@@ -7,7 +7,8 @@
 
 mod support;
 
-use limiter_core::{Enforcement, KeyOverride, Limiter, ManualClock, Policy, PolicyEntry, PolicyRegistry};
+use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyRegistry};
+use limiter_core::{Enforcement, Limiter, ManualClock, Policy};
 
 use support::log::Warnings;
 

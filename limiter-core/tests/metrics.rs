@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use limiter_core::registry::OnUnknownPolicy;
 use limiter_core::{
-    Enforcement, LimitRequest, Limiter, ManualClock, OnStoreFailure, OnUnknownPolicy, Origin, Policy,
-    Rejection,
+    Enforcement, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
 };
 use limiter_testing::RedisServer;
 use support::recorder::Ledger;
@@ -469,8 +469,8 @@ async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refused-{}", std::process::id()));
     let policy = "policy.p = { algorithm = 'concurrency', max = 3 }";
     std::fs::write(&path, policy).unwrap();
-    let book = limiter_core::PolicyRegistry::new();
-    let source = limiter_core::FileSource::follow(&book, &path).unwrap();
+    let book = limiter_core::registry::PolicyRegistry::new();
+    let source = limiter_core::registry::FileSource::follow(&book, &path).unwrap();
     let refused = || recorded().get("limiter_registry_refused_total{source=file}");
     std::fs::write(&path, "policy.p = 7").unwrap();
     let shown = async {

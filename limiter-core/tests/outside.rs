@@ -42,8 +42,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn main() {
-    limiter_core::install(Limiter::in_process().build()).unwrap();
-    limiter_core::verify_annotations().unwrap();
+    limiter_core::annotations::install(Limiter::in_process().build()).unwrap();
+    limiter_core::annotations::verify_annotations().unwrap();
     assert_eq!(block_on(greet("ann")), Greeting::Hello("hello ann".to_owned()));
     assert!(matches!(block_on(greet("ann")), Greeting::Later(_)));
     assert_eq!(block_on(greet("bob")), Greeting::Hello("hello bob".to_owned()));

@@ -25,7 +25,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use limiter_core::redisson::{Client, RateLimiter, RateType};
-use limiter_core::{Limiter, ManualClock, PolicyEntry, Rejection};
+use limiter_core::registry::PolicyEntry;
+use limiter_core::{Limiter, ManualClock, Rejection};
 #[cfg(feature = "registry")]
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
@@ -630,7 +631,7 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
 
 async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
     let limits = (world.make)();
-    let fill = |book: &limiter_core::PolicyRegistry| {
+    let fill = |book: &limiter_core::registry::PolicyRegistry| {
         for number in 0..Client::MAX_NAMES {
             book.set(support::window(&format!("user {number}"), 1, "1s"));
         }

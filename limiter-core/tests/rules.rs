@@ -6,7 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use limiter_core::{Limiter, Policy, PolicyRegistry, RedisSubscription, Rule};
+use limiter_core::registry::{PolicyRegistry, RedisSubscription, Rule};
+use limiter_core::{Limiter, Policy};
 use limiter_testing::RedisServer;
 use proptest::prelude::*;
 use support::{PATIENT, namespace};
@@ -142,7 +143,8 @@ fn rules_of_files_come_before_rules_of_code() {
         .enable_time()
         .build()
         .unwrap();
-    let source = runtime.block_on(async { limiter_core::FileSource::follow(&registry, &path).unwrap() });
+    let source =
+        runtime.block_on(async { limiter_core::registry::FileSource::follow(&registry, &path).unwrap() });
     assert_eq!(policies(&registry), ["file", "code"]);
     drop(source);
     std::fs::remove_file(&path).unwrap();

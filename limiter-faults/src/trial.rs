@@ -7,7 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limiter_core::{LevelParams, Limiter, OnStoreFailure, Policy, PolicyBuilder, RedisBuilder};
+use limiter_core::typestate::LevelParams;
+use limiter_core::{Limiter, OnStoreFailure, Policy, PolicyBuilder, RedisBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faults::Fault;

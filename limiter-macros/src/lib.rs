@@ -7,7 +7,8 @@
 //! - [`#[concurrency_limiter]`](macro@concurrency_limiter): never more than so many at once.
 //!
 //! ```
-//! use limiter_core::{Limiter, Rejection, token_limiter, with_limiter};
+//! use limiter_core::annotations::with_limiter;
+//! use limiter_core::{Limiter, Rejection, token_limiter};
 //!
 //! #[token_limiter(capacity = 2, rate = "10/min", key = "user:{user}")]
 //! async fn search(user: &str, text: &str) -> Result<String, Rejection> {
@@ -112,7 +113,8 @@ pub fn token_limiter(
 /// more than `limit` calls in any window, unless it says another `kind`.
 ///
 /// ```
-/// use limiter_core::{Limiter, window_limiter, with_limiter};
+/// use limiter_core::annotations::with_limiter;
+/// use limiter_core::{Limiter, window_limiter};
 ///
 /// struct Outbox;
 ///
@@ -149,7 +151,8 @@ pub fn token_limiter(
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use limiter_core::{Limiter, ManualClock, Rejection, Timestamp, window_limiter, with_limiter};
+/// use limiter_core::annotations::with_limiter;
+/// use limiter_core::{Limiter, ManualClock, Rejection, Timestamp, window_limiter};
 ///
 /// #[window_limiter(name = "reports", limit = 2, window = "month", kind = fixed, align = "+02:00", key = "{tenant}")]
 /// async fn report(tenant: &str) -> Result<String, Rejection> {
@@ -201,7 +204,8 @@ pub fn window_limiter(
 /// where a token bucket keeps what is *left*.
 ///
 /// ```
-/// use limiter_core::{Limiter, Rejection, funnel_limiter, token_limiter, with_limiter};
+/// use limiter_core::annotations::with_limiter;
+/// use limiter_core::{Limiter, Rejection, funnel_limiter, token_limiter};
 ///
 /// fn busy(rejection: Rejection) -> Result<usize, Rejection> {
 ///     assert!(rejection.is_limited());
@@ -231,7 +235,8 @@ pub fn window_limiter(
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use limiter_core::{Limiter, ManualClock, Rejection, funnel_limiter, with_limiter};
+/// use limiter_core::annotations::with_limiter;
+/// use limiter_core::{Limiter, ManualClock, Rejection, funnel_limiter};
 /// use std::time::Duration;
 ///
 /// #[funnel_limiter(name = "mail", capacity = 2, rate = "2/s", paced)]
@@ -284,7 +289,8 @@ pub fn funnel_limiter(
 /// (`Limiter::acquire_concurrency`).
 ///
 /// ```
-/// use limiter_core::{Limiter, Rejection, concurrency_limiter, with_limiter};
+/// use limiter_core::annotations::with_limiter;
+/// use limiter_core::{Limiter, Rejection, concurrency_limiter};
 /// use std::time::Duration;
 ///
 /// fn busy() -> Result<String, Rejection> {

@@ -41,7 +41,8 @@ mod sites;
 #[path = "behaviour/windows.rs"]
 mod windows;
 
-use limiter_core::{Limiter, ManualClock, with_limiter};
+use limiter_core::annotations::with_limiter;
+use limiter_core::{Limiter, ManualClock};
 
 /// A limiter of the test's own, and its clock.
 fn fresh() -> (Limiter, ManualClock) {

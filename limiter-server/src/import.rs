@@ -11,7 +11,8 @@ mod file;
 
 use std::collections::BTreeSet;
 
-use limiter_core::{ConfigError, Enforcement, KeyList, Policy, PolicyRegistry, Rule, UtcOffset};
+use limiter_core::registry::{PolicyRegistry, Rule};
+use limiter_core::{ConfigError, Enforcement, KeyList, Policy, UtcOffset};
 
 use crate::import::file::{DescriptorConfig, DomainConfig, LimitConfig};
 

@@ -98,7 +98,7 @@
 //! | the store is out, the policy says `Deny` or `Error` | 503 | UNAVAILABLE | none: nobody knows |
 //! | the limiter was [shut down](limiter_core::Limiter::shutdown) | 503 | UNAVAILABLE | none |
 //! | a cost that cannot be used, limits in different groups | 500 | INTERNAL | none |
-//! | no policy by that name, and the limiter [denies](limiter_core::OnUnknownPolicy::Deny) such calls | 500 | FAILED_PRECONDITION | none |
+//! | no policy by that name, and the limiter [denies](limiter_core::registry::OnUnknownPolicy::Deny) such calls | 500 | FAILED_PRECONDITION | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
 //! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the

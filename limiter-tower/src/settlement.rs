@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use http::Response;
 use limiter_core::__private::{Reporter, Settlement};
-use limiter_core::{Amount, Check, ConfigError, Decision};
+use limiter_core::future::Check;
+use limiter_core::{Amount, ConfigError, Decision};
 
 use crate::headers::{Costs, RateLimitFields, RateLimitHeaders};
 pub(crate) use meter::Meter;

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::{env, fs};
 
 use http::{HeaderName, Request, Response};
-use limiter_core::{Enforcement, Limiter, OnStoreFailure, Penalty, Policy};
+use limiter_core::penalty::Penalty;
+use limiter_core::{Enforcement, Limiter, OnStoreFailure, Policy};
 use limiter_tower::typestate::WithKey;
 use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
 use support::{Strict, at_most, limiter, request, text};
@@ -39,7 +40,7 @@ fn layer(limits: &Limiter, policy: Policy) -> Keyed {
     layer.with_origin_header(HeaderName::from_static("x-limiter"))
 }
 
-fn bucket() -> limiter_core::PolicyBuilder<limiter_core::LevelParams> {
+fn bucket() -> limiter_core::PolicyBuilder<limiter_core::typestate::LevelParams> {
     Policy::token_bucket("api").capacity(2).rate("1/min")
 }
 

@@ -19,9 +19,9 @@ use axum::middleware::{self, Next};
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
+use limiter_core::registry::PolicyRegistry;
 use limiter_core::{
-    Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, PolicyRegistry,
-    Rejection,
+    Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, Rejection,
 };
 use limiter_tower::{RateLimitLayer, key};
 use support::{Strict, at_most, limiter, one_a_minute, request, text};

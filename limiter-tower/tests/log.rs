@@ -6,7 +6,9 @@ mod support;
 use std::sync::Arc;
 
 use http::Request;
-use limiter_core::{Key, Limiter, Policy, PolicyRegistry, Rejection, token_limiter, with_limiter};
+use limiter_core::annotations::with_limiter;
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{Key, Limiter, Policy, Rejection, token_limiter};
 use limiter_tower::key::{self, KeyExtractor};
 use limiter_tower::{RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};

@@ -4,7 +4,8 @@
 
 mod support;
 
-use limiter_core::{ConfigError, Limiter, Policy, PolicyRegistry};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{ConfigError, Limiter, Policy};
 use limiter_tower::{ConcurrencyLimitLayer, PolicySet, RateLimitLayer, key};
 use support::Strict;
 use support::log::Errors;

@@ -248,8 +248,8 @@ async fn main() -> ExitCode {
 
 async fn serve() -> Result<(), Failure> {
     let limits = examples::limiter(&examples::store(), "axum_api").await?;
-    limiter_core::install(limits.clone())?;
-    limiter_core::verify_annotations()?;
+    limiter_core::annotations::install(limits.clone())?;
+    limiter_core::annotations::verify_annotations()?;
 
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let at_once = env::var("AT_ONCE").map_or(Ok(100), |number| number.parse::<usize>())?;

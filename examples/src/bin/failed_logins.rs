@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use examples::Failure;
-use limiter_core::{Enforcement, Limiter, Penalty, Policy, Rejection};
+use limiter_core::penalty::Penalty;
+use limiter_core::{Enforcement, Limiter, Policy, Rejection};
 
 /// Three failures within five seconds, and a lockout of two seconds after two more: short, so that
 /// the example ends.

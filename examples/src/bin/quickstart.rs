@@ -34,8 +34,8 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failure> {
     let store = examples::store();
     let limits = examples::limiter(&store, "quickstart").await?;
-    limiter_core::install(limits.clone())?;
-    limiter_core::verify_annotations()?;
+    limiter_core::annotations::install(limits.clone())?;
+    limiter_core::annotations::verify_annotations()?;
     if store == examples::MEMORY {
         println!("Decided in this process. Set REDIS_URL, and every replica shares the limits.");
     } else {

@@ -16,9 +16,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use examples::Failure;
-use limiter_core::{FileSource, Limiter, PolicyRegistry, Rejection};
+use limiter_core::registry::{FileSource, PolicyRegistry};
 #[cfg(feature = "redis")]
-use limiter_core::{RedisRegistry, RedisSubscription};
+use limiter_core::registry::{RedisRegistry, RedisSubscription};
+use limiter_core::{Limiter, Rejection};
 
 const NAMESPACE: &str = "tiers";
 
@@ -117,7 +118,7 @@ impl Desk {
     }
 
     /// What is wrong with what an operator has put there.
-    fn complaint(&self) -> Option<limiter_core::RegistryError> {
+    fn complaint(&self) -> Option<limiter_core::registry::RegistryError> {
         match self {
             Self::File { followed, .. } => followed.last_error(),
             #[cfg(feature = "redis")]

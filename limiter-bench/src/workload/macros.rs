@@ -17,7 +17,7 @@ const KEYS: usize = 1_000;
 pub(super) fn turn(contender: Contender, pace: Pace) -> Sample {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        limiter_core::install(Limiter::in_process().build()).expect("nothing is installed yet");
+        limiter_core::annotations::install(Limiter::in_process().build()).expect("nothing is installed yet");
     });
     let keys = names(KEYS);
     match contender {

@@ -35,7 +35,7 @@ pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
         .map_err(|_| ConfigError::AlreadyInstalled)?;
     if IMPLICIT.get().is_some() {
         tracing::warn!(
-            "annotated functions were called before limiter_core::install: what these calls used in the implicit in-process \
+            "annotated functions were called before limiter_core::annotations::install: what these calls used in the implicit in-process \
              limiter is forgotten; install the limiter earlier"
         );
     }
@@ -90,13 +90,13 @@ pub(crate) fn current() -> Result<CurrentLimiter, StoreError> {
     if !cfg!(debug_assertions) {
         return Err(StoreError::new(
             StoreErrorKind::NotInstalled,
-            "no limiter is installed: call limiter_core::install at start-up, or give the attribute a `limiter`",
+            "no limiter is installed: call limiter_core::annotations::install at start-up, or give the attribute a `limiter`",
         ));
     }
     let implicit = IMPLICIT.get_or_init(|| {
         tracing::warn!(
             "no limiter is installed: this debug build decides in process, a release build would reject every call; \
-             call limiter_core::install at start-up"
+             call limiter_core::annotations::install at start-up"
         );
         Limiter::in_process().build()
     });

@@ -3,7 +3,8 @@
 use std::fmt::Display;
 
 use crate::algorithm::Mode;
-use crate::annotations::{Annotation, AnnotationPolicy, RegisteredAnnotation, annotations, place};
+use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
+use crate::annotations::{Annotation, annotations, place};
 use crate::check::Check;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
@@ -20,7 +21,8 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Rejection, token_limiter, with_limiter};
+    /// use limiter_core::annotations::with_limiter;
+    /// use limiter_core::{Limiter, ManualClock, Rejection, token_limiter};
     ///
     /// #[token_limiter(name = "lookup", capacity = 2, rate = "1/min", key = "user:{user}")]
     /// async fn search(user: &str) -> Result<String, Rejection> {
@@ -116,7 +118,8 @@ fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
     methods.sort();
     methods.dedup();
     if methods.is_empty() || methods.len() > MOST {
-        return "the name of an annotated limit, as `limiter_core::annotations()` lists them".to_owned();
+        return "the name of an annotated limit, as `limiter_core::annotations::annotations()` lists them"
+            .to_owned();
     }
     format!("the name of a method's limit: {}", methods.join(" or "))
 }

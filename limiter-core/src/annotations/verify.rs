@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, context};
+use crate::annotations::context;
+use crate::annotations::key_template::KeyTemplate;
+use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
@@ -15,8 +17,8 @@ use crate::registry::PolicyRegistry;
 /// Policies that annotations name (`policy = "search"`) are looked up in the book of the task's
 /// limiter, else of the installed one, unless the function names its `limiter`: they have to be
 /// there, for whatever app, with an algorithm that the attribute can use. So call it after
-/// [`install`](crate::install), and after the book has been read. Until the first text of a
-/// followed book in Redis arrives, a name may still come from it, and its absence is no error.
+/// [`install`](crate::annotations::install), and after the book has been read. Until the first text
+/// of a followed book in Redis arrives, a name may still come from it, and its absence is no error.
 ///
 /// A constant `need` above the quota of its policy is an error, too: the compiler finds it where
 /// the quota is constant, and this function where the policy comes from the book or the constants

@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Inheritance, Policy};
-use crate::registry::{PolicyEntry, PolicyRegistry};
+use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry};
 use crate::units::Amount;
 
 /// The limit of a call that names its policy.
@@ -26,21 +26,6 @@ pub enum ResolvedPolicies {
     Policy(Policy),
     /// None is configured: the call is allowed without limits.
     Allowed(Decision),
-}
-
-/// What becomes of a call for which no policy is configured: none of its name, or not for this app.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnUnknownPolicy {
-    /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The
-    /// default.
-    ///
-    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature
-    /// `registry`: `RedisSubscription::heard`).
-    #[default]
-    Allow,
-    /// It is rejected as [`Rejection::NotConfigured`].
-    Deny,
 }
 
 /// Where a limiter finds policies by name.
@@ -56,7 +41,8 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{PolicyEntry, Limiter, ManualClock, OnUnknownPolicy, Origin, Policy, PolicyRegistry, Rejection};
+    /// use limiter_core::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry};
+    /// use limiter_core::{Limiter, ManualClock, Origin, Policy, Rejection};
     ///
     /// let search = Policy::token_bucket("search").capacity(2).rate("1/s").build()?;
     /// let mail = Policy::sliding_window("mail").limit(5).window("1m").build()?;
@@ -97,7 +83,8 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy};
     ///
     /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
     /// let book = PolicyRegistry::new().with(sized(10)?);
@@ -135,9 +122,9 @@ impl Limiter {
     ///
     /// [`ConfigError::Invalid`] for a limiter in process.
     #[cfg(all(feature = "registry", feature = "redis"))]
-    pub fn redis_registry(&self) -> Result<crate::RedisRegistry, ConfigError> {
+    pub fn redis_registry(&self) -> Result<crate::registry::RedisRegistry, ConfigError> {
         match &self.inner.backend {
-            crate::limiter::Backend::Redis(guard) => Ok(crate::RedisRegistry::new(
+            crate::limiter::Backend::Redis(guard) => Ok(crate::registry::RedisRegistry::new(
                 guard.store().shelf(),
                 self.registry().clone(),
             )),
@@ -154,7 +141,8 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, Policy};
     ///
     /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
     /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;

@@ -28,8 +28,8 @@ pub enum Origin {
     /// [`FailClosed`](crate::OnStoreFailure::FailClosed).
     FailedClosed,
     /// Nobody: no policy of the name that was asked for is configured, or not for this app, and
-    /// that is allowed ([`OnUnknownPolicy::Allow`](crate::OnUnknownPolicy::Allow)). There are no
-    /// limits in the decision.
+    /// that is allowed ([`OnUnknownPolicy::Allow`](crate::registry::OnUnknownPolicy::Allow)). There
+    /// are no limits in the decision.
     NotConfigured,
     /// A list of keys ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
     /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). Nobody was asked, and nothing was charged.

@@ -10,8 +10,8 @@ macro_rules! names_of_policies {
             self
         }
 
-        /// Name of this app, for policies [of certain apps](crate::PolicyEntry::for_apps). Default:
-        /// none.
+        /// Name of this app, for policies [of certain
+        /// apps](crate::registry::PolicyEntry::for_apps). Default: none.
         pub fn app(mut self, app: impl Into<String>) -> Self {
             self.names.app = Some(app.into().into());
             self

@@ -17,8 +17,8 @@ use crate::tier::{DatedDenials, DeniedLimit, PenaltyAction, PenaltyState, REPORT
 pub(crate) use crate::units::Timestamp;
 
 impl Limiter {
-    /// Returns the time in the store's clock until which a [`Penalty`](crate::Penalty) of `policy`
-    /// blocks `key`; `None` if the key is not blocked.
+    /// Returns the time in the store's clock until which a [`Penalty`](crate::penalty::Penalty) of
+    /// `policy` blocks `key`; `None` if the key is not blocked.
     ///
     /// The call queries the store and charges nothing. It ignores key lists and
     /// [`Enforcement`](crate::Enforcement).

@@ -9,7 +9,7 @@ use crate::policy::{Algorithm, Policy, PolicyInner};
 use crate::units::Timestamp;
 
 /// What a change of a policy means for who has used something. See
-/// [`PolicyRegistry::change`](crate::PolicyRegistry::change).
+/// [`PolicyRegistry::change`](crate::registry::PolicyRegistry::change).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Inheritance {

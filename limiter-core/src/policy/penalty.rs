@@ -25,7 +25,8 @@ const EXPECTED: &str = "text such as `10 in 1m: 15m`";
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use limiter_core::{Limiter, ManualClock, Penalty, Policy};
+/// use limiter_core::penalty::Penalty;
+/// use limiter_core::{Limiter, ManualClock, Policy};
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();

@@ -30,7 +30,8 @@ impl PolicyRegistry {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy};
     ///
     /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
     /// let clock = ManualClock::new();

@@ -7,11 +7,12 @@ use crate::policy::{Policy, check_text};
 use crate::registry::{PolicyMetadata, RateType};
 use crate::units::Timestamp;
 
-/// A policy as it stands in a [`PolicyRegistry`](crate::PolicyRegistry): for all apps, or for those
-/// on a list.
+/// A policy as it stands in a [`PolicyRegistry`](crate::registry::PolicyRegistry): for all apps, or
+/// for those on a list.
 ///
 /// ```
-/// use limiter_core::{PolicyEntry, Policy};
+/// use limiter_core::registry::PolicyEntry;
+/// use limiter_core::Policy;
 ///
 /// let search = Policy::token_bucket("search").capacity(20).rate("10/s").build()?;
 /// let entry = PolicyEntry::new(search).for_apps(["checkout", "mobile"])?;
@@ -80,7 +81,8 @@ impl PolicyEntry {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use limiter_core::{PolicyEntry, Limiter, ManualClock, Origin, Policy, PolicyRegistry};
+    /// use limiter_core::registry::{PolicyEntry, PolicyRegistry};
+    /// use limiter_core::{Limiter, ManualClock, Origin, Policy};
     /// use std::time::Duration;
     ///
     /// let clock = ManualClock::new();

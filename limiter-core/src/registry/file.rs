@@ -51,7 +51,8 @@ impl FileSource {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{FileSource, Limiter, PolicyRegistry};
+    /// use limiter_core::registry::{FileSource, PolicyRegistry};
+    /// use limiter_core::Limiter;
     ///
     /// # let path = std::env::temp_dir().join(format!("limits-{}.toml", std::process::id()));
     /// std::fs::write(&path, "policy.mail = { algorithm = 'sliding_window', limit = 5, window = '1m' }").unwrap();
@@ -60,7 +61,7 @@ impl FileSource {
     /// let limits = Limiter::in_process().registry(&book).build();
     /// assert_eq!(limits.named("mail").peek("ann").await.unwrap().remaining(), 5);
     /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), limiter_core::RegistryError>(())
+    /// # Ok::<(), limiter_core::registry::RegistryError>(())
     /// # }).unwrap();
     /// ```
     ///

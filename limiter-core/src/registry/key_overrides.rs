@@ -11,9 +11,9 @@ use crate::registry::sources::SourceStack;
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
-/// A key's own quota under a policy of a [`PolicyRegistry`](crate::PolicyRegistry): the same
-/// algorithm with other numbers. See
-/// [`PolicyRegistry::set_override`](crate::PolicyRegistry::set_override).
+/// A key's own quota under a policy of a [`PolicyRegistry`](crate::registry::PolicyRegistry): the
+/// same algorithm with other numbers. See
+/// [`PolicyRegistry::set_override`](crate::registry::PolicyRegistry::set_override).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOverride {
     policy: Policy,
@@ -107,7 +107,8 @@ impl PolicyRegistry {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Override, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, ManualClock, Override, Policy};
     /// use std::time::Duration;
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
@@ -169,7 +170,8 @@ impl PolicyRegistry {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Override, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, Override, Policy};
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
     /// let book = PolicyRegistry::new().with(daily(100)?);
@@ -200,7 +202,8 @@ impl PolicyRegistry {
     /// it is the one that counts by the system's clock.
     ///
     /// ```
-    /// use limiter_core::{Override, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Override, Policy};
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
     /// let book = PolicyRegistry::new().with(daily(100)?);

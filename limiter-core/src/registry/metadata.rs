@@ -6,7 +6,8 @@ use crate::units::Timestamp;
 /// decision.
 ///
 /// ```
-/// use limiter_core::{PolicyEntry, Policy, PolicyRegistry, PolicyMetadata};
+/// use limiter_core::registry::{PolicyEntry, PolicyMetadata, PolicyRegistry};
+/// use limiter_core::Policy;
 ///
 /// let search = Policy::token_bucket("search").capacity(20).rate("10/s").build()?;
 /// let metadata = PolicyMetadata::new().with_created_by("ann").with_note("agreed with the search team");

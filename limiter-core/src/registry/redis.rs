@@ -32,7 +32,8 @@ const MOST_TRIES: usize = 8;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use limiter_core::{FileSource, Inheritance, KeyOverride, Limiter, Policy, PolicyRegistry};
+/// use limiter_core::registry::{FileSource, KeyOverride, PolicyRegistry};
+/// use limiter_core::{Inheritance, Limiter, Policy};
 ///
 /// # let server = limiter_testing::RedisServer::start();
 /// # let (url, path) = (server.url(), server.dir().join("limits.toml"));
@@ -89,8 +90,8 @@ impl RedisRegistry {
     /// change, and every half a second, since messages get lost.
     ///
     /// Until the first look is over, a policy that stands only in Redis is not configured, and what
-    /// asks for it is [allowed](crate::OnUnknownPolicy): await [`RedisSubscription::synced`] before
-    /// the first call.
+    /// asks for it is [allowed](crate::registry::OnUnknownPolicy): await
+    /// [`RedisSubscription::synced`] before the first call.
     ///
     /// A text that is no TOML, or needs a newer version ([`RegistryError::NewerFormat`]), changes
     /// nothing. Of another one, a policy that cannot be read keeps its previous version, with the

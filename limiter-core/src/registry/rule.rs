@@ -23,7 +23,8 @@ const MORE_ENTRIES: &str = "...";
 /// The policy for the descriptors of a gateway that match.
 ///
 /// ```
-/// use limiter_core::{Policy, PolicyRegistry, Rule};
+/// use limiter_core::registry::{PolicyRegistry, Rule};
+/// use limiter_core::Policy;
 ///
 /// let login = Policy::sliding_window("login").limit(5).window("1m").build()?;
 /// let registry = PolicyRegistry::new().with(login);

@@ -124,7 +124,7 @@ impl PolicyRegistry {
     /// A book of what a text says, as if code had put it there.
     ///
     /// ```
-    /// use limiter_core::PolicyRegistry;
+    /// use limiter_core::registry::PolicyRegistry;
     ///
     /// let book = PolicyRegistry::from_toml("
     ///     [policy.search]
@@ -140,7 +140,7 @@ impl PolicyRegistry {
     ///     "text:1:52: policy.search.capacity is 0, expected more than zero and at most 4503599627370.496\n\
     ///      text:1:62: policy.search.rate is '10', expected permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
     /// );
-    /// # Ok::<(), limiter_core::RegistryError>(())
+    /// # Ok::<(), limiter_core::registry::RegistryError>(())
     /// ```
     ///
     /// # Errors

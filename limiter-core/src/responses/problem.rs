@@ -21,8 +21,8 @@ impl Rejection {
     ///
     /// Its `detail` is the [`client_message`](Self::client_message). Where a limit is reached,
     /// `violated-policies` are the names of the policies that deny, and the type is
-    /// `quota-exceeded`, or `abnormal-usage-detected` where a [`Penalty`](crate::Penalty) blocks
-    /// the key.
+    /// `quota-exceeded`, or `abnormal-usage-detected` where a [`Penalty`](crate::penalty::Penalty)
+    /// blocks the key.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

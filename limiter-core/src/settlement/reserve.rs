@@ -53,7 +53,8 @@ impl<'a> Reserve<'a> {
         }
     }
 
-    /// Waits for the permits, as [`Acquire::timeout`](crate::Acquire::timeout). Default: no wait.
+    /// Waits for the permits, as [`Acquire::timeout`](crate::future::Acquire::timeout). Default: no
+    /// wait.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self {
             timeout: Some(timeout),

@@ -98,8 +98,9 @@ impl<'a> Acquire<'a> {
     ///
     /// A timeout of zero is a check, bounded by the policy's deadline: a denial is
     /// [`Rejection::Limited`], because the call has not waited. After a wait it is
-    /// [`Rejection::TimedOut`]. [`Reserve::timeout`](crate::Reserve::timeout) and
-    /// [`AcquireConcurrency::timeout`](crate::AcquireConcurrency::timeout) behave alike.
+    /// [`Rejection::TimedOut`]. [`Reserve::timeout`](crate::future::Reserve::timeout) and
+    /// [`AcquireConcurrency::timeout`](crate::concurrency::AcquireConcurrency::timeout) behave
+    /// alike.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }

@@ -142,7 +142,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn paced() -> PolicyBuilder<crate::LevelParams> {
+    fn paced() -> PolicyBuilder<crate::typestate::LevelParams> {
         Policy::funnel("p").capacity(3).rate("1/s").paced()
     }
 

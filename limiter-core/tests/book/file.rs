@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limiter_core::{FileSource, KeyOverride, Limiter, ManualClock, PolicyRegistry, RegistryError, Timestamp};
+use limiter_core::registry::{FileSource, KeyOverride, PolicyRegistry, RegistryError};
+use limiter_core::{Limiter, ManualClock, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{bucket, millis, secs};

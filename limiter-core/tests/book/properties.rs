@@ -1,10 +1,8 @@
 //! Whatever a book holds, its text holds too.
 
 use limiter_core::redisson::RateType;
-use limiter_core::{
-    Amount, Enforcement, Key, KeyList, KeyOverride, OnDenial, OnStoreFailure, Policy, PolicyEntry,
-    PolicyRegistry, RegistryError, Timestamp,
-};
+use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyRegistry, RegistryError};
+use limiter_core::{Amount, Enforcement, Key, KeyList, OnDenial, OnStoreFailure, Policy, Timestamp};
 use proptest::option;
 use proptest::prelude::*;
 

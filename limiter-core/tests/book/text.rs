@@ -1,10 +1,8 @@
 //! Books as text.
 
 use limiter_core::redisson::RateType;
-use limiter_core::{
-    Key, KeyOverride, OnStoreFailure, Policy, PolicyEntry, PolicyMetadata, PolicyRegistry, RegistryError,
-    Timestamp,
-};
+use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry, RegistryError};
+use limiter_core::{Key, OnStoreFailure, Policy, Timestamp};
 
 use crate::support::{millis, secs};
 

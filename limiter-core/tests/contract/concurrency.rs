@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use limiter_core::concurrency::ConcurrencyPermit;
 use limiter_core::{
-    Amount, ConcurrencyPermit, Enforcement, Key, LimitRequest, OnStoreFailure, Origin, Policy, Rejection,
-    StoreErrorKind,
+    Amount, Enforcement, Key, LimitRequest, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

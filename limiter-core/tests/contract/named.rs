@@ -1,6 +1,7 @@
 //! Policies that are asked for by name.
 
-use limiter_core::{Amount, Key, KeyOverride, OnDenial, Origin, Policy, Rejection};
+use limiter_core::registry::KeyOverride;
+use limiter_core::{Amount, Key, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
 

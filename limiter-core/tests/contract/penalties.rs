@@ -1,8 +1,7 @@
 //! Who is denied too often is blocked for a while.
 
-use limiter_core::{
-    Decision, Enforcement, LimitRequest, OnDenial, OnStoreFailure, Penalty, Policy, Rejection,
-};
+use limiter_core::penalty::Penalty;
+use limiter_core::{Decision, Enforcement, LimitRequest, OnDenial, OnStoreFailure, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, micros, secs, wait_of};
 

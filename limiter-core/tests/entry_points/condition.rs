@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use limiter_core::{
-    Enforcement, KeyList, OnStoreFailure, OnUnknownPolicy, Origin, Penalty, Policy, PolicyBuilder,
-};
+use limiter_core::penalty::Penalty;
+use limiter_core::registry::OnUnknownPolicy;
+use limiter_core::{Enforcement, KeyList, OnStoreFailure, Origin, Policy, PolicyBuilder};
 
 use super::answer::{Answer, Denial, Details, Source};
 use super::support::PATIENT;
@@ -129,7 +129,7 @@ impl Condition {
         self.penalized(name).build().unwrap()
     }
 
-    fn penalized(&self, name: &str) -> PolicyBuilder<limiter_core::LevelParams> {
+    fn penalized(&self, name: &str) -> PolicyBuilder<limiter_core::typestate::LevelParams> {
         let builder = builder(name);
         if self.has_penalty {
             builder.penalty(Penalty::after(DENIALS, "10s").block_for(BLOCKED_FOR))
@@ -226,7 +226,7 @@ pub(crate) fn plain(name: &str) -> Policy {
 }
 
 /// `p` is the policy that is tested; `q` stands beside it, and always has room.
-fn builder(name: &str) -> PolicyBuilder<limiter_core::LevelParams> {
+fn builder(name: &str) -> PolicyBuilder<limiter_core::typestate::LevelParams> {
     let capacity = if name == "p" { QUOTA } else { 1_000 };
     Policy::token_bucket(name)
         .capacity(capacity)

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use limiter_core::__private::{LayerWait, WaitLimit, admit, admit_waiting, at_once, at_once_or_wait, passes};
 use limiter_core::redisson::Client;
+use limiter_core::registry::OnUnknownPolicy;
 use limiter_core::{
-    Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, OnUnknownPolicy, Policy, Rejection,
-    token_limiter,
+    Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, Policy, Rejection, token_limiter,
 };
 
 use super::answer::Answer;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use limiter_core::{Key, LimitRequest, Limiter, ManualClock, Penalty, Policy, RedisBuilder};
+use limiter_core::penalty::Penalty;
+use limiter_core::{Key, LimitRequest, Limiter, ManualClock, Policy, RedisBuilder};
 use limiter_testing::RedisServer;
 
 use super::assert_frozen;

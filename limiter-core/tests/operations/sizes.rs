@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use limiter_core::penalty::Penalty;
 #[cfg(feature = "registry")]
-use limiter_core::{KeyOverride, PolicyRegistry};
-use limiter_core::{Limiter, Penalty, Policy};
+use limiter_core::registry::{KeyOverride, PolicyRegistry};
+use limiter_core::{Limiter, Policy};
 use limiter_testing::{RedisServer, RespValue};
 
 use super::table;

@@ -1,7 +1,8 @@
 //! What a server sees of it.
 
 use limiter_core::redisson::{Client, RateType};
-use limiter_core::{Limiter, PolicyRegistry, Rejection};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{Limiter, Rejection};
 use limiter_testing::{RedisServer, RespValue};
 use tokio::time::{Instant, sleep};
 

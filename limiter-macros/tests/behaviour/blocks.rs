@@ -3,7 +3,8 @@
 use std::fmt::Display;
 
 use async_trait::async_trait;
-use limiter_core::{Rejection, annotations, token_limiter, window_limiter};
+use limiter_core::annotations::annotations;
+use limiter_core::{Rejection, token_limiter, window_limiter};
 
 use crate::{fresh, is_send, isolated};
 
@@ -97,7 +98,7 @@ async fn every_async_method_has_a_budget_of_its_own() {
 #[tokio::test]
 async fn a_methods_own_limit_and_the_blocks_are_one_decision() {
     let (limiter, clock) = fresh();
-    limiter_core::with_limiter(limiter.clone(), async {
+    limiter_core::annotations::with_limiter(limiter.clone(), async {
         let outbox = Outbox { id: 7 };
         assert_eq!(outbox.both().await.unwrap(), 2);
         let (denied, ()) = tokio::join!(outbox.both(), async {

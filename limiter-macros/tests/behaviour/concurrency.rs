@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use limiter_core::{
-    Policy, Rejection, StoreErrorKind, concurrency_limiter, token_limiter, window_limiter, with_limiter,
-};
+use limiter_core::annotations::with_limiter;
+use limiter_core::{Policy, Rejection, StoreErrorKind, concurrency_limiter, token_limiter, window_limiter};
 use tokio::sync::oneshot;
 
 use crate::{fresh, is_send, isolated};

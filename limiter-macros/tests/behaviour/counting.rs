@@ -40,7 +40,7 @@ async fn login(user: &str, password: &str) -> Result<u32, Failure> {
 #[tokio::test]
 async fn what_does_not_count_is_given_back() {
     let (limiter, _clock) = fresh();
-    limiter_core::with_limiter(limiter.clone(), async {
+    limiter_core::annotations::with_limiter(limiter.clone(), async {
         for _ in 0..10 {
             assert_eq!(login("ann", "42").await, Ok(42));
             assert_eq!(login("", "x").await, Ok(0), "an early return");
@@ -77,7 +77,7 @@ async fn ask(status: u16) -> Reply {
 #[tokio::test]
 async fn each_limit_counts_for_itself() {
     let (limiter, _clock) = fresh();
-    limiter_core::with_limiter(limiter.clone(), async {
+    limiter_core::annotations::with_limiter(limiter.clone(), async {
         let left = async || {
             let mut left = Vec::new();
             for name in ["counting.all", "counting.refused", "counting.broken"] {
@@ -117,7 +117,7 @@ impl limiter_core::FromRejection for Flag {
 #[tokio::test]
 async fn a_call_that_panics_or_is_cancelled_stays_charged() {
     let (limiter, _clock) = fresh();
-    let of_task = |panics| limiter_core::with_limiter(limiter.clone(), interrupted(panics));
+    let of_task = |panics| limiter_core::annotations::with_limiter(limiter.clone(), interrupted(panics));
     assert!(tokio::spawn(of_task(true)).await.unwrap_err().is_panic());
     let cancelled = tokio::time::timeout(std::time::Duration::from_millis(1), of_task(false));
     assert!(cancelled.await.is_err());

@@ -1,6 +1,7 @@
 //! Where annotations are listed, and by which names.
 
-use limiter_core::{Limiter, Rejection, annotations, token_limiter, window_limiter, with_limiter};
+use limiter_core::annotations::annotations::{annotations, with_limiter};
+use limiter_core::{Limiter, Rejection, token_limiter, window_limiter};
 
 const FIRST: u32 = line!() + 2;
 
@@ -69,7 +70,7 @@ fn the_name_of_a_block_is_answered_with_those_of_its_methods() {
     );
     let error = limits.annotation("nobody").unwrap_err().to_string();
     assert!(
-        error.contains("as `limiter_core::annotations()` lists them"),
+        error.contains("as `limiter_core::annotations::annotations()` lists them"),
         "{error}"
     );
 }

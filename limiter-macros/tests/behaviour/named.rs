@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use limiter_core::annotations::with_limiter;
+use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry};
 use limiter_core::{
-    Limiter, ManualClock, OnDenial, OnUnknownPolicy, Policy, PolicyRegistry, Rejection, concurrency_limiter,
-    token_limiter, window_limiter, with_limiter,
+    Limiter, ManualClock, OnDenial, Policy, Rejection, concurrency_limiter, token_limiter, window_limiter,
 };
 
 fn slow() -> Result<&'static str, Rejection> {

@@ -126,7 +126,7 @@ async fn as_patient_as(patience: Duration) -> Result<(), Rejection> {
 #[tokio::test]
 async fn a_call_waits_for_its_permit() {
     let (limiter, clock) = fresh();
-    limiter_core::with_limiter(limiter, async {
+    limiter_core::annotations::with_limiter(limiter, async {
         assert!(patient().await.is_ok());
         let (second, ()) = tokio::join!(patient(), async {
             tokio::task::yield_now().await;

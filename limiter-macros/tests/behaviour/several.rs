@@ -26,7 +26,7 @@ async fn search(user: &str) -> &'static str {
 #[tokio::test]
 async fn the_first_denying_limit_answers_and_a_denial_charges_none() {
     let (limiter, clock) = fresh();
-    limiter_core::with_limiter(limiter, async {
+    limiter_core::annotations::with_limiter(limiter, async {
         assert_eq!(search("ann").await, "found");
         assert_eq!(search("ann").await, "found");
         for _ in 0..10 {
@@ -138,7 +138,7 @@ async fn an_attribute_under_a_condition() {
 #[tokio::test]
 async fn a_limiter_in_shadow_lets_every_call_through() {
     let (limiter, _clock) = fresh();
-    limiter_core::with_limiter(limiter.clone(), async {
+    limiter_core::annotations::with_limiter(limiter.clone(), async {
         for mode in [Enforcement::Shadow, Enforcement::Off] {
             limiter.set_enforcement(mode);
             for _ in 0..5 {

@@ -1,8 +1,8 @@
 //! The list of annotated functions.
 
-use limiter_core::{
-    ConfigError, Limiter, Policy, PolicyRegistry, annotations, verify_annotations, with_limiter,
-};
+use limiter_core::annotations::annotations::{annotations, verify_annotations, with_limiter};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{ConfigError, Limiter, Policy};
 
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {

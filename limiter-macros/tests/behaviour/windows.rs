@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use limiter_core::{Rejection, Timestamp, funnel_limiter, window_limiter, with_limiter};
+use limiter_core::annotations::with_limiter;
+use limiter_core::{Rejection, Timestamp, funnel_limiter, window_limiter};
 
 use crate::{fresh, is_send};
 

@@ -62,5 +62,5 @@ fn compiles() {
     let mut outbox = Outbox { id: 1 };
     drop(outbox.send((1, 2), 3));
     drop(outbox.forward(1));
-    assert_eq!(limiter_core::verify_annotations(), Ok(()));
+    assert_eq!(limiter_core::annotations::verify_annotations(), Ok(()));
 }

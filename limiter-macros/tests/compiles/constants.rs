@@ -74,8 +74,8 @@ async fn constant_needs_that_fit_are_allowed() {
         statics().await?;
         held().await
     };
-    let called = limiter_core::with_limiter(limits.clone(), calls).await;
+    let called = limiter_core::annotations::with_limiter(limits.clone(), calls).await;
     assert!(called.is_ok(), "{called:?}");
-    let called = limiter_core::with_limiter(limits, Service.method()).await;
+    let called = limiter_core::annotations::with_limiter(limits, Service.method()).await;
     assert!(matches!(called, Err(Rejection::NeverFits { .. })), "{called:?}");
 }

@@ -37,5 +37,5 @@ fn compiles() {
 }
 
 fn verify() {
-    assert_eq!(limiter_core::verify_annotations(), Ok(()));
+    assert_eq!(limiter_core::annotations::verify_annotations(), Ok(()));
 }

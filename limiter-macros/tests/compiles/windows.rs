@@ -34,5 +34,5 @@ async fn paced() -> Result<(), Rejection> {
 #[test]
 fn compiles() {
     drop((exact(), counter(), week(), month(5), paced()));
-    assert_eq!(limiter_core::verify_annotations(), Ok(()));
+    assert_eq!(limiter_core::annotations::verify_annotations(), Ok(()));
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use limiter_core::{PolicyRegistry, Rule};
+use limiter_core::registry::{PolicyRegistry, Rule};
 
 use crate::serve::policies;
 

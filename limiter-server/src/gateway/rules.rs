@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use limiter_core::{EntryPattern, Key, Rule};
+use limiter_core::Key;
+use limiter_core::registry::{EntryPattern, Rule};
 
 /// The entry that names the policy in the default mapping.
 const GENERIC_KEY: &str = "generic_key";

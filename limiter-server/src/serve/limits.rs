@@ -1,6 +1,7 @@
 //! Builds the limiter of the process.
 
-use limiter_core::{Limiter, PolicyRegistry};
+use limiter_core::Limiter;
+use limiter_core::registry::PolicyRegistry;
 
 use crate::settings::{RedisDeployment, StoreSettings};
 

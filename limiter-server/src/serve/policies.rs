@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limiter_core::{FileSource, Limiter, PolicyRegistry, RegistryError};
+use limiter_core::Limiter;
+use limiter_core::registry::{FileSource, PolicyRegistry, RegistryError};
 
 use crate::gateway::readiness::Readiness;
 use crate::settings::Policies;

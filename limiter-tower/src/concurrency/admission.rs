@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::enter_at_once;
-use limiter_core::{
-    AcquireConcurrency, Amount, ConcurrencyPermit, ConfigError, Decision, OnDenial, Policy, Rejection,
-};
+use limiter_core::concurrency::{AcquireConcurrency, ConcurrencyPermit};
+use limiter_core::{Amount, ConfigError, Decision, OnDenial, Policy, Rejection};
 
 use super::permit_handle::PermitHandle;
 use crate::headers::Costs;

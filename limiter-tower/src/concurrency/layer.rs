@@ -168,9 +168,9 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     }
 
     /// Has a request for which there is no room wait, at most for so long, as
-    /// [`AcquireConcurrency::timeout`](limiter_core::AcquireConcurrency::timeout): in a process
-    /// first come, first served. One that says in gRPC's way for how long its client waits
-    /// (`grpc-timeout`) waits no longer than that. Default: as the policy says
+    /// [`AcquireConcurrency::timeout`](limiter_core::concurrency::AcquireConcurrency::timeout): in
+    /// a process first come, first served. One that says in gRPC's way for how long its client
+    /// waits (`grpc-timeout`) waits no longer than that. Default: as the policy says
     /// ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody wait;
     /// where both say so, it waits for the shorter of both times.
     ///
@@ -210,11 +210,12 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         self
     }
 
-    /// Puts an `Arc` of the request's [`ConcurrencyPermit`](limiter_core::ConcurrencyPermit) into
-    /// its extensions, by which a handler learns that it is
-    /// [lost](limiter_core::ConcurrencyPermit::lost), and can keep it for longer than its response:
-    /// it goes back when the body has ended and the last share is dropped. Default: the permit is
-    /// the layer's alone.
+    /// Puts an `Arc` of the request's
+    /// [`ConcurrencyPermit`](limiter_core::concurrency::ConcurrencyPermit) into its extensions, by
+    /// which a handler learns that it is
+    /// [lost](limiter_core::concurrency::ConcurrencyPermit::lost), and can keep it for longer than
+    /// its response: it goes back when the body has ended and the last share is dropped. Default:
+    /// the permit is the layer's alone.
     ///
     /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares
     /// theirs: an extension is one of its type. The permits of the others go back when the body has
@@ -230,7 +231,7 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     /// # use limiter_core::{Limiter, Policy};
     /// # use tower::ServiceExt;
     /// use axum::{Extension, Router, body::Body, extract::Request, routing::get};
-    /// use limiter_core::ConcurrencyPermit;
+    /// use limiter_core::concurrency::ConcurrencyPermit;
     /// use limiter_tower::{ConcurrencyLimitLayer, key};
     /// use std::sync::Arc;
     ///

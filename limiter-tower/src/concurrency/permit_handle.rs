@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use limiter_core::{ConcurrencyPermit, Origin};
+use limiter_core::Origin;
+use limiter_core::concurrency::ConcurrencyPermit;
 
 /// The permit by which a request is in flight. Dropping it gives the permit back, unless a handler
 /// has [a share in it](crate::ConcurrencyLimitLayer::with_permit_extension).

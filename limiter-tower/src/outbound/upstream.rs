@@ -11,7 +11,8 @@ use limiter_core::__private::{
     Reporter, ResolvedPolicies, admit_waiting, at_once, give_back, is_answered_at_once, named, now,
     sleep_as_waiter,
 };
-use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
+use limiter_core::future::Check;
+use limiter_core::{Amount, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
 
 use super::pauses::Pauses;
 use super::peer_quota;

@@ -14,7 +14,8 @@ use limiter_core::__private::{
     OneOrMany, Reporter, ResolvedPolicies, admit_waiting, at_once, at_once_or_wait, is_answered_at_once,
     named, passes, unlimited,
 };
-use limiter_core::{Amount, Check, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
+use limiter_core::future::Check;
+use limiter_core::{Amount, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
 pub(crate) use verify::{PolicyKind, Verification};

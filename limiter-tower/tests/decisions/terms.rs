@@ -1,9 +1,8 @@
 //! Policies, keys and costs for each request.
 
 use http::{Method, Request, StatusCode};
-use limiter_core::{
-    Enforcement, Key, Limiter, ManualClock, OnDenial, OnUnknownPolicy, Policy, PolicyRegistry,
-};
+use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry};
+use limiter_core::{Enforcement, Key, Limiter, ManualClock, OnDenial, Policy};
 use limiter_tower::key::{self, Extraction};
 use limiter_tower::{PolicySet, RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};

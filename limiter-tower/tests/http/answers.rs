@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Response};
-use limiter_core::{Decision, Enforcement, Origin, Penalty, Policy, Rejection};
+use limiter_core::penalty::Penalty;
+use limiter_core::{Decision, Enforcement, Origin, Policy, Rejection};
 use limiter_tower::typestate::WithKey;
 use limiter_tower::{RateLimitHeaders, RateLimitLayer, RequestLimits, key};
 use serde_json::{Value, json};

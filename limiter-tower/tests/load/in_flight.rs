@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use limiter_core::{Decision, Limiter, Policy, PolicyRegistry, Rejection};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{Decision, Limiter, Policy, Rejection};
 use limiter_tower::future::ConcurrencyLimitFuture;
 use limiter_tower::key::{self, Extraction, KeyRejection};
 use limiter_tower::typestate::WithKey;

@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Policy, PolicyRegistry, Rejection};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Policy, Rejection};
 use limiter_tower::RateLimitLayer;
 use limiter_tower::key::{self, Extraction, Header, KeyRejection};
 use limiter_tower::outbound::{self, Outbound, OutboundFuture, OutboundLayer};

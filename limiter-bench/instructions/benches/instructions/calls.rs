@@ -63,7 +63,8 @@ impl ByHand {
 
 /// Installs the limiter of the annotated functions, and makes two calls.
 fn install(call: impl Fn()) {
-    limiter_core::install(setup::in_process()).expect("each function is measured in its own process");
+    limiter_core::annotations::install(setup::in_process())
+        .expect("each function is measured in its own process");
     call();
     call();
 }

@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use gungraun::{library_benchmark, library_benchmark_group};
-use limiter_core::{Decision, Limiter, Policy, PolicyRegistry, Rejection};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{Decision, Limiter, Policy, Rejection};
 use limiter_instructions::DECISIONS;
 
 use crate::setup::{ample, names, ready, spent};

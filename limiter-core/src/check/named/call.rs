@@ -92,8 +92,8 @@ impl<T> NamedWait<'_, T> {
     }
 
     /// How long to wait in total, the questions to the store included. Default:
-    /// [`Acquire::DEFAULT_TIMEOUT`](crate::Acquire::DEFAULT_TIMEOUT) for [`PolicyHandle::acquire`],
-    /// and no time for the others.
+    /// [`Acquire::DEFAULT_TIMEOUT`](crate::future::Acquire::DEFAULT_TIMEOUT) for
+    /// [`PolicyHandle::acquire`], and no time for the others.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = Some(timeout);
         Self { timeout, ..self }

@@ -15,7 +15,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy};
     ///
     /// let search = Policy::token_bucket("search").capacity(1).rate("1/min").on_denial(OnDenial::Degrade).build()?;
     /// let book = PolicyRegistry::new().with(search);
@@ -52,7 +53,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, Policy};
     /// use std::time::Duration;
     ///
     /// let mail = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
@@ -91,7 +93,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, Policy};
     ///
     /// let export = Policy::concurrency("export").max(1).build()?;
     /// let limits = Limiter::in_process().registry(&PolicyRegistry::new().with(export)).build();
@@ -133,7 +136,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Policy, PolicyRegistry};
+    /// use limiter_core::registry::PolicyRegistry;
+    /// use limiter_core::{Limiter, ManualClock, Policy};
     ///
     /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
     /// let book = PolicyRegistry::new().with(tokens);

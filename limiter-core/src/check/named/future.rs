@@ -12,8 +12,8 @@ use crate::error::ConfigError;
 use crate::units::Amount;
 
 /// A question by the name of a policy, not yet asked: await it. Made by
-/// [`PolicyHandle::check`](crate::PolicyHandle::check) and
-/// [`PolicyHandle::peek`](crate::PolicyHandle::peek).
+/// [`PolicyHandle::check`](crate::registry::PolicyHandle::check) and
+/// [`PolicyHandle::peek`](crate::registry::PolicyHandle::peek).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedCheck<'a> {
@@ -22,7 +22,7 @@ pub struct NamedCheck<'a> {
 }
 
 impl<'a> NamedCheck<'a> {
-    /// What the call costs, as [`Check::cost`](crate::Check::cost). Default: 1.
+    /// What the call costs, as [`Check::cost`](crate::future::Check::cost). Default: 1.
     pub fn cost<C>(mut self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,

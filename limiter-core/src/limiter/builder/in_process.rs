@@ -1,9 +1,10 @@
 //! Builds limiters whose state lives in this process.
 
-use crate::check::named::{Names, OnUnknownPolicy};
+use crate::check::named::Names;
 use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter};
 use crate::policy::Enforcement;
+use crate::registry::OnUnknownPolicy;
 use crate::registry::PolicyRegistry;
 use crate::store::MemoryStore;
 use crate::support::clock::{Clock, ManualClock};

@@ -6,13 +6,14 @@ use std::time::Duration;
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
-use crate::check::named::{Names, OnUnknownPolicy};
+use crate::check::named::Names;
 use crate::error::ConfigError;
 use crate::key::Namespace;
 use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter};
 use crate::policy::{Enforcement, check_text};
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
+use crate::registry::OnUnknownPolicy;
 use crate::registry::PolicyRegistry;
 use crate::support::clock::{Clock, ManualClock};
 use crate::tier::{RedisBackend, Replicas};

@@ -9,7 +9,7 @@ use crate::registry::RegistryError;
 use crate::registry::redis::watcher::RedisWatcher;
 use crate::registry::watcher::WatcherTask;
 
-/// The handle of a subscription to a [`RedisRegistry`](crate::RedisRegistry).
+/// The handle of a subscription to a [`RedisRegistry`](crate::registry::RedisRegistry).
 ///
 /// The subscription runs until [`stop`](Self::stop) is called, all clones of the limiter's registry
 /// are dropped, or the runtime ends. Dropping the handle does not stop it. The policies received

@@ -26,7 +26,7 @@ pub enum RegistryError {
         /// The lowest format that a reader of the text must know: its `min_reader`.
         min_reader: u32,
         /// The format that this version knows:
-        /// [`PolicyRegistry::FORMAT`](crate::PolicyRegistry::FORMAT).
+        /// [`PolicyRegistry::FORMAT`](crate::registry::PolicyRegistry::FORMAT).
         reader: u32,
     },
     /// The file cannot be read.
