@@ -12,23 +12,23 @@ pub struct RegisteredAnnotation {
     pub name: &'static str,
     /// The function's path.
     pub function: &'static str,
-    /// Where it stands.
+    /// The source file.
     pub file: &'static str,
-    /// Where it stands.
+    /// The line of the attribute.
     pub line: u32,
-    /// Where the function's name stands, which all of its attributes have in common.
+    /// The line of the function's name, which is equal for all of its attributes.
     pub function_line: u32,
-    /// The budget is meant to be shared with other functions that name it.
+    /// Other functions may use the same policy name on purpose.
     pub shared: bool,
     /// The function names its limiter.
     pub limiter: bool,
-    /// What is taken is held while the function runs.
+    /// The attribute is `concurrency_limiter`: permits are held while the function runs.
     pub held: bool,
-    /// Whose permits a call takes.
+    /// The key of a call.
     pub key: KeyTemplate,
-    /// Where the key lies, if that is said.
+    /// The group of the key, if the attribute names one.
     pub group: Option<KeyTemplate>,
-    /// What is limited.
+    /// The source of the policy.
     pub policy: AnnotationPolicy,
     /// The cost of each call, if it is constant and not 1.
     pub need: Option<fn() -> Result<Amount, ConfigError>>,
@@ -39,10 +39,10 @@ inventory::collect!(RegisteredAnnotation);
 /// Where an annotation's policy comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum AnnotationPolicy {
-    /// The same on every call.
+    /// One policy for all calls.
     Fixed(fn() -> Result<Policy, ConfigError>),
     /// Built from the arguments of a call.
     Computed,
-    /// Kept elsewhere, under the annotation's name.
+    /// Looked up in the registry of the limiter, by the name of the annotation.
     Named,
 }
