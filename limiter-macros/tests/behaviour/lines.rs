@@ -1,6 +1,6 @@
 //! Where annotations are listed, and by which names.
 
-use limiter_core::annotations::annotations::{annotations, with_limiter};
+use limiter_core::annotations::{annotations, with_limiter};
 use limiter_core::{Limiter, Rejection, token_limiter, window_limiter};
 
 const FIRST: u32 = line!() + 2;

@@ -1,6 +1,6 @@
 //! The list of annotated functions.
 
-use limiter_core::annotations::annotations::{annotations, verify_annotations, with_limiter};
+use limiter_core::annotations::{annotations, verify_annotations, with_limiter};
 use limiter_core::registry::PolicyRegistry;
 use limiter_core::{ConfigError, Limiter, Policy};
 
