@@ -12,8 +12,8 @@ use crate::error::ConfigError;
 use crate::units::Amount;
 
 /// A question by the name of a policy, not yet asked: await it. Made by
-/// [`PolicyHandle::check`](crate::registry::PolicyHandle::check) and
-/// [`PolicyHandle::peek`](crate::registry::PolicyHandle::peek).
+/// [`PolicyHandle::check`](crate::PolicyHandle::check) and
+/// [`PolicyHandle::peek`](crate::PolicyHandle::peek).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedCheck<'a> {
