@@ -25,12 +25,11 @@
 /// ```
 ///
 /// ```compile_fail,E0277
-/// use limiter_core::{Limiter, Policy, Rejection};
-/// use limiter_tower::{RateLimitLayer, key};
+/// use limiter_core::Rejection;
+/// use limiter_tower::ResponseConfig;
 ///
-/// fn of_axum(limits: &Limiter, policy: Policy) {
-///     let by_key = RateLimitLayer::new(limits, policy).key(key::header("x-api-key"));
-///     let _ = by_key.respond_with(|_: &Rejection, _| http::Response::new(axum::body::Body::from("come back")));
+/// fn axum_body() {
+///     let _ = ResponseConfig::new().respond_with(|_: &Rejection, _| http::Response::new(axum::body::Body::from("come back")));
 /// }
 /// ```
 struct OfAnotherType;

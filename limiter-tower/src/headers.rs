@@ -32,7 +32,7 @@ const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-r
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The headers in which HTTP clients are told of their limits, on responses to allowed and to
-/// denied requests ([`RateLimitLayer::headers`](crate::RateLimitLayer::headers)).
+/// denied requests ([`ResponseConfig::headers`](crate::ResponseConfig::headers)).
 ///
 /// For a bucket of 100 that fills in a minute, of which 70 are left:
 ///
@@ -54,12 +54,12 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// rounded up. Quotas are rounded down. No number is larger than structured fields allow (15
 /// digits).
 ///
-/// Of a limit whose cost is [settled](crate::RateLimitLayer::settle_by) it is told what remains
+/// Of a limit whose cost is [settled](crate::RateLimitLayer::settle) it is told what remains
 /// after that. Where a response's head goes out before, nothing of it is said but its policy, and
 /// in [`Legacy`](Self::Legacy) nothing at all: what remains is not known yet.
 ///
 /// Limits that are in shadow are not told of: they deny nobody. Nor is it told who decided, unless
-/// [that is asked for](crate::RateLimitLayer::with_origin_header).
+/// [that is asked for](crate::ResponseConfig::with_origin_header).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateLimitHeaders {

@@ -61,3 +61,10 @@ pub use path::{Path, path};
 pub use peer::{PeerIp, peer_ip};
 pub use pending::{FromAsync, from_async};
 pub use trusted_proxies::TrustedProxies;
+
+/// Returns the prefix lengths of the keys that an extractor produces. `None` for an extractor whose
+/// keys are not addresses; a tuple is not an address.
+pub(crate) fn prefixes_of(extractor: &dyn std::any::Any) -> Option<Prefixes> {
+    let peer = extractor.downcast_ref::<PeerIp>().map(PeerIp::prefixes);
+    peer.or_else(|| extractor.downcast_ref::<ClientIp>().map(ClientIp::prefixes))
+}

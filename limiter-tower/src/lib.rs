@@ -113,10 +113,10 @@
 //! `grpc-retry-pushback-ms` tells client libraries when to retry by themselves, or that it never
 //! helps.
 //!
-//! [`headers`](RateLimitLayer::headers), [`plain_text`](RateLimitLayer::plain_text),
-//! [`respond_with`](RateLimitLayer::respond_with) and [`grpc_domain`](RateLimitLayer::grpc_domain)
+//! [`headers`](ResponseConfig::headers), [`plain_text`](ResponseConfig::plain_text),
+//! [`respond_with`](ResponseConfig::respond_with) and [`grpc_domain`](ResponseConfig::grpc_domain)
 //! change what they get. Who decided, shadow mode and a store that is out never show in a header
-//! unless [that is asked for](RateLimitLayer::with_origin_header).
+//! unless [that is asked for](ResponseConfig::with_origin_header).
 //!
 //! # What handlers and other layers see
 //!
@@ -167,7 +167,7 @@ mod rate;
 mod request_limits;
 mod responses;
 mod same_body;
-mod settlement;
+pub mod settlement;
 pub mod skip;
 
 #[cfg(fuzzing)]
@@ -205,7 +205,6 @@ pub use rate::{BoxRateLimitLayer, RateLimit, RateLimitLayer};
 pub use request_limits::{PolicySet, RequestLimits};
 pub use responses::{ResponseBody, ResponseConfig};
 pub use same_body::SameBodyLayer;
-pub use settlement::ReportedCost;
 
 // The code in these documents compiles and runs with the doctests.
 

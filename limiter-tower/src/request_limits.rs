@@ -149,7 +149,7 @@ impl<'a> RequestLimits<'a> {
     }
 
     /// Of the limits so far, what a response comes to changes nothing: what is
-    /// [settled](crate::RateLimitLayer::settle_by) are the others. So a limit on requests stands
+    /// [settled](crate::RateLimitLayer::settle) are the others. So a limit on requests stands
     /// beside one on tokens. A response that does not [count](crate::RateLimitLayer::count_if)
     /// gives back all of it.
     pub fn unsettled(mut self) -> Self {

@@ -25,13 +25,25 @@ type Cost = dyn Fn(&Response<()>) -> Option<Result<Amount, ConfigError>> + Send 
 #[derive(Clone, Default)]
 pub(crate) struct Settle {
     counts: Option<Arc<Counts>>,
-    by: CostSource,
+    cost: CostSource,
 }
 
-/// Where the true cost is found.
+/// The source of a request's actual cost, for
+/// [`RateLimitLayer::settle`](crate::RateLimitLayer::settle).
+///
+/// | constructor | actual cost | settled |
+/// |---|---|---|
+/// | [`from_response`](Self::from_response) | a closure reads it from the response's head | when the response's head is available |
+/// | [`body_bytes`](Self::body_bytes) | the bytes of the response's body that were sent | when the body has ended or is dropped |
+/// | [`reported`](Self::reported) | the handler's [`ReportedCost`] | when the body has ended or is dropped |
+#[derive(Clone)]
+#[must_use = "a source of costs has no effect until it is passed to `RateLimitLayer::settle`"]
+pub struct ActualCost(CostSource);
+
+/// The implementation of [`ActualCost`].
 #[derive(Clone, Default)]
 enum CostSource {
-    /// Nowhere: it is what was charged.
+    /// The estimate is the actual cost.
     #[default]
     Estimate,
     Head(Arc<Cost>),
@@ -39,21 +51,54 @@ enum CostSource {
     ReportedCost,
 }
 
+impl ActualCost {
+    /// Reads the cost from the response's head. `None` keeps the estimate.
+    pub fn from_response<F, C>(cost: F) -> Self
+    where
+        F: Fn(&Response<()>) -> Option<C> + Send + Sync + 'static,
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        let cost = move |head: &Response<()>| Some(cost(head)?.try_into().map_err(Into::into));
+        Self(CostSource::Head(Arc::new(cost)))
+    }
+
+    /// Counts the bytes of the response's body that were sent. Headers and trailers are not
+    /// counted. A client that disconnects pays for the bytes sent until then.
+    pub fn body_bytes() -> Self {
+        Self(CostSource::Bytes)
+    }
+
+    /// Reads the total of the [`ReportedCost`] in the response's extensions. A response without one
+    /// keeps the estimate.
+    pub fn reported() -> Self {
+        Self(CostSource::ReportedCost)
+    }
+}
+
+impl fmt::Debug for ActualCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ActualCost").field(&self.0.name()).finish()
+    }
+}
+
+impl CostSource {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Estimate => "estimate",
+            Self::Head(_) => "response",
+            Self::Bytes => "body_bytes",
+            Self::ReportedCost => "reported",
+        }
+    }
+}
+
 impl Settle {
     pub(crate) fn count_if(&mut self, counts: Arc<Counts>) {
         self.counts = Some(counts);
     }
 
-    pub(crate) fn by_head(&mut self, cost: Arc<Cost>) {
-        self.by = CostSource::Head(cost);
-    }
-
-    pub(crate) fn by_bytes(&mut self) {
-        self.by = CostSource::Bytes;
-    }
-
-    pub(crate) fn by_spent(&mut self) {
-        self.by = CostSource::ReportedCost;
+    pub(crate) fn set_actual_cost(&mut self, cost: ActualCost) {
+        self.cost = cost.0;
     }
 }
 
@@ -110,7 +155,7 @@ impl Settling {
         let (stands, meter) = if settle.counts.as_ref().is_some_and(|counts| !counts(&head)) {
             (owed.cancel(), None)
         } else {
-            match &settle.by {
+            match &settle.cost {
                 CostSource::Estimate => (owed.balances(), None),
                 CostSource::Head(cost) => match cost(&head) {
                     Some(cost) => (owed.settle(cost), None),
@@ -139,15 +184,9 @@ impl Telling {
 
 impl fmt::Debug for Settle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = match self.by {
-            CostSource::Estimate => "estimate",
-            CostSource::Head(_) => "head",
-            CostSource::Bytes => "bytes",
-            CostSource::ReportedCost => "spent",
-        };
         f.debug_struct("Settle")
-            .field("counts_some", &self.counts.is_some())
-            .field("by", &by)
+            .field("count_if", &self.counts.is_some())
+            .field("cost", &self.cost.name())
             .finish()
     }
 }

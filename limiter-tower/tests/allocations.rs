@@ -42,7 +42,7 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
         .unwrap();
     let layer = RateLimitLayer::new(&limits, policy)
         .key(key::header("x-api-key"))
-        .headers(RateLimitHeaders::None);
+        .responses(&ResponseConfig::new().headers(RateLimitHeaders::None));
     let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
 
     for (layer, allocates) in [(layer.clone(), false), (layer.with_decision_extension(), true)] {
@@ -109,7 +109,10 @@ fn headers_cost_a_buffer_and_what_shares_it_among_them() {
         (RateLimitHeaders::Draft7, 4),
         (RateLimitHeaders::Legacy, 4),
     ] {
-        let mut service = layer.clone().headers(dialect).layer(service_fn(answer_with_room));
+        let mut service = layer
+            .clone()
+            .responses(&ResponseConfig::new().headers(dialect))
+            .layer(service_fn(answer_with_room));
         assert_eq!(status(&mut service, request()), 200);
         let asked = request();
         let counted = measure(|| assert_eq!(status(&mut service, asked), 200));

@@ -15,7 +15,7 @@ use http::{HeaderName, Request, Response};
 use limiter_core::penalty::Penalty;
 use limiter_core::{Enforcement, Limiter, OnStoreFailure, Policy};
 use limiter_tower::typestate::WithKey;
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use support::{Strict, at_most, limiter, request, text};
 use tower::{Layer, ServiceExt};
 
@@ -36,8 +36,16 @@ fn assert_frozen(file: &str, actual: &str) {
 type Keyed = RateLimitLayer<WithKey<key::Header>>;
 
 fn layer(limits: &Limiter, policy: Policy) -> Keyed {
+    layer_with(limits, policy, responses())
+}
+
+fn layer_with(limits: &Limiter, policy: Policy, responses: ResponseConfig) -> Keyed {
     let layer = RateLimitLayer::new(limits, policy).key(key::header("x-api-key"));
-    layer.with_origin_header(HeaderName::from_static("x-limiter"))
+    layer.responses(&responses)
+}
+
+fn responses() -> ResponseConfig {
+    ResponseConfig::new().with_origin_header(HeaderName::from_static("x-limiter"))
 }
 
 fn bucket() -> limiter_core::PolicyBuilder<limiter_core::typestate::LevelParams> {
@@ -84,7 +92,7 @@ async fn rate_limit_headers_are_frozen() {
     ] {
         let (limits, _clock) = limiter();
         for (name, policy) in [("bucket", bucket().build().unwrap()), ("window", at_most(1))] {
-            let layer = layer(&limits, policy).headers(dialect);
+            let layer = layer_with(&limits, policy, responses().headers(dialect));
             for call in 1..=3 {
                 let title = format!("{dialect:?}, {name}, call {call}");
                 respond(&mut page, &title, &layer, request("ann")).await;
@@ -156,7 +164,7 @@ async fn rejections_are_frozen() {
         let title = format!("store failure, {answer:?}");
         respond(&mut page, &title, &layer(&full, policy), request("ann")).await;
     }
-    let plain = layer(&limits, at_most(1)).plain_text();
+    let plain = layer_with(&limits, at_most(1), responses().plain_text());
     for call in 1..=2 {
         respond(
             &mut page,
@@ -182,7 +190,11 @@ async fn grpc_rejections_are_frozen() {
             .insert(http::header::CONTENT_TYPE, content_type);
         request
     };
-    let rate = layer(&limits, bucket().build().unwrap()).grpc_domain("example.com");
+    let rate = layer_with(
+        &limits,
+        bucket().build().unwrap(),
+        responses().grpc_domain("example.com"),
+    );
     for call in 1..=3 {
         respond(&mut page, &format!("gRPC, call {call}"), &rate, grpc("ann")).await;
     }

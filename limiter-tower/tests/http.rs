@@ -23,7 +23,7 @@ use limiter_core::registry::PolicyRegistry;
 use limiter_core::{
     Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, Rejection,
 };
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::{RateLimitLayer, ResponseConfig, key};
 use support::{Strict, at_most, limiter, one_a_minute, request, text};
 use tower::{Layer, ServiceExt};
 
@@ -76,7 +76,7 @@ async fn a_denial_is_a_sentence_of_plain_text_where_that_is_asked_for() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::global())
-        .plain_text()
+        .responses(&ResponseConfig::new().plain_text())
         .with_decision_extension()
         .layer(Strict::default());
 
@@ -260,7 +260,7 @@ async fn a_request_without_its_header_is_refused_and_says_why() {
         text(problem).await,
         r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"header `x-api-key` is required"}"#
     );
-    let plain = refused(layer.plain_text()).await;
+    let plain = refused(layer.responses(&ResponseConfig::new().plain_text())).await;
     assert_eq!(plain.headers()["content-type"], "text/plain; charset=utf-8");
     assert_eq!(text(plain).await, "header `x-api-key` is required");
 }

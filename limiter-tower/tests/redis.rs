@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Decision, Key, Limiter, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_testing::RedisServer;
+use limiter_tower::settlement::ActualCost;
 use limiter_tower::{RateLimitLayer, key};
 use support::{Strict, request};
 use tower::{Layer, Service, ServiceExt};
@@ -139,7 +140,7 @@ async fn unapplied_settlement_does_not_deny_next_request() {
         let layer = RateLimitLayer::new(&limits, policy.clone())
             .key(key::header("x-api-key"))
             .cost(60)
-            .settle_by(|_| Some(1));
+            .settle(ActualCost::from_response(|_| Some(1)));
         let layer = if waits {
             layer.max_wait(Duration::from_millis(100))
         } else {
@@ -211,7 +212,9 @@ async fn redis_may_go_away_while_requests_wait_are_settled_or_look_for_their_key
     let looking: Vec<_> = (0..10)
         .map(|_| tokio::spawn(later.clone().oneshot(request("bob"))))
         .collect();
-    let metered = by_header(&many).settle_bytes().layer(Strict::default());
+    let metered = by_header(&many)
+        .settle(ActualCost::body_bytes())
+        .layer(Strict::default());
     let mut bodies = Vec::new();
     for _ in 0..10 {
         bodies.push(ask_one(&metered).await.into_body());
@@ -263,7 +266,10 @@ fn what_outlives_its_runtime_does_no_harm() {
         let limits = replica(&server);
         limits.ready().await.unwrap();
         let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key"));
-        let service = layer.clone().settle_bytes().layer(Strict::default());
+        let service = layer
+            .clone()
+            .settle(ActualCost::body_bytes())
+            .layer(Strict::default());
         let mut bodies = Vec::new();
         for _ in 0..3 {
             bodies.push(ask_one(&service).await.into_body());
@@ -271,7 +277,7 @@ fn what_outlives_its_runtime_does_no_harm() {
         let one_second = Duration::from_secs(1);
         let mut patient = layer
             .cost(1_000)
-            .settle_bytes()
+            .settle(ActualCost::body_bytes())
             .max_wait(60 * one_second)
             .layer(Strict::default());
         let mut waiting = Box::pin(patient.ready().await.unwrap().call(request("ann")));

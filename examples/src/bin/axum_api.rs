@@ -52,8 +52,9 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use examples::Failure;
 use limiter_core::{Decision, Limiter, Policy, Rejection, window_limiter};
+use limiter_tower::settlement::{ActualCost, ReportedCost};
 use limiter_tower::{
-    ConcurrencyLimitLayer, LoadShedLayer, Priority, RateLimitLayer, ReportedCost, key, skip,
+    ConcurrencyLimitLayer, LoadShedLayer, Priority, RateLimitLayer, ResponseConfig, key, skip,
 };
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -222,8 +223,8 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
         RateLimitLayer::new(limits, tokens)
             .key(key::from_parts((), |client: Client| client.name))
             .cost(500)
-            .settle_by_reported_cost()
-            .respond_with(out_of_tokens),
+            .settle(ActualCost::reported())
+            .responses(&ResponseConfig::new().respond_with(out_of_tokens)),
     );
     let limited = for_clients.merge(for_anybody).merge(model).layer(
         RateLimitLayer::new(limits, flood)

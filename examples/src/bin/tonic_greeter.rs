@@ -19,7 +19,7 @@ use examples::greeter::GreetRequest;
 use examples::greeter::greeter_client::GreeterClient;
 use examples::greeter::greeter_server::GreeterServer;
 use limiter_core::{Limiter, Policy};
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::{RateLimitLayer, ResponseConfig, key};
 use tokio::time::sleep;
 use tonic::codegen::http::StatusCode;
 use tonic::metadata::MetadataValue;
@@ -40,7 +40,7 @@ async fn serve(limits: &Limiter, incoming: TcpIncoming) -> Result<(), Failure> {
         .layer(
             RateLimitLayer::new(limits, policy)
                 .key(by_caller)
-                .grpc_domain("greeter.example.com"),
+                .responses(&ResponseConfig::new().grpc_domain("greeter.example.com")),
         )
         .add_service(GreeterServer::new(English))
         .serve_with_incoming(incoming)

@@ -17,7 +17,7 @@ use axum_governor::{GovernorConfigBuilder, GovernorLayer};
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, StatusCode};
 use limiter_core::Limiter;
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use tower::layer::util::Identity;
 use tower::{Layer, Service, service_fn};
 use tower_governor::errors::GovernorError;
@@ -46,7 +46,7 @@ pub(super) fn turn(app: App, tells: bool, contender: Contender, pace: Pace) -> S
             };
             let layer = RateLimitLayer::new(&limits, policy("layer", AMPLE, Mode::Bucket))
                 .key(key::header("x-api-key"))
-                .headers(dialect);
+                .responses(&ResponseConfig::new().headers(dialect));
             requests(app, layer, pace)
         }
         Contender::TowerGovernor => {

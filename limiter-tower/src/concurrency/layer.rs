@@ -268,16 +268,15 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         self
     }
 
-    /// How clients are answered. Default: as [`ResponseConfig::new`].
-    pub fn responses(mut self, answers: &ResponseConfig) -> Self {
-        let responder = self.admission_mut().limits.responder_mut();
-        responder.change(|_| answers.clone());
+    /// Configures the layer's responses and rate limit headers. Default: [`ResponseConfig::new`].
+    pub fn responses(mut self, config: &ResponseConfig) -> Self {
+        *self.admission_mut().limits.responder_mut() = config.responder();
         self
     }
 }
 
 impl<K, P> ConcurrencyLimitLayer<K, P> {
-    /// Lets requests pass that are not to be counted, as
+    /// Lets requests pass without a permit. The argument is that of
     /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
     pub fn skip<S>(self, skip: S) -> ConcurrencyLimitLayer<K, Skipping<S, P>> {
         ConcurrencyLimitLayer {

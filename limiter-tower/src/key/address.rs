@@ -1,13 +1,10 @@
 //! An address as a key: the network within which a client may choose.
 
-use std::any::Any;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use limiter_core::__private::KeyPrefixes;
 use limiter_core::Key;
-
-use crate::key::{ClientIp, PeerIp};
 
 /// How many leading bits of an address tell clients apart.
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +39,6 @@ impl Prefixes {
             "an IPv6 prefix has 1 to 128 bits, not {bits}"
         );
         Self { v6: bits, ..self }
-    }
-
-    /// The prefixes of the keys that an extractor forms, if it is one of addresses. A composed key
-    /// is not an address.
-    pub(crate) fn of_extractor(extractor: &dyn Any) -> Option<Self> {
-        let peer = extractor.downcast_ref::<PeerIp>().map(PeerIp::prefixes);
-        peer.or_else(|| extractor.downcast_ref::<ClientIp>().map(ClientIp::prefixes))
     }
 
     /// The lengths, as the limiter verifies key lists.

@@ -12,8 +12,9 @@ use super::in_flight_counter::PerPriority;
 use super::priority::Priority;
 use super::room::ShedConfig;
 use super::service::LoadShed;
+use crate::rate::typestate::{FixedPolicies, RequestOptions, Skipping};
 use crate::responses::{Responder, ResponseConfig};
-use crate::skip::{self, Unless};
+use crate::skip;
 
 /// Bounds how many requests are in flight at once in this process, and keeps room for the
 /// important: the less a request matters, the sooner it is shed.
@@ -91,9 +92,10 @@ use crate::skip::{self, Unless};
 /// Readiness is the inner service's. To be admitted takes two atomic steps and no allocation.
 /// Clones of the layer, and the services that it wraps, count together.
 #[must_use = "a layer sheds nothing until a service is wrapped in it"]
-pub struct LoadShedLayer<C = DefaultPriority> {
+pub struct LoadShedLayer<C = DefaultPriority, P = FixedPolicies> {
     room: Arc<ShedConfig>,
     classify: Arc<C>,
+    options: P,
 }
 
 impl LoadShedLayer {
@@ -113,31 +115,37 @@ impl LoadShedLayer {
         Self {
             room: Arc::new(room),
             classify: Arc::new(DefaultPriority::new()),
-        }
-    }
-
-    /// How much a request matters: a closure over the request, which names its type,
-    /// `|request: &Request| …`, and answers a [`Priority`], or an [`Option`] of one, of which
-    /// `None` lets the request pass, uncounted. Default: [`Priority::Normal`]. It is said once, and
-    /// before [`skip`](Self::skip): what was skipped before would not be any more.
-    ///
-    /// ```compile_fail,E0599
-    /// #     /// use limiter_tower::{Priority, LoadShedLayer, skip};
-    ///
-    /// let shed = LoadShedLayer::new(100)
-    ///     .skip(skip::paths(["/internal/alive"]))
-    ///     .priority(|_: &Request<String>| Priority::High);
-    /// # Ok::<(), limiter_core::ConfigError>(())
-    /// ```
-    pub fn priority<T>(self, classify: T) -> LoadShedLayer<T> {
-        LoadShedLayer {
-            room: self.room,
-            classify: Arc::new(classify),
+            options: FixedPolicies::new(),
         }
     }
 }
 
-impl<C> LoadShedLayer<C> {
+impl<C, P> LoadShedLayer<C, P> {
+    /// Sets the classifier: a closure over the request that returns a [`Priority`], or an
+    /// [`Option`] of one. A request with `None` passes and is not counted. The closure has to name
+    /// the type of the request: `|request: &Request| …`. Default: all requests have
+    /// [`Priority::Normal`]. A second classifier replaces the first.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use limiter_tower::{LoadShedLayer, Priority, skip};
+    /// # use tower::Layer;
+    ///
+    /// let shed = LoadShedLayer::new(100)
+    ///     .skip(skip::paths(["/internal/alive"]))
+    ///     .priority(|_: &Request<String>| Priority::High);
+    /// # let _ = shed.layer(tower::service_fn(async |_: Request<String>| {
+    /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+    /// # }));
+    /// ```
+    pub fn priority<T>(self, classify: T) -> LoadShedLayer<T, P> {
+        LoadShedLayer {
+            room: self.room,
+            classify: Arc::new(classify),
+            options: self.options,
+        }
+    }
+
     /// Reserves this many places for requests of this class and of the classes above it. Default:
     /// none.
     ///
@@ -162,13 +170,14 @@ impl<C> LoadShedLayer<C> {
         Ok(self)
     }
 
-    /// Lets requests pass that are not to be counted, beside probes, as
-    /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip). To be said after
-    /// [`priority`](Self::priority).
-    pub fn skip<S>(self, skip: S) -> LoadShedLayer<Unless<S, C>> {
+    /// Lets requests pass without counting them, in addition to probes. The argument is that of
+    /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip). If it is called more than once, a
+    /// request passes when any of the arguments skips it. Skipped requests are not classified.
+    pub fn skip<S>(self, skip: S) -> LoadShedLayer<C, Skipping<S, P>> {
         LoadShedLayer {
             room: self.room,
-            classify: Arc::new(Unless::new(Arc::new(skip), self.classify)),
+            classify: self.classify,
+            options: Skipping::new(skip, self.options),
         }
     }
 
@@ -186,10 +195,9 @@ impl<C> LoadShedLayer<C> {
         self
     }
 
-    /// How clients are answered. Default: as [`ResponseConfig::new`].
-    pub fn responses(mut self, answers: &ResponseConfig) -> Self {
-        let room = Arc::make_mut(&mut self.room);
-        room.responder.change(|_| answers.clone());
+    /// Configures the responses to shed requests. Default: [`ResponseConfig::new`].
+    pub fn responses(mut self, config: &ResponseConfig) -> Self {
+        Arc::make_mut(&mut self.room).responder = config.responder();
         self
     }
 
@@ -207,25 +215,27 @@ impl<C> LoadShedLayer<C> {
     }
 }
 
-impl<S, C> Layer<S> for LoadShedLayer<C> {
-    type Service = LoadShed<S, C>;
+impl<S, C, P: RequestOptions<C>> Layer<S> for LoadShedLayer<C, P> {
+    type Service = LoadShed<S, P::Extractor>;
 
-    fn layer(&self, inner: S) -> LoadShed<S, C> {
+    fn layer(&self, inner: S) -> Self::Service {
         self.room.log_mistakes();
-        LoadShed::new(inner, Arc::clone(&self.room), Arc::clone(&self.classify))
+        let classify = self.options.apply(Arc::clone(&self.classify));
+        LoadShed::new(inner, Arc::clone(&self.room), classify)
     }
 }
 
-impl<C> Clone for LoadShedLayer<C> {
+impl<C, P: Clone> Clone for LoadShedLayer<C, P> {
     fn clone(&self) -> Self {
         Self {
             room: Arc::clone(&self.room),
             classify: Arc::clone(&self.classify),
+            options: self.options.clone(),
         }
     }
 }
 
-impl<C> fmt::Debug for LoadShedLayer<C> {
+impl<C, P> fmt::Debug for LoadShedLayer<C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadShedLayer")
             .field("room", &self.room)

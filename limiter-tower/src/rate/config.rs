@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 pub(crate) use verify::{PolicyKind, Verification};
 
-use crate::key::Prefixes;
+use crate::key::{Prefixes, prefixes_of};
 use crate::rate::configured_cost::ConfiguredCost;
 use crate::rate::wait::WaitConfig;
 use crate::request_limits::{PolicyRef, PolicySet, RequestLimits};
@@ -34,15 +34,22 @@ pub(crate) struct LayerConfig {
     limiter: Limiter,
     policies: OneOrMany<PolicyRef>,
     cost: Result<Amount, ConfigError>,
-    /// Whether handlers and layers further out see the decision that allows a request.
-    shows_decisions: bool,
-    waits: Option<WaitConfig>,
-    settle: Option<Arc<Settle>>,
+    /// Rarely used settings, so that the common request tests one pointer.
+    options: Option<Box<LayerOptions>>,
     reporter: Arc<Reporter>,
     responder: Responder,
     verification: Arc<Verification>,
     /// Of keys that are addresses, as far as the extractor tells.
     prefixes: Option<Prefixes>,
+}
+
+/// Settings of a layer beyond its policies, cost and responses.
+#[derive(Clone, Debug, Default)]
+struct LayerOptions {
+    /// Inserts decisions that allow a request into the extensions.
+    shows_decisions: bool,
+    wait: Option<WaitConfig>,
+    settle: Option<Arc<Settle>>,
 }
 
 /// Whose permits a request takes, or of what as well.
@@ -78,9 +85,7 @@ impl LayerConfig {
             limiter,
             policies: tier.policies,
             cost: Ok(Amount::ONE),
-            shows_decisions: false,
-            waits: None,
-            settle: None,
+            options: None,
             reporter: Arc::new(reporter),
             responder: Responder::default(),
             verification: Arc::new(verification),
@@ -90,7 +95,7 @@ impl LayerConfig {
 
     /// Notes by which extractor keys are found.
     pub(crate) fn set_extractor(&mut self, extractor: &dyn Any) {
-        self.prefixes = Prefixes::of_extractor(extractor);
+        self.prefixes = prefixes_of(extractor);
     }
 
     pub(crate) fn limiter(&self) -> &Limiter {
@@ -110,15 +115,33 @@ impl LayerConfig {
     }
 
     pub(crate) fn show_decisions(&mut self) {
-        self.shows_decisions = true;
+        self.options_mut().shows_decisions = true;
     }
 
-    pub(crate) fn waits(&mut self) -> &mut WaitConfig {
-        self.waits.get_or_insert_default()
+    pub(crate) fn wait_mut(&mut self) -> &mut WaitConfig {
+        self.options_mut().wait.get_or_insert_default()
     }
 
-    pub(crate) fn settle(&mut self) -> &mut Settle {
-        Arc::make_mut(self.settle.get_or_insert_default())
+    pub(crate) fn settle_mut(&mut self) -> &mut Settle {
+        Arc::make_mut(self.options_mut().settle.get_or_insert_default())
+    }
+
+    fn options_mut(&mut self) -> &mut LayerOptions {
+        self.options.get_or_insert_default()
+    }
+
+    fn shows_decisions(&self) -> bool {
+        self.options
+            .as_ref()
+            .is_some_and(|options| options.shows_decisions)
+    }
+
+    fn wait(&self) -> Option<&WaitConfig> {
+        self.options.as_ref().and_then(|options| options.wait.as_ref())
+    }
+
+    fn settle(&self) -> Option<&Arc<Settle>> {
+        self.options.as_ref().and_then(|options| options.settle.as_ref())
     }
 
     /// Shows the handler the decision that allows its request, if it is to see it, and says what
@@ -132,13 +155,13 @@ impl LayerConfig {
     ) -> Option<Box<Decision>> {
         // A handler that is to serve something cheaper has to know.
         let is_usual = decision.store_error().is_none() && !decision.would_deny() && !decision.is_degraded();
-        if is_usual && !self.shows_decisions {
+        if is_usual && !self.shows_decisions() {
             return None;
         }
         if !is_usual {
             log_degraded(&decision);
         }
-        if self.shows_decisions || decision.is_degraded() {
+        if self.shows_decisions() || decision.is_degraded() {
             request.extensions_mut().insert(decision.clone());
         }
         Some(Box::new(decision))
@@ -159,7 +182,7 @@ impl LayerConfig {
     /// Whether nobody hears of a decision that allows a request.
     #[inline]
     fn is_silent(&self) -> bool {
-        self.is_simple() & !self.shows_decisions & self.responder.is_silent()
+        self.is_simple() && self.responder.is_silent()
     }
 
     /// The answer, if it takes no waiting. What is to be settled is put where it is said.
@@ -183,7 +206,7 @@ impl LayerConfig {
     /// Whether a request's answer is all that there is to it.
     #[inline]
     fn is_simple(&self) -> bool {
-        self.waits.is_none() & self.settle.is_none()
+        self.options.is_none()
     }
 
     #[inline(never)]
@@ -201,7 +224,7 @@ impl LayerConfig {
             return Poll::Pending;
         }
         let check = self.check_all(&asked);
-        let answer = match self.waits {
+        let answer = match self.wait() {
             Some(_) => at_once_or_wait(&check),
             None => at_once(&check),
         };
@@ -225,8 +248,8 @@ impl LayerConfig {
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
         };
-        let expects_refunds = self.settle.is_some();
-        let waits = (self.waits.as_ref()).map(|waits| waits.for_request(expects_refunds));
+        let expects_refunds = self.settle().is_some();
+        let waits = self.wait().map(|wait| wait.for_request(expects_refunds));
         let check = self.check_all(&asked);
         match admit_waiting(check.clone(), waits, bound).await {
             Ok(decision) if decision.is_allowed() => {
@@ -327,7 +350,7 @@ impl LayerConfig {
         decision: &Decision,
         asked: &[ResolvedLimit<'_>],
     ) -> Option<Box<Settling>> {
-        let settle = self.settle.as_ref()?;
+        let settle = self.settle()?;
         // What cannot be used was not charged, so that there is nothing to be settled.
         let cost = |asked: &ResolvedLimit<'_>| asked.cost.as_ref().copied().unwrap_or(Amount::ZERO);
         let costs = asked.iter().map(|asked| (cost(asked), asked.keeps_cost));

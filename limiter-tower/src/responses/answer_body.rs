@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 /// The body of an answer of a program's own
-/// ([`RateLimitLayer::respond_with`](crate::RateLimitLayer::respond_with)): all that is
+/// ([`ResponseConfig::respond_with`](crate::ResponseConfig::respond_with)): all that is
 /// [`Into<Bytes>`], as a `String`, a `Vec<u8>` and a `&'static str`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no body of an answer",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a request has spent, in permits: tokens of a model, rows, pages. The handler puts it into
 /// the response's extensions and keeps a clone, to which it adds while it sends the body; a layer
-/// that was told so ([`settle_by_reported_cost`](crate::RateLimitLayer::settle_by_reported_cost))
+/// that was told so ([`settle_by_reported_cost`](crate::RateLimitLayer::settle))
 /// charges the sum when the body has ended.
 ///
 /// ```

@@ -16,8 +16,9 @@ use http_body_util::StreamBody;
 use limiter_core::{Limiter, ManualClock, Policy};
 use limiter_tower::key::{self, Extraction, KeyRejection};
 use limiter_tower::outbound::BoxError;
+use limiter_tower::settlement::{ActualCost, ReportedCost};
 use limiter_tower::typestate::HasKey;
-use limiter_tower::{RateLimitLayer, ReportedCost, RequestLimits, ResponseBody};
+use limiter_tower::{RateLimitLayer, RequestLimits, ResponseBody, ResponseConfig};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceBuilder, ServiceExt};
@@ -201,7 +202,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
         way(
             "a key and nothing told",
             200,
-            &by_header().headers(limiter_tower::RateLimitHeaders::None),
+            &by_header().responses(&ResponseConfig::new().headers(limiter_tower::RateLimitHeaders::None)),
         ),
         way("decisions shown", 200, &by_header().with_decision_extension()),
         way(
@@ -231,10 +232,10 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
         way(
             "a wait that is settled",
             200,
-            &patient().settle_by(|response| {
+            &patient().settle(ActualCost::from_response(|response| {
                 may_panic_then(response);
                 Some(1)
-            }),
+            })),
         ),
         way(
             "outcomes",
@@ -244,8 +245,8 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
                 response.status() == 401
             }),
         ),
-        way("bytes", 200, &by_header().settle_bytes()),
-        way("what was spent", 200, &by_header().settle_by_reported_cost()),
+        way("bytes", 200, &by_header().settle(ActualCost::body_bytes())),
+        way("what was spent", 200, &by_header().settle(ActualCost::reported())),
         way(
             "a cost",
             200,
@@ -294,7 +295,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             &once
                 .key(key::header("x-api-key"))
                 .cost(2)
-                .respond_with(|_, response| response),
+                .responses(&ResponseConfig::new().respond_with(|_, response| response)),
         ),
     ]
 }

@@ -5,14 +5,14 @@ use std::fmt::Debug;
 use limiter_tower::future::ResponseFuture;
 use limiter_tower::key::{self, Extraction, KeyExtractor};
 use limiter_tower::outbound::{self, Host, Outbound, OutboundFuture, OutboundLayer};
+use limiter_tower::settlement::ReportedCost;
 use limiter_tower::skip::{Paths, SkipRequest, Unless};
 use limiter_tower::typestate::WithKey;
 use limiter_tower::typestate::{
     FixedPolicies, LimitsFor, MissingKey, PoliciesPerRequest, WithChosenPolicies, WithCost,
 };
 use limiter_tower::{
-    IntoRequestLimits, PolicySet, RateLimit, RateLimitHeaders, RateLimitLayer, ReportedCost, RequestLimits,
-    ResponseBody,
+    IntoRequestLimits, PolicySet, RateLimit, RateLimitHeaders, RateLimitLayer, RequestLimits, ResponseBody,
 };
 
 use crate::support::Strict;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 
 use http::{Request, Response};
 use limiter_core::{Decision, Enforcement, Policy};
+use limiter_tower::settlement::ActualCost;
 use limiter_tower::{ConcurrencyLimitLayer, RateLimitLayer, RequestLimits, key};
 use tower::{Layer, Service, ServiceExt};
 
@@ -45,7 +46,13 @@ async fn a_cost_that_cannot_be_used_rejects_nobody_where_nobody_is_to_be_rejecte
             let statuses = [
                 status(by_key().cost(-1).layer(Strict::default())).await,
                 status(by_key().cost_by(minus_one).layer(Strict::default())).await,
-                status(by_key().cost(-1).settle_bytes().layer(Strict::default())).await,
+                status(
+                    by_key()
+                        .cost(-1)
+                        .settle(ActualCost::body_bytes())
+                        .layer(Strict::default()),
+                )
+                .await,
                 status(RateLimitLayer::limits_for(&limits, hook).layer(Strict::default())).await,
                 status(
                     ConcurrencyLimitLayer::new(&limits, &flights)
@@ -80,7 +87,7 @@ async fn in_shadow_it_shows_as_what_would_be_rejected() {
             .and(RequestLimits::new(&theirs, "ann").cost(2))
     };
     let service = RateLimitLayer::limits_for(&limits, hook)
-        .settle_by(|_| Some(1))
+        .settle(ActualCost::from_response(|_| Some(1)))
         .layer(Strict::default());
     let response = service.oneshot(request("ann")).await.unwrap();
     assert_eq!(response.status(), 200);

@@ -10,7 +10,8 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use limiter_core::{Enforcement, OnDenial, Policy};
-use limiter_tower::{RateLimitLayer, ReportedCost, RequestLimits, key};
+use limiter_tower::settlement::{ActualCost, ReportedCost};
+use limiter_tower::{RateLimitLayer, RequestLimits, key};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::support::{limiter, request};
@@ -90,12 +91,14 @@ async fn the_head_of_the_response_says_what_it_cost() {
     let service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
         .cost(50)
-        .settle_by(|response| match response.status().as_u16() {
-            200 => Some(7),
-            201 => Some(60),
-            202 => Some(-1),
-            _ => None,
-        })
+        .settle(ActualCost::from_response(|response| {
+            match response.status().as_u16() {
+                200 => Some(7),
+                201 => Some(60),
+                202 => Some(-1),
+                _ => None,
+            }
+        }))
         .layer(service_fn(by_body));
     let mut expected = 100;
     for (status, cost) in [(200, 7), (201, 60), (204, 50)] {
@@ -125,7 +128,7 @@ async fn a_limit_on_requests_stands_beside_one_that_is_settled() {
             .unsettled()
             .and(RequestLimits::new(&t, "ann").cost(500))
     })
-    .settle_by(|_| Some(120))
+    .settle(ActualCost::from_response(|_| Some(120)))
     .count_if(|response| response.status() != 500)
     .layer(service_fn(by_body));
     let both = async || {
@@ -146,7 +149,7 @@ async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
     let policy = bucket("bytes", 100);
     let service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .settle_bytes()
+        .settle(ActualCost::body_bytes())
         .layer(service_fn(async |_: Request<String>| {
             let frames = ["0123", "456789"].map(|text| Ok(Frame::data(Bytes::from(text))));
             let body = StreamBody::new(tokio_stream::iter(frames));
@@ -185,7 +188,7 @@ async fn what_the_handler_has_spent_is_charged_when_the_body_has_ended() {
     let service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
         .cost(500)
-        .settle_by_reported_cost()
+        .settle(ActualCost::reported())
         .layer(service_fn(move |request: Request<String>| {
             let mut response = Response::new("some text".to_owned());
             if request.body() == "metered" {
@@ -305,7 +308,10 @@ mod on_redis {
             eventually(&limits, &policy, expected).await;
         }
 
-        let metered = layer.cost(100).settle_bytes().layer(service_fn(by_body));
+        let metered = layer
+            .cost(100)
+            .settle(ActualCost::body_bytes())
+            .layer(service_fn(by_body));
         let response = metered.clone().oneshot(log_in(200)).await.unwrap();
         assert_eq!(left(&limits, &policy, "ann").await, 898);
         let body = response.into_body();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use limiter_core::{Limiter, ManualClock, Policy};
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, ReportedCost, RequestLimits, key};
+use limiter_tower::settlement::{ActualCost, ReportedCost};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, RequestLimits, ResponseConfig, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::bucket;
@@ -134,7 +135,7 @@ async fn who_is_not_counted_is_not_told_to_wait() {
             let (limits, clock) = limiter();
             let service = RateLimitLayer::new(&limits, &policy)
                 .key(key::header("x-api-key"))
-                .headers(dialect)
+                .responses(&ResponseConfig::new().headers(dialect))
                 .count_if(|response| response.status() == 401)
                 .layer(service_fn(by_path));
             let calls = calls_in_an_hour(service.clone(), &clock, &[200]).await;
@@ -154,14 +155,16 @@ async fn what_is_told_is_what_the_head_has_settled() {
             let (limits, clock) = limiter();
             let service = RateLimitLayer::new(&limits, &policy)
                 .key(key::header("x-api-key"))
-                .headers(dialect)
+                .responses(&ResponseConfig::new().headers(dialect))
                 .cost(600)
-                .settle_by(|response| match response.status().as_u16() {
-                    200 => Some(10),
-                    // More than the estimate, and than is left: a debt.
-                    201 => Some(1_500),
-                    _ => None,
-                })
+                .settle(ActualCost::from_response(|response| {
+                    match response.status().as_u16() {
+                        200 => Some(10),
+                        // More than the estimate, and than is left: a debt.
+                        201 => Some(1_500),
+                        _ => None,
+                    }
+                }))
                 .layer(service_fn(by_path));
             let response = service.clone().oneshot(asking(200)).await.unwrap();
             assert_eq!(
@@ -220,13 +223,18 @@ async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
     });
     let headers = async |layer: RateLimitLayer<_>, dialect| {
         clock.advance(HOUR);
-        let service = layer.headers(dialect).layer(spends);
+        let service = layer
+            .responses(&ResponseConfig::new().headers(dialect))
+            .layer(spends);
         let (head, body) = service.oneshot(asking(200)).await.unwrap().into_parts();
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
         assert_eq!(limits.peek(&tokens, "ann").await.unwrap().remaining(), 990);
         head.headers
     };
-    for layer in [layer.clone().settle_bytes(), layer.settle_by_reported_cost()] {
+    for layer in [
+        layer.clone().settle(ActualCost::body_bytes()),
+        layer.settle(ActualCost::reported()),
+    ] {
         for dialect in [RateLimitHeaders::Draft11, RateLimitHeaders::Draft10] {
             let headers = headers(layer.clone(), dialect).await;
             assert_eq!(
@@ -253,14 +261,17 @@ async fn alone_what_is_settled_later_tells_of_its_policy() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, bucket("bytes", 1_000))
         .key(key::header("x-api-key"))
-        .settle_bytes();
+        .settle(ActualCost::body_bytes());
     for (dialect, policy) in [
         (RateLimitHeaders::Draft11, Some(r#""bytes";q=1000;w=1000"#)),
         (RateLimitHeaders::Draft10, Some(r#""bytes";q=1000;w=1000"#)),
         (RateLimitHeaders::Draft7, Some("1000;w=1000")),
         (RateLimitHeaders::Legacy, None),
     ] {
-        let service = layer.clone().headers(dialect).layer(service_fn(by_path));
+        let service = layer
+            .clone()
+            .responses(&ResponseConfig::new().headers(dialect))
+            .layer(service_fn(by_path));
         let response = service.oneshot(asking(200)).await.unwrap();
         assert_eq!(text(response.headers(), "ratelimit-policy"), policy);
         for name in [
@@ -282,7 +293,7 @@ async fn what_stays_at_its_estimate_is_told() {
     let service = RateLimitLayer::new(&limits, bucket("tokens", 1_000))
         .key(key::header("x-api-key"))
         .cost(100)
-        .settle_by_reported_cost()
+        .settle(ActualCost::reported())
         .layer(service_fn(by_path));
     let response = service.oneshot(asking(200)).await.unwrap();
     assert_eq!(
@@ -329,7 +340,7 @@ mod on_redis {
         for dialect in DIALECTS {
             let service = RateLimitLayer::new(&limits, &failed)
                 .key(key::header("x-api-key"))
-                .headers(dialect)
+                .responses(&ResponseConfig::new().headers(dialect))
                 .count_if(|response| response.status() == 401)
                 .layer(service_fn(by_path));
             for _ in 0..5 {
@@ -362,11 +373,13 @@ mod on_redis {
         let service = RateLimitLayer::new(&limits, &rows)
             .key(key::header("x-api-key"))
             .cost(100)
-            .settle_by(|response| match response.status().as_u16() {
-                200 => Some(10),
-                201 => Some(100),
-                _ => None,
-            })
+            .settle(ActualCost::from_response(|response| {
+                match response.status().as_u16() {
+                    200 => Some(10),
+                    201 => Some(100),
+                    _ => None,
+                }
+            }))
             .layer(service_fn(by_path));
         let mut left = 1_000;
         for (status, cost, is_told) in [(200, 10, false), (201, 100, true), (202, 100, true)] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use limiter_core::{Decision, OnDenial, Policy, Rejection};
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::{RateLimitLayer, ResponseConfig, key};
 use tower::{Layer, Service, ServiceExt};
 
 use super::support::{Strict, limiter, request, text};
@@ -478,7 +478,7 @@ async fn the_little_time_of_a_client_has_nobody_else_decide() {
         let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
             .key(key::header("x-api-key"))
             .max_wait(60 * SECOND)
-            .with_origin_header(origin.clone())
+            .responses(&ResponseConfig::new().with_origin_header(origin.clone()))
             .layer(Strict::default());
         proxy.set_delay(Duration::from_millis(50));
         for status in [200, 429] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode};
 use limiter_core::{Limiter, Policy};
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::{RateLimitLayer, ResponseConfig, key};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetail, StatusExt};
 use tower::{Layer, ServiceExt};
@@ -36,7 +36,7 @@ fn status(headers: &HeaderMap) -> Status {
 async fn a_denial_says_when_what_and_why() {
     let (limits, clock) = limiter();
     let policy = at_most(2);
-    let layer = layer(&limits, policy).grpc_domain("shop.example.com");
+    let layer = layer(&limits, policy).responses(&ResponseConfig::new().grpc_domain("shop.example.com"));
     for _ in 0..2 {
         assert!(Status::from_header_map(&answer(&layer).await).is_none());
     }
@@ -115,13 +115,13 @@ async fn of_an_outage_nobody_knows_when_it_ends() {
 #[tokio::test]
 async fn an_own_response_stays_one_of_grpc() {
     let (limits, _clock) = limiter();
-    let layer = layer(&limits, at_most(1)).respond_with(|_, _| {
+    let layer = layer(&limits, at_most(1)).responses(&ResponseConfig::new().respond_with(|_, _| {
         let response = Response::builder().status(418).header("x-hint", "later");
         let response = response
             .header("content-type", "text/html")
             .header("grpc-status", "0");
         response.body("<p>later</p>").unwrap()
-    });
+    }));
     let _ = answer(&layer).await;
     let denied = answer(&layer).await;
     assert_eq!(denied["content-type"], "application/grpc");
@@ -152,11 +152,11 @@ async fn a_rejection_as_a_status_has_the_same_details() {
 #[tokio::test]
 async fn an_own_answer_does_not_speak_of_the_body_that_it_lost() {
     let (limits, _clock) = limiter();
-    let layer = layer(&limits, at_most(1)).respond_with(|_, _| {
+    let layer = layer(&limits, at_most(1)).responses(&ResponseConfig::new().respond_with(|_, _| {
         let answer = Response::builder().header("content-length", "4");
         let answer = answer.header("content-encoding", "br").header("x-own", "yes");
         answer.body("body").unwrap()
-    });
+    }));
     drop(answer(&layer).await);
     let headers = answer(&layer).await;
     assert_eq!(headers["x-own"], "yes");

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, Response};
 use limiter_core::penalty::Penalty;
 use limiter_core::{Decision, Enforcement, Origin, Policy, Rejection};
 use limiter_tower::typestate::WithKey;
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, RequestLimits, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, RequestLimits, ResponseConfig, key};
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -50,7 +50,8 @@ async fn responses_to_allowed_and_to_denied_requests_tell_of_the_limit() {
 #[tokio::test]
 async fn without_headers_only_a_denial_says_when_to_come_back() {
     let (limits, _clock) = limiter();
-    let layer = by_key(one_a_minute(), &limits).headers(RateLimitHeaders::None);
+    let layer =
+        by_key(one_a_minute(), &limits).responses(&ResponseConfig::new().headers(RateLimitHeaders::None));
     assert!(headers(&layer).await.1.is_empty());
     let (status, denied) = headers(&layer).await;
     assert_eq!((status, denied["retry-after"].to_str().unwrap()), (429, "60"));
@@ -97,11 +98,12 @@ async fn a_denial_is_a_problem_that_names_the_policies() {
 #[tokio::test]
 async fn an_own_response_has_the_headers_and_shows_the_rejection() {
     let (limits, _clock) = limiter();
-    let layer =
-        by_key(one_a_minute(), &limits).respond_with(|rejection: &Rejection, response: Response<Bytes>| {
+    let layer = by_key(one_a_minute(), &limits).responses(&ResponseConfig::new().respond_with(
+        |rejection: &Rejection, response: Response<Bytes>| {
             assert_eq!(response.status(), rejection.http_status());
             response.map(|_problem| format!("own: {}", rejection.client_message()))
-        });
+        },
+    ));
     let service = layer.layer(Strict::default());
     let allowed = service.clone().oneshot(request("ann")).await.unwrap();
     assert_eq!(text(allowed).await, "None", "not for what is allowed");
@@ -129,7 +131,7 @@ async fn who_decided_is_told_only_where_that_is_asked_for() {
     let layer = by_key(one_a_minute(), &limits);
     let asked = layer
         .clone()
-        .with_origin_header(HeaderName::from_static("x-limiter"));
+        .responses(&ResponseConfig::new().with_origin_header(HeaderName::from_static("x-limiter")));
     let origin = |headers: &HeaderMap| headers["x-limiter"].to_str().unwrap().to_owned();
     assert_eq!(origin(&headers(&asked).await.1), "memory");
     let (status, denied) = headers(&asked).await;
@@ -170,8 +172,8 @@ async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
         (closed, 503, "failed-closed;store-out", Origin::FailedClosed),
         (listed, 403, "key-list", Origin::KeyList),
     ] {
-        let layer =
-            by_key(policy.build().unwrap(), &full).with_origin_header(HeaderName::from_static("x-limiter"));
+        let layer = by_key(policy.build().unwrap(), &full)
+            .responses(&ResponseConfig::new().with_origin_header(HeaderName::from_static("x-limiter")));
         for layer in [layer.clone(), layer.max_wait(waits)] {
             let denied = layer.layer(Strict::default()).oneshot(request("ann"));
             let denied = denied.await.unwrap();
@@ -230,7 +232,11 @@ async fn one_limit_alone_is_the_one_that_is_reached_first() {
             let echo = service_fn(async |_: http::Request<String>| {
                 Ok::<_, std::convert::Infallible>(Response::new(String::new()))
             });
-            let service = outer.headers(dialect).layer(inner.headers(dialect).layer(echo));
+            let service = outer.responses(&ResponseConfig::new().headers(dialect)).layer(
+                inner
+                    .responses(&ResponseConfig::new().headers(dialect))
+                    .layer(echo),
+            );
             let response = service.oneshot(request("ann")).await.unwrap();
             let (name, value) = match dialect {
                 RateLimitHeaders::Legacy => ("x-ratelimit-remaining", "0"),
@@ -270,7 +276,8 @@ async fn a_client_that_heeds_its_headers_is_never_denied_again() {
     ];
     for policy in policies {
         let (limits, clock) = limiter();
-        let layer = by_key(policy.clone(), &limits).headers(RateLimitHeaders::Legacy);
+        let layer = by_key(policy.clone(), &limits)
+            .responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy));
         let start = clock.now();
         while limits.check(&policy, "ann").await.unwrap().is_allowed() {
             clock.advance(Duration::from_micros(123_457));
@@ -328,14 +335,18 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
     heeds(
         &by_key(policy.clone(), &limits)
             .cost(3)
-            .headers(RateLimitHeaders::Legacy),
+            .responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
         &clock,
     )
     .await;
 
     let (limits, clock) = limiter();
     let by_path = by_key(policy.clone(), &limits).cost_by(|_: &Asked| 3);
-    heeds(&by_path.headers(RateLimitHeaders::Legacy), &clock).await;
+    heeds(
+        &by_path.responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
+        &clock,
+    )
+    .await;
 
     // Each limit has a cost of its own, and four calls are left where three permits are.
     let (limits, clock) = limiter();
@@ -346,7 +357,8 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
             .and(RequestLimits::new(&beside, "ann").cost(1))
     };
     heeds(
-        &RateLimitLayer::limits_for(&limits, hook).headers(RateLimitHeaders::Legacy),
+        &RateLimitLayer::limits_for(&limits, hook)
+            .responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
         &clock,
     )
     .await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::Policy;
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{limiter, request};
@@ -28,7 +28,7 @@ async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
                 let layer = |policy: Policy| {
                     RateLimitLayer::new(&limits, policy)
                         .key(key::header("x-api-key"))
-                        .headers(dialect)
+                        .responses(&ResponseConfig::new().headers(dialect))
                 };
                 let echo = service_fn(async |_: http::Request<String>| {
                     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
@@ -72,7 +72,7 @@ async fn a_client_that_waits_as_it_is_told_is_denied_by_neither_of_two_layers() 
             let policy = Policy::sliding_window(name).limit(limit).window(window);
             RateLimitLayer::new(&limits, policy.build().unwrap())
                 .key(key::header("x-api-key"))
-                .headers(dialect)
+                .responses(&ResponseConfig::new().headers(dialect))
         };
         let echo = service_fn(async |_: http::Request<String>| {
             Ok::<_, std::convert::Infallible>(Response::new(String::new()))

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use limiter_core::{Limiter, ManualClock, Policy};
+use limiter_tower::settlement::ActualCost;
 use limiter_tower::{ConcurrencyLimitLayer, LoadShedLayer, RateLimitLayer, RequestLimits, key};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceBuilder, ServiceExt};
@@ -198,7 +199,7 @@ async fn whenever_requests_are_dropped_nothing_is_left_and_charges_are_exact() {
     let service = ServiceBuilder::new()
         .map_response(|response: Response<_>| response.map(http_body_util::BodyExt::boxed_unsync))
         .layer(shed.clone())
-        .layer(rates.max_waiting(2).settle_bytes())
+        .layer(rates.max_waiting(2).settle(ActualCost::body_bytes()))
         .map_request(|request: Request<String>| {
             let plan = request.extensions().get::<Plan>().unwrap();
             plan.admitted.store(true, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use gungraun::{library_benchmark, library_benchmark_group};
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{HeaderValue, Request, Response, StatusCode};
 use limiter_instructions::DECISIONS;
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use tower::{Service, ServiceBuilder, service_fn};
 
 use crate::setup::{self, ample, ready};
@@ -50,7 +50,7 @@ fn without_layer() -> Client {
 fn behind_layer() -> Client {
     let layer = RateLimitLayer::new(&setup::in_process(), ample("layer"))
         .key(key::header("x-api-key"))
-        .headers(RateLimitHeaders::None);
+        .responses(&ResponseConfig::new().headers(RateLimitHeaders::None));
     client(
         ServiceBuilder::new()
             .layer(layer)

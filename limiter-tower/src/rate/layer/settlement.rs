@@ -1,32 +1,35 @@
-//! Costs that are known from the response, and outcomes that do not count.
+//! Setters of costs that are known only after the response.
 
 use std::sync::Arc;
 
 use http::Response;
-use limiter_core::{Amount, ConfigError};
 
 use super::RateLimitLayer;
+use crate::settlement::ActualCost;
 
-/// What is charged is the estimate ([`cost`](RateLimitLayer::cost),
-/// [`cost_by`](RateLimitLayer::cost_by), [`RequestLimits::cost`](crate::RequestLimits::cost)),
-/// before the inner service is called. What the response comes to is settled afterwards, as
-/// [`Reservation::settle`](limiter_core::Reservation::settle) does: the difference is given back,
-/// or charged whatever is left.
+/// # Settlement
 ///
-/// A request whose future is dropped before its response is there, or whose inner service fails
-/// with an error of its own, stays charged at its estimate. In process a settlement is made before
-/// the response goes on; with Redis in a task of its own, which neither the response nor its client
-/// waits for, so that it may be seen a moment after the response.
+/// The estimate ([`cost`](RateLimitLayer::cost), [`cost_by`](RateLimitLayer::cost_by),
+/// [`RequestLimits::cost`](crate::RequestLimits::cost)) is charged before the inner service is
+/// called. After the response, the charge is settled as by
+/// [`Reservation::settle`](limiter_core::Reservation::settle): the difference is refunded, or
+/// charged even if no permits remain.
 ///
-/// [Headers](RateLimitLayer::headers) tell what remains when that is known: in process what is left
-/// after a settlement by the response's head; and with Redis, too, of what stays at its estimate.
-/// Of a limit that is settled later (in Redis, or by a body) they name the policy, and not what
-/// remains: a client would wait for what is given back, or rely on what is not there.
+/// A request keeps its estimate if its future is dropped before the response is available, or if
+/// the inner service returns an error. In process, the charge is settled before the response is
+/// returned. With Redis, a separate task settles it; neither the response nor the client waits for
+/// this task, so other requests may see the settlement a moment after the response.
+///
+/// [Headers](crate::ResponseConfig::headers) show the remaining permits only if the number is
+/// final: in process after a settlement by the response's head, and, also with Redis, for a charge
+/// that keeps its estimate. For a limit that is settled later (in Redis, or by a body) the headers
+/// show the policy without the remaining permits.
 impl<K, P> RateLimitLayer<K, P> {
-    /// Counts only requests whose response satisfies the predicate; what others took is given back.
-    /// Default: all count.
+    /// Counts only requests whose response satisfies the predicate. Other requests get their
+    /// permits back. Default: all requests count.
     ///
-    /// It is charged first, so that concurrent guesses cannot slip through:
+    /// The permits are charged before the call, so that concurrent attempts cannot exceed the
+    /// limit:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -64,27 +67,33 @@ impl<K, P> RateLimitLayer<K, P> {
     /// # }).unwrap();
     /// ```
     ///
-    /// So requests that are on their way at the same time stand in each other's way, also where
-    /// none of them will count: of a key that sends more at once than the limit admits the rest is
-    /// denied, though their permits come back a moment later. `Retry-After` then says when permits
-    /// come back if all of these count, up to a whole window: what they come to is not known yet.
-    /// Admit as many as a client may well send at once, or have them [wait](Self::max_wait) for
-    /// what is given back.
+    /// Concurrent requests of a key therefore compete for permits even if none of them will count:
+    /// if a key sends more requests at once than the limit admits, the rest is denied, although the
+    /// permits are refunded a moment later. `Retry-After` then assumes that all of them count, and
+    /// can be as long as a whole window. Choose a limit above the concurrency of a client, or let
+    /// the requests [wait](Self::max_wait) for refunds.
     ///
-    /// A gRPC status stands in the response's headers where nothing was sent before it, as tonic
-    /// does for a handler that returns `Err`: `response.headers().get("grpc-status")`.
+    /// A gRPC status is in the response's headers if nothing was sent before it, as with a tonic
+    /// handler that returns `Err`: `response.headers().get("grpc-status")`.
+    ///
+    /// The predicate and [`settle`](Self::settle) can be combined: the actual cost is read only
+    /// from responses that count.
     pub fn count_if(mut self, counts: impl Fn(&Response<()>) -> bool + Send + Sync + 'static) -> Self {
-        self.limits_mut().settle().count_if(Arc::new(counts));
+        self.limits_mut().settle_mut().count_if(Arc::new(counts));
         self
     }
 
-    /// Settles the cost when the response's head is there, by what the closure finds in it; `None`
-    /// leaves it at the estimate. Of the three ways to settle the one that is said last holds.
+    /// Settles the request's actual cost after the response: the difference to the estimate is
+    /// refunded, or charged without a limit. Default: the estimate is the actual cost. A second
+    /// call replaces the source of the first.
+    ///
+    /// A closure over the response's head:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use http::{Request, Response};
     /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use limiter_tower::settlement::ActualCost;
     /// use limiter_tower::{RateLimitLayer, key};
     /// use std::convert::Infallible;
     /// use tower::{Layer, ServiceExt, service_fn};
@@ -94,7 +103,9 @@ impl<K, P> RateLimitLayer<K, P> {
     /// let service = RateLimitLayer::new(&limits, rows.clone())
     ///     .key(key::header("x-api-key"))
     ///     .cost(50)
-    ///     .settle_by(|response| response.headers().get("x-rows")?.to_str().ok()?.parse::<u32>().ok())
+    ///     .settle(ActualCost::from_response(|response| {
+    ///         response.headers().get("x-rows")?.to_str().ok()?.parse::<u32>().ok()
+    ///     }))
     ///     .layer(service_fn(async |_: Request<String>| {
     ///         Ok::<_, Infallible>(Response::builder().header("x-rows", "7").body(String::new()).unwrap())
     ///     }));
@@ -105,25 +116,15 @@ impl<K, P> RateLimitLayer<K, P> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn settle_by<F, C>(mut self, cost: F) -> Self
-    where
-        F: Fn(&Response<()>) -> Option<C> + Send + Sync + 'static,
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        let cost = move |head: &Response<()>| Some(cost(head)?.try_into().map_err(Into::into));
-        self.limits_mut().settle().by_head(Arc::new(cost));
-        self
-    }
-
-    /// Settles the cost as the number of bytes that the response's body has sent when it has ended
-    /// or is dropped: a client that goes away pays for what it got. Trailers and heads are not
-    /// counted.
+    ///
+    /// The bytes of the response's body:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use http::{Request, Response};
     /// use http_body_util::BodyExt;
     /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use limiter_tower::settlement::ActualCost;
     /// use limiter_tower::{RateLimitLayer, key};
     /// use std::convert::Infallible;
     /// use tower::{Layer, ServiceExt, service_fn};
@@ -132,7 +133,7 @@ impl<K, P> RateLimitLayer<K, P> {
     /// let bytes = Policy::token_bucket("bytes").capacity(1_000).rate("100/s").build()?;
     /// let service = RateLimitLayer::new(&limits, bytes.clone())
     ///     .key(key::header("x-api-key"))
-    ///     .settle_bytes()
+    ///     .settle(ActualCost::body_bytes())
     ///     .layer(service_fn(async |_: Request<String>| {
     ///         Ok::<_, Infallible>(Response::new("0123456789".to_owned()))
     ///     }));
@@ -144,20 +145,15 @@ impl<K, P> RateLimitLayer<K, P> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn settle_bytes(mut self) -> Self {
-        self.limits_mut().settle().by_bytes();
-        self
-    }
-
-    /// Settles the cost as what the handler says that it has spent, when the response's body has
-    /// ended or is dropped: it puts a [`ReportedCost`](crate::ReportedCost) into the response's
-    /// extensions. A response without one stays at the estimate.
+    ///
+    /// The cost that the handler reports while it sends the response:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use http::{Request, Response};
     /// use limiter_core::{Limiter, ManualClock, Policy};
-    /// use limiter_tower::{RateLimitLayer, ReportedCost, key};
+    /// use limiter_tower::settlement::{ActualCost, ReportedCost};
+    /// use limiter_tower::{RateLimitLayer, key};
     /// use std::convert::Infallible;
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
@@ -166,7 +162,7 @@ impl<K, P> RateLimitLayer<K, P> {
     /// let service = RateLimitLayer::new(&limits, tokens.clone())
     ///     .key(key::header("x-api-key"))
     ///     .cost(500)
-    ///     .settle_by_reported_cost()
+    ///     .settle(ActualCost::reported())
     ///     .layer(service_fn(async |_: Request<String>| {
     ///         let mut response = Response::new(String::new());
     ///         response.extensions_mut().insert(ReportedCost::new(120));
@@ -179,8 +175,8 @@ impl<K, P> RateLimitLayer<K, P> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn settle_by_reported_cost(mut self) -> Self {
-        self.limits_mut().settle().by_spent();
+    pub fn settle(mut self, cost: ActualCost) -> Self {
+        self.limits_mut().settle_mut().set_actual_cost(cost);
         self
     }
 }

@@ -12,7 +12,7 @@ impl<K, P> RateLimitLayer<K, P> {
     ///
     /// A request is denied at once if its permit is known to be due after its time, after the
     /// requests before it; to estimate that, a request that joins a queue peeks once. In a layer
-    /// that refunds permits ([`count_if`](Self::count_if), [`settle_by`](Self::settle_by) and the
+    /// that refunds permits ([`count_if`](Self::count_if), [`settle`](Self::settle) and the
     /// like) it waits nevertheless, since its permit may come back earlier. A request that a
     /// penalty blocks is always denied at once.
     ///
@@ -52,7 +52,7 @@ impl<K, P> RateLimitLayer<K, P> {
     ///
     /// It needs a Tokio runtime with time.
     pub fn max_wait(mut self, timeout: Duration) -> Self {
-        self.limits_mut().waits().set_up_to(timeout);
+        self.limits_mut().wait_mut().set_up_to(timeout);
         self
     }
 
@@ -68,7 +68,7 @@ impl<K, P> RateLimitLayer<K, P> {
     /// A request that waits keeps its connection and the part of its body that was read, so the
     /// bound limits memory.
     pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.limits_mut().waits().set_room(requests);
+        self.limits_mut().wait_mut().set_room(requests);
         self
     }
 }
