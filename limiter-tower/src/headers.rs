@@ -1,11 +1,16 @@
-//! What a client is told of its limits in headers. Pure: a decision in, header values out.
+//! Writes rate limit headers of HTTP responses. Pure: the input is a decision, the output is header
+//! values.
 //!
-//! A dialect is a set of headers. All of them say the same of a limit: how much is left, and the
-//! time in which the client may use that and no more ([`LimitOutcome::effective_window`]). So a
-//! client that keeps to what it is told, has its key for itself, and whose requests cost a permit
-//! each, is never denied. Nor is one whose requests all cost the same, if it heeds each answer:
-//! where no more of them fit nothing is said to remain, until the next one does
-//! ([`LimitOutcome::available_after`]).
+//! Clients need to know how many requests they may still send, and several header drafts exist. Each
+//! draft shows, for every limit, the remaining permits and the time for which they have to suffice
+//! ([`LimitOutcome::effective_window`]). [`RateLimitFields`] formats the values into one buffer and
+//! then merges them with the headers of inner layers.
+//!
+//! Invariants: a client that follows the headers, does not share its key, and sends requests of one
+//! permit is never denied. A client whose requests all have one cost is never denied either if it reads
+//! every response: if no further request of this cost fits, the remaining permits are shown as 0, until
+//! one fits ([`LimitOutcome::available_after`]). Tests: `headers/tests/`, `tests/http/answers.rs`,
+//! `tests/http/nested.rs`.
 
 mod costs;
 mod draft7;
@@ -31,10 +36,10 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The headers in which HTTP clients are told of their limits, on responses to allowed and to
-/// denied requests ([`ResponseConfig::headers`](crate::ResponseConfig::headers)).
+/// The draft of the rate limit headers in HTTP responses, both of allowed and of denied requests
+/// ([`ResponseConfig::headers`](crate::ResponseConfig::headers)).
 ///
-/// For a bucket of 100 that fills in a minute, of which 70 are left:
+/// The headers for a bucket of 100 permits that fills in a minute and has 70 permits left:
 ///
 /// | | |
 /// |---|---|
@@ -48,70 +53,67 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// | | `X-RateLimit-Remaining: 70` |
 /// | | `X-RateLimit-Reset: 42` |
 ///
-/// What remains is counted in whole permits, rounded down: a request that costs more than one
-/// permit takes as many. It is 0 where the limit denies, and where less is left than the request
-/// has cost: then the window ends when another such request has room. Times are whole seconds,
-/// rounded up. Quotas are rounded down. No number is larger than structured fields allow (15
-/// digits).
+/// Remaining permits are whole numbers, rounded down. They are 0 if the limit denies the request, and
+/// if fewer permits are left than the request has cost; the window then ends when another request of
+/// this cost fits. Times are whole seconds, rounded up. Quotas are rounded down. Numbers are limited to
+/// 15 digits, as in structured fields.
 ///
-/// Of a limit whose cost is [settled](crate::RateLimitLayer::settle) it is told what remains
-/// after that. Where a response's head goes out before, nothing of it is said but its policy, and
-/// in [`Legacy`](Self::Legacy) nothing at all: what remains is not known yet.
+/// For a limit whose cost is [settled](crate::RateLimitLayer::settle), the headers show the remaining
+/// permits after the settlement. If the response's head is sent before the settlement, they show only
+/// the policy of this limit, and nothing in [`Legacy`](Self::Legacy).
 ///
-/// Limits that are in shadow are not told of: they deny nobody. Nor is it told who decided, unless
-/// [that is asked for](crate::ResponseConfig::with_origin_header).
+/// Limits in shadow mode are omitted. The source of the decision is shown only in
+/// [a separate header](crate::ResponseConfig::with_origin_header).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateLimitHeaders {
     /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11 (structured
     /// fields, RFC 9651). The default.
     ///
-    /// Each limit of a decision is an item: `q` is its quota, `w` the time after which nothing
-    /// remains of a fully used quota (a window's length; the time in which a bucket fills), left
-    /// out where it is less than a second. `r` is what remains, and `t` the effective window, in
-    /// which the client may use no more than `r`. A limit of what is in flight has neither `w` nor
-    /// `t`, and says `qu="concurrent-requests"`.
+    /// Each limit of a decision is an item. `q` is the quota. `w` is the window's length, or the time
+    /// in which a bucket fills; it is omitted below one second. `r` is the number of remaining permits,
+    /// and `t` is the effective window, in which the client may use at most `r`. A concurrency limit has
+    /// neither `w` nor `t`, and has `qu="concurrent-requests"`.
     ///
-    /// The name of a policy is printable ASCII there; what else it contains, and the percent sign,
-    /// is percent-encoded.
+    /// The policy's name is printable ASCII. Other characters and the percent sign are percent-encoded.
     #[default]
     Draft11,
-    /// The same two headers as draft 10 has them: `t` is the time until more is available than `r`.
+    /// The two headers of draft 10: `t` is the time until more than `r` permits are available.
     Draft10,
-    /// The headers of draft 7, of the same names, whose `RateLimit` tells of one limit alone: the
-    /// one of which the least remains. `reset` is what `t` is in draft 11. In `RateLimit-Policy` no
-    /// two policies may have the same quota, so the first of them stands for both; a window below a
-    /// second is told as one. Limits of what is in flight cannot be told.
+    /// The headers of draft 7, which have the same names. `RateLimit` shows only the limit with the
+    /// fewest remaining permits, and `reset` has the meaning of `t` in draft 11. `RateLimit-Policy` must
+    /// not contain two policies with the same quota, so the first of them represents both. A window
+    /// below one second is shown as one second. Concurrency limits are omitted.
     Draft7,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, of the limit of which
-    /// the least remains. The reset is in seconds from now on, and not a moment: what `t` is in
-    /// draft 11.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` of the limit with the
+    /// fewest remaining permits. The reset is a number of seconds, not a timestamp, and has the meaning
+    /// of `t` in draft 11.
     Legacy,
-    /// No headers about limits. `Retry-After` stays.
+    /// No rate limit headers. `Retry-After` is still sent.
     None,
 }
 
-/// What a response tells its client, ready to be written.
+/// The header values of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimitFields {
     dialect: RateLimitHeaders,
-    /// The values, one after the other.
+    /// The concatenated values.
     values: Bytes,
-    /// Where the first and the second of them end.
+    /// End offsets of the first and of the second value.
     ends: [usize; 2],
-    /// For so many seconds no such request has room; 0 where one has now.
+    /// Seconds until another request of this cost fits; 0 if one fits now.
     full_for: u64,
 }
 
-/// What was written of a decision.
+/// The result of writing a decision into a buffer.
 struct MergedFields {
     ends: [usize; 2],
-    /// How long nothing remains of one of its limits at least.
+    /// The longest time for which one of the limits has no remaining permits.
     full_for: Duration,
 }
 
 impl RateLimitFields {
-    /// What is to be told of a decision, if anything.
+    /// Formats the headers of a decision. `None` if there are none.
     pub(crate) fn from_decision(
         decision: &Decision,
         dialect: RateLimitHeaders,
@@ -120,7 +122,7 @@ impl RateLimitFields {
         Self::but_of(&Unsettled::default(), decision, dialect, costs)
     }
 
-    /// The same, without what remains of those of its limits that are open still.
+    /// Formats the headers without the remaining permits of unsettled limits.
     pub(crate) fn but_of(
         open: &Unsettled,
         decision: &Decision,
@@ -148,12 +150,11 @@ impl RateLimitFields {
         })
     }
 
-    /// Writes it, beside what is there already.
+    /// Adds the headers to a response and merges them with existing headers.
     ///
-    /// Where a layer further in has told of its limits, lists become longer, and of two that tell
-    /// of one limit alone the one of which less remains is told; where as much remains, the one
-    /// that the client has to wait for longer. What is in another form, a handler's own, stays as
-    /// it is.
+    /// List headers of an inner layer are extended. Single-value headers keep the limit with fewer
+    /// remaining permits and, for equal numbers, the limit with the longer wait. A header in another
+    /// form, set by a handler, is not changed.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         match self.dialect {
             RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => {
@@ -164,7 +165,7 @@ impl RateLimitFields {
                         Ok(Entry::Occupied(mut others)) if lists::is_list(others.get()) => {
                             others.append(value)
                         }
-                        // A map that is full, of the inner service's headers, stays as it is.
+                        // A header map that is full is not changed.
                         _ => {}
                     }
                 }
@@ -180,31 +181,31 @@ impl RateLimitFields {
             RateLimitHeaders::None => {}
         }
         if self.full_for > 0 {
-            self.put_off(headers);
+            self.extend_retry_after(headers);
         }
     }
 
-    /// What is to be tried again before these limits have room is tried then: whoever said so knew
-    /// nothing of them.
+    /// Extends a `Retry-After` that ends before this limit has permits. The component that set it did
+    /// not know this limit.
     #[cold]
-    fn put_off(&self, headers: &mut HeaderMap) {
+    fn extend_retry_after(&self, headers: &mut HeaderMap) {
         let after = headers.get_mut(RETRY_AFTER);
-        let said = after.and_then(|after| Some((after.to_str().ok()?.parse().ok()?, after)));
-        if let Some((seconds, after)) = said {
+        let parsed = after.and_then(|after| Some((after.to_str().ok()?.parse().ok()?, after)));
+        if let Some((seconds, after)) = parsed {
             if self.full_for > seconds {
                 *after = self.full_for.into();
             }
         }
     }
 
-    /// Replaces what is told of another limit, if this one is reached first by what the headers
-    /// `telling` say: of what remains, and for how long.
-    fn replace(&self, headers: &mut HeaderMap, telling: [&HeaderName; 2], names: &[HeaderName]) {
-        let [remaining, reset] = telling;
-        let keeps = headers.get(remaining).is_some_and(|told| {
+    /// Replaces the headers of another limit if this limit is more restrictive. `shown` names the
+    /// headers with the remaining permits and with the reset.
+    fn replace(&self, headers: &mut HeaderMap, shown: [&HeaderName; 2], names: &[HeaderName]) {
+        let [remaining, reset] = shown;
+        let keeps = headers.get(remaining).is_some_and(|existing| {
             let (own, until) = (self.value(remaining), self.value(reset));
-            let own = own.and_then(|told| draft7::standing(&told, until.as_ref()));
-            let others = draft7::standing(told, headers.get(reset));
+            let own = own.and_then(|own| draft7::standing(&own, until.as_ref()));
+            let others = draft7::standing(existing, headers.get(reset));
             others.is_none() || others <= own
         });
         if keeps {
@@ -217,7 +218,7 @@ impl RateLimitFields {
         }
     }
 
-    /// The value of one of the headers.
+    /// Returns the value of a header.
     fn value(&self, name: &HeaderName) -> Option<HeaderValue> {
         let [first, second] = self.ends;
         let range = if *name == RATELIMIT_POLICY || *name == X_RATELIMIT_LIMIT {
@@ -230,19 +231,19 @@ impl RateLimitFields {
         if range.is_empty() {
             return None;
         }
-        // What is written is ASCII and printable, and the ends lie within it.
+        // The buffer contains printable ASCII only, and the offsets are within it.
         HeaderValue::from_maybe_shared(self.values.slice(range)).ok()
     }
 }
 
-/// The limits that are told of: those that would deny a request, if they do not.
+/// Returns the limits to show: enforced limits, except denials that shadow mode ignored.
 fn fields_for(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
     placed(decision).map(|(_, limit)| limit)
 }
 
-/// Those of them of which it is known what remains.
+/// Returns the limits whose remaining permits are final.
 fn known_of<'a>(decision: &'a Decision, open: &'a Unsettled) -> impl Iterator<Item = &'a LimitOutcome> {
-    placed(decision).filter_map(|(place, limit)| (!open.has(place)).then_some(limit))
+    placed(decision).filter_map(|(index, limit)| (!open.has(index)).then_some(limit))
 }
 
 fn placed(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
@@ -252,22 +253,22 @@ fn placed(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
     })
 }
 
-/// For how long a limit has no room of which so much remains in this time.
+/// Returns the time for which a limit has no remaining permits.
 fn full_for(remaining: u64, window: Duration) -> Duration {
     if remaining == 0 { window } else { Duration::ZERO }
 }
 
-/// What remains for a client, in whole permits.
+/// Returns the remaining permits for a client, as a whole number.
 fn remaining(limit: &LimitOutcome, costs: &Costs) -> u64 {
     if limit.is_allowed() && costs.wanting(limit).is_none() {
         limit.remaining().whole()
     } else {
-        // Something may remain, but less than such a request costs.
+        // Fewer permits may remain than a request of this cost needs.
         0
     }
 }
 
-/// The time in which a client may use that. `None` for a limit of what is in flight.
+/// Returns the time for which the remaining permits have to suffice. `None` for concurrency limits.
 fn window(limit: &LimitOutcome, costs: &Costs) -> Option<Duration> {
     let window = limit.effective_window()?;
     let wanting = costs.wanting(limit);

@@ -1,23 +1,23 @@
-//! Whose permits a request takes.
+//! Key extractors: each key has its own permits.
 //!
 //! | extractor | key | a request without it |
 //! |---|---|---|
 //! | [`header("x-api-key")`](header) | the header's value | 400 / INVALID_ARGUMENT |
-//! | [`metadata("x-api-key")`](metadata) | the same for gRPC | 400 / INVALID_ARGUMENT |
-//! | [`peer_ip()`](peer_ip()) | the address of who has connected | 500 / INTERNAL |
-//! | [`client_ip(TrustedProxies::hops(1))`](client_ip()) | the address of the client, as trusted proxies name it | 400 / INVALID_ARGUMENT |
+//! | [`metadata("x-api-key")`](metadata) | the value of the gRPC metadata | 400 / INVALID_ARGUMENT |
+//! | [`peer_ip()`](peer_ip()) | the address of the connected peer | 500 / INTERNAL |
+//! | [`client_ip(TrustedProxies::hops(1))`](client_ip()) | the client's address as reported by trusted proxies | 400 / INVALID_ARGUMENT |
 //! | [`path()`](path()) | the path | |
 //! | `matched_path()`, feature `axum` | the route's template: `/users/{id}` | 404 / NOT_FOUND |
 //! | [`grpc_method()`](grpc_method()) | `package.Service/Method` | 501 / UNIMPLEMENTED |
 //! | [`extension(\|user: &User\| &user.id)`](extension) | a part of a request extension | 500 / INTERNAL |
-//! | [`global()`](global) | one budget for everybody | |
-//! | a closure over `&Request<B>` | what it returns | what it returns: see [`IntoExtraction`] |
-//! | [`from_async`]: an async function over the request's head | what it returns | what it returns |
-//! | `from_parts`, feature `axum`: any `FromRequestParts`, or a tuple | what a closure makes of it | the extractor's own rejection |
-//! | a tuple of up to four of these | all of them, kept apart | as the first that has none says |
+//! | [`global()`](global) | one key for all requests | |
+//! | a closure over `&Request<B>` | the closure's result | see [`IntoExtraction`] |
+//! | [`from_async`]: an async function over the request's head | the function's result | see [`IntoExtraction`] |
+//! | `from_parts`, feature `axum`: any `FromRequestParts`, or a tuple | a closure's result for the extracted value | the extractor's own rejection |
+//! | a tuple of up to four of these | the combination of all keys | that of the first extractor without a key |
 //!
-//! No extractor falls back to a common key: a request whose key is missing is refused, unless
-//! `or_skip` lets it pass.
+//! No extractor falls back to a common key. A request without a key is rejected, unless `or_skip`
+//! lets it pass.
 
 mod address;
 mod boxed;

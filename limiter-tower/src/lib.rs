@@ -1,9 +1,10 @@
-//! Rate limits in front of axum routers, tonic servers, and any other `tower` service that takes
-//! HTTP requests.
+//! Rate limit layers for axum routers, tonic servers, and any other `tower` service for HTTP
+//! requests.
 //!
-//! A [`RateLimitLayer`] asks a [`Limiter`](limiter_core::Limiter), in process or in Redis, for each
-//! request: by which policy, and by whose [`key`]. What is allowed goes on to the inner service;
-//! what is not is answered by the layer.
+//! A [`RateLimitLayer`] extracts a [`key`] from each request and checks it with a
+//! [`Limiter`](limiter_core::Limiter), in process or in Redis. It passes allowed requests to the
+//! inner service and answers denied requests itself. Unlike tower's `RateLimit`, it applies no
+//! backpressure in `poll_ready`, and it needs no `HandleErrorLayer`.
 //!
 //! # On an axum router or route
 //!
@@ -68,94 +69,97 @@
 //! limits every service of the server. Around a single service
 //! (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its name.
 //!
-//! # By what is in flight
+//! # Order of layers
 //!
-//! [`ConcurrencyLimitLayer`] bounds how many requests of a key are in flight at once, in one
-//! process or in all of them: each holds its permit until its response's body has ended.
-//! [`LoadShedLayer`] bounds how many are in flight in this process, of which it keeps shares for
-//! what matters most ([`Priority`]); it asks no limiter, and answers 503. [`ResponseConfig`] has
-//! several layers answer alike.
+//! The outer layer sees a request first. With axum's `Router::layer` and with tonic's
+//! `layer.layer(service)`, the layer that is added last is the outer one. With
+//! `tower::ServiceBuilder` and tonic's `Server::builder().layer(…)`, the layer that is added first
+//! is the outer one.
 //!
-//! # Around a client
+//! # Concurrency limits
 //!
-//! `RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2))` holds the requests
-//! of a client to a third party's quota, and to the pauses for which that asks: see [`outbound`].
+//! [`ConcurrencyLimitLayer`] limits the concurrent requests of a key, in one process or across all
+//! replicas. A request holds its permit until the body of its response has ended.
+//! [`LoadShedLayer`] limits the concurrent requests of this process and reserves capacity for a
+//! higher [`Priority`]. It uses no limiter, and answers 503. [`ResponseConfig`] configures the
+//! responses of all layers.
 //!
-//! # What a client gets
+//! # Clients
+//!
+//! `RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2))` keeps the requests
+//! of a client within the quota of an upstream service, and honours its `Retry-After`: see
+//! [`outbound`].
+//!
+//! # Responses
 //!
 //! | | HTTP | gRPC | [`Retry-After`](http::header::RETRY_AFTER) |
 //! |---|---|---|---|
 //! | limited | 429 | RESOURCE_EXHAUSTED | whole seconds, rounded up, never 0 |
-//! | blocked by a penalty | 429 | RESOURCE_EXHAUSTED | until the block ends, or the limit has room, if that is later |
+//! | blocked by a penalty | 429 | RESOURCE_EXHAUSTED | until the block has ended and the limit has a permit |
 //! | denied, and the policy degrades | the inner response | the inner response | |
 //! | denied by a list of keys | 403 | PERMISSION_DENIED | none: waiting never helps |
-//! | a [wait](RateLimitLayer::max_wait) that is over | 429 | RESOURCE_EXHAUSTED | as limited; none where nobody was asked |
-//! | as many wait as the layer lets wait ([`max_waiting`](RateLimitLayer::max_waiting)) | 429 | RESOURCE_EXHAUSTED | after those before it |
-//! | as many wait as the limiter lets wait ([`max_waiting`](limiter_core::InProcessBuilder::max_waiting)) | 503 | UNAVAILABLE | none: nobody knows |
+//! | a [wait](RateLimitLayer::max_wait) timed out | 429 | RESOURCE_EXHAUSTED | as limited; none without a decision |
+//! | the layer's [`max_waiting`](RateLimitLayer::max_waiting) is reached | 429 | RESOURCE_EXHAUSTED | includes the requests before it |
+//! | the limiter's [`max_waiting`](limiter_core::InProcessBuilder::max_waiting) is reached | 503 | UNAVAILABLE | none: unknown |
 //! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
-//! | the store is out, the policy says `Local` (the default) | as its share says: the inner response, or 429 | the same | as limited |
-//! | the store is out, the policy says `Allow` | the inner response | the inner response | |
-//! | the store is out, the policy says `Deny` or `Error` | 503 | UNAVAILABLE | none: nobody knows |
+//! | store unavailable, policy with `Local` (the default) | the inner response or 429, by the local quota | the inner response or RESOURCE_EXHAUSTED | as limited |
+//! | store unavailable, policy with `FailOpen` | the inner response | the inner response | |
+//! | store unavailable, policy with `FailClosed` or `Error` | 503 | UNAVAILABLE | none: unknown |
 //! | the limiter was [shut down](limiter_core::Limiter::shutdown) | 503 | UNAVAILABLE | none |
 //! | a cost that cannot be used, limits in different groups | 500 | INTERNAL | none |
 //! | no policy by that name, and the limiter [denies](limiter_core::registry::OnUnknownPolicy::Deny) such calls | 500 | FAILED_PRECONDITION | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
-//! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the
-//! policies that deny. Responses to allowed and to denied requests tell of the limits in the
-//! headers `RateLimit-Policy` and `RateLimit`, in one of several [dialects](RateLimitHeaders): a
-//! client that obeys them, has its key for itself, and whose requests cost a permit each, is never
-//! denied; nor is one whose requests all cost the same, if it heeds each answer.
+//! The body of an HTTP rejection is a JSON problem (`application/problem+json`, RFC 9457) that names
+//! the denying policies. Responses to allowed and to denied requests carry the headers
+//! `RateLimit-Policy` and `RateLimit` in one of several [drafts](RateLimitHeaders). A client that
+//! follows them, does not share its key, and sends requests of one permit is never denied. A client
+//! whose requests all have one cost is never denied if it reads every response.
 //!
-//! A request whose content type is `application/grpc` is answered with headers only: status 200,
-//! `grpc-status`, `grpc-message`, and details for programs in `grpc-status-details-bin`
-//! (`RetryInfo`, `QuotaFailure`, `ErrorInfo`); so one layer serves a port that speaks both.
-//! `grpc-retry-pushback-ms` tells client libraries when to retry by themselves, or that it never
-//! helps.
+//! A request with the content type `application/grpc` gets a response without a body: status 200,
+//! `grpc-status`, `grpc-message`, and details in `grpc-status-details-bin` (`RetryInfo`,
+//! `QuotaFailure`, `ErrorInfo`). One layer can therefore serve a port with both protocols.
+//! `grpc-retry-pushback-ms` tells client libraries when to retry, or not to retry.
 //!
-//! [`headers`](ResponseConfig::headers), [`plain_text`](ResponseConfig::plain_text),
-//! [`respond_with`](ResponseConfig::respond_with) and [`grpc_domain`](ResponseConfig::grpc_domain)
-//! change what they get. Who decided, shadow mode and a store that is out never show in a header
-//! unless [that is asked for](ResponseConfig::with_origin_header).
+//! [`ResponseConfig`] changes these responses. The source of a decision, shadow mode and an
+//! unavailable store are not visible to clients, except in an
+//! [optional header](ResponseConfig::with_origin_header).
 //!
-//! # What handlers and other layers see
+//! # Extensions
 //!
-//! The response to a denied request holds the [`Rejection`](limiter_core::Rejection) in its
-//! extensions, from which a layer further out can form an answer of its own, and the
-//! [`Decision`](limiter_core::Decision). A decision that allows a request stands in the response
-//! where the store did not make it; with
-//! [`with_decision_extension`](RateLimitLayer::with_decision_extension) it always does, and in the
-//! extensions of the request that the inner service gets as well. Where layers are nested, the
-//! innermost's that shows one is seen.
+//! The response to a denied request has the [`Rejection`](limiter_core::Rejection) and the
+//! [`Decision`](limiter_core::Decision) in its extensions, so that an outer layer can replace the
+//! response. A response to an allowed request has the decision in its extensions if it was made
+//! without the store. With [`with_decision_extension`](RateLimitLayer::with_decision_extension),
+//! every request and every response has its decision. Of nested layers, the innermost decision is
+//! kept.
 //!
 //! # Contract
 //!
-//! - Readiness is the inner service's, and the instance that was found ready is the one that is
-//!   called. It has to be `Clone`, as axum's and tonic's services are.
-//! - In process the limiter is asked when the service is called, so that nothing of an allowed
-//!   request is kept for later. Redis is asked when the response's future is polled first; dropped
-//!   earlier, a request is not charged.
-//! - A denied request never reaches the inner service, nor does one without a key: also where the
-//!   limiter is in shadow or off ([`Enforcement`](limiter_core::Enforcement)), since an extractor's
-//!   401 may be all that stands before the service. `or_skip` lets it pass.
-//! - A key that an async function finds is looked for when the response's future is polled first,
-//!   and the limiter is asked then.
-//! - In process an allowed request costs no allocation, but for the headers that it tells the
-//!   client (one for their values and one to share it among them), and unless its decision is
-//!   shown, it is to be settled, or its key has to be written: an address and a composed key cost
-//!   one.
-//! - Nothing is spawned but what must not be lost with the request: with Redis, a settlement, and a
-//!   question on behalf of those who wait. [`Limiter::shutdown`](limiter_core::Limiter::shutdown)
-//!   waits for both.
+//! - The service is ready when the inner service is ready, and the layer calls the ready instance.
+//!   The inner service has to be `Clone`, as the services of axum and tonic are.
+//! - In process, the limiter is called when the service is called. Redis is called at the first
+//!   poll of the response's future; a request whose future is dropped earlier is not charged.
+//! - A denied request, or a request without a key, never reaches the inner service. A missing key
+//!   rejects the request also in shadow mode and with a disabled limiter
+//!   ([`Enforcement`](limiter_core::Enforcement)), because the extractor's 401 may be the only
+//!   authentication of the service. `or_skip` lets such requests pass.
+//! - An asynchronous key extractor runs at the first poll of the response's future, and the limiter
+//!   is called afterwards.
+//! - In process, an allowed request allocates only for rate limit headers (twice), for a decision
+//!   in the extensions, for a settlement, and for keys that have to be formatted (addresses and
+//!   tuples).
+//! - The layer spawns tasks only for Redis: for settlements, and for queries on behalf of waiting
+//!   requests. [`Limiter::shutdown`](limiter_core::Limiter::shutdown) waits for both.
 //!
 //! # Features
 //!
-//! - `tonic`: keys by the peer that tonic's server sees; forwards `NamedService`, and makes a
-//!   `tonic::Status` of a `Rejection`.
-//! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor;
-//!   makes an axum response of a `Rejection`, for handlers that limit themselves.
+//! - `tonic`: the peer address of tonic's server as key; `NamedService` for the services; converts a
+//!   `Rejection` to a `tonic::Status`.
+//! - `axum`: the peer address of axum's server, the matched path and any axum extractor as keys;
+//!   converts a `Rejection` to an axum response, for handlers that call the limiter.
 //!
-//! Neither is needed for the layer. The oldest supported compiler is 1.85.
+//! The layers need neither feature. The minimum Rust version is 1.85.
 
 mod concurrency;
 mod gate;
@@ -174,7 +178,7 @@ pub mod skip;
 #[doc(hidden)]
 pub mod fuzzing;
 
-/// The futures of the services. They are not named in most programs.
+/// The futures of the services. Most programs do not name them.
 pub mod future {
     pub use crate::concurrency::ConcurrencyLimitFuture;
     pub use crate::load_shed::future::LoadShedFuture;
@@ -182,8 +186,8 @@ pub mod future {
     pub use crate::same_body::{IntoInner, SameBody, SameBodyFuture};
 }
 
-/// The type parameters of the layers and the traits of their arguments. They are not named in most
-/// programs.
+/// The type parameters of the layers and the traits of their arguments. Most programs do not name
+/// them.
 pub mod typestate {
     pub use crate::rate::extractors::{IntoCost, LimitsFor, WithChosenPolicies, WithCost};
     pub use crate::rate::policies::Policies;

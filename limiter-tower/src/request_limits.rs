@@ -1,4 +1,4 @@
-//! What one request is limited by: policies, whose permits, and how many.
+//! The limits of one request: policies, keys and costs.
 
 mod policy_set;
 
@@ -10,11 +10,9 @@ use limiter_core::{Amount, ConfigError, Key};
 pub(crate) use policy_set::PolicyRef;
 pub use policy_set::PolicySet;
 
-/// What one request takes: permits of a policy for a key, or of several, all of which are charged,
-/// or none.
+/// The limits of one request: policies with keys and costs. Either all of them are charged or none.
 ///
-/// The answer of a hook ([`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for)), which
-/// sees the whole request:
+/// A closure for [`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for) returns them:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -53,12 +51,12 @@ pub use policy_set::PolicySet;
 ///
 /// # A limit for each user beside one for all
 ///
-/// Keys of limits that are decided together must share a group, as those of
-/// [`Limiter::check_all`](limiter_core::Limiter::check_all), since a Redis Cluster decides about
-/// one of its slots at a time. The same key is of the same group. A user's key and one for all are
-/// not: such a request is answered with 500, and the log says why. Where no cluster decides, the
-/// limiter is told so ([`standalone_only`](limiter_core::InProcessBuilder::standalone_only), which
-/// the builder of one in Redis has as well), and any keys go together:
+/// Limits that are decided together need keys of one group, as for
+/// [`Limiter::check_all`](limiter_core::Limiter::check_all), because a Redis Cluster decides within
+/// one slot. Equal keys have the same group; a user's key and a global key do not, and such a
+/// request is answered with 500 and logged. Without a cluster, create the limiter with
+/// [`standalone_only`](limiter_core::InProcessBuilder::standalone_only) (the Redis builder has the
+/// same method); then any keys can be combined:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -86,21 +84,21 @@ pub use policy_set::PolicySet;
 /// };
 /// assert_eq!(ask("ann").await, 200);
 /// assert_eq!(ask("ann").await, 200);
-/// assert_eq!(ask("ann").await, 429, "she has had hers, and took nothing from the others");
+/// assert_eq!(ask("ann").await, 429, "the limit of ann; the denial takes no permit of all");
 /// assert_eq!(ask("bob").await, 200);
-/// assert_eq!(ask("eve").await, 429, "all together have had theirs");
+/// assert_eq!(ask("eve").await, 429, "the limit of all");
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// # }).unwrap();
 /// ```
 ///
-/// In a cluster, put both into one group, `Key::from(user).in_group("api")` and
-/// `Key::global().in_group("api")`. It is a part of the key, so
-/// [`peek`](limiter_core::Limiter::peek) and [`reset`](limiter_core::Limiter::reset) need it as
-/// well, and all keys of a group lie in one slot, on one node: it has to bear the requests of all
-/// users. Where that is too much, nest two layers: they are two decisions, so a request that the
-/// inner one denies stays charged by the outer one.
+/// In a cluster, put both keys into one group: `Key::from(user).in_group("api")` and
+/// `Key::global().in_group("api")`. The group is part of the key, so
+/// [`peek`](limiter_core::Limiter::peek) and [`reset`](limiter_core::Limiter::reset) need it too.
+/// All keys of a group are stored in one slot, and its node handles the requests of all users. If
+/// this load is too high, nest two layers. They make two decisions, so a request that the inner
+/// layer denies stays charged by the outer layer.
 #[derive(Clone, PartialEq, Eq)]
-#[must_use = "terms limit nothing unless a hook answers them"]
+#[must_use = "limits have no effect unless a closure returns them"]
 pub struct RequestLimits<'a> {
     pub(crate) limits: OneOrMany<RequestLimit<'a>>,
 }
@@ -110,29 +108,29 @@ pub struct RequestLimits<'a> {
 pub(crate) struct RequestLimit<'a> {
     pub(crate) which: PolicyRef,
     pub(crate) key: Key<'a>,
-    /// `None`: what the layer says.
+    /// `None`: the layer's cost.
     pub(crate) cost: Option<Result<Amount, ConfigError>>,
-    /// Whether it keeps its cost, whatever the response comes to.
+    /// Excludes the limit from settlement.
     pub(crate) keeps_cost: bool,
 }
 
 impl<'a> RequestLimits<'a> {
-    /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), or a
-    /// reference to one; the name of one in the limiter's book; or several of these, in an array or
-    /// a [`Vec`] (of both kinds: `[PolicySet::from(&policy), PolicySet::from("daily")]`).
+    /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), a
+    /// reference to one, the name of one in the limiter's registry, or several of these in an array
+    /// or a [`Vec`] (policies and names: `[PolicySet::from(&policy), PolicySet::from("daily")]`).
     pub fn new(policy: impl Into<PolicySet>, key: impl Into<Key<'a>>) -> Self {
         Self::with_optional_cost(policy.into(), key.into(), None)
     }
 
-    /// Takes nothing: the request is not limited, and not counted.
+    /// No limits: the request is neither limited nor counted.
     pub fn unlimited() -> Self {
         Self {
             limits: OneOrMany::default(),
         }
     }
 
-    /// How many permits the request takes, of each limit so far. Default: what the layer says
-    /// ([`RateLimitLayer::cost`](crate::RateLimitLayer::cost)), 1 where it says nothing.
+    /// Sets the number of permits that the request takes from each limit added so far. Default: the
+    /// layer's [`cost`](crate::RateLimitLayer::cost), which is 1 by default.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         let cost = cost.try_into().map_err(Into::into);
         self.limits
@@ -141,23 +139,22 @@ impl<'a> RequestLimits<'a> {
         self
     }
 
-    /// Takes what others say besides: all of it, or nothing.
+    /// Adds other limits. Either all limits are charged or none.
     pub fn and(self, others: RequestLimits<'a>) -> Self {
         Self {
             limits: self.limits.into_iter().chain(others.limits).collect(),
         }
     }
 
-    /// Of the limits so far, what a response comes to changes nothing: what is
-    /// [settled](crate::RateLimitLayer::settle) are the others. So a limit on requests stands
-    /// beside one on tokens. A response that does not [count](crate::RateLimitLayer::count_if)
-    /// gives back all of it.
+    /// Excludes the limits added so far from [settlement](crate::RateLimitLayer::settle), for
+    /// example a limit on requests beside a limit on tokens. A response that does not
+    /// [count](crate::RateLimitLayer::count_if) refunds all limits.
     pub fn unsettled(mut self) -> Self {
         self.limits.iter_mut().for_each(|limit| limit.keeps_cost = true);
         self
     }
 
-    /// The terms with nothing borrowed.
+    /// Copies borrowed keys.
     pub fn into_owned(self) -> RequestLimits<'static> {
         let owned = |limit: RequestLimit<'a>| RequestLimit {
             which: limit.which,
@@ -188,7 +185,7 @@ impl<'a> RequestLimits<'a> {
         Self { limits }
     }
 
-    /// The answer for this key of a layer whose policies are given, at this cost.
+    /// Returns the layer's policies with its cost, for this key.
     pub(crate) fn of_layer(key: Key<'a>) -> Self {
         Self {
             limits: OneOrMany::One(RequestLimit {

@@ -128,8 +128,8 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
     }
     let of_clients = errors.about("client address missing");
     assert_eq!(of_clients.len(), 4, "{of_clients:?}");
-    for told in ["Hops(3)", "header=forwarded", "names no address"] {
-        assert!(of_clients.concat().contains(told), "{of_clients:?}");
+    for part in ["Hops(3)", "header=forwarded", "sent no address"] {
+        assert!(of_clients.concat().contains(part), "{of_clients:?}");
     }
     assert_eq!(errors.about("extension is missing").len(), 2);
 }

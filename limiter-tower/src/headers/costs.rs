@@ -1,22 +1,22 @@
-//! What a request was asked for, by which its client learns whether another such request has room.
+//! The cost of a request, which the headers need to decide if another request of this cost fits.
 
 use limiter_core::{Amount, LimitOutcome};
 use smallvec::SmallVec;
 
-/// The cost of a request by each of its limits.
+/// The cost of a request for each of its limits.
 #[derive(Clone, Debug)]
 pub(crate) enum Costs {
-    /// The same by all of them.
+    /// One cost for all limits.
     Same(Amount),
-    /// By the names of the policies. Boxed, so that what is rare makes nothing larger.
+    /// Costs by policy name. Boxed to keep the common variant small.
     ByName(Box<SmallVec<[(String, Amount); 2]>>),
 }
 
 impl Costs {
-    /// A permit by each.
+    /// One permit of each limit.
     pub(crate) const ONE: Self = Self::Same(Amount::ONE);
 
-    /// By one of the limits. Of policies that share a name the largest counts.
+    /// Returns the cost for a limit. Of policies with one name, the largest cost counts.
     fn cost_for(&self, limit: &LimitOutcome) -> Amount {
         match self {
             Self::Same(cost) => *cost,
@@ -28,7 +28,7 @@ impl Costs {
         }
     }
 
-    /// The cost, where a limit that allows the request has no room for another of it.
+    /// Returns the cost if the limit allows the request but another one of this cost does not fit.
     pub(super) fn wanting(&self, limit: &LimitOutcome) -> Option<Amount> {
         let cost = self.cost_for(limit);
         (limit.is_allowed() && cost > Amount::ONE && limit.remaining() < cost).then_some(cost)

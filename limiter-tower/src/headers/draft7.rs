@@ -1,4 +1,4 @@
-//! Draft 7 and the headers before it, which tell of one limit: the one that is reached first.
+//! Writes draft 7 and the legacy headers, which show only the most restrictive limit.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -9,8 +9,7 @@ use limiter_core::{Decision, LimitOutcome};
 use super::header_buffer::HeaderBuffer;
 use super::{Costs, MergedFields, Unsettled, fields_for, full_for, known_of, remaining, window};
 
-/// The limit of which the least remains; of several of these the one that the client has to wait
-/// for longest.
+/// Returns the limit with the fewest remaining permits and, for equal numbers, the longest wait.
 fn expiring<'a>(
     decision: &'a Decision,
     open: &'a Unsettled,
@@ -75,7 +74,7 @@ pub(super) fn write_legacy(
     })
 }
 
-/// The policies that have a window, and their places.
+/// Returns the policies that have a window, with their indexes.
 fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::Policy)> {
     fields_for(decision)
         .filter(|limit| limit.effective_window().is_some())
@@ -83,8 +82,8 @@ fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::
         .enumerate()
 }
 
-/// What remains and for how long, by the headers that say so: `RateLimit` in draft 7 says both.
-/// What is reached first is the least.
+/// Parses the remaining permits and the reset from headers. In draft 7, `RateLimit` contains both.
+/// The more restrictive limit is the smaller value.
 pub(super) fn standing(
     remaining: &HeaderValue,
     reset: Option<&HeaderValue>,
@@ -93,7 +92,7 @@ pub(super) fn standing(
     Some((number_in(remaining, "remaining=")?, Reverse(reset)))
 }
 
-/// The number of this name in a value, or the number that is all of it.
+/// Parses the number after `name` in a value, or the whole value as a number.
 fn number_in(value: &HeaderValue, name: &str) -> Option<u64> {
     let value = value.to_str().ok()?;
     let number = match value.split_once(name) {

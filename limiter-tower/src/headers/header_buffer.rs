@@ -1,4 +1,7 @@
-//! Structured fields (RFC 9651), as they are written.
+//! A buffer that formats structured fields (RFC 9651).
+//!
+//! The crate `sfv` is not used here: it allocates a `String` for each header, and this buffer needs one
+//! allocation for all of them.
 
 use std::time::Duration;
 
@@ -8,23 +11,23 @@ use limiter_core::__private::whole_seconds;
 /// The largest integer of a structured field.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// What most values fit in.
-const ROOM: usize = 128;
+/// Most values fit into this number of bytes.
+const INLINE_LENGTH: usize = 128;
 
-/// Header values, one after the other. They are copied once, when their length is known, so that
-/// they take one allocation.
+/// Concatenated header values. They are copied once, when their length is known, into one
+/// allocation.
 #[derive(Debug)]
 pub(super) struct HeaderBuffer {
-    short: [u8; ROOM],
+    short: [u8; INLINE_LENGTH],
     len: usize,
-    /// All of it, once it is longer than that.
+    /// The whole content if it is longer than `short`.
     long: Vec<u8>,
 }
 
 impl Default for HeaderBuffer {
     fn default() -> Self {
         Self {
-            short: [0; ROOM],
+            short: [0; INLINE_LENGTH],
             len: 0,
             long: Vec::new(),
         }
@@ -44,7 +47,7 @@ impl HeaderBuffer {
     }
 
     pub(super) fn into_string(self) -> String {
-        // What is written is ASCII.
+        // The content is ASCII.
         String::from_utf8_lossy(&self.into_bytes()).into_owned()
     }
 
@@ -52,18 +55,18 @@ impl HeaderBuffer {
         self.extend(text.as_bytes());
     }
 
-    /// An integer: larger ones than a field holds are the largest.
+    /// Appends an integer, at most the largest of a structured field.
     pub(super) fn integer(&mut self, number: u64) {
         self.push(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
     }
 
-    /// Whole seconds, rounded up, and at least one.
+    /// Appends whole seconds, rounded up, at least 1.
     pub(super) fn seconds(&mut self, span: Duration) {
         self.integer(whole_seconds(span));
     }
 
-    /// A string. What it cannot carry (controls, and all beyond ASCII) is percent-encoded, and so
-    /// is the percent sign, lest two names become one.
+    /// Appends a string. Control characters, characters beyond ASCII and the percent sign are
+    /// percent-encoded, so that different names stay different.
     pub(super) fn string(&mut self, text: &str) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let hex = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0');
@@ -87,8 +90,8 @@ impl HeaderBuffer {
 
     fn extend(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
-        if let Some(room) = self.short.get_mut(self.len..end) {
-            room.copy_from_slice(bytes);
+        if let Some(target) = self.short.get_mut(self.len..end) {
+            target.copy_from_slice(bytes);
         } else {
             if self.long.is_empty() {
                 self.long

@@ -1,4 +1,4 @@
-//! Drafts 10 and 11: two lists, with an item for each limit.
+//! Writes drafts 10 and 11: two lists with one item for each limit.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use super::{
     Costs, MergedFields, RateLimitHeaders, Unsettled, fields_for, full_for, known_of, remaining, window,
 };
 
-/// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if
-/// there is anything to tell.
+/// Writes the value of `RateLimit-Policy` and then of `RateLimit`. `None` if there are no limits.
 pub(super) fn write(
     decision: &Decision,
     open: &Unsettled,
@@ -27,7 +26,7 @@ pub(super) fn write(
     let (first, mut longest) = (text.len(), Duration::ZERO);
     for limit in known_of(decision, open) {
         separate(text, first);
-        longest = longest.max(service_limit(limit, dialect, costs, text));
+        longest = longest.max(write_limit(limit, dialect, costs, text));
     }
     (first > 0).then(|| MergedFields {
         ends: [first, text.len()],
@@ -35,7 +34,7 @@ pub(super) fn write(
     })
 }
 
-/// The item of a policy, which is the same for all requests.
+/// Formats the item of a policy. It does not depend on the request.
 #[cold]
 fn item(limit: &LimitOutcome) -> String {
     let (policy, mut text) = (limit.policy(), HeaderBuffer::default());
@@ -51,8 +50,8 @@ fn item(limit: &LimitOutcome) -> String {
     text.into_string()
 }
 
-/// Returns how long nothing remains of it.
-fn service_limit(
+/// Writes the item of a limit. Returns the time for which it has no remaining permits.
+fn write_limit(
     limit: &LimitOutcome,
     dialect: RateLimitHeaders,
     costs: &Costs,
@@ -72,19 +71,19 @@ fn service_limit(
         _ => None,
     };
     text.push(";t=");
-    // Where nothing is used, nothing comes back.
+    // An unused limit has no next permit.
     text.seconds(until_more.filter(|more| !more.is_zero()).unwrap_or(window));
     full_for(remaining, window)
 }
 
-/// Begins another item of the list that starts at `start`.
+/// Writes a separator unless this is the first item of the list at `start`.
 fn separate(text: &mut HeaderBuffer, start: usize) {
     if text.len() > start {
         text.push(", ");
     }
 }
 
-/// Whether a field is a list of strings, to which items may be added.
+/// Returns whether the value is a list of strings, so that items can be appended.
 pub(super) fn is_list(value: &HeaderValue) -> bool {
     value.as_bytes().trim_ascii_start().first() == Some(&b'"')
 }

@@ -1,4 +1,4 @@
-//! What an extractor answers.
+//! The results of key extractors, and the conversions from closures' results.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,23 +12,23 @@ use limiter_core::Key;
 
 use crate::request_limits::RequestLimits;
 
-/// What an extractor says about a request.
+/// The result of a key extractor.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Extraction<'a> {
-    /// The request takes the permits of this key, which may be a part of it.
+    /// The request takes permits of this key. The key may borrow from the request.
     Key(Key<'a>),
-    /// The request takes what these say, whatever the layer limits by.
+    /// The request has these limits instead of the layer's.
     Limits(RequestLimits<'a>),
-    /// The request is not limited, and not counted.
+    /// The request is neither limited nor counted.
     Skip,
-    /// The request is answered at once, and reaches neither the limiter nor the inner service.
+    /// The layer answers the request. Neither the limiter nor the inner service is called.
     Reject(KeyRejection),
-    /// The answer is still to come.
+    /// A future returns the result.
     Pending(PendingKey),
 }
 
-/// What is still to come equals nothing.
+/// A pending result is not equal to any other.
 impl PartialEq<Extraction<'_>> for Extraction<'_> {
     fn eq(&self, other: &Extraction<'_>) -> bool {
         match (self, other) {
@@ -41,16 +41,16 @@ impl PartialEq<Extraction<'_>> for Extraction<'_> {
     }
 }
 
-/// The response to a request that has no key: a status, and a sentence for the client; or a whole
-/// response, which HTTP clients get as it is.
+/// The response to a request without a key: a status with a message, or a complete response for HTTP
+/// clients.
 ///
-/// A gRPC client gets the code that is paired with the status: 400 INVALID_ARGUMENT, 401
+/// A gRPC client receives the code that corresponds to the status: 400 INVALID_ARGUMENT, 401
 /// UNAUTHENTICATED, 403 PERMISSION_DENIED, 500 INTERNAL, …
 ///
-/// # A whole response
+/// # A complete response
 ///
-/// A status alone has no headers, and a 401 is to say how to authenticate (`WWW-Authenticate`, RFC
-/// 9110). A whole response does:
+/// A response with status 401 has to contain `WWW-Authenticate` (RFC 9110). A status alone has no
+/// headers; a complete response has:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -61,14 +61,14 @@ impl PartialEq<Extraction<'_>> for Extraction<'_> {
 /// # use std::convert::Infallible;
 /// use tower::{Layer, ServiceExt};
 ///
-/// let mut who_are_you = Response::new("who are you?".into());
-/// *who_are_you.status_mut() = StatusCode::UNAUTHORIZED;
-/// who_are_you.headers_mut().insert(header::WWW_AUTHENTICATE, "Bearer".parse()?);
+/// let mut unauthorized = Response::new("authentication required".into());
+/// *unauthorized.status_mut() = StatusCode::UNAUTHORIZED;
+/// unauthorized.headers_mut().insert(header::WWW_AUTHENTICATE, "Bearer".parse()?);
 ///
 /// let limits = Limiter::in_process().build();
 /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
 /// let layer = RateLimitLayer::new(&limits, policy)
-///     .key(key::header("authorization").or_reject(KeyRejection::from(who_are_you)));
+///     .key(key::header("authorization").or_reject(KeyRejection::from(unauthorized)));
 ///
 /// # let service = layer.layer(tower::service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
 /// let refused = service.oneshot(Request::new(())).await.unwrap();
@@ -81,12 +81,12 @@ impl PartialEq<Extraction<'_>> for Extraction<'_> {
 pub struct KeyRejection {
     status: StatusCode,
     message: Cow<'static, str>,
-    /// What HTTP clients get in place of the message.
+    /// The complete response for HTTP clients.
     response: Option<Box<(HeaderMap, Bytes)>>,
 }
 
 impl KeyRejection {
-    /// ResponseConfig with `status` and `message`.
+    /// Rejects the request with `status` and `message`.
     pub fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
@@ -101,7 +101,7 @@ impl KeyRejection {
         self.status
     }
 
-    /// The text of the response; of a whole one, what a gRPC client is told.
+    /// The message of the response. For a complete response, the message for gRPC clients.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -115,7 +115,7 @@ impl KeyRejection {
         (self.status, self.message)
     }
 
-    /// The whole response, where there is one.
+    /// Takes the complete response.
     pub(crate) fn take_response(&mut self) -> Option<Response<Bytes>> {
         let (headers, body) = *self.response.take()?;
         let mut response = Response::new(body);
@@ -125,8 +125,8 @@ impl KeyRejection {
     }
 }
 
-/// A whole response: HTTP clients get its status, headers and body. A gRPC client gets the code
-/// that is paired with the status, and the body if that is plain text.
+/// A complete response: HTTP clients receive its status, headers and body. A gRPC client receives
+/// the code that corresponds to the status, and the body as message if it is plain text.
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -135,7 +135,7 @@ impl KeyRejection {
 /// let response = Response::builder()
 ///     .status(StatusCode::UNAUTHORIZED)
 ///     .header("www-authenticate", "Bearer")
-///     .body("who are you?".into());
+///     .body("authentication required".into());
 /// let refusal = KeyRejection::from(response?);
 /// assert_eq!(refusal.status(), StatusCode::UNAUTHORIZED);
 /// # Ok::<(), http::Error>(())
@@ -152,7 +152,7 @@ impl From<Response<Bytes>> for KeyRejection {
             Some(text) => Self::new(head.status, text.to_owned()),
             None => Self::from(head.status),
         };
-        // The server says how the body is framed.
+        // The server frames the body.
         head.headers.remove(header::CONTENT_LENGTH);
         head.headers.remove(header::TRANSFER_ENCODING);
         Self {
@@ -162,14 +162,14 @@ impl From<Response<Bytes>> for KeyRejection {
     }
 }
 
-/// With the status's own words.
+/// Uses the canonical reason of the status as message.
 impl From<StatusCode> for KeyRejection {
     fn from(status: StatusCode) -> Self {
         Self::new(status, status.canonical_reason().unwrap_or("refused"))
     }
 }
 
-/// As [`StatusCode`]; a number that is no status (below 100, above 999) refuses with 500.
+/// As for [`StatusCode`]. An invalid status (below 100 or above 999) becomes 500.
 impl From<u16> for KeyRejection {
     fn from(status: u16) -> Self {
         StatusCode::from_u16(status)
@@ -178,14 +178,14 @@ impl From<u16> for KeyRejection {
     }
 }
 
-/// An [`Extraction`] that is still to come: what an extractor answers that has to wait, for a
-/// session to be loaded, say.
+/// A future that returns an [`Extraction`], for extractors that have to wait, for example for a
+/// session from a database.
 ///
-/// Meanwhile the request waits with the inner service that was found ready. Dropped, it asks
-/// nothing more.
+/// The request waits together with the ready inner service. Dropping the future cancels the
+/// extraction.
 ///
-/// [`from_async`](crate::key::from_async) makes one for every request. An extractor of your own can
-/// do without where it knows the answer:
+/// [`from_async`](crate::key::from_async) creates one for every request. A custom extractor can
+/// return a key immediately if it is cached:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -205,7 +205,7 @@ impl From<u16> for KeyRejection {
 ///         self.known.lock().unwrap().get(token).copied()
 ///     }
 ///
-///     /// Balances for a look into a database.
+///     /// Represents a database query.
 ///     async fn load(&self, token: String) -> Option<u64> {
 ///         let user = token.strip_prefix("user-")?.parse().ok()?;
 ///         self.known.lock().unwrap().insert(token, user);
@@ -235,22 +235,21 @@ impl From<u16> for KeyRejection {
 ///
 /// let by_user = ByUser(Arc::default());
 /// let request = Request::builder().header("x-session", "user-7").body(()).unwrap();
-/// let Extraction::Pending(later) = by_user.extract(&request) else { panic!("it was not asked before") };
+/// let Extraction::Pending(later) = by_user.extract(&request) else { panic!("not cached yet") };
 /// assert_eq!(later.await, Extraction::Key(Key::from(7_u64)));
-/// assert_eq!(by_user.extract(&request), Extraction::Key(Key::from(7_u64)), "now it is known");
+/// assert_eq!(by_user.extract(&request), Extraction::Key(Key::from(7_u64)), "cached");
 /// # });
 /// ```
 #[must_use = "it is to be answered as `Extraction::Pending`"]
 pub struct PendingKey(Pin<Box<dyn Future<Output = Extraction<'static>> + Send>>);
 
 impl PendingKey {
-    /// ResponseConfig what `answer` ends with. It is polled as a part of the response's future, and
-    /// not before that.
+    /// Creates a pending key from a future. The response's future polls it.
     pub fn new(answer: impl Future<Output = Extraction<'static>> + Send + 'static) -> Self {
         Self(Box::pin(answer))
     }
 
-    /// ResponseConfig what `then` makes of the answer, once it has come.
+    /// Applies `then` to the result.
     pub(crate) fn then(
         self,
         then: impl FnOnce(Extraction<'static>) -> Extraction<'static> + Send + 'static,
@@ -284,13 +283,17 @@ impl fmt::Debug for PendingKey {
 /// A key is a [`Key`], text, a number or an address. `None` refuses the request with 400, `Err`
 /// with what it holds: a [`StatusCode`] or a [`KeyRejection`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no key",
+    message = "`{Self}` is not a key",
     note = "return something owned: a `Key<'static>`, a `String`, a number, an `IpAddr`, an `Option` of one of these, \
             a `Result<_, StatusCode>`, or a `key::Extraction`",
-    note = "what takes some waiting to find is given by `key::from_async`"
+    note = "use `key::from_async` for an async function"
 )]
+/// The result types of closures that extract a key.
+///
+/// A key is a [`Key`], text, a number or an address. `None` rejects the request with 400. `Err` rejects
+/// it with its [`StatusCode`] or [`KeyRejection`].
 pub trait IntoExtraction {
-    /// The answer.
+    /// Converts the result.
     fn into_extraction(self) -> Extraction<'static>;
 }
 
@@ -347,10 +350,10 @@ answer_from_key!(
     IpAddr
 );
 
-/// What to do with a request that lacks what its key is taken from.
+/// The handling of requests without a key.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Missing {
-    /// Refuse it, as the extractor does by default.
+    /// Reject the request with the extractor's default.
     #[default]
     Default,
     Refuse(KeyRejection),

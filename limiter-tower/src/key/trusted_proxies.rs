@@ -1,4 +1,9 @@
-//! Which proxies are believed, and so whose address a client's is. Pure.
+//! Selects the client's address from the addresses that proxies report. Pure.
+//!
+//! A client can write any address into `X-Forwarded-For` or `Forwarded`, so only addresses written by
+//! trusted proxies count. The list is read from its end, either for a fixed number of proxies or while
+//! the addresses belong to trusted networks. Invariant: an address that no trusted proxy wrote is never
+//! returned. Tests: `client_ip/spoofing_tests.rs`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,10 +11,10 @@ use std::sync::Arc;
 
 use super::ip_net::IpNet;
 
-/// Which proxies are believed: made by [`hops`](Self::hops) or [`networks`](Self::networks), for
+/// The trusted proxies, created by [`hops`](Self::hops) or [`networks`](Self::networks), for
 /// [`client_ip`](super::client_ip()).
 #[derive(Clone, Debug, Hash)]
-#[must_use = "it is to be given to `key::client_ip`"]
+#[must_use = "pass it to `key::client_ip`"]
 pub struct TrustedProxies(Kind);
 
 #[derive(Clone, Debug, Hash)]
@@ -19,28 +24,28 @@ enum Kind {
 }
 
 impl TrustedProxies {
-    /// Believes so many proxies, all of which every request passes: 1 for a load balancer in front
-    /// of the server, 2 for a content network in front of that.
+    /// Trusts a fixed number of proxies that every request passes: 1 for a load balancer in front of
+    /// the server, 2 for a content delivery network in front of the load balancer.
     ///
-    /// The client is whom the farthest of them names: the element at this place, counted from the
-    /// right. With 0 it is the peer, and the header is not read.
+    /// The client is the element at this position, counted from the right. With 0 the client is the
+    /// peer, and the header is not read.
     ///
-    /// The server must be reached through these proxies only: who gets around one of them names
-    /// itself what it likes. Where the proxies' addresses are known, [`networks`](Self::networks)
-    /// also asks who the peer is.
+    /// The server must be reachable only through these proxies. A client that bypasses a proxy can
+    /// choose its address. If the addresses of the proxies are available, use
+    /// [`networks`](Self::networks), which also checks the peer.
     pub fn hops(proxies: u8) -> Self {
         Self(Kind::Hops(proxies))
     }
 
-    /// Believes the proxies at these addresses, or in these networks.
+    /// Trusts the proxies at these addresses or in these networks.
     ///
-    /// The client is the first address that is not one of theirs, read from the peer and then from
-    /// the right. A peer that is no proxy is the client itself, whatever its headers say. Where all
-    /// are proxies, the farthest is the client: it asks on its own account, as load balancers do
-    /// that look after health.
+    /// The client is the first address that does not belong to them, read from the peer and then from
+    /// the right. A peer outside of the networks is the client, and its headers are not read. If all
+    /// addresses belong to proxies, the client is the farthest proxy, such as a load balancer that
+    /// sends health checks.
     ///
-    /// Name the proxies, and no network in which there are clients as well: they would be taken for
-    /// proxies, and so could name themselves what they like.
+    /// The networks must not contain clients: a client inside a trusted network could choose its
+    /// address.
     ///
     /// ```
     /// use limiter_tower::key;
@@ -48,36 +53,36 @@ impl TrustedProxies {
     /// let one = key::client_ip(key::TrustedProxies::networks(["127.0.0.1".parse()?]));
     /// let networks = key::client_ip(key::TrustedProxies::networks(["10.0.7.0/24".parse()?, "2001:db8:7::/48".parse()?]));
     ///
-    /// let configured = "10.0.7.1, 10.0.8.0/24"; // of the environment, say
+    /// let configured = "10.0.7.1, 10.0.8.0/24"; // for example from the environment
     /// let proxies: Vec<key::IpNet> = configured.split(',').map(|proxy| proxy.trim().parse()).collect::<Result<_, _>>()?;
     /// let by_client = key::client_ip(key::TrustedProxies::networks(proxies));
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     ///
-    /// An [`IpAddr`], or the `IpNet` of the crate `ipnet`, becomes one by `into()`.
+    /// [`IpAddr`] and the `IpNet` of the crate `ipnet` implement `Into<IpNet>`.
     pub fn networks(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self(Kind::Networks(networks.into_iter().collect()))
     }
 }
 
-/// Why nobody knows who the client is.
+/// The reason for an unknown client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UnknownClient {
-    /// The server does not tell who has connected.
+    /// The server does not provide the peer's address.
     Peer,
-    /// Fewer proxies have named somebody than the request should have passed.
+    /// The list has fewer elements than trusted proxies.
     TooFew,
-    /// The proxy whose word counts has named nobody.
+    /// A trusted proxy wrote no address.
     Unnamed,
-    /// More proxies than anybody has.
+    /// The list has more than [`MAX_PROXIES`] trusted proxies.
     TooMany,
 }
 
-/// A request passes no more proxies than this.
-const MOST_PROXIES: usize = 64;
+/// The maximum number of proxies of a request.
+const MAX_PROXIES: usize = 64;
 
 impl TrustedProxies {
-    /// The client's address, by the peer's, and those that the proxies name, the nearest first.
+    /// Returns the client's address. `named` yields the addresses in the header, the nearest first.
     pub(crate) fn client(
         &self,
         peer: impl FnOnce() -> Option<IpAddr>,
@@ -94,7 +99,7 @@ impl TrustedProxies {
             Kind::Networks(networks) => {
                 let is_proxy = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
                 let mut client = peer().ok_or(UnknownClient::Peer)?;
-                for _ in 0..=MOST_PROXIES {
+                for _ in 0..=MAX_PROXIES {
                     if !is_proxy(&client) {
                         return Ok(client);
                     }
@@ -112,10 +117,10 @@ impl TrustedProxies {
 impl fmt::Display for UnknownClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Peer => "the server does not tell the peer's address",
-            Self::TooFew => "the header names fewer addresses than there should be proxies",
-            Self::Unnamed => "a trusted proxy names no address",
-            Self::TooMany => "the header names more proxies than are followed",
+            Self::Peer => "the server does not provide the peer address",
+            Self::TooFew => "the header has fewer addresses than trusted proxies",
+            Self::Unnamed => "a trusted proxy sent no address",
+            Self::TooMany => "the header has too many proxies",
         })
     }
 }

@@ -1,5 +1,8 @@
-//! What is done next with a request: once its key was looked for, and once the limiter has
-//! answered.
+//! The next action for a request, after the key was extracted and after the limiter has decided.
+//!
+//! A request may pass, call the inner service, wait for an extractor or for the limiter, or be
+//! rejected. [`Next`] represents these actions, so that the service and the future share one
+//! implementation.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,32 +17,33 @@ use crate::rate::config::{LayerConfig, RequestScope};
 use crate::rate::wait;
 use crate::settlement::Settling;
 
-/// What is done next with a request.
+/// The next action for a request.
 pub(crate) enum Next {
-    /// The inner service is called, and nothing is done with its response.
+    /// Call the inner service and return its response unchanged.
     Pass,
-    /// The inner service is called.
+    /// Call the inner service and complete its response.
     Call(Grant),
-    /// The limiter's answer is waited for.
+    /// Wait for the limiter.
     Decide(Deciding<Grant>),
-    /// The extractor's is.
+    /// Wait for the key extractor.
     Extract(PendingKey),
-    /// It is answered in place of the inner service.
+    /// Reject the request with the limiter's rejection.
     Reject(Rejection),
+    /// Reject the request with the extractor's response.
     Refuse(KeyRejection),
 }
 
-/// By what a request goes on.
+/// The permission for a request to call the inner service.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) decision: Decision,
-    /// What is settled once it is answered.
+    /// The charge that is settled after the response.
     pub(crate) settling: Option<Box<Settling>>,
     pub(crate) costs: Costs,
 }
 
 impl Next {
-    /// What follows from an extractor's answer. The limiter is asked, if it can answer at once.
+    /// Returns the action after an extraction. Calls the limiter if it can decide without waiting.
     #[inline(never)]
     pub(crate) fn after<B>(answer: Extraction<'_>, limits: &Arc<LayerConfig>, request: &Request<B>) -> Self {
         let question = match answer {
@@ -82,9 +86,8 @@ impl From<Result<Grant, Rejection>> for Next {
     }
 }
 
-/// The limiter's answer on its way, a `T` where the request goes on. Nothing is asked before the
-/// first poll.
+/// A pending decision, with a `T` for an allowed request. The limiter is called at the first poll.
 ///
-/// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future`
-/// can borrow nothing: hence the box.
+/// The limiter's own future borrows the limiter, the policy and the key. A `Service::Future` cannot
+/// borrow, so the decision is boxed together with its inputs.
 pub(crate) type Deciding<T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send>>;

@@ -1,10 +1,9 @@
-//! A cost as it was said.
+//! The configured cost of a request, which may be invalid.
 
 use limiter_core::{Amount, ConfigError};
 
-/// What a request is to cost, which may be none that can be used. The limiter is told that, too,
-/// since it knows whether anybody is to be rejected: in shadow, and where nothing is asked, nobody
-/// is.
+/// The configured cost of a request. The limiter also receives an invalid cost, because it decides
+/// whether the error rejects the request: in shadow mode it does not.
 pub(crate) struct ConfiguredCost<'a>(pub(crate) &'a Result<Amount, ConfigError>);
 
 impl TryFrom<ConfiguredCost<'_>> for Amount {

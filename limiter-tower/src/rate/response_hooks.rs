@@ -1,4 +1,8 @@
-//! What is done with the response to an allowed request.
+//! Completes the response of an allowed request.
+//!
+//! A decision is available before the inner service is called, and its headers, extensions and
+//! settlement belong to the response. [`ResponseHooks`] stores them during the call and applies them
+//! once. Most requests store nothing. Tests: `tests/decisions/told.rs`, `tests/http/answers.rs`.
 
 use http::{Request, Response};
 use limiter_core::{Decision, Enforcement};
@@ -10,19 +14,19 @@ use crate::responses::body::ResponseBody;
 use crate::responses::{Protocol, ResponseFields};
 use crate::settlement::Settling;
 
-/// What is known when the inner service is called, and used when it answers. Mostly nothing.
+/// Values of the decision that the response needs.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseHooks {
-    /// For layers further out.
-    shown: Option<Box<Decision>>,
-    /// For the client.
-    told: Option<ResponseFields>,
-    /// What is charged until it is known what the request came to.
+    /// The decision for the response's extensions.
+    decision: Option<Box<Decision>>,
+    /// Headers for the client.
+    fields: Option<ResponseFields>,
+    /// The charge to be settled.
     settling: Option<Box<Settling>>,
 }
 
 impl LayerConfig {
-    /// Of a request that goes on.
+    /// Creates the hooks of an allowed request and inserts its decision into the extensions.
     #[inline]
     pub(crate) fn response_hooks<B>(&self, granted: Grant, request: &mut Request<B>) -> ResponseHooks {
         let Grant {
@@ -30,25 +34,25 @@ impl LayerConfig {
             mut settling,
             costs,
         } = granted;
-        let told = match &mut settling {
+        let fields = match &mut settling {
             None => self.apply_fields(&decision, &costs, request),
-            // Of its limits it tells itself, when it is known what the request came to.
+            // The settlement writes the headers of the limits.
             Some(settling) => {
                 settling.set_headers(self.dialect_for(request), costs);
                 self.fields_for_unlimited(&decision)
             }
         };
         ResponseHooks {
-            told,
-            shown: self.attach_decision(decision, request),
+            fields,
+            decision: self.attach_decision(decision, request),
             settling,
         }
     }
 }
 
 impl LayerConfig {
-    /// What the response to a request that this decision allows tells its client. Nothing where the
-    /// limiter does not enforce its limits, but for who decided.
+    /// Returns the headers for the response to an allowed request. If the limiter does not enforce
+    /// limits, only the header with the decision's source is returned.
     #[inline]
     pub(crate) fn apply_fields<B>(
         &self,
@@ -67,12 +71,12 @@ impl LayerConfig {
         }
     }
 
-    /// The same without its limits.
+    /// Returns the header with the decision's source, without rate limit headers.
     pub(crate) fn fields_for_unlimited(&self, decision: &Decision) -> Option<ResponseFields> {
         ResponseFields::new(None, self.responder().origin_header(decision))
     }
 
-    /// In which headers the response to a request tells of its limits.
+    /// Selects the rate limit headers of the response to a request.
     pub(crate) fn dialect_for<B>(&self, request: &Request<B>) -> RateLimitHeaders {
         match Protocol::from_request(request) {
             Protocol::Http if self.limiter().enforcement() == Enforcement::Enforce => {
@@ -84,14 +88,14 @@ impl LayerConfig {
 }
 
 impl ResponseHooks {
-    /// What becomes of the inner service's response. To be asked once.
+    /// Applies the hooks to the inner service's response. Call it once.
     pub(crate) fn respond<B>(&mut self, mut response: Response<B>) -> Response<ResponseBody<B>> {
-        if let Some(decision) = self.shown.take() {
-            // One that is there already is a more specific layer's, further in.
+        if let Some(decision) = self.decision.take() {
+            // An existing decision comes from an inner layer, which is more specific.
             response.extensions_mut().get_or_insert_with(|| *decision);
         }
-        if let Some(told) = self.told.take() {
-            told.write(response.headers_mut());
+        if let Some(fields) = self.fields.take() {
+            fields.write(response.headers_mut());
         }
         match self.settling.take() {
             None => response.map(ResponseBody::inner),

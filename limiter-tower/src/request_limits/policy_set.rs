@@ -1,12 +1,12 @@
-//! The policies of one request.
+//! Sets of policies that are decided together.
 
 use std::borrow::Cow;
 
 use limiter_core::__private::OneOrMany;
 use limiter_core::Policy;
 
-/// The policies by which a request is limited: one, or several that are charged together, or not at
-/// all. Each is given, or named and looked up in the limiter's book.
+/// One or more policies that limit a request. Either all of them are charged or none. Each is a policy
+/// or the name of one in the limiter's registry.
 ///
 /// ```
 /// use limiter_core::Policy;
@@ -14,13 +14,13 @@ use limiter_core::Policy;
 ///
 /// let burst = Policy::token_bucket("burst").capacity(20).rate("10/s").build()?;
 /// let one = PolicySet::from(&burst);
-/// let of_the_book = PolicySet::from("pro");
-/// let both = PolicySet::from([one.clone(), of_the_book]);
+/// let from_registry = PolicySet::from("pro");
+/// let both = PolicySet::from([one.clone(), from_registry]);
 /// assert_ne!(both, one);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a tier limits nothing unless it is answered"]
+#[must_use = "a policy set has no effect unless it is passed to a layer or returned from a closure"]
 pub struct PolicySet {
     pub(crate) policies: OneOrMany<PolicyRef>,
 }
@@ -28,17 +28,17 @@ pub struct PolicySet {
 /// A policy of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyRef {
-    /// Those that the layer was given.
+    /// The layer's policies.
     Layers,
-    /// None, by mistake.
+    /// An empty list, which is an error.
     Missing,
     Given(Policy),
-    /// The one that stands under this name in the limiter's book.
+    /// The policy of this name in the limiter's registry.
     Named(Cow<'static, str>),
 }
 
 impl PolicyRef {
-    /// The policy's name, where this says one.
+    /// Returns the policy's name.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Given(policy) => Some(policy.name()),
@@ -59,7 +59,7 @@ impl PolicyRef {
 }
 
 impl PolicySet {
-    /// No policies: the request is not limited, and not counted.
+    /// No policies: the request is neither limited nor counted.
     pub fn unlimited() -> Self {
         Self {
             policies: OneOrMany::default(),
@@ -112,8 +112,8 @@ impl<T: Into<PolicySet>> From<Vec<T>> for PolicySet {
 }
 
 impl<T: Into<PolicySet>> FromIterator<T> for PolicySet {
-    /// None at all is a mistake, and rejects the request as one: what is not limited is
-    /// [`unlimited`](PolicySet::unlimited).
+    /// An empty iterator is an error and rejects the request. Use
+    /// [`unlimited`](PolicySet::unlimited) for a request without limits.
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter().peekable();
         if all.peek().is_none() {
