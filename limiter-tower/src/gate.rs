@@ -1,5 +1,8 @@
-//! The common part of the four services: the inner service, and the configuration that all clones
-//! share.
+//! The common implementation of the four services: the inner service, and the configuration that all
+//! clones share.
+//!
+//! Invariant: the instance that was polled ready is the instance that is called. A clone, which is not
+//! ready, replaces it.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,13 +10,13 @@ use std::sync::Arc;
 /// An inner service behind a layer with the configuration `C` and the extractor (or classifier)
 /// `E`.
 ///
-/// Servers clone a service for each request, so all that clones share is behind one pointer.
+/// Servers clone a service for each request, so the shared state is behind one pointer.
 pub(crate) struct Gate<S, C, E> {
     pub(crate) inner: S,
     pub(crate) shared: Arc<Shared<C, E>>,
 }
 
-/// What the clones of a service share.
+/// The state shared by the clones of a service.
 #[derive(Debug)]
 pub(crate) struct Shared<C, E> {
     pub(crate) config: Arc<C>,
@@ -34,7 +37,7 @@ impl<S: Clone, C, E> Gate<S, C, E> {
         mem::replace(&mut self.inner, unready)
     }
 
-    /// Drops what the inner service has reserved to be ready, since other callers may need it.
+    /// Drops the ready inner service, so that other callers can use the capacity it has reserved.
     pub(crate) fn release_ready(&mut self) {
         drop(self.take_ready());
     }

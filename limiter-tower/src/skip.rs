@@ -1,10 +1,11 @@
-//! Which requests are not limited: given to [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
+//! Filters for requests that are not limited, for
+//! [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
 //!
-//! | | what passes |
+//! | filter | skipped requests |
 //! |---|---|
-//! | [`probes()`] | what looks after health and readiness |
+//! | [`probes()`] | health and readiness probes |
 //! | [`paths(["/internal/alive"])`](paths) | GET and HEAD of these paths |
-//! | a closure over `&Request<B>` | where it returns `true` |
+//! | a closure over `&Request<B>` | requests for which it returns `true` |
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,13 +15,13 @@ use http::{Method, Request};
 
 use crate::key::{Extraction, KeyExtractor};
 
-/// Says of a request with a body of type `B` whether it passes unlimited. Closures implement it.
+/// Decides whether a request with a body of type `B` passes without limits. Implemented by closures.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say which `Request<{B}>` are skipped",
+    message = "`{Self}` does not select `Request<{B}>` to skip",
     note = "give `limiter_tower::skip::probes()`, or a closure that takes `&Request<{B}>` and returns a `bool`"
 )]
 pub trait SkipRequest<B> {
-    /// Whether it passes, uncounted.
+    /// Returns whether the request passes without being counted.
     fn skips(&self, request: &Request<B>) -> bool;
 }
 
@@ -45,15 +46,15 @@ const PROBES: [&str; 9] = [
 const GRPC_HEALTH: &str = "/grpc.health.v1.Health/";
 const GRPC_HEALTH_METHODS: [&str; 3] = ["Check", "List", "Watch"];
 
-/// Lets those pass who look after health and readiness: GET and HEAD of `/health`, `/healthz`,
+/// Skips health and readiness probes: GET and HEAD of `/health`, `/healthz`,
 /// `/health/live`, `/health/ready`, `/live`, `/livez`, `/ready`, `/readyz` and `/ping`, and the
 /// methods `Check`, `List` and `Watch` of gRPC's service `grpc.health.v1.Health`.
 /// [`and`](Paths::and) adds a path.
 ///
-/// Paths are compared as they were sent, without the query: `/health/`, `/HEALTH` and `/%68ealth`
-/// are others, and limited. Below axum's `nest` they lack their prefix: in a router that is nested
-/// at `/users`, a request for `/users/ping` is one for `/ping`, and passes. Anybody may ask for
-/// these paths as often as it likes, so what answers there should be cheap.
+/// Paths are compared literally, without the query: `/health/`, `/HEALTH` and `/%68ealth` are limited.
+/// Inside axum's `nest` the prefix is removed: in a router nested at `/users`, a request for
+/// `/users/ping` has the path `/ping` and is skipped. Any client can call these paths without a
+/// limit, so their handlers should be cheap.
 ///
 /// ```
 /// # use http::Request;
@@ -76,7 +77,7 @@ pub fn probes() -> Paths {
     }
 }
 
-/// Lets GET and HEAD of these paths pass, as they were sent, without the query.
+/// Skips GET and HEAD of these paths, compared literally, without the query.
 pub fn paths<P: Into<Cow<'static, str>>>(paths: impl IntoIterator<Item = P>) -> Paths {
     Paths {
         paths: paths.into_iter().map(Into::into).collect(),
@@ -84,16 +85,16 @@ pub fn paths<P: Into<Cow<'static, str>>>(paths: impl IntoIterator<Item = P>) -> 
     }
 }
 
-/// Skips by the path. Made by [`probes`] and [`paths`].
+/// Skips requests by path. Created by [`probes`] and [`paths`].
 #[derive(Clone, Debug)]
-#[must_use = "it is to be given to `RateLimitLayer::skip`"]
+#[must_use = "pass it to `RateLimitLayer::skip`"]
 pub struct Paths {
     paths: Vec<Cow<'static, str>>,
     with_grpc_health: bool,
 }
 
 impl Paths {
-    /// Lets GET and HEAD of this path pass as well.
+    /// Also skips GET and HEAD of this path.
     pub fn and(mut self, path: impl Into<Cow<'static, str>>) -> Self {
         self.paths.push(path.into());
         self
@@ -113,8 +114,8 @@ impl<B> SkipRequest<B> for Paths {
     }
 }
 
-/// Finds a key, or a class, as `E` does, unless `S` skips the request. Made by
-/// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip) and its like.
+/// Applies the extractor or classifier `E` unless `S` skips the request. Created by
+/// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip) and the `skip` of other layers.
 pub struct Unless<S, E> {
     skip: Arc<S>,
     key: Arc<E>,
@@ -125,16 +126,16 @@ impl<S, E> Unless<S, E> {
         Self { skip, key }
     }
 
-    /// What is said of a request that is not skipped.
+    /// Applies `apply` to the inner extractor unless the request is skipped.
     pub(crate) fn unless_skipped<'a, B, T>(
         &'a self,
         request: &Request<B>,
-        say: impl FnOnce(&'a E) -> T,
+        apply: impl FnOnce(&'a E) -> T,
     ) -> Option<T>
     where
         S: SkipRequest<B>,
     {
-        (!self.skip.skips(request)).then(|| say(&self.key))
+        (!self.skip.skips(request)).then(|| apply(&self.key))
     }
 }
 

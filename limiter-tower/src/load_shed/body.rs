@@ -1,4 +1,4 @@
-//! Bodies that hold what their requests were admitted by.
+//! A response body that keeps its request in flight until the body has ended.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,11 +11,11 @@ use pin_project_lite::pin_project;
 use crate::responses::body::ResponseBody;
 
 pin_project! {
-    /// The body of a response whose request is in flight until the body has ended: it holds an `H`,
-    /// a place, and lets go of it with the last frame, with the trailers, with an error, or when it
-    /// is dropped, whichever comes first.
+    /// The body of a response whose request is in flight until the body has ended. It drops its
+    /// guard `H` with the last frame, with the trailers, with an error, or when the body is
+    /// dropped, whichever comes first.
     ///
-    /// A body that tells at once that it has ended, as one without content does, holds nothing.
+    /// A body that has ended from the start, such as an empty one, has no guard.
     #[derive(Debug)]
     pub struct LoadShedBody<B, H> {
         #[pin]
@@ -25,7 +25,7 @@ pin_project! {
 }
 
 impl<B, H> LoadShedBody<B, H> {
-    /// What it holds still.
+    /// Returns the guard, until the body has ended.
     pub fn held(&self) -> Option<&H> {
         self.held.as_ref()
     }
@@ -35,7 +35,7 @@ impl<B, H> LoadShedBody<B, H> {
     }
 }
 
-/// An empty body that holds nothing.
+/// An empty body without a guard.
 impl<B, H> Default for LoadShedBody<B, H> {
     fn default() -> Self {
         Self::free(ResponseBody::default())
@@ -63,7 +63,7 @@ impl<H: Send + 'static> From<LoadShedBody<tonic::body::Body, H>> for tonic::body
 }
 
 impl<B: Body<Data = Bytes>, H> LoadShedBody<B, H> {
-    /// The response, whose body holds this.
+    /// Moves the guard into the response's body.
     pub(crate) fn respond(response: Response<ResponseBody<B>>, held: Option<H>) -> Response<Self> {
         response.map(|body| {
             let held = held.filter(|_| !body.is_end_stream());
@@ -83,7 +83,7 @@ impl<B: Body<Data = Bytes>, H> Body for LoadShedBody<B, H> {
         let mut this = self.project();
         let polled = this.body.as_mut().poll_frame(context);
         let has_ended = match &polled {
-            // A server that was told so may ask for nothing more, and keep the body for a while.
+            // A server that detects the end may stop polling and keep the body for a while.
             Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || this.body.is_end_stream(),
             Poll::Ready(Some(Err(_)) | None) => true,
             Poll::Pending => false,

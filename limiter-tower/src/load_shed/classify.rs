@@ -1,18 +1,18 @@
-//! How much a request matters, and whether it is counted at all.
+//! Classifiers: the priority of a request, or none for requests that are not counted.
 
 use http::Request;
 
 use super::priority::Priority;
 use crate::skip::{SkipRequest, Unless};
 
-/// Says of a request with a body of type `B` how much it matters. Closures implement it, which
-/// answer a [`Priority`], or an [`Option`] of one.
+/// Returns the priority of a request with a body of type `B`. Implemented by closures that return a
+/// [`Priority`] or an [`Option`] of one.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say how much a `Request<{B}>` matters",
+    message = "`{Self}` does not return the priority of a `Request<{B}>`",
     note = "give a closure that takes `&Request<{B}>` and returns a `Priority`, or an `Option<Priority>`"
 )]
 pub trait Classify<B> {
-    /// Its class; `None` lets it pass, uncounted.
+    /// The priority; `None` lets the request pass without counting it.
     fn classify(&self, request: &Request<B>) -> Option<Priority>;
 }
 
@@ -27,7 +27,7 @@ where
     }
 }
 
-/// All requests matter alike. What a [`LoadShedLayer`](crate::LoadShedLayer) begins with.
+/// Gives all requests [`Priority::Normal`]. The default of [`LoadShedLayer`](crate::LoadShedLayer).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultPriority(());
 

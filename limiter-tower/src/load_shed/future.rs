@@ -1,4 +1,4 @@
-//! The future of a request that may be shed: calls, and leaves its place to the body; or answers.
+//! The future of a load shedding service.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,8 +15,11 @@ use crate::rate::future::{Own, ended};
 use crate::responses::body::ResponseBody;
 
 pin_project! {
-    /// The future of [`LoadShed`](crate::LoadShed). Dropped at whatever time, it gives its place
-    /// back.
+    /// The future of [`LoadShed`](crate::LoadShed).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it ends the request's admission.
     #[must_use = "futures do nothing unless polled"]
     pub struct LoadShedFuture<F> {
         #[pin]
@@ -58,7 +61,7 @@ where
         Poll::Ready(Ok(match self.project().state.project() {
             StateProj::Calling { inner, place } => {
                 let response = ready!(inner.poll(context));
-                // Where the call has failed, it is over.
+                // A failed call drops the guard.
                 let place = place.take();
                 LoadShedBody::respond(response?.map(ResponseBody::inner), place)
             }

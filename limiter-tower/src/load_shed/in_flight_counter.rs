@@ -1,4 +1,9 @@
-//! How much is in flight, and how much may be.
+//! Counts the requests in flight in this process.
+//!
+//! Requests of low priority must not use capacity reserved for higher priorities. One atomic counter
+//! holds the number of requests in flight, of all priorities. Each priority has its own bound on this
+//! counter (trunk reservation in telephone networks). Invariant: no thread observes more requests than
+//! the highest bound in use. The tests below verify it with concurrent threads and with random steps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +13,7 @@ use limiter_core::__private::shed;
 
 use super::priority::Priority;
 
-/// One thing for each class.
+/// One value for each priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PerPriority<T>([T; Priority::ALL.len()]);
 
@@ -18,21 +23,23 @@ impl<T> PerPriority<T> {
     }
 
     pub(super) fn get(&self, class: Priority) -> &T {
-        #[expect(clippy::indexing_slicing, reason = "there is one for each class")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the array has one value for each priority"
+        )]
         &self.0[class as usize]
     }
 
     pub(super) fn get_mut(&mut self, class: Priority) -> &mut T {
-        #[expect(clippy::indexing_slicing, reason = "there is one for each class")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the array has one value for each priority"
+        )]
         &mut self.0[class as usize]
     }
 }
 
-/// Counts what is in flight, in this process.
-///
-/// One number decides: a request of a class is admitted while fewer are in flight, of whatever
-/// class, than the bound less what is kept for the classes above it. (Trunk reservation, as
-/// telephone exchanges have it.)
+/// The number of requests in flight, and the numbers of shed requests.
 #[derive(Debug, Default)]
 pub(super) struct InFlightCounter {
     in_flight: AtomicUsize,
@@ -40,14 +47,14 @@ pub(super) struct InFlightCounter {
 }
 
 impl InFlightCounter {
-    /// A place, if fewer than `most` are taken; else it is counted as shed.
+    /// Admits a request if fewer than `bound` are in flight; otherwise counts it as shed.
     #[inline]
-    pub(super) fn enter(self: &Arc<Self>, class: Priority, most: usize) -> Option<InFlightGuard> {
-        // The number itself is all that threads agree on: nothing is published through it.
+    pub(super) fn enter(self: &Arc<Self>, class: Priority, bound: usize) -> Option<InFlightGuard> {
+        // Relaxed: the counter publishes no other data.
         let entered = self
             .in_flight
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-                (taken < most).then_some(taken + 1)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |in_flight| {
+                (in_flight < bound).then_some(in_flight + 1)
             });
         if entered.is_err() {
             self.count_shed(class);
@@ -71,7 +78,7 @@ impl InFlightCounter {
     }
 }
 
-/// The place of a request among those in flight, until it is dropped.
+/// Counts one request as in flight until it is dropped.
 pub struct InFlightGuard(Arc<InFlightCounter>);
 
 impl Drop for InFlightGuard {
@@ -92,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
     use std::thread;
 
-    const fn most(class: Priority) -> usize {
+    const fn bound(class: Priority) -> usize {
         match class {
             Priority::Sheddable => 3,
             Priority::Normal => 5,
@@ -101,14 +108,13 @@ mod tests {
         }
     }
 
-    /// Takes places and gives them back at random, for this class and those below it. Returns how
-    /// many requests were shed.
+    /// Admits and ends requests at random, for this priority and lower ones. Returns the number of
+    /// shed requests.
     ///
-    /// What the threads count by themselves, after they have a place and before they give it back,
-    /// is never more than what is in flight; and that never more than the part of the highest of
-    /// them.
-    fn come_and_go(
-        gauge: &Arc<InFlightCounter>,
+    /// The threads count their requests themselves, after admission and before the end. This count
+    /// never exceeds the bound of the highest priority.
+    fn admit_at_random(
+        counter: &Arc<InFlightCounter>,
         counted: &AtomicUsize,
         highest: Priority,
         mut random: usize,
@@ -125,10 +131,10 @@ mod tests {
                     counted.fetch_sub(1, Ordering::SeqCst);
                     drop::<InFlightGuard>(place);
                 }
-            } else if let Some(place) = gauge.enter(*class, most(*class)) {
+            } else if let Some(place) = counter.enter(*class, bound(*class)) {
                 held.push(place);
                 let now = counted.fetch_add(1, Ordering::SeqCst) + 1;
-                assert!(now <= most(highest), "{now} up to {highest:?}");
+                assert!(now <= bound(highest), "{now} up to {highest:?}");
             } else {
                 shed += 1;
             }
@@ -138,22 +144,22 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_none_takes_what_is_kept_for_higher_classes() {
-        let gauge = Arc::new(InFlightCounter::default());
+    fn threads_never_use_capacity_of_higher_priorities() {
+        let counter = Arc::new(InFlightCounter::default());
         let counted = AtomicUsize::new(0);
         for highest in Priority::ALL {
-            let before: usize = Priority::ALL.iter().map(|class| gauge.shed(*class)).sum();
+            let before: usize = Priority::ALL.iter().map(|class| counter.shed(*class)).sum();
             let shed = AtomicUsize::new(0);
             thread::scope(|scope| {
                 for seed in [3, 0x9E37_79B9, 0x85EB_CA6B, 0xC2B2_AE35] {
-                    let (gauge, counted, shed) = (&gauge, &counted, &shed);
+                    let (counter, counted, shed) = (&counter, &counted, &shed);
                     scope.spawn(move || {
-                        shed.fetch_add(come_and_go(gauge, counted, highest, seed), Ordering::SeqCst);
+                        shed.fetch_add(admit_at_random(counter, counted, highest, seed), Ordering::SeqCst);
                     });
                 }
             });
-            assert_eq!(gauge.in_flight(), 0);
-            let after: usize = Priority::ALL.iter().map(|class| gauge.shed(*class)).sum();
+            assert_eq!(counter.in_flight(), 0);
+            let after: usize = Priority::ALL.iter().map(|class| counter.shed(*class)).sum();
             let shed = shed.into_inner();
             assert_eq!(after - before, shed);
             assert!(shed > 1_000, "{shed} up to {highest:?}");
@@ -165,26 +171,26 @@ mod tests {
     }
 
     proptest! {
-        /// Against the rule itself, one step after the other.
+        /// Compares single steps with the admission rule.
         #[test]
-        fn who_comes_is_admitted_while_less_is_in_flight_than_its_part(
+        fn request_is_admitted_below_the_bound_of_its_priority(
             steps in prop::collection::vec(prop::option::of(class()), 0..200)
         ) {
-            let gauge = Arc::new(InFlightCounter::default());
+            let counter = Arc::new(InFlightCounter::default());
             let mut held = Vec::new();
             for step in steps {
                 if let Some(class) = step {
-                    let fits = held.len() < most(class);
-                    let place = gauge.enter(class, most(class));
+                    let fits = held.len() < bound(class);
+                    let place = counter.enter(class, bound(class));
                     prop_assert_eq!(place.is_some(), fits);
                     held.extend(place);
                 } else {
                     held.pop();
                 }
-                prop_assert_eq!(gauge.in_flight(), held.len());
+                prop_assert_eq!(counter.in_flight(), held.len());
             }
             drop(held);
-            prop_assert_eq!(gauge.in_flight(), 0);
+            prop_assert_eq!(counter.in_flight(), 0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The layer: how much may be in flight, and what is kept for whom.
+//! The load shedding layer: the capacity, and the shares reserved for priorities.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::rate::typestate::{FixedPolicies, RequestOptions, Skipping};
 use crate::responses::{Responder, ResponseConfig};
 use crate::skip;
 
-/// Bounds how many requests are in flight at once in this process, and keeps room for the
-/// important: the less a request matters, the sooner it is shed.
+/// Limits the concurrent requests of this process and reserves capacity for higher priorities.
+/// Requests of lower priorities are shed first.
 ///
-/// A request has its place from when it is called until its response's body has ended or is
-/// dropped, as with [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer); unlike there it is
-/// nobody's in particular. One of a class is admitted while fewer are in flight, of all classes,
-/// than the bound less what is kept for the classes above it.
+/// A request is in flight from the call until the body of its response has ended or is dropped, as
+/// with [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer), but without a key. A request is
+/// admitted while the number of requests in flight, of all priorities, is below the bound minus the
+/// capacity reserved for higher priorities.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -56,7 +56,7 @@ use crate::skip;
 /// assert_eq!(shed_one.headers()["retry-after"], "5");
 /// let payments = [ask("/pay").await, ask("/pay").await];
 /// assert!(payments.iter().all(|paid| paid.status() == 200));
-/// assert_eq!(ask("/pay").await.status(), 503, "three are in flight, until their bodies have ended");
+/// assert_eq!(ask("/pay").await.status(), 503, "three requests are in flight until their bodies have ended");
 /// assert_eq!(ask("/healthz").await.status(), 200, "probes are not shed");
 /// assert_eq!((shed.in_flight(), shed.shed(Priority::Normal), shed.shed(Priority::Critical)), (3, 1, 1));
 /// drop((search, payments));
@@ -65,32 +65,31 @@ use crate::skip;
 /// # }).unwrap();
 /// ```
 ///
-/// # What a client gets
+/// # Responses
 ///
 /// | | HTTP | gRPC | `Retry-After` |
 /// |---|---|---|---|
-/// | there is a place | the inner response | the inner response | |
-/// | there is none for its class | 503 | UNAVAILABLE | as [`retry_after`](Self::retry_after) says, else none |
+/// | admitted | the inner response | the inner response | |
+/// | shed | 503 | UNAVAILABLE | the value of [`retry_after`](Self::retry_after), else none |
 ///
-/// The response to a request that is shed holds [`Overloaded`](crate::Overloaded) in its
-/// extensions. It is formed as the one to a request without a key: [`answers`](Self::responses)
-/// says whether in JSON or in plain text, and its hook is not asked.
+/// The response to a shed request has [`Overloaded`](crate::Overloaded) in its extensions. It is
+/// built like the response to a request without a key: [`responses`](Self::responses) selects JSON
+/// or plain text, and its closure is not called.
 ///
-/// # What it does not do
+/// # Limits of this layer
 ///
-/// The bound is the user's: what the service bears, by its memory, its pool of connections or a
-/// test of load. What is in flight elsewhere is not counted, nor is what waits in a queue further
-/// in; a bound for a client, or for all processes together, is
-/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer)'s. Nobody waits: who is shed hears of it
-/// at once. What is spoken after an upgrade (101) is not in flight.
+/// The bound is configured: it follows from the memory of the service, its connection pool, or a
+/// load test. Requests in other processes and requests that wait in an inner queue are not counted;
+/// use [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) for a limit per client or for all
+/// replicas. Requests do not wait: they are shed immediately. Traffic after an upgrade (101) is not
+/// counted.
 ///
-/// Who says how much a request matters should be believed: a header that any client may write is
-/// not.
+/// The classifier must use trusted data. A header that any client can set is not trusted.
 ///
 /// # Contract
 ///
-/// Readiness is the inner service's. To be admitted takes two atomic steps and no allocation.
-/// Clones of the layer, and the services that it wraps, count together.
+/// The service is ready when the inner service is ready. An admission takes two atomic operations
+/// and no allocation. Clones of the layer, and the services that it wraps, share one counter.
 #[must_use = "a layer sheds nothing until a service is wrapped in it"]
 pub struct LoadShedLayer<C = DefaultPriority, P = FixedPolicies> {
     room: Arc<ShedConfig>,
@@ -103,10 +102,10 @@ impl LoadShedLayer {
     /// [`priority`](Self::priority) classifies them.
     pub fn new(max_in_flight: usize) -> Self {
         let room = ShedConfig {
-            at_most: max_in_flight,
+            max_in_flight,
             reserved: PerPriority::default(),
-            most: PerPriority::from_fn(|_| max_in_flight),
-            gauge: Arc::default(),
+            bounds: PerPriority::from_fn(|_| max_in_flight),
+            counter: Arc::default(),
             probes: Some(skip::probes()),
             retry_after: None,
             responder: Responder::default(),
@@ -146,10 +145,9 @@ impl<C, P> LoadShedLayer<C, P> {
         }
     }
 
-    /// Reserves this many places for requests of this class and of the classes above it. Default:
-    /// none.
+    /// Reserves capacity for requests of this priority and of higher priorities. Default: none.
     ///
-    /// Reserved places are part of the bound: with a bound of 100, 20 places for
+    /// Reserved capacity is part of the bound: with a bound of 100, 20 reserved for
     /// [`High`](Priority::High) and 10 for [`Critical`](Priority::Critical), a critical request is
     /// admitted while fewer than 100 are in flight, a high one while fewer than 90, others while
     /// fewer than 70.
@@ -158,13 +156,13 @@ impl<C, P> LoadShedLayer<C, P> {
         self
     }
 
-    /// Fails if the bound is 0, if places are reserved for the lowest class (above which nothing is
-    /// reserved from), or if reservations leave no place to the lowest class. A layer that is not
-    /// verified logs this as an error when it wraps a service.
+    /// Verifies the configuration. A layer that is not verified logs the error when it wraps a
+    /// service.
     ///
     /// # Errors
     ///
-    /// The first mistake.
+    /// The bound is 0, capacity is reserved for the lowest priority, or the reservations leave no
+    /// capacity for the lowest priority.
     pub fn verify(self) -> Result<Self, ConfigError> {
         self.room.verify()?;
         Ok(self)
@@ -181,15 +179,15 @@ impl<C, P> LoadShedLayer<C, P> {
         }
     }
 
-    /// Counts and sheds probes as other requests. Default: those that [`skip::probes`] names pass,
-    /// so that a busy process is not taken for a dead one, and ended.
+    /// Counts and sheds health probes like other requests. Default: the requests of
+    /// [`skip::probes`] pass, so that an orchestrator does not restart a busy process.
     pub fn with_probes(mut self) -> Self {
         Arc::make_mut(&mut self.room).probes = None;
         self
     }
 
-    /// When a client that is shed is to come back: `Retry-After`, in whole seconds, rounded up; for
-    /// gRPC's `grpc-retry-pushback-ms`. Default: it is not told, since nobody knows.
+    /// Sets `Retry-After` of shed requests, in whole seconds, rounded up. gRPC clients receive
+    /// `grpc-retry-pushback-ms`. Default: neither, because the time is unknown.
     pub fn retry_after(mut self, after: Duration) -> Self {
         Arc::make_mut(&mut self.room).retry_after = Some(after);
         self
@@ -201,17 +199,17 @@ impl<C, P> LoadShedLayer<C, P> {
         self
     }
 
-    /// How many requests are in flight, for a gauge.
+    /// Returns the number of requests in flight, for a gauge.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.room.gauge.in_flight()
+        self.room.counter.in_flight()
     }
 
-    /// How many requests of a class were shed so far. With the feature `metrics` of limiter-core
-    /// they are counted besides in `limiter_shed_total`, for all layers of the process together.
+    /// Returns the number of shed requests of a priority. With the feature `metrics` of limiter-core,
+    /// `limiter_shed_total` also counts them, for all layers of the process.
     #[must_use]
     pub fn shed(&self, class: Priority) -> usize {
-        self.room.gauge.shed(class)
+        self.room.counter.shed(class)
     }
 }
 

@@ -1,24 +1,24 @@
-//! How much a request matters.
+//! Priorities of requests under load.
 
-/// How much a request matters when not all can be served. Each class may use what is not kept for
-/// higher ones.
+/// The priority of a request under load. Requests of a priority may use the capacity that is not
+/// reserved for higher priorities.
 ///
-/// They are those of Google's SRE book ("Handling Overload"), where they are called SHEDDABLE,
+/// The priorities follow Google's SRE book ("Handling Overload"), which calls them SHEDDABLE,
 /// SHEDDABLE_PLUS, CRITICAL and CRITICAL_PLUS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Whose failure is expected at times, and which is asked again later: batch jobs, prefetches.
+    /// Requests that are retried later: batch jobs, prefetches.
     Sheddable,
-    /// What nothing is said of. The default.
+    /// The default.
     #[default]
     Normal,
-    /// Whose failure a person sees.
+    /// Requests whose failure is visible to users.
     High,
-    /// Whose failure costs most: a payment, a login, an operator's hand.
+    /// Requests with the highest cost of failure: payments, logins, operator actions.
     Critical,
 }
 
 impl Priority {
-    /// All classes, the lowest first.
+    /// All priorities, the lowest first.
     pub const ALL: [Self; 4] = [Self::Sheddable, Self::Normal, Self::High, Self::Critical];
 }

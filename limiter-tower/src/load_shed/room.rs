@@ -1,4 +1,4 @@
-//! The capacity of a load shedding layer.
+//! The configuration of a load shedding layer, shared by its clones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,16 @@ use super::priority::Priority;
 use crate::responses::Responder;
 use crate::skip::{Paths, SkipRequest};
 
-/// How much may be in flight, and what is said to the rest.
+/// The capacity of a layer and the responses to shed requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ShedConfig {
-    /// The bound for all.
-    pub(super) at_most: usize,
-    /// What is kept for each class.
+    /// The bound for requests of all priorities.
+    pub(super) max_in_flight: usize,
+    /// Capacity reserved for each priority.
     pub(super) reserved: PerPriority<usize>,
-    /// How many are in flight, of whatever class, where one of a class is not admitted any more.
-    pub(super) most: PerPriority<usize>,
-    pub(super) gauge: Arc<InFlightCounter>,
+    /// The number of requests in flight, of all priorities, from which a priority is shed.
+    pub(super) bounds: PerPriority<usize>,
+    pub(super) counter: Arc<InFlightCounter>,
     pub(super) probes: Option<Paths>,
     pub(super) retry_after: Option<Duration>,
     pub(super) responder: Responder,
@@ -40,15 +40,16 @@ impl ShedConfig {
 
     #[inline]
     pub(super) fn enter(&self, class: Priority) -> Option<InFlightGuard> {
-        self.gauge.enter(class, *self.most.get(class))
+        self.counter.enter(class, *self.bounds.get(class))
     }
 
     pub(super) fn reserve_for(&mut self, class: Priority, places: usize) {
         *self.reserved.get_mut(class) = places;
-        self.most = PerPriority::from_fn(|class| self.at_most.saturating_sub(self.reserved_above(class)));
+        self.bounds =
+            PerPriority::from_fn(|class| self.max_in_flight.saturating_sub(self.reserved_above(class)));
     }
 
-    /// How many places are reserved for the classes above this one.
+    /// Returns the capacity reserved for higher priorities.
     fn reserved_above(&self, class: Priority) -> usize {
         let above = Priority::ALL.into_iter().filter(|other| *other > class);
         above.fold(0, |places: usize, other| {
@@ -56,8 +57,8 @@ impl ShedConfig {
         })
     }
 
-    /// Fails if no request is ever admitted, or if a reservation leaves nothing to the lowest
-    /// class.
+    /// Fails if no request is ever admitted, or if reservations leave no capacity for the lowest
+    /// priority.
     pub(super) fn verify(&self) -> Result<(), ConfigError> {
         let invalid = |what, value: String, expected: String| {
             Err(ConfigError::Invalid {
@@ -66,7 +67,7 @@ impl ShedConfig {
                 expected,
             })
         };
-        if self.at_most == 0 {
+        if self.max_in_flight == 0 {
             return invalid(
                 "number of requests in flight",
                 "0".to_owned(),
@@ -74,7 +75,7 @@ impl ShedConfig {
             );
         }
         let lowest = Priority::Sheddable;
-        if *self.reserved.get(lowest) > 0 || self.reserved_above(lowest) >= self.at_most {
+        if *self.reserved.get(lowest) > 0 || self.reserved_above(lowest) >= self.max_in_flight {
             return invalid(
                 "reserved places",
                 format!(
@@ -84,14 +85,14 @@ impl ShedConfig {
                 ),
                 format!(
                     "fewer than {} in total, for classes above {lowest:?}",
-                    self.at_most
+                    self.max_in_flight
                 ),
             );
         }
         Ok(())
     }
 
-    /// Logs a mistake that [`verify`](Self::verify) would return, once for all clones of the layer.
+    /// Logs an error of [`verify`](Self::verify), once for all clones of the layer.
     pub(super) fn log_mistakes(&self) {
         if let Err(error) = self.verify() {
             if !self.has_logged.swap(true, Ordering::Relaxed) {

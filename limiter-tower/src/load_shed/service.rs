@@ -1,4 +1,4 @@
-//! The service: finds the class, and takes a place or answers.
+//! The load shedding service: classifies a request, then calls the inner service or answers.
 
 use std::task::{Context, Poll};
 
@@ -19,7 +19,7 @@ use crate::load_shed::body::LoadShedBody;
 use crate::rate::future::Own;
 use crate::responses::Protocol;
 
-/// Balances in the extensions of the response to a request that was shed, for layers further out.
+/// An extension of the response to a shed request, for outer layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overloaded {
@@ -27,9 +27,8 @@ pub struct Overloaded {
     pub priority: Priority,
 }
 
-/// A service of whose requests so many are in flight at once, and the less important shed first.
-/// Made by [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `C` says how much a
-/// request matters.
+/// A service with a limited number of requests in flight, which sheds requests of low priority first.
+/// Created by [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `E` the classifier.
 pub struct LoadShed<S, E = DefaultPriority> {
     gate: Gate<S, ShedConfig, E>,
 }
@@ -56,7 +55,7 @@ where
             Some(class) => match self.gate.shared.config.enter(class) {
                 Some(place) => Some(place),
                 None => {
-                    // What the inner service has reserved to be ready, others may need.
+                    // Other callers may need the capacity that readiness has reserved.
                     self.gate.release_ready();
                     let protocol = Protocol::from_request(&request);
                     return LoadShedFuture::answered(self.gate.shared.config.overloaded(class, &protocol));
@@ -77,7 +76,7 @@ impl ShedConfig {
             let (name, value) = match protocol {
                 Protocol::Http => (header::RETRY_AFTER, HeaderValue::from(whole_seconds(after))),
                 Protocol::Grpc { .. } => {
-                    // What is too long to be told is told as the longest.
+                    // A duration beyond the range is sent as the maximum.
                     let millis = i32::try_from(after.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
                     (
                         HeaderName::from_static(RETRY_PUSHBACK_MS),
