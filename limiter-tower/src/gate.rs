@@ -1,8 +1,8 @@
-//! The common implementation of the four services: the inner service, and the configuration that all
-//! clones share.
+//! The common implementation of the four services: the inner service, and the configuration that
+//! all clones share.
 //!
-//! Invariant: the instance that was polled ready is the instance that is called. A clone, which is not
-//! ready, replaces it.
+//! Invariant: the instance that was polled ready is the instance that is called. A clone, which is
+//! not ready, replaces it.
 
 use std::mem;
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 //! Writes rate limit headers of HTTP responses. Pure: the input is a decision, the output is header
 //! values.
 //!
-//! Clients need to know how many requests they may still send, and several header drafts exist. Each
-//! draft shows, for every limit, the remaining permits and the time for which they have to suffice
-//! ([`LimitOutcome::effective_window`]). [`RateLimitFields`] formats the values into one buffer and
-//! then merges them with the headers of inner layers.
+//! Clients need to know how many requests they may still send, and several header drafts exist.
+//! Each draft shows, for every limit, the remaining permits and the time for which they have to
+//! suffice ([`LimitOutcome::effective_window`]). [`RateLimitFields`] formats the values into one
+//! buffer and then merges them with the headers of inner layers.
 //!
 //! Invariants: a client that follows the headers, does not share its key, and sends requests of one
-//! permit is never denied. A client whose requests all have one cost is never denied either if it reads
-//! every response: if no further request of this cost fits, the remaining permits are shown as 0, until
-//! one fits ([`LimitOutcome::available_after`]). Tests: `headers/tests/`, `tests/http/answers.rs`,
-//! `tests/http/nested.rs`.
+//! permit is never denied. A client whose requests all have one cost is never denied either if it
+//! reads every response: if no further request of this cost fits, the remaining permits are shown
+//! as 0, until one fits ([`LimitOutcome::available_after`]). Tests: `headers/tests/`,
+//! `tests/http/answers.rs`, `tests/http/nested.rs`.
 
 mod costs;
 mod draft7;
@@ -53,14 +53,14 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// | | `X-RateLimit-Remaining: 70` |
 /// | | `X-RateLimit-Reset: 42` |
 ///
-/// Remaining permits are whole numbers, rounded down. They are 0 if the limit denies the request, and
-/// if fewer permits are left than the request has cost; the window then ends when another request of
-/// this cost fits. Times are whole seconds, rounded up. Quotas are rounded down. Numbers are limited to
-/// 15 digits, as in structured fields.
+/// Remaining permits are whole numbers, rounded down. They are 0 if the limit denies the request,
+/// and if fewer permits are left than the request has cost; the window then ends when another
+/// request of this cost fits. Times are whole seconds, rounded up. Quotas are rounded down. Numbers
+/// are limited to 15 digits, as in structured fields.
 ///
-/// For a limit whose cost is [settled](crate::RateLimitLayer::settle), the headers show the remaining
-/// permits after the settlement. If the response's head is sent before the settlement, they show only
-/// the policy of this limit, and nothing in [`Legacy`](Self::Legacy).
+/// For a limit whose cost is [settled](crate::RateLimitLayer::settle), the headers show the
+/// remaining permits after the settlement. If the response's head is sent before the settlement,
+/// they show only the policy of this limit, and nothing in [`Legacy`](Self::Legacy).
 ///
 /// Limits in shadow mode are omitted. The source of the decision is shown only in
 /// [a separate header](crate::ResponseConfig::with_origin_header).
@@ -70,24 +70,25 @@ pub enum RateLimitHeaders {
     /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11 (structured
     /// fields, RFC 9651). The default.
     ///
-    /// Each limit of a decision is an item. `q` is the quota. `w` is the window's length, or the time
-    /// in which a bucket fills; it is omitted below one second. `r` is the number of remaining permits,
-    /// and `t` is the effective window, in which the client may use at most `r`. A concurrency limit has
-    /// neither `w` nor `t`, and has `qu="concurrent-requests"`.
+    /// Each limit of a decision is an item. `q` is the quota. `w` is the window's length, or the
+    /// time in which a bucket fills; it is omitted below one second. `r` is the number of remaining
+    /// permits, and `t` is the effective window, in which the client may use at most `r`. A
+    /// concurrency limit has neither `w` nor `t`, and has `qu="concurrent-requests"`.
     ///
-    /// The policy's name is printable ASCII. Other characters and the percent sign are percent-encoded.
+    /// The policy's name is printable ASCII. Other characters and the percent sign are
+    /// percent-encoded.
     #[default]
     Draft11,
     /// The two headers of draft 10: `t` is the time until more than `r` permits are available.
     Draft10,
     /// The headers of draft 7, which have the same names. `RateLimit` shows only the limit with the
-    /// fewest remaining permits, and `reset` has the meaning of `t` in draft 11. `RateLimit-Policy` must
-    /// not contain two policies with the same quota, so the first of them represents both. A window
-    /// below one second is shown as one second. Concurrency limits are omitted.
+    /// fewest remaining permits, and `reset` has the meaning of `t` in draft 11. `RateLimit-Policy`
+    /// must not contain two policies with the same quota, so the first of them represents both. A
+    /// window below one second is shown as one second. Concurrency limits are omitted.
     Draft7,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` of the limit with the
-    /// fewest remaining permits. The reset is a number of seconds, not a timestamp, and has the meaning
-    /// of `t` in draft 11.
+    /// fewest remaining permits. The reset is a number of seconds, not a timestamp, and has the
+    /// meaning of `t` in draft 11.
     Legacy,
     /// No rate limit headers. `Retry-After` is still sent.
     None,
@@ -153,8 +154,8 @@ impl RateLimitFields {
     /// Adds the headers to a response and merges them with existing headers.
     ///
     /// List headers of an inner layer are extended. Single-value headers keep the limit with fewer
-    /// remaining permits and, for equal numbers, the limit with the longer wait. A header in another
-    /// form, set by a handler, is not changed.
+    /// remaining permits and, for equal numbers, the limit with the longer wait. A header in
+    /// another form, set by a handler, is not changed.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         match self.dialect {
             RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => {
@@ -185,8 +186,8 @@ impl RateLimitFields {
         }
     }
 
-    /// Extends a `Retry-After` that ends before this limit has permits. The component that set it did
-    /// not know this limit.
+    /// Extends a `Retry-After` that ends before this limit has permits. The component that set it
+    /// did not know this limit.
     #[cold]
     fn extend_retry_after(&self, headers: &mut HeaderMap) {
         let after = headers.get_mut(RETRY_AFTER);

@@ -110,8 +110,8 @@
 //! | no policy by that name, and the limiter [denies](limiter_core::registry::OnUnknownPolicy::Deny) such calls | 500 | FAILED_PRECONDITION | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
-//! The body of an HTTP rejection is a JSON problem (`application/problem+json`, RFC 9457) that names
-//! the denying policies. Responses to allowed and to denied requests carry the headers
+//! The body of an HTTP rejection is a JSON problem (`application/problem+json`, RFC 9457) that
+//! names the denying policies. Responses to allowed and to denied requests carry the headers
 //! `RateLimit-Policy` and `RateLimit` in one of several [drafts](RateLimitHeaders). A client that
 //! follows them, does not share its key, and sends requests of one permit is never denied. A client
 //! whose requests all have one cost is never denied if it reads every response.
@@ -154,8 +154,8 @@
 //!
 //! # Features
 //!
-//! - `tonic`: the peer address of tonic's server as key; `NamedService` for the services; converts a
-//!   `Rejection` to a `tonic::Status`.
+//! - `tonic`: the peer address of tonic's server as key; `NamedService` for the services; converts
+//!   a `Rejection` to a `tonic::Status`.
 //! - `axum`: the peer address of axum's server, the matched path and any axum extractor as keys;
 //!   converts a `Rejection` to an axum response, for handlers that call the limiter.
 //!

@@ -15,7 +15,8 @@ use http::{Method, Request};
 
 use crate::key::{Extraction, KeyExtractor};
 
-/// Decides whether a request with a body of type `B` passes without limits. Implemented by closures.
+/// Decides whether a request with a body of type `B` passes without limits. Implemented by
+/// closures.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not select `Request<{B}>` to skip",
     note = "give `limiter_tower::skip::probes()`, or a closure that takes `&Request<{B}>` and returns a `bool`"
@@ -51,9 +52,9 @@ const GRPC_HEALTH_METHODS: [&str; 3] = ["Check", "List", "Watch"];
 /// methods `Check`, `List` and `Watch` of gRPC's service `grpc.health.v1.Health`.
 /// [`and`](Paths::and) adds a path.
 ///
-/// Paths are compared literally, without the query: `/health/`, `/HEALTH` and `/%68ealth` are limited.
-/// Inside axum's `nest` the prefix is removed: in a router nested at `/users`, a request for
-/// `/users/ping` has the path `/ping` and is skipped. Any client can call these paths without a
+/// Paths are compared literally, without the query: `/health/`, `/HEALTH` and `/%68ealth` are
+/// limited. Inside axum's `nest` the prefix is removed: in a router nested at `/users`, a request
+/// for `/users/ping` has the path `/ping` and is skipped. Any client can call these paths without a
 /// limit, so their handlers should be cheap.
 ///
 /// ```

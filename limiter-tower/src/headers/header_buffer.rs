@@ -1,7 +1,7 @@
 //! A buffer that formats structured fields (RFC 9651).
 //!
-//! The crate `sfv` is not used here: it allocates a `String` for each header, and this buffer needs one
-//! allocation for all of them.
+//! The crate `sfv` is not used here: it allocates a `String` for each header, and this buffer needs
+//! one allocation for all of them.
 
 use std::time::Duration;
 

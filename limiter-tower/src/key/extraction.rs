@@ -41,8 +41,8 @@ impl PartialEq<Extraction<'_>> for Extraction<'_> {
     }
 }
 
-/// The response to a request without a key: a status with a message, or a complete response for HTTP
-/// clients.
+/// The response to a request without a key: a status with a message, or a complete response for
+/// HTTP clients.
 ///
 /// A gRPC client receives the code that corresponds to the status: 400 INVALID_ARGUMENT, 401
 /// UNAUTHENTICATED, 403 PERMISSION_DENIED, 500 INTERNAL, …
@@ -290,8 +290,8 @@ impl fmt::Debug for PendingKey {
 )]
 /// The result types of closures that extract a key.
 ///
-/// A key is a [`Key`], text, a number or an address. `None` rejects the request with 400. `Err` rejects
-/// it with its [`StatusCode`] or [`KeyRejection`].
+/// A key is a [`Key`], text, a number or an address. `None` rejects the request with 400. `Err`
+/// rejects it with its [`StatusCode`] or [`KeyRejection`].
 pub trait IntoExtraction {
     /// Converts the result.
     fn into_extraction(self) -> Extraction<'static>;

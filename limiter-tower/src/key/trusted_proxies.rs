@@ -1,9 +1,9 @@
 //! Selects the client's address from the addresses that proxies report. Pure.
 //!
-//! A client can write any address into `X-Forwarded-For` or `Forwarded`, so only addresses written by
-//! trusted proxies count. The list is read from its end, either for a fixed number of proxies or while
-//! the addresses belong to trusted networks. Invariant: an address that no trusted proxy wrote is never
-//! returned. Tests: `client_ip/spoofing_tests.rs`.
+//! A client can write any address into `X-Forwarded-For` or `Forwarded`, so only addresses written
+//! by trusted proxies count. The list is read from its end, either for a fixed number of proxies or
+//! while the addresses belong to trusted networks. Invariant: an address that no trusted proxy
+//! wrote is never returned. Tests: `client_ip/spoofing_tests.rs`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,8 +24,8 @@ enum Kind {
 }
 
 impl TrustedProxies {
-    /// Trusts a fixed number of proxies that every request passes: 1 for a load balancer in front of
-    /// the server, 2 for a content delivery network in front of the load balancer.
+    /// Trusts a fixed number of proxies that every request passes: 1 for a load balancer in front
+    /// of the server, 2 for a content delivery network in front of the load balancer.
     ///
     /// The client is the element at this position, counted from the right. With 0 the client is the
     /// peer, and the header is not read.
@@ -39,10 +39,10 @@ impl TrustedProxies {
 
     /// Trusts the proxies at these addresses or in these networks.
     ///
-    /// The client is the first address that does not belong to them, read from the peer and then from
-    /// the right. A peer outside of the networks is the client, and its headers are not read. If all
-    /// addresses belong to proxies, the client is the farthest proxy, such as a load balancer that
-    /// sends health checks.
+    /// The client is the first address that does not belong to them, read from the peer and then
+    /// from the right. A peer outside of the networks is the client, and its headers are not read.
+    /// If all addresses belong to proxies, the client is the farthest proxy, such as a load
+    /// balancer that sends health checks.
     ///
     /// The networks must not contain clients: a client inside a trusted network could choose its
     /// address.

@@ -1,9 +1,10 @@
 //! Counts the requests in flight in this process.
 //!
-//! Requests of low priority must not use capacity reserved for higher priorities. One atomic counter
-//! holds the number of requests in flight, of all priorities. Each priority has its own bound on this
-//! counter (trunk reservation in telephone networks). Invariant: no thread observes more requests than
-//! the highest bound in use. The tests below verify it with concurrent threads and with random steps.
+//! Requests of low priority must not use capacity reserved for higher priorities. One atomic
+//! counter holds the number of requests in flight, of all priorities. Each priority has its own
+//! bound on this counter (trunk reservation in telephone networks). Invariant: no thread observes
+//! more requests than the highest bound in use. The tests below verify it with concurrent threads
+//! and with random steps.
 
 use std::fmt;
 use std::sync::Arc;

@@ -205,8 +205,8 @@ impl<C, P> LoadShedLayer<C, P> {
         self.room.counter.in_flight()
     }
 
-    /// Returns the number of shed requests of a priority. With the feature `metrics` of limiter-core,
-    /// `limiter_shed_total` also counts them, for all layers of the process.
+    /// Returns the number of shed requests of a priority. With the feature `metrics` of
+    /// limiter-core, `limiter_shed_total` also counts them, for all layers of the process.
     #[must_use]
     pub fn shed(&self, class: Priority) -> usize {
         self.room.counter.shed(class)

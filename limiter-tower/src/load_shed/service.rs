@@ -27,8 +27,9 @@ pub struct Overloaded {
     pub priority: Priority,
 }
 
-/// A service with a limited number of requests in flight, which sheds requests of low priority first.
-/// Created by [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `E` the classifier.
+/// A service with a limited number of requests in flight, which sheds requests of low priority
+/// first. Created by [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `E` the
+/// classifier.
 pub struct LoadShed<S, E = DefaultPriority> {
     gate: Gate<S, ShedConfig, E>,
 }

@@ -1,8 +1,9 @@
 //! Completes the response of an allowed request.
 //!
 //! A decision is available before the inner service is called, and its headers, extensions and
-//! settlement belong to the response. [`ResponseHooks`] stores them during the call and applies them
-//! once. Most requests store nothing. Tests: `tests/decisions/told.rs`, `tests/http/answers.rs`.
+//! settlement belong to the response. [`ResponseHooks`] stores them during the call and applies
+//! them once. Most requests store nothing. Tests: `tests/decisions/told.rs`,
+//! `tests/http/answers.rs`.
 
 use http::{Request, Response};
 use limiter_core::{Decision, Enforcement};

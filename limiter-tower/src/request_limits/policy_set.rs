@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use limiter_core::__private::OneOrMany;
 use limiter_core::Policy;
 
-/// One or more policies that limit a request. Either all of them are charged or none. Each is a policy
-/// or the name of one in the limiter's registry.
+/// One or more policies that limit a request. Either all of them are charged or none. Each is a
+/// policy or the name of one in the limiter's registry.
 ///
 /// ```
 /// use limiter_core::Policy;
