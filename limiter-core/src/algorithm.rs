@@ -1,8 +1,10 @@
 //! The algorithms as pure functions: no clock, no I/O, no locks, no floats.
 //!
-//! They are the model: the memory store runs them, and a differential test compares them with the
-//! Lua scripts. A `step` interprets the stored state at the given time under the given policy,
-//! computes the wait until the cost fits, charges it in mode `Charge`, and reports the outcome.
+//! These functions are the reference model: the memory store runs them, and a differential test
+//! compares them with the Lua scripts. A `step` reads the stored state at the given time under the
+//! given policy, computes the wait until the cost fits, charges it in mode `Charge`, and returns
+//! the outcome. Tests: `tests/differential.rs`, `tests/properties.rs`, and the unit tests of the
+//! submodules.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
@@ -12,7 +14,7 @@ mod fixed_window;
 mod funnel;
 #[cfg_attr(
     not(any(feature = "redis", test)),
-    expect(dead_code, reason = "only Redis lends")
+    expect(dead_code, reason = "only Redis leases tokens")
 )]
 pub(crate) mod leased_level;
 mod level;
@@ -32,7 +34,7 @@ use crate::algorithm::leased_level::LeasedLevel;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::StoredLoans;
 #[cfg(all(feature = "redis", test))]
-pub(crate) use crate::algorithm::leased_level::lent_at;
+pub(crate) use crate::algorithm::leased_level::leased_at;
 #[cfg(any(feature = "redis", test))]
 pub(crate) use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, UsageReport};
 use crate::algorithm::level::Level;
@@ -45,42 +47,43 @@ use crate::algorithm::sliding_window::Ring;
 pub(crate) use crate::algorithm::stored::StoredState;
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 
-/// A permit of a level.
+/// Thousandths per permit.
 const THOUSANDTHS: u64 = 1_000;
 
-/// What is stored for one key under one policy.
+/// The stored state of one key under one policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum StepState {
-    /// Nothing is stored: nothing was used.
+    /// No usage is stored.
     #[default]
     Absent,
-    /// A bucket or a funnel that one policy alone has charged.
-    Steady(FastLevel),
+    /// A bucket or a funnel that was charged under one policy only.
+    Fast(FastLevel),
     TokenBucket(Level),
     Funnel(Level),
-    /// Boxed, so that an entry of a table with buckets alone does not take a ring's room.
+    /// Boxed to keep the entries of tables small.
     SlidingWindow(Box<Ring>),
-    /// A bucket or a funnel, some of which is lent.
-    Lent(Box<LeasedLevel>),
+    /// A bucket or a funnel with leased tokens.
+    Leased(Box<LeasedLevel>),
     CounterWindow(WindowCounters),
     FixedWindow(PeriodCount),
 }
 
 impl StepState {
-    /// Whether this state equals absence at `now`, so that a store may let go of it.
+    /// True if this state equals absence at `now`, so that a store may delete it.
     pub(crate) fn is_expired(&self, now: u64) -> bool {
         match self {
             Self::Absent => true,
-            Self::Steady(steady) => steady.is_expired(now),
+            Self::Fast(fast) => fast.is_expired(now),
             Self::TokenBucket(level) | Self::Funnel(level) => level.is_expired(now),
             Self::SlidingWindow(ring) => ring.is_expired(now),
-            Self::Lent(lent) => lent.is_expired(now),
+            Self::Leased(leased) => leased.is_expired(now),
             Self::CounterWindow(counters) => counters.is_expired(now),
             Self::FixedWindow(count) => count.is_expired(now),
         }
     }
 
-    /// The same in a store whose clock is not the calendar, by which the periods of that are over.
+    /// As [`is_expired`](Self::is_expired), for a store whose clock differs from the calendar,
+    /// which ends calendar periods.
     pub(crate) fn is_expired_by(&self, now: u64, calendar: u64) -> bool {
         match self {
             Self::FixedWindow(count) if count.aligned => count.is_expired(calendar),
@@ -88,14 +91,15 @@ impl StepState {
         }
     }
 
-    /// Microseconds until this state equals absence, in a store whose clock is not the calendar.
+    /// Returns the microseconds until this state equals absence, in a store whose clock differs
+    /// from the calendar.
     pub(crate) fn idle_after(&self, now: u64, calendar: u64) -> u64 {
         let (idle_at, now) = match self {
             Self::Absent => (now, now),
-            Self::Steady(steady) => (steady.idle_at(), now),
+            Self::Fast(fast) => (fast.idle_at(), now),
             Self::TokenBucket(level) | Self::Funnel(level) => (level.keep_until, now),
             Self::SlidingWindow(ring) => (ring.idle_at(), now),
-            Self::Lent(lent) => (lent.idle_at(), now),
+            Self::Leased(leased) => (leased.idle_at(), now),
             Self::CounterWindow(counters) => (counters.end(), now),
             Self::FixedWindow(count) if count.aligned => (count.until, calendar),
             Self::FixedWindow(count) => (count.until, now),
@@ -105,14 +109,14 @@ impl StepState {
 }
 
 impl StepState {
-    /// Puts the level in place of what stands for it.
-    fn settle(&mut self, algorithm: &Algorithm) {
-        if let Self::Steady(steady) = self {
-            *self = Self::of_level(algorithm, steady.level(algorithm));
+    /// Replaces the fast form by the level that it represents.
+    fn expand_fast_form(&mut self, algorithm: &Algorithm) {
+        if let Self::Fast(fast) = self {
+            *self = Self::from_level(algorithm, fast.level(algorithm));
         }
     }
 
-    fn of_level(algorithm: &Algorithm, level: Level) -> Self {
+    fn from_level(algorithm: &Algorithm, level: Level) -> Self {
         match algorithm {
             Algorithm::TokenBucket(_) => Self::TokenBucket(level),
             _ => Self::Funnel(level),
@@ -120,83 +124,84 @@ impl StepState {
     }
 }
 
-/// What a step may do to the state.
+/// Effect of a step on the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Charge the cost if it fits.
     Charge,
-    /// Charge nothing, since another limit of the decision denies.
+    /// Charge nothing, because another limit of the decision denies.
     Refuse,
-    /// Say what `Charge` would answer; change nothing.
+    /// Return the result of `Charge` without changing the state.
     Peek,
 }
 
-/// One limit's part in a decision, in the algorithm's own units (thousandths, or whole permits for
-/// a window) and in microseconds.
+/// Result of one limit in a decision, in the algorithm's own units (thousandths, or whole permits
+/// for a window) and in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepOutcome {
-    /// Whether this limit has room for the cost.
+    /// True if the cost fits.
     pub(crate) fits: bool,
-    /// What could be admitted right after this step.
+    /// Permits that could be admitted right after this step.
     pub(crate) remaining: u64,
-    /// Time until the cost fits, with nobody else asking; zero when it fits.
+    /// Time until the cost fits if no other call is made; zero if it fits.
     pub(crate) retry_after: u64,
-    /// Time until nothing is left of what was used.
+    /// Time until the usage is zero.
     pub(crate) reset_after: u64,
-    /// Time until a whole permit more remains, with nobody asking; zero when nothing is used. Never
+    /// Time until one more whole permit remains if no other call is made; zero without usage. Never
     /// too short.
     pub(crate) next_after: u64,
     /// Time until the stored state equals absence; zero when nothing is stored.
     pub(crate) expires_after: u64,
-    /// Time that a call which is admitted waits, so that calls leave evenly.
+    /// Delay of an admitted call under a paced funnel.
     pub(crate) delay: u64,
-    /// When nothing is left of what was used, in the time in which the state is kept. 0 where that
-    /// is the decision's, so that it follows from that and `reset_after`.
+    /// Time at which the usage at this decision is fully refilled, in the clock of the stored
+    /// state. Zero if it is the decision time plus `reset_after`.
     pub(crate) whole_at: u64,
 }
 
-/// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask
-/// for none of them.
+/// The state of a limit after a step: computed numbers, or the level from which they can be
+/// computed. Most callers need no numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StepResult {
-    Left(FastOutcome),
-    Told(StepOutcome),
+    Level(FastOutcome),
+    Computed(StepOutcome),
 }
 
 impl StepResult {
-    /// Whether this limit has room for the cost.
+    /// True if the cost fits.
     #[inline]
     pub(crate) fn fits(&self) -> bool {
         match self {
-            Self::Left(left) => left.fits(),
-            Self::Told(outcome) => outcome.fits,
+            Self::Level(outcome) => outcome.fits(),
+            Self::Computed(outcome) => outcome.fits,
         }
     }
 
-    /// Time that a call which is admitted waits. What stands for a level is never paced.
+    /// Returns the delay of an admitted call. A fast level is never paced.
     #[inline]
     pub(crate) fn delay(&self) -> u64 {
         match self {
-            Self::Left(_) => 0,
-            Self::Told(outcome) => outcome.delay,
+            Self::Level(_) => 0,
+            Self::Computed(outcome) => outcome.delay,
         }
     }
 
-    /// The numbers, under the algorithm that was asked.
+    /// Computes the numbers under the algorithm of the step.
     pub(crate) fn outcome(&self, algorithm: &Algorithm) -> StepOutcome {
         match *self {
-            Self::Left(left) => left.outcome(algorithm),
-            Self::Told(outcome) => outcome,
+            Self::Level(outcome) => outcome.outcome(algorithm),
+            Self::Computed(outcome) => outcome,
         }
     }
 }
 
-/// The whole permit that a level does not hold yet, in thousandths.
+/// Returns the level at which one more whole permit remains, in thousandths.
 pub(crate) fn next_permit(remaining: u64) -> u64 {
     remaining.saturating_add(THOUSANDTHS - remaining % THOUSANDTHS)
 }
 
-/// Takes one limit's step, and says how it stands. A cost of zero is a peek, always allowed.
+/// Executes the step of one limit and returns the outcome. A cost of zero is a peek and always
+/// fits.
 pub(crate) fn step(
     algorithm: &Algorithm,
     state: &mut StepState,
@@ -204,16 +209,16 @@ pub(crate) fn step(
     now: u64,
     mode: Mode,
 ) -> StepOutcome {
-    match step_steadily(algorithm, state, cost, now, mode) {
-        Some(left) => left.outcome(algorithm),
-        None => begin_or_go_on(algorithm, state, cost, now, mode),
+    match step_fast(algorithm, state, cost, now, mode) {
+        Some(outcome) => outcome.outcome(algorithm),
+        None => step_slow(algorithm, state, cost, now, mode),
     }
 }
 
-/// The same step where it is one of a policy that alone has charged the limit, as nearly all are:
-/// what it answers fits in registers.
+/// Executes the step on a fast level, which only one policy has charged. This is the common case,
+/// and its result fits in registers.
 #[inline]
-pub(crate) fn step_steadily(
+pub(crate) fn step_fast(
     algorithm: &Algorithm,
     state: &mut StepState,
     cost: u64,
@@ -221,31 +226,25 @@ pub(crate) fn step_steadily(
     mode: Mode,
 ) -> Option<FastOutcome> {
     match state {
-        StepState::Steady(steady) => steady.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
+        StepState::Fast(fast) => fast.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
         _ => None,
     }
 }
 
-/// What is rarer: nothing was used before, or more than one policy has to be respected.
-fn begin_or_go_on(
-    algorithm: &Algorithm,
-    state: &mut StepState,
-    cost: u64,
-    now: u64,
-    mode: Mode,
-) -> StepOutcome {
+/// Executes the step for an empty state or a state of several policies.
+fn step_slow(algorithm: &Algorithm, state: &mut StepState, cost: u64, now: u64, mode: Mode) -> StepOutcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
     if state.is_expired(now) {
-        if let Some(mut steady) = FastLevel::unused(algorithm, now) {
-            if let Some(left) = steady.step(algorithm, cost, now, mode == Mode::Charge) {
-                if mode == Mode::Charge && left.fits() {
-                    *state = StepState::Steady(steady);
+        if let Some(mut fast) = FastLevel::unused(algorithm, now) {
+            if let Some(outcome) = fast.step(algorithm, cost, now, mode == Mode::Charge) {
+                if mode == Mode::Charge && outcome.fits() {
+                    *state = StepState::Fast(fast);
                 }
-                return left.outcome(algorithm);
+                return outcome.outcome(algorithm);
             }
         }
     }
-    state.settle(algorithm);
+    state.expand_fast_form(algorithm);
     step_on_level(algorithm, state, cost, now, mode)
 }
 
@@ -257,25 +256,25 @@ fn step_on_level(
     mode: Mode,
 ) -> StepOutcome {
     let Algorithm::Funnel(Funnel { paced: true, .. }) = algorithm else {
-        return step_at_once(algorithm, state, cost, now, mode);
+        return step_unpaced(algorithm, state, cost, now, mode);
     };
-    // A paced call waits for all that was admitted before it.
-    let before = step_at_once(algorithm, state, 0, now, Mode::Peek);
-    let mut outcome = step_at_once(algorithm, state, cost, now, mode);
+    // A paced call waits until all earlier calls have drained.
+    let before = step_unpaced(algorithm, state, 0, now, Mode::Peek);
+    let mut outcome = step_unpaced(algorithm, state, cost, now, mode);
     if outcome.fits && cost > 0 {
         outcome.delay = before.reset_after;
     }
     outcome
 }
 
-fn step_at_once(
+fn step_unpaced(
     algorithm: &Algorithm,
     state: &mut StepState,
     cost: u64,
     now: u64,
     mode: Mode,
 ) -> StepOutcome {
-    if let StepState::Lent(_) = state {
+    if let StepState::Leased(_) = state {
         return crate::algorithm::leased_level::step(algorithm, state, cost, now, mode);
     }
     let stored = match (&*state, algorithm) {
@@ -289,63 +288,66 @@ fn step_at_once(
         Algorithm::SlidingWindow(limit) => return sliding_window::step(limit, state, cost, now, mode),
         Algorithm::CounterWindow(limit) => return counter_window::step(limit, state, cost, now, mode),
         Algorithm::FixedWindow(limit) => return fixed_window::step(limit, state, cost, now, mode),
-        // What is in flight has no state that time changes; no request is ever made of it.
+        // A concurrency limit has no state that changes with time; no request contains one.
         Algorithm::Concurrency(_) => return StepOutcome::default(),
     };
     if let Some(level) = level {
-        *state = match FastLevel::of_level(algorithm, &level, now, outcome.reset_after) {
-            Some(steady) => StepState::Steady(steady),
-            None => StepState::of_level(algorithm, level),
+        *state = match FastLevel::from_level(algorithm, &level, now, outcome.reset_after) {
+            Some(fast) => StepState::Fast(fast),
+            None => StepState::from_level(algorithm, level),
         };
     }
     outcome
 }
 
-/// Gives up to `amount` back of what was used, and says how the limit stands now. Nothing is
-/// minted: what was not used does not come back.
+/// Refunds up to `amount` of the usage and returns the outcome. The usage never becomes negative.
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
         Algorithm::CounterWindow(limit) => counter_window::refund(limit, state, amount, now),
         Algorithm::FixedWindow(limit) => fixed_window::refund(limit, state, amount, now),
         _ => {
-            state.settle(algorithm);
+            state.expand_fast_form(algorithm);
             crate::algorithm::leased_level::refund(algorithm, state, amount, now);
         }
     }
     step(algorithm, state, 0, now, Mode::Peek)
 }
 
-/// Charges an amount whatever is left, and says how the limit stands now. What is charged beyond
-/// what was left is a debt: nothing fits until it has come back.
-pub(crate) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
+/// Charges an amount unconditionally and returns the outcome. The part above the remaining permits
+/// is a debt: no cost fits until it is refilled.
+pub(crate) fn force_charge(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    amount: u64,
+    now: u64,
+) -> StepOutcome {
     match algorithm {
-        Algorithm::SlidingWindow(limit) => sliding_window::owe(limit, state, amount, now),
-        Algorithm::CounterWindow(limit) => counter_window::owe(limit, state, amount, now),
-        Algorithm::FixedWindow(limit) => fixed_window::owe(limit, state, amount, now),
+        Algorithm::SlidingWindow(limit) => sliding_window::force_charge(limit, state, amount, now),
+        Algorithm::CounterWindow(limit) => counter_window::force_charge(limit, state, amount, now),
+        Algorithm::FixedWindow(limit) => fixed_window::force_charge(limit, state, amount, now),
         _ => {
-            state.settle(algorithm);
-            crate::algorithm::leased_level::owe(algorithm, state, amount, now);
+            state.expand_fast_form(algorithm);
+            crate::algorithm::leased_level::force_charge(algorithm, state, amount, now);
         }
     }
     step(algorithm, state, 0, now, Mode::Peek)
 }
 
-/// What is done to what a limit has used, beside its decisions.
+/// A correction of the usage outside of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is given back, as far as it is used.
+    /// Reduces the usage, to zero at most.
     Refund {
-        /// When all would have come back that was used as this was taken, with nobody else asking;
-        /// 0 if that is not known. What has come back by itself since then is not given back once
-        /// more.
+        /// Time at which the usage at the decision is fully refilled if no other call is made; 0 if
+        /// unknown. Permits that were refilled since the decision are not refunded again.
         whole_at: u64,
     },
-    /// It is charged, whatever is left.
-    Owe,
+    /// Charges unconditionally.
+    ForceCharge,
 }
 
-/// Makes a change, and says how the limit stands now.
+/// Applies a correction and returns the outcome.
 pub(crate) fn change(
     algorithm: &Algorithm,
     state: &mut StepState,
@@ -359,58 +361,58 @@ pub(crate) fn change(
             let missing = missing_until(algorithm, whole_at, amount, now);
             refund(algorithm, state, missing, now)
         }
-        Change::Owe => owe(algorithm, state, amount, now),
+        Change::ForceCharge => force_charge(algorithm, state, amount, now),
     }
 }
 
-/// How much of an amount can be missing still that was used when the limit was to be whole at this
-/// moment. Permits of a window leave it together, those of a level come back at its rate, and those
-/// of two counters count less and less in their last window.
+/// Returns the part of an amount that is not yet refilled if its limit is full again at `whole_at`.
+/// Permits of a window expire together, levels refill at their rate, and permits of two counters
+/// lose weight in their last window.
 pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) -> u64 {
-    let left = whole_at.saturating_sub(now);
+    let remaining = whole_at.saturating_sub(now);
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-            rate.accrue(left, 0).0.min(amount)
+            rate.accrue(remaining, 0).0.min(amount)
         }
         Algorithm::CounterWindow(CounterWindow { window, .. }) => {
-            counter_window::still_counts(amount, left, *window)
+            counter_window::still_counts(amount, remaining, *window)
         }
-        Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) if left == 0 => 0,
+        Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) if remaining == 0 => 0,
         Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) => amount,
-        // What is in flight is given back by its permit alone.
+        // Concurrency permits are released only by their holder.
         Algorithm::Concurrency(_) => 0,
     }
 }
 
-/// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is
-/// lent of a window.
+/// Leases tokens of a bucket or a funnel, together with an ordinary charge. Windows lease no
+/// tokens.
 #[cfg(any(feature = "redis", test))]
 pub(crate) fn grant_lease(
     algorithm: &Algorithm,
     state: &mut StepState,
-    ask: &LeaseRequest,
+    request: &LeaseRequest,
     now: u64,
 ) -> (StepOutcome, LeaseGrant) {
-    state.settle(algorithm);
-    crate::algorithm::leased_level::grant_request(algorithm, state, ask, now)
+    state.expand_fast_form(algorithm);
+    crate::algorithm::leased_level::grant_request(algorithm, state, request, now)
 }
 
-/// One limit of a decision, and the state that it is about.
+/// One limit of a decision and its state.
 #[derive(Debug)]
 pub(crate) struct StateSlot<'a> {
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) cost: u64,
     pub(crate) state: &'a mut StepState,
-    /// It is asked for its cost like the others, and never charged.
+    /// A block of a penalty: its cost is checked and never charged.
     pub(crate) blocks: bool,
-    /// The moment, in microseconds of the time in which its state is kept.
+    /// Current time in microseconds, in the clock of the stored state.
     pub(crate) now: u64,
 }
 
-/// Decides several limits as one: all are charged, or none.
+/// Decides several limits together: all are charged or none.
 pub(crate) fn decide(slots: &mut [StateSlot<'_>], mode: Mode) -> SmallVec<[StepOutcome; 1]> {
-    let alone = slots.len() == 1;
-    let mut take = |mode| -> SmallVec<[StepOutcome; 1]> {
+    let is_single = slots.len() == 1;
+    let mut step_all = |mode| -> SmallVec<[StepOutcome; 1]> {
         slots
             .iter_mut()
             .map(|slot| {
@@ -422,12 +424,12 @@ pub(crate) fn decide(slots: &mut [StateSlot<'_>], mode: Mode) -> SmallVec<[StepO
             })
             .collect()
     };
-    // A single limit needs no peek first: it charges nothing if it denies.
-    if mode != Mode::Charge || alone {
-        return take(mode);
+    // A single limit needs no peek before the charge: it charges nothing if it denies.
+    if mode != Mode::Charge || is_single {
+        return step_all(mode);
     }
-    let all_fit = take(Mode::Peek).iter().all(|outcome| outcome.fits);
-    take(if all_fit { Mode::Charge } else { Mode::Refuse })
+    let all_fit = step_all(Mode::Peek).iter().all(|outcome| outcome.fits);
+    step_all(if all_fit { Mode::Charge } else { Mode::Refuse })
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl<'a> Check<'a> {
                 observe::decided(ask.policy(), self.mode, true, Origin::Memory);
                 Poll::Ready(Ok(ask.decision(
                     decided_at,
-                    StepResult::Told(outcome),
+                    StepResult::Computed(outcome),
                     Origin::Memory,
                 )))
             }
@@ -158,7 +158,7 @@ impl<'a> Check<'a> {
         }
         let algorithm = ask.policy().algorithm();
         if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
-            let standing = StepResult::Left(left);
+            let standing = StepResult::Level(left);
             observe::decided(ask.policy(), self.mode, standing.fits(), Origin::Memory);
             return Poll::Ready(Ok(ask.decision(decided_at, standing, Origin::Memory)));
         }
@@ -177,7 +177,7 @@ impl<'a> Check<'a> {
             match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
                 Ok((decided_at, outcome)) => {
                     observe::decided(ask.policy(), self.mode, outcome.fits, Origin::Memory);
-                    Ok(ask.decision(decided_at, StepResult::Told(outcome), Origin::Memory))
+                    Ok(ask.decision(decided_at, StepResult::Computed(outcome), Origin::Memory))
                 }
                 Err(error) => self.without_store(error),
             },
@@ -334,7 +334,7 @@ impl Limiter {
         };
         let (algorithm, mode) = (policy.algorithm(), Mode::Charge);
         let fits = match store.decide_steadily(identity, algorithm, cost, mode) {
-            Some((_, left)) => StepResult::Left(left).fits(),
+            Some((_, left)) => StepResult::Level(left).fits(),
             None => {
                 let answer = store.decide_one(identity, algorithm, cost, mode);
                 answer.is_ok_and(|(_, outcome)| outcome.fits)

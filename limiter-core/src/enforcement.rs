@@ -1,5 +1,4 @@
-//! Calls whose policies, or whose limiter, say more than a store knows: shadow and off, lists of
-//! keys, penalties, and what becomes of a denial.
+//! Rules outside of the store: shadow mode, `Off`, key lists, penalties and denial handling.
 
 mod admit;
 mod key_rule;

@@ -1,9 +1,8 @@
-//! What tells the state of one limit from that of every other in this process: one number in place
-//! of four texts.
+//! Identities of limits in this process: one number instead of four texts.
 //!
-//! It is a hash of 128 bits under a key of the process's own, made once a call. Two of a billion
-//! limits share one with a probability below 10^-20, and nobody who does not know the key can look
-//! for two that do, so whatever is kept by identity need not keep the texts.
+//! An identity is a 128-bit hash under a random key of the process, computed once per call. Two of
+//! a billion limits collide with a probability below 10^-20, and an attacker without the key cannot
+//! search for collisions, so tables keyed by identity need not store the texts.
 
 mod sip;
 
@@ -12,16 +11,15 @@ use std::sync::LazyLock;
 
 use crate::identity::sip::Sip;
 
-/// One limit: an algorithm, a policy's name, a group and a key.
+/// The identity of a limit: algorithm, policy name, group and key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Identity(u128);
 
-/// What the identities of a policy's limits have in common, computed once.
+/// The common part of the identities of a policy, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix {
-    alone: Sip,
-    /// Begins otherwise, so that a key in no group is never taken for one in a group that ends as
-    /// it begins.
+    ungrouped: Sip,
+    /// Starts differently, so that a key without a group never equals a key in a group.
     grouped: Sip,
 }
 
@@ -31,7 +29,7 @@ impl Prefix {
             let random = RandomState::new();
             (random.hash_one(1), random.hash_one(2))
         });
-        let begun = |kind: &str| {
+        let initial_state = |kind: &str| {
             let mut sip = Sip::new(KEY.0, KEY.1);
             for text in [kind, algorithm, policy] {
                 sip.text(text);
@@ -39,15 +37,15 @@ impl Prefix {
             sip
         };
         Self {
-            alone: begun("alone"),
-            grouped: begun("grouped"),
+            ungrouped: initial_state("alone"),
+            grouped: initial_state("grouped"),
         }
     }
 
     #[inline]
     pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {
         let Some(group) = group else {
-            return Identity(self.alone.finish(key));
+            return Identity(self.ungrouped.finish(key));
         };
         let mut sip = self.grouped;
         sip.text(group);
@@ -56,7 +54,7 @@ impl Prefix {
 }
 
 impl Identity {
-    /// Bits for a table that compares whole identities.
+    /// Returns bits for a table that compares whole identities.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the lower half is as random as the whole"
@@ -65,7 +63,7 @@ impl Identity {
         self.0 as u64
     }
 
-    /// A number below `count`, of bits that [`hash`](Self::hash) does not have.
+    /// Returns a number below `count` from bits that [`hash`](Self::hash) does not contain.
     pub(crate) const fn shard(self, count: usize) -> usize {
         ((self.0 >> 64) as u64 % count as u64) as usize
     }
@@ -76,7 +74,7 @@ mod tests {
     use crate::identity::*;
 
     #[test]
-    fn whatever_differs_makes_another_identity() {
+    fn different_texts_have_different_identities() {
         let mut seen = std::collections::HashSet::new();
         let long = "x".repeat(8);
         for algorithm in ["tb", "fn"] {

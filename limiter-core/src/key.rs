@@ -1,10 +1,10 @@
-//! The identity of a limit's state; the only place where the name of a Redis key is formed.
+//! Keys of limits, and the only place that forms names of Redis keys.
 //!
-//! A name is `namespace|algorithm|policy|{key}`, or `namespace|algorithm|policy|{group}|key`. What
-//! stands in the braces is the tag by which a cluster chooses the slot. User-supplied parts are
-//! escaped, so that none of them can contain `|`, a brace or a control character; a part that would
-//! become too long is replaced by `~` and a hash. Two different identities therefore never share a
-//! name (but for a collision of 128 bits of SHA-256).
+//! A name is `namespace|algorithm|policy|{key}`, or `namespace|algorithm|policy|{group}|key`. The
+//! part in braces is the hash tag by which a cluster selects the slot. User-supplied parts are
+//! escaped, so that none of them can contain `|`, a brace or a control character; a part that
+//! exceeds the maximum length is replaced by `~` and a hash. Two different identities therefore
+//! never share a name (except for a 128-bit collision of SHA-256).
 
 mod escape;
 #[cfg(feature = "redis")]
@@ -19,10 +19,10 @@ use crate::key::escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, pu
 #[cfg(feature = "redis")]
 pub(crate) use crate::key::name::Namespace;
 
-/// Whose permits a call takes: a user, a tenant, an address, …
+/// The owner of the permits of a call: a user, a tenant, an address, …
 ///
-/// Anything textual converts into one. [`part`](Self::part) adds a value that cannot be confused
-/// with the text around it, which `format!` cannot promise:
+/// Any text converts into a key. [`part`](Self::part) adds a value that cannot be confused with the
+/// surrounding text, which `format!` does not guarantee:
 ///
 /// ```
 /// use limiter_core::Key;
@@ -40,7 +40,7 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The one key of a limit that everybody shares.
+    /// The single key of a limit that all callers share.
     #[must_use]
     pub const fn global() -> Self {
         Self {
@@ -49,25 +49,25 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Adds text as it stands, as the literal part of a key.
+    /// Adds literal text to the key.
     #[must_use]
     pub fn text(self, text: &str) -> Key<'static> {
-        let mut key = self.growing();
+        let mut key = self.into_growable();
         push_escaped(key.text.to_mut(), text.as_bytes(), Colon::Plain);
         key
     }
 
-    /// Adds a value that stays apart from what stands before and after it: its colons are escaped.
+    /// Adds a value that stays distinct from the surrounding text: its colons are escaped.
     #[must_use]
     pub fn part(self, value: impl Display) -> Key<'static> {
-        let mut key = self.growing();
-        #[expect(clippy::expect_used, reason = "as `to_string`: half a value is no key")]
-        write!(Part(key.text.to_mut()), "{value}").expect("a `Display` that shows its value");
+        let mut key = self.into_growable();
+        #[expect(clippy::expect_used, reason = "as in `to_string`: a partial value is no key")]
+        write!(Part(key.text.to_mut()), "{value}").expect("`Display` returned an error");
         key
     }
 
-    /// Adds a whole key, with its group, as a value that stays apart from what stands before and
-    /// after it. The key is then in the first group that one of its parts is in.
+    /// Adds a whole key, with its group, as a value that stays distinct from the surrounding text.
+    /// The result is in the group of its first part that has one.
     ///
     /// ```
     /// use limiter_core::Key;
@@ -78,11 +78,11 @@ impl<'a> Key<'a> {
     /// ```
     #[must_use]
     pub fn key(self, other: &Key<'_>) -> Key<'static> {
-        let mut key = self.growing();
+        let mut key = self.into_growable();
         let text = key.text.to_mut();
         if let Some(group) = &other.group {
             push_escaped(text, group.as_bytes(), Colon::Escaped);
-            // What is escaped twice has no other escapes than those of `%` and `:`.
+            // A text that was escaped twice contains no other escapes than those of `%` and `:`.
             push_escaped(text, b"|", Colon::Escaped);
             if key.group.is_none() {
                 key.group = Some(Cow::Owned(group.clone().into_owned()));
@@ -92,8 +92,8 @@ impl<'a> Key<'a> {
         key
     }
 
-    /// Puts the key into a group: keys of one group, of whatever policy, can be decided together,
-    /// and lie in one slot of a cluster. Two keys in different groups are different keys.
+    /// Puts the key into a group: keys of one group, of any policy, can be decided together, and
+    /// share one slot of a cluster. The same key in different groups denotes different limits.
     #[must_use]
     pub fn in_group(self, group: impl Into<Key<'a>>) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key with nothing borrowed.
+    /// Converts to a key without borrows.
     #[must_use]
     pub fn into_owned(self) -> Key<'static> {
         Key {
@@ -111,13 +111,13 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key with nothing borrowed, and with room for the parts that most keys have.
-    fn growing(self) -> Key<'static> {
-        const ROOM: usize = 40;
+    /// Converts to a key without borrows, with capacity for the parts that most keys have.
+    fn into_growable(self) -> Key<'static> {
+        const CAPACITY: usize = 40;
         let text = match self.text {
             Cow::Owned(text) => text,
             Cow::Borrowed(text) => {
-                let mut owned = String::with_capacity(text.len() + ROOM);
+                let mut owned = String::with_capacity(text.len() + CAPACITY);
                 owned.push_str(text);
                 owned
             }
@@ -134,7 +134,7 @@ impl<'a> Key<'a> {
         is_short(&self.text) && self.group.as_deref().is_none_or(is_short)
     }
 
-    /// The key with hashes in place of what is too long for a name.
+    /// Replaces texts that are too long for a name by their hashes.
     pub(crate) fn bounded(self) -> Self {
         if self.is_bounded() {
             return self;
@@ -145,7 +145,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key that stands so in a name; `None` for text that does not.
+    /// Parses a key in the escaped form of a name; `None` for other text.
     #[cfg(feature = "registry")]
     pub(crate) fn from_escaped(text: &str) -> Option<Key<'static>> {
         escape::is_escaped(text).then(|| Key {
@@ -154,22 +154,22 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// The keys that name the same limit as this one under a policy with this group, the one that
-    /// says the group standing last.
-    pub(crate) fn names_in(&self, policys: Option<&str>) -> [Option<Key<'static>>; 2] {
+    /// Returns the keys that denote this limit under a policy with this group; the key with an
+    /// explicit group is last.
+    pub(crate) fn names_in(&self, policy_group: Option<&str>) -> [Option<Key<'static>>; 2] {
         let named = |group: Option<&str>| {
             Some(Key {
                 text: Cow::Owned(self.text.clone().into_owned()),
                 group: group.map(|group| Cow::Owned(group.to_owned())),
             })
         };
-        match policys {
-            Some(group) if self.group(policys) == Some(group) => [named(None), named(Some(group))],
+        match policy_group {
+            Some(group) if self.group(policy_group) == Some(group) => [named(None), named(Some(group))],
             _ => [None, Some(self.clone().into_owned())],
         }
     }
 
-    /// The key in which colons of values are plain; `None` where there is none of these.
+    /// Returns the key with plain colons in its values; `None` if no value has a colon.
     pub(crate) fn with_plain_colons(&self) -> Option<Key<'_>> {
         let text = with_plain_colons(&self.text);
         let group = self.group.as_deref().and_then(with_plain_colons);
@@ -181,7 +181,7 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// The text of a part of a key, if it is text.
+    /// Unescapes a part of a key, if it is text.
     #[cfg(feature = "registry")]
     pub(crate) fn unescaped(text: &str) -> Option<String> {
         escape::unescape(text)
@@ -193,15 +193,15 @@ impl<'a> Key<'a> {
         &self.text
     }
 
-    /// The group of a limit on this key: the key's own, else the policy's.
+    /// Returns the group of a limit of this key: the key's own, otherwise the policy's.
     #[inline]
-    pub(crate) fn group<'b>(&'b self, policys: Option<&'b str>) -> Option<&'b str> {
-        self.group.as_deref().or(policys)
+    pub(crate) fn group<'b>(&'b self, policy_group: Option<&'b str>) -> Option<&'b str> {
+        self.group.as_deref().or(policy_group)
     }
 
-    /// What decides the slot: the group, else the key.
-    pub(crate) fn tag<'b>(&'b self, policys: Option<&'b str>) -> &'b str {
-        self.group(policys).unwrap_or(&self.text)
+    /// Returns the text that determines the slot: the group, otherwise the key.
+    pub(crate) fn tag<'b>(&'b self, policy_group: Option<&'b str>) -> &'b str {
+        self.group(policy_group).unwrap_or(&self.text)
     }
 }
 
@@ -256,9 +256,9 @@ macro_rules! key_from_displayed {
     ($($type:ty),*) => {$(
         impl From<$type> for Key<'_> {
             fn from(value: $type) -> Self {
-                let mut key = Key::global().growing();
-                // Nothing in a number or an address is escaped, and none is longer than the room
-                // that is made here. Writing to a `String` cannot fail.
+                let mut key = Key::global().into_growable();
+                // Numbers and addresses contain no escaped characters and fit into the capacity.
+                // Writing to a `String` cannot fail.
                 let _ = write!(key.text.to_mut(), "{value}");
                 key
             }
@@ -270,21 +270,20 @@ key_from_displayed!(
     &u16, &u32, &u64, &u128, &usize, &i32, &i64, &IpAddr, &Ipv4Addr, &Ipv6Addr
 );
 
-/// An escaped text whose colons are all plain, those of values among them; `None` where no value
-/// has one.
+/// Returns an escaped text with all colons plain; `None` if no value has a colon.
 pub(crate) fn with_plain_colons(escaped: &str) -> Option<String> {
     const COLON: &str = "%3A";
-    // Where a percent sign itself was escaped, what follows it is no part of an escape: `%253A` has
-    // none of a colon.
+    // After an escaped percent sign, the next characters are no escape: `%253A` contains no escaped
+    // colon.
     escaped.contains(COLON).then(|| escaped.replace(COLON, ":"))
 }
 
-/// Text of any kind as one part of a name: escaped, and hashed when it is too long.
+/// Escapes any text as one part of a name, and hashes it if it is too long.
 pub(crate) fn escape_part(text: &str) -> String {
     bounded(escape(text.as_bytes(), Colon::Plain)).into_owned()
 }
 
-/// Escapes a part of a key as it is displayed.
+/// Escapes a value of a key while it is displayed.
 struct Part<'a>(&'a mut String);
 
 impl fmt::Write for Part<'_> {
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_readable_and_its_tag_is_the_key_or_the_group() {
+    fn name_is_readable_and_tagged_by_key_or_group() {
         assert_eq!(
             name("prod:checkout", "search", None, &"user:7".into()),
             "prod:checkout|tb|search|{user:7}"

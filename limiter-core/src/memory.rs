@@ -111,7 +111,7 @@ impl MemoryStore {
         let mut table = self.lock(identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         let now = decided_at.as_micros();
-        let left = algorithm::step_steadily(algorithm, table.find(identity)?, cost, now, mode)?;
+        let left = algorithm::step_fast(algorithm, table.find(identity)?, cost, now, mode)?;
         table.decided_at = decided_at;
         drop(table);
         self.sweep_some(now);

@@ -18,7 +18,7 @@ impl<H> LazyHandle<H> {
         Self(OnceLock::new())
     }
 
-    /// The handle, made now if it is the first time that there is a recorder to make it.
+    /// Returns the handle, and creates it on the first call with a recorder.
     #[inline]
     pub(crate) fn get(&self, make: impl FnOnce(&dyn Recorder) -> H) -> Option<&H> {
         match self.0.get() {
@@ -38,9 +38,8 @@ impl<H> LazyHandle<H> {
     }
 }
 
-/// Whether it is more than what stands in while none is installed. That one cannot be told by its
-/// type, which is hidden, nor by its address, which nobody is told; but it holds nothing, and
-/// whatever records holds something.
+/// True if a real recorder is installed. `metrics` hides the type of its no-op recorder, so the
+/// zero-sized one is recognised by its size.
 fn is_real(recorder: &dyn Recorder) -> bool {
     const { assert!(size_of::<NoopRecorder>() == 0) };
     size_of_val(recorder) > 0
@@ -60,13 +59,13 @@ impl PolicyCounters {
     /// The handle for an origin and an outcome, given by their numbers.
     #[inline]
     pub(crate) fn get(&self, origin: usize, outcome: usize) -> Option<&LazyHandle<Counter>> {
-        let of_origin = self.0.get(origin)?;
-        let of_origin = of_origin.get_or_init(|| Box::new([const { LazyHandle::new() }; OUTCOMES]));
-        of_origin.get(outcome)
+        let counters = self.0.get(origin)?;
+        let counters = counters.get_or_init(|| Box::new([const { LazyHandle::new() }; OUTCOMES]));
+        counters.get(outcome)
     }
 }
 
-/// A policy that is made from another one has its own handles of the same counters.
+/// A policy derived from another one has its own handles of the same counters.
 impl Clone for PolicyCounters {
     fn clone(&self) -> Self {
         Self::default()
@@ -86,12 +85,15 @@ mod tests {
     use crate::metrics_handles::*;
 
     #[test]
-    fn nothing_is_kept_before_there_is_a_recorder() {
-        let late = LazyHandle::new();
-        assert!(late.get(|_| unreachable!("there is no recorder")).is_none());
-        // It has a size, as every recorder that is not the placeholder.
+    fn handle_is_created_with_first_recorder() {
+        let handle = LazyHandle::new();
+        assert!(handle.get(|_| unreachable!("there is no recorder")).is_none());
+        // It has a size, like every recorder except the no-op recorder.
         let recorder = Arc::new(NoopRecorder);
-        metrics::with_local_recorder(&recorder, || assert_eq!(late.get(|_| 7), Some(&7)));
-        assert_eq!(late.get(|_| unreachable!("it is made once")), Some(&7));
+        metrics::with_local_recorder(&recorder, || assert_eq!(handle.get(|_| 7), Some(&7)));
+        assert_eq!(
+            handle.get(|_| unreachable!("the handle is created once")),
+            Some(&7)
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! What operators see: counters, gauges and histograms (feature `metrics`), and spans.
+//! Metrics (feature `metrics`) and spans.
 //!
-//! Whoever decides says so by one call of a function of this module; without the feature these
-//! functions are empty. Labels are names of policies, of nodes and of cases, never a key: there are
-//! as many series as the program makes policies.
+//! Each decision is reported by one call of a function of this module; without the feature these
+//! functions are empty. Labels are names of policies, nodes and outcomes, never keys: the number of
+//! series is bounded by the number of policies. Tests: `tests/metrics.rs`, `tests/spans.rs`,
+//! `tests/operations.rs`.
 
 #[cfg(feature = "metrics")]
 mod names;

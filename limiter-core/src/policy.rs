@@ -1,4 +1,4 @@
-//! Policies: what is limited, and how. A `Policy` that exists is valid.
+//! Policies: the limits and their parameters. Every `Policy` is valid.
 
 mod algorithm;
 mod builder;
@@ -65,9 +65,10 @@ pub(crate) use crate::policy::token_bucket::TokenBucket;
 pub use crate::policy::window::Window;
 use crate::units::Amount;
 
-/// A named limit: an algorithm with its parameters, and what to do when the store is out.
+/// A named limit: an algorithm with its parameters, and the behaviour when the store is
+/// unavailable.
 ///
-/// Cheap to clone. It travels with each call, so a changed policy takes effect on the next call.
+/// Cheap to clone. Each call passes its policy, so a changed policy takes effect on the next call.
 ///
 /// ```
 /// use limiter_core::Policy;
@@ -84,7 +85,7 @@ pub struct Policy(Arc<PolicyInner>);
 #[derive(Clone)]
 struct PolicyInner {
     name: Box<str>,
-    /// What the identities of its limits begin with.
+    /// Prefix of the identities of its limits.
     identity: Prefix,
     /// The name, escaped for use in keys.
     #[cfg(feature = "redis")]
@@ -96,23 +97,23 @@ struct PolicyInner {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     lease: Option<Duration>,
-    /// Which states are its own.
+    /// Generation of its stored states.
     generation: u32,
-    /// What its algorithm is called in names of keys.
+    /// Code of the algorithm in Redis keys.
     #[cfg(feature = "redis")]
     code: Cow<'static, str>,
-    /// What it was before, if its limits may have to be converted.
+    /// The previous policy, if limits may have to be converted.
     scaled: Option<Arc<PreviousPolicy>>,
-    /// What it has answered.
+    /// Counters of its decisions.
     #[cfg(feature = "metrics")]
     counters: crate::metrics_handles::PolicyCounters,
     /// A text that a layer derives from the policy.
     cached_text: CachedText,
-    /// What few policies say.
+    /// Rarely used options.
     extras: Option<Box<RareOptions>>,
 }
 
-/// A text that is written once. A clone is part of another policy, with other numbers, and starts
+/// A text that is written once. A clone belongs to another policy with other numbers and starts
 /// empty.
 #[derive(Debug, Default)]
 struct CachedText(OnceLock<Box<str>>);
@@ -124,8 +125,7 @@ impl Clone for CachedText {
 }
 
 impl Policy {
-    /// How long a decision may take, the wait for a connection included, unless the policy says
-    /// otherwise.
+    /// Default deadline of a decision, including the wait for a connection.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
     /// The policy's name, part of the identity of its state.
@@ -134,23 +134,23 @@ impl Policy {
         &self.0.name
     }
 
-    /// The group whose members can be decided together, where one was given.
+    /// The group whose members can be decided together, if one is set.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
         self.0.group.as_deref()
     }
 
-    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit,
-    /// what may be in flight.
+    /// Returns the largest cost that can be admitted at once: a bucket's or funnel's capacity, a
+    /// window's limit, the maximum number of concurrency permits.
     #[must_use]
     pub fn quota(&self) -> Amount {
         self.amount(self.0.algorithm.quota())
     }
 
-    /// The time after which nothing remains of a fully used quota: a window's length, the time in
-    /// which a bucket fills or a funnel drains, or the lease of permits whose holders died. A month
-    /// is said to have 31 days. Of a [counter window](Self::counter_window) it is the length, too,
-    /// though what was used counts for up to twice as long.
+    /// Returns the time after which a fully used quota is available again: a window's length, the
+    /// time in which a bucket fills or a funnel drains, or the lease of concurrency permits whose
+    /// holders crashed. A month counts as 31 days. For a [counter window](Self::counter_window) it
+    /// is the length too, although usage counts for up to twice that time.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(match self.0.algorithm {
@@ -163,13 +163,13 @@ impl Policy {
         })
     }
 
-    /// What a decision is when the store gives no answer.
+    /// The decision if the store does not reply.
     #[must_use]
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.0.on_store_failure
     }
 
-    /// How long a decision may take, the wait for a connection included.
+    /// Deadline of a decision, including the wait for a connection.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.0.deadline
@@ -199,52 +199,52 @@ impl Policy {
         Self(Arc::new(inner))
     }
 
-    /// For how long at most permits may be borrowed from Redis, where they may, or outlive their
-    /// holder ([`PolicyBuilder::lease`]).
+    /// Maximum time for which permits may be leased from Redis, if leases are enabled, or outlive
+    /// their holder ([`PolicyBuilder::lease`]).
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.0.lease
     }
 
-    /// Whether its decisions are obeyed, as far as it is up to the policy.
+    /// Returns whether the policy enforces its decisions.
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
         self.extras()
             .map_or_else(Enforcement::default, |extras| extras.settings.enforcement)
     }
 
-    /// What becomes of a call that it denies.
+    /// Returns the handling of denied calls.
     #[must_use]
     pub fn on_denial(&self) -> OnDenial {
         self.extras()
             .map_or_else(OnDenial::default, |extras| extras.settings.on_denial)
     }
 
-    /// The penalty for keys that it denies too often.
+    /// Returns the penalty for keys that are denied too often.
     #[must_use]
     pub fn penalty(&self) -> Option<&Penalty> {
         self.extras()?.settings.penalty.as_ref()
     }
 
-    /// The keys that it allows without a look.
+    /// Returns the keys that are allowed without a decision.
     #[must_use]
     pub fn allow_keys(&self) -> Option<&KeyList> {
         self.extras()?.settings.allow_keys.as_ref()
     }
 
-    /// The keys that it denies without a look.
+    /// Returns the keys that are denied without a decision.
     #[must_use]
     pub fn deny_keys(&self) -> Option<&KeyList> {
         self.extras()?.settings.deny_keys.as_ref()
     }
 
-    /// Whether it says nothing that a store does not know.
+    /// True if the store alone decides, without rarely used options.
     #[inline]
     pub(crate) fn is_store_only(&self) -> bool {
         self.0.extras.is_none()
     }
 
-    /// The prefixes of keys for which entries of its key lists were reported that never match.
+    /// Returns the key prefixes for which entries of the key lists that never match were reported.
     pub(crate) fn reported_prefixes(&self) -> Option<&ReportedPrefixes> {
         Some(&self.extras()?.reported)
     }
@@ -268,7 +268,7 @@ impl Policy {
         &self.0.escaped_name
     }
 
-    /// What tells the limit of this key, in this group, from every other.
+    /// Returns the identity of the limit of this key and group.
     #[inline]
     pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {
         self.0.identity.identity(group, key)
@@ -287,15 +287,15 @@ impl Policy {
         &self.0.counters
     }
 
-    /// Whether calls that are admitted wait for their turn.
+    /// True if admitted calls may be delayed.
     pub(crate) fn is_paced(&self) -> bool {
         matches!(self.0.algorithm, Algorithm::Funnel(Funnel { paced: true, .. }))
     }
 
-    /// This policy with the numbers of another one, of the same algorithm.
+    /// Returns this policy with the numbers of another one with the same algorithm.
     pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
         let algorithm = match (self.0.algorithm, other.0.algorithm) {
-            // A lease is no number of permits, and neither is whether calls leave evenly.
+            // The lease and the pacing are not numbers of permits.
             (Algorithm::Concurrency(own), Algorithm::Concurrency(Concurrency { max, .. })) => {
                 Algorithm::Concurrency(Concurrency { max, ..own })
             }
@@ -311,8 +311,8 @@ impl Policy {
         }))
     }
 
-    /// The same for a key of its own: periods of a fixed window begin as this policy's, unless the
-    /// other one says otherwise.
+    /// Returns this policy with the quota of a key override. Periods of a fixed window start as in
+    /// this policy, unless the override is aligned itself.
     pub(crate) fn with_quota_of(&self, other: &Self) -> Self {
         let mut own = self.with_numbers_of(other);
         if let Some(aligned) = self.aligned_as_this(other) {
@@ -323,14 +323,14 @@ impl Policy {
         own
     }
 
-    /// Whether periods of that length can begin as this policy's do.
+    /// True if periods of that length can be aligned as in this policy.
     pub(crate) fn can_have_quota_of(&self, other: &Self) -> bool {
         self.aligned_as_this(other)
             .is_none_or(|aligned| calendar::can_be_aligned(aligned.window))
     }
 
-    /// The other one's numbers, where it is left to this policy when its periods begin, and that is
-    /// with the calendar.
+    /// Returns the numbers of `other` with the alignment of this policy, if only this policy is
+    /// aligned.
     fn aligned_as_this(&self, other: &Self) -> Option<FixedWindow> {
         let (Algorithm::FixedWindow(own), Algorithm::FixedWindow(numbers)) =
             (self.0.algorithm, other.0.algorithm)
@@ -346,7 +346,7 @@ impl Policy {
         Some(FixedWindow { periods, ..numbers })
     }
 
-    /// An amount counted in the algorithm's own unit.
+    /// Converts an amount in the unit of the algorithm.
     pub(crate) fn amount(&self, units: u64) -> Amount {
         if self.0.algorithm.is_window() {
             Amount::from(units)

@@ -195,7 +195,11 @@ impl RedisStore {
     /// Where the book of the namespace is.
     #[cfg(feature = "registry")]
     pub(crate) fn shelf(&self) -> RegistryStore {
-        RegistryStore::new(self.route.clone(), self.clock.clone(), self.namespace.book_key())
+        RegistryStore::new(
+            self.route.clone(),
+            self.clock.clone(),
+            self.namespace.registry_key(),
+        )
     }
 
     /// From which this replica borrows.

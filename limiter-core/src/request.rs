@@ -221,7 +221,7 @@ impl<'a> DecisionRequest<'a> {
             limits => apply_blocks(limits, &mut verdict.outcomes),
         };
         let told = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| {
-            LimitOutcome::new(limit.policy, StepResult::Told(*outcome))
+            LimitOutcome::new(limit.policy, StepResult::Computed(*outcome))
         };
         let limits = match (&*self.limits, &*verdict.outcomes) {
             // As nearly always; nothing is collected then.

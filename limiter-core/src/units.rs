@@ -1,4 +1,4 @@
-//! Time and amounts as integers, and the text in which people write them.
+//! Time and amounts as integers, and their text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::ConfigError;
 
-/// The longest span of time, and the largest stored number, that the exact arithmetic reaches:
-/// 2^52.
+/// The maximum time span and the maximum stored number of the exact arithmetic: 2^52.
 ///
-/// Lua computes in doubles, which hold every integer below 2^53. A moment (below 2^52 until the
-/// year 2112) plus a span of this length still does. In microseconds it is 142 years.
+/// Lua computes in doubles, which represent every integer below 2^53. A time (below 2^52 until the
+/// year 2112) plus a span of this length still fits. In microseconds it is 142 years.
 pub(crate) const MAX_EXACT: u64 = 1 << 52;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// A moment, in whole microseconds since the Unix epoch.
+/// A time, in whole microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The moment `micros` microseconds after the Unix epoch.
+    /// Returns the time `micros` microseconds after the Unix epoch.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
@@ -32,13 +31,13 @@ impl Timestamp {
         self.0
     }
 
-    /// Time from `earlier` to this moment; zero when `earlier` is later.
+    /// Returns the time from `earlier` to this time; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment, moved on by `span` (rounded up to a microsecond).
+    /// Returns this time plus `span` (rounded up to a microsecond).
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(micros_ceil(span)))
@@ -51,8 +50,8 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// To the microsecond, rounded up. What is before 1970 is that moment, and nothing is beyond the
-/// year 586,512.
+/// To the microsecond, rounded up. Times before 1970 become 1970, and the maximum is the year
+/// 586,512.
 ///
 /// ```
 /// use limiter_core::Timestamp;
@@ -96,7 +95,7 @@ pub struct Amount {
 impl Amount {
     /// No permits: the cost of a peek.
     pub const ZERO: Self = Self { thousandths: 0 };
-    /// One permit: the cost of a call, unless it says otherwise.
+    /// One permit: the default cost of a call.
     pub const ONE: Self = Self { thousandths: 1_000 };
 
     /// An amount in thousandths of a permit.
@@ -117,7 +116,7 @@ impl Amount {
     #[must_use]
     pub fn whole(self) -> u64 {
         match u64::try_from(self.thousandths) {
-            // A division of 128 bits takes many times as long.
+            // A 128-bit division is many times slower.
             Ok(thousandths) => thousandths / 1_000,
             Err(_) => u64::try_from(self.thousandths / 1_000).unwrap_or(u64::MAX),
         }
@@ -125,10 +124,7 @@ impl Amount {
 
     /// Whether this is a whole number of permits.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "where the upper half is empty, the lower is all of it"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
     pub const fn is_whole(self) -> bool {
         match self.thousandths >> 64 {
             0 => (self.thousandths as u64) % 1_000 == 0,
@@ -136,7 +132,7 @@ impl Amount {
         }
     }
 
-    /// Whether this is no permit at all.
+    /// Returns true if the amount is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.thousandths == 0
@@ -144,16 +140,16 @@ impl Amount {
 
     fn from_float(value: f64) -> Result<Self, ConfigError> {
         const EXPECTED: &str = "a finite number of permits, not negative, with at most three decimals";
-        /// Doubles of this size still tell thousandths apart.
-        const LARGEST: f64 = 1e12;
+        /// Doubles of this size still distinguish thousandths.
+        const MAX_FLOAT: f64 = 1e12;
         let invalid = || ConfigError::invalid("amount", value, EXPECTED);
-        if !(0.0..=LARGEST).contains(&value) {
+        if !(0.0..=MAX_FLOAT).contains(&value) {
             return Err(invalid());
         }
         let thousandths = (value * 1_000.0).round();
         let (low, high) = (thousandths - 0.5, thousandths + 0.5);
-        // A decimal such as 0.1 has no exact double: compare with what the nearest thousandth would
-        // print as.
+        // A decimal such as 0.1 has no exact double: compare with the text of the nearest
+        // thousandth.
         if thousandths / 1_000.0 != value || !(low..=high).contains(&(value * 1_000.0)) {
             return Err(invalid());
         }
@@ -251,7 +247,7 @@ impl TryFrom<f32> for Amount {
     type Error = ConfigError;
 
     fn try_from(permits: f32) -> Result<Self, ConfigError> {
-        // The shortest decimal that reads back as this float is what its author wrote.
+        // The shortest decimal that parses back to this float is the intended one.
         permits
             .to_string()
             .parse::<f64>()

@@ -33,7 +33,7 @@ fn is_allowed<'a>(check: impl IntoFuture<Output = Result<Decision, Rejection>> +
 }
 
 #[test]
-fn what_a_key_that_is_known_is_told_costs_no_allocation() {
+fn decision_for_known_key_allocates_nothing() {
     let limits = Limiter::in_process().build();
     for policy in &policies() {
         let keys = [Key::from("user:7"), Key::from("user:7").in_group("tenant:3")];
@@ -53,7 +53,7 @@ fn what_a_key_that_is_known_is_told_costs_no_allocation() {
 }
 
 #[test]
-fn what_is_charged_to_a_key_that_is_known_costs_no_allocation() {
+fn charge_of_known_key_allocates_nothing() {
     let limits = Limiter::in_process().build();
     for policy in &policies()[..2] {
         let text = String::from("user:7");
@@ -69,7 +69,7 @@ fn what_is_charged_to_a_key_that_is_known_costs_no_allocation() {
 }
 
 #[test]
-fn what_is_asked_for_by_name_costs_no_allocation() {
+fn check_by_name_allocates_nothing() {
     let book = PolicyRegistry::new();
     let limits = Limiter::in_process().registry(&book).build();
     for policy in &policies()[..2] {
@@ -95,7 +95,7 @@ fn what_is_asked_for_by_name_costs_no_allocation() {
 }
 
 #[test]
-fn whether_a_key_is_on_a_list_is_found_out_without_an_allocation() {
+fn key_list_lookup_allocates_nothing() {
     #[expect(clippy::expect_used, reason = "a test ends that way")]
     let list = KeyList::parse(["10.0.0.0/8", "2001:db8::/32", "user:*", "ann"]).expect("valid");
     let text = String::from("user:7");

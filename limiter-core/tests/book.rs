@@ -1,4 +1,4 @@
-//! The book of policies: what stands in it, and where that comes from.
+//! Policy registries: their contents and the sources of the contents.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;
@@ -18,7 +18,7 @@ use limiter_core::{Inheritance, Key, Limiter, ManualClock, Origin, Policy, Rejec
 use support::{bucket, funnel, secs, window};
 
 #[tokio::test]
-async fn a_policy_is_for_the_apps_on_its_list_which_are_matched_whole() {
+async fn policy_applies_to_listed_apps() {
     let entry = PolicyEntry::new(bucket("p", 1, 1));
     let listed = entry.clone().for_apps(["mobile", "checkout", "mobile"]).unwrap();
     assert_eq!(listed.apps().unwrap().collect::<Vec<_>>(), ["checkout", "mobile"]);
@@ -49,18 +49,21 @@ async fn a_policy_is_for_the_apps_on_its_list_which_are_matched_whole() {
 }
 
 #[test]
-fn a_list_that_names_nobody_is_refused() {
+fn empty_app_list_is_rejected() {
     let entry = PolicyEntry::new(bucket("p", 1, 1));
-    let told = |apps: &[&str]| {
+    let result = |apps: &[&str]| {
         let refused = entry.clone().for_apps(apps.iter().copied());
         refused.unwrap_err().to_string()
     };
-    assert_eq!(told(&[]), "apps is ``, expected at least one, or no list for all");
-    assert_eq!(told(&["a", ""]), "app is ``, expected 1 to 256 bytes");
+    assert_eq!(
+        result(&[]),
+        "apps is ``, expected at least one, or no list for all"
+    );
+    assert_eq!(result(&["a", ""]), "app is ``, expected 1 to 256 bytes");
 }
 
 #[tokio::test]
-async fn what_is_not_configured_may_be_denied() {
+async fn unknown_policy_can_be_denied() {
     let limits = Limiter::in_process()
         .on_unknown_policy(OnUnknownPolicy::Deny)
         .build();
@@ -79,7 +82,7 @@ async fn what_is_not_configured_may_be_denied() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_change_is_told() {
+async fn change_waiter_is_notified() {
     let book = PolicyRegistry::new();
     let before = book.revision();
     let other = book.clone();
@@ -124,21 +127,21 @@ fn quotas_of_keys_are_listed_and_follow_their_policy() {
 }
 
 #[test]
-fn a_quota_without_its_policy_is_refused() {
+fn key_override_without_policy_is_rejected() {
     let book = PolicyRegistry::new().with(funnel("p", 2, 1));
-    let told = |own| book.set_override(own).unwrap_err().to_string();
+    let result = |own| book.set_override(own).unwrap_err().to_string();
     assert_eq!(
-        told(KeyOverride::new(bucket("q", 1, 1), "k")),
+        result(KeyOverride::new(bucket("q", 1, 1), "k")),
         "policy of an override is `q`, expected a policy that is in the book"
     );
     assert_eq!(
-        told(KeyOverride::new(bucket("p", 1, 1), "k")),
+        result(KeyOverride::new(bucket("p", 1, 1), "k")),
         "override is `p (token bucket: 1, refilled at 1/s)`, expected numbers for p (funnel: 2, drained at 1/s)"
     );
 }
 
 #[test]
-fn quotas_are_bounded_and_those_that_are_over_make_room() {
+fn key_overrides_are_bounded_and_expired_ones_removed() {
     let book = PolicyRegistry::new().with(bucket("p", 2, 1));
     let own = |key: usize| KeyOverride::new(bucket("p", 3, 1), key);
     let past = ManualClock::new().now();
@@ -156,9 +159,9 @@ fn quotas_are_bounded_and_those_that_are_over_make_room() {
     book.set_override(own(20).until(past)).unwrap();
 }
 
-/// As whoever changes the book does while others decide.
+/// Concurrent changes and lookups.
 #[test]
-fn a_book_is_looked_up_while_it_changes() {
+fn registry_is_readable_during_changes() {
     let book = PolicyRegistry::new()
         .with(bucket("p", 1, 1))
         .with(bucket("q", 1, 1));
@@ -187,7 +190,7 @@ fn a_book_is_looked_up_while_it_changes() {
 }
 
 #[tokio::test]
-async fn a_key_has_one_quota_however_its_group_is_said() {
+async fn key_override_applies_for_every_form_of_group() {
     let grouped = |capacity: u32| {
         let policy = Policy::token_bucket("p").capacity(capacity).rate(1).group("g");
         policy.build().unwrap()
@@ -229,7 +232,7 @@ async fn a_key_has_one_quota_however_its_group_is_said() {
 }
 
 #[tokio::test]
-async fn a_policy_in_proportion_stays_that_when_it_is_set_after_a_reset() {
+async fn proportional_policy_remains_proportional_after_reset() {
     let (book, clock) = (
         PolicyRegistry::new().with(bucket("p", 10, "1/h")),
         ManualClock::new(),
@@ -248,7 +251,7 @@ async fn a_policy_in_proportion_stays_that_when_it_is_set_after_a_reset() {
 }
 
 #[tokio::test]
-async fn nothing_from_before_a_reset_comes_back_with_a_name() {
+async fn recreated_name_has_no_usage_from_before_reset() {
     let book = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
     let limits = Limiter::in_process()
         .clock(&ManualClock::new())
@@ -273,7 +276,7 @@ async fn nothing_from_before_a_reset_comes_back_with_a_name() {
 }
 
 #[test]
-fn a_name_does_not_turn_from_a_rate_into_what_is_in_flight() {
+fn policy_name_cannot_change_from_rate_to_concurrency() {
     let held = || Policy::concurrency("p").max(3).build().unwrap();
     let book = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
     let refused = book.change(held(), Inheritance::AsIs).unwrap_err();

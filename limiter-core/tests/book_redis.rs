@@ -1,4 +1,4 @@
-//! The book of a namespace in Redis: published by one, followed by all.
+//! The registry of a namespace in Redis: published by one replica, followed by all.
 #![cfg(feature = "registry")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "how long it took is worth knowing")]
@@ -17,9 +17,8 @@ use support::log::Warnings;
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 
-/// How long a change may take to reach all replicas, from the moment at which it is published: a
-/// message tells of it, and where that is lost, or may not be heard, the look that is made every
-/// half a second and a little.
+/// Maximum time from the publication of a change until all replicas have it: a message announces
+/// the change, and if the message is lost or not permitted, the poll every half a second does.
 const SOON: Duration = secs(1);
 
 fn sized(capacity: u64) -> String {
@@ -35,18 +34,18 @@ fn capacity(book: &PolicyRegistry) -> Option<u64> {
 /// A replica that follows.
 struct Replica {
     limits: Limiter,
-    shelf: RedisRegistry,
+    store: RedisRegistry,
     source: RedisSubscription,
 }
 
 impl Replica {
     fn new(builder: RedisBuilder, namespace: &str) -> Self {
         let limits = builder.namespace(namespace).build().unwrap();
-        let shelf = limits.redis_registry().unwrap();
-        let source = shelf.follow();
+        let store = limits.redis_registry().unwrap();
+        let source = store.follow();
         Self {
             limits,
-            shelf,
+            store,
             source,
         }
     }
@@ -87,24 +86,24 @@ impl Replica {
         );
     }
 
-    /// Waits until something is wrong in this way, or until nothing is.
-    async fn is_told(&self, what: &str, holds: impl Fn(Option<RegistryError>) -> bool) {
-        let told = async {
+    /// Waits until the subscription reports the expected error, or none.
+    async fn reports(&self, operation: &str, holds: impl Fn(Option<RegistryError>) -> bool) {
+        let result = async {
             while !holds(self.source.last_error()) {
                 tokio::task::yield_now().await;
             }
         };
-        let told = timeout(PATIENT, told).await;
-        assert!(told.is_ok(), "{what}: {:?}", self.source.last_error());
+        let result = timeout(PATIENT, result).await;
+        assert!(result.is_ok(), "{operation}: {:?}", self.source.last_error());
     }
 }
 
-/// What holds wherever Redis runs.
+/// The behaviour on every topology of Redis.
 async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
     let namespace = namespace();
     let [one, other] = [(); 2].map(|()| Replica::new(builder(), &namespace));
-    assert_eq!(one.shelf.read().await.unwrap(), None);
-    let first = one.shelf.publish(&sized(2), 0).await.unwrap();
+    assert_eq!(one.store.read().await.unwrap(), None);
+    let first = one.store.publish(&sized(2), 0).await.unwrap();
     assert_eq!(
         capacity(one.limits.registry()),
         Some(2),
@@ -112,43 +111,43 @@ async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
     );
     other.has(2, SOON).await;
     assert_eq!(other.limits.registry().published(), Some(first));
-    assert_eq!(other.shelf.read().await.unwrap(), Some((first, sized(2))));
+    assert_eq!(other.store.read().await.unwrap(), Some((first, sized(2))));
 
     let named = other.limits.named("p");
     assert!(named.check("ann").cost(2).await.unwrap().is_allowed());
     assert!(!named.check("ann").await.unwrap().is_allowed());
 
-    let second = other.shelf.publish(&sized(3), first).await.unwrap();
+    let second = other.store.publish(&sized(3), first).await.unwrap();
     assert!(second > first);
     one.has(3, SOON).await;
-    let late = one.shelf.publish(&sized(4), first).await;
+    let late = one.store.publish(&sized(4), first).await;
     assert!(
         matches!(late, Err(RegistryError::Conflict { expected, found }) if (expected, found) == (first, second)),
         "{late:?}"
     );
-    let refused = one.shelf.publish("[policy.p]", second).await.unwrap_err();
+    let refused = one.store.publish("[policy.p]", second).await.unwrap_err();
     assert_eq!(refused.to_string(), "text:1:9: policy.p.algorithm is missing");
-    assert_eq!(other.shelf.read().await.unwrap(), Some((second, sized(3))));
+    assert_eq!(other.store.read().await.unwrap(), Some((second, sized(3))));
 }
 
 #[tokio::test]
-async fn a_server_keeps_the_book() {
+async fn server_stores_registry() {
     is_published_and_followed(|| Limiter::redis(RedisServer::shared().url())).await;
 }
 
 #[tokio::test]
-async fn a_cluster_keeps_the_book() {
+async fn cluster_stores_registry() {
     is_published_and_followed(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
 }
 
 #[tokio::test]
-async fn a_primary_under_sentinel_keeps_the_book() {
+async fn primary_under_sentinel_stores_registry() {
     let sentinel = RedisSentinel::start();
     is_published_and_followed(|| Limiter::redis_sentinel(sentinel.urls(), sentinel.primary_url())).await;
 }
 
 #[test]
-fn a_limiter_in_process_has_no_book_in_redis() {
+fn in_process_limiter_has_no_redis_registry() {
     let refused = Limiter::in_process().build().redis_registry().unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -163,7 +162,7 @@ async fn edits_that_meet_are_all_made() {
     let replicas = [(); 4].map(|()| replica());
     let edits = replicas.iter().enumerate().map(|(number, replica)| async move {
         replica
-            .shelf
+            .store
             .edit(|draft| {
                 draft.set(bucket(&format!("p{number}"), 1, 1));
                 draft.set(bucket("p", 1, 1));
@@ -178,9 +177,9 @@ async fn edits_that_meet_are_all_made() {
     assert!(revisions.is_sorted_by(|a, b| a < b), "{revisions:?}");
     let [first, second, third, fourth] = &replicas;
     let edit = |replica: &Replica, rate: u32| {
-        let shelf = replica.shelf.clone();
+        let store = replica.store.clone();
         async move {
-            let edit = shelf.edit(|draft| {
+            let edit = store.edit(|draft| {
                 let own = draft.overrides("p");
                 draft.set_override(KeyOverride::new(bucket("p", 7, rate), own.len()))
             });
@@ -188,12 +187,12 @@ async fn edits_that_meet_are_all_made() {
         }
     };
     tokio::join!(edit(first, 1), edit(second, 2), edit(third, 3), edit(fourth, 4));
-    let (_, text) = first.shelf.read().await.unwrap().unwrap();
+    let (_, text) = first.store.read().await.unwrap().unwrap();
     let book = PolicyRegistry::from_toml(&text).unwrap();
     assert_eq!(book.overrides("p").len(), 8);
     assert_eq!(book.names(), ["p", "p0", "p1", "p2", "p3"]);
 
-    let refused = (first.shelf).edit(|draft| draft.set_override(KeyOverride::new(bucket("q", 7, 1), "k")));
+    let refused = (first.store).edit(|draft| draft.set_override(KeyOverride::new(bucket("q", 7, 1), "k")));
     assert_eq!(
         refused.await.unwrap_err().to_string(),
         "policy of an override is `q`, expected a policy that is in the book"
@@ -201,7 +200,7 @@ async fn edits_that_meet_are_all_made() {
 }
 
 #[tokio::test]
-async fn what_redis_says_counts_before_what_the_code_says() {
+async fn redis_registry_overrides_code() {
     let namespace = namespace();
     let book = PolicyRegistry::new()
         .with(bucket("p", 1, 1))
@@ -217,48 +216,48 @@ async fn what_redis_says_counts_before_what_the_code_says() {
         Some(1),
         "a replica has a book before Redis is heard"
     );
-    let revision = replica.shelf.publish(&sized(2), 0).await.unwrap();
+    let revision = replica.store.publish(&sized(2), 0).await.unwrap();
     assert_eq!((capacity(&book), book.names().len()), (Some(2), 2));
     let for_others = sized(3) + "apps = ['mobile']\n";
-    replica.shelf.publish(&for_others, revision).await.unwrap();
+    replica.store.publish(&for_others, revision).await.unwrap();
     let decision = replica.limits.named("p").check("k").await.unwrap();
     assert_eq!(decision.origin(), Origin::NotConfigured);
     let revision = book.published().unwrap();
-    replica.shelf.publish("", revision).await.unwrap();
+    replica.store.publish("", revision).await.unwrap();
     assert_eq!(capacity(&book), Some(1), "Redis does not name it any more");
 }
 
 #[tokio::test]
-async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
+async fn invalid_registry_in_redis_is_reported_and_ignored() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     let key = format!("{namespace}|book").replace(' ', "%20");
-    let revision = replica.shelf.publish(&sized(2), 0).await.unwrap();
+    let revision = replica.store.publish(&sized(2), 0).await.unwrap();
     let by_hand = |text: String| {
         server.command(&["SET", &key, &text]);
     };
-    let told = |expected: String| {
+    let result = |expected: String| {
         move |error: Option<RegistryError>| error.is_some_and(|error| error.to_string() == expected)
     };
     let later = revision + 1_000_000;
     let broken = sized(3).replace("\"1/h\"", "1/h");
     by_hand(format!("revision = {later}\n{broken}"));
     let message = format!("{key}:5:8: 1/h is not a value, expected text in quotes: \"1/h\"");
-    replica.is_told("a mistake", told(message.clone())).await;
+    replica.reports("a mistake", result(message.clone())).await;
     by_hand(sized(3));
     let expected = "no revision, expected a first line such as `revision = 7`, with a higher one than before";
     replica
-        .is_told("no revision", told(format!("{key}:1:1: {expected}")))
+        .reports("no revision", result(format!("{key}:1:1: {expected}")))
         .await;
     by_hand(format!("revision = 7\n{}", sized(3)));
     let older = format!("the book has revision 7, expected {revision} or a later one: publish it again");
-    replica.is_told("older", told(older)).await;
+    replica.reports("older", result(older)).await;
     server.command(&["DEL", &key]);
     let gone = format!("the book has revision 0, expected {revision} or a later one: publish it again");
-    replica.is_told("gone", told(gone)).await;
+    replica.reports("gone", result(gone)).await;
     server.command(&["HSET", &key, "revision", "9"]);
     replica
-        .is_told(
+        .reports(
             "another type",
             |error| matches!(error, Some(RegistryError::Store(error)) if error.kind() == StoreErrorKind::WrongType),
         )
@@ -268,10 +267,10 @@ async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
 
     by_hand(format!("revision = {later}\n{}", sized(3)));
     replica.has(3, SOON).await;
-    replica.is_told("nothing", |error| error.is_none()).await;
+    replica.reports("nothing", |error| error.is_none()).await;
     assert_eq!(replica.limits.registry().published(), Some(later));
     // A server whose clock is behind what was written by hand.
-    assert_eq!(replica.shelf.publish(&sized(4), later).await.unwrap(), later + 1);
+    assert_eq!(replica.store.publish(&sized(4), later).await.unwrap(), later + 1);
 }
 
 /// A user with no more permissions than these, on the keys of this namespace.
@@ -287,20 +286,20 @@ fn refused(server: &RedisServer) -> usize {
 }
 
 #[tokio::test]
-async fn the_permissions_of_a_limiter_suffice_for_its_book() {
+async fn limiter_permissions_suffice_for_registry() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let url = user(&server, &namespace, acl::SCRIPT);
     let replicas = [(); 2].map(|()| Replica::new(Limiter::redis(&url), &namespace));
     let [one, other] = &replicas;
-    let revision = one.shelf.publish(&sized(2), 0).await.unwrap();
+    let revision = one.store.publish(&sized(2), 0).await.unwrap();
     other.has(2, SOON).await;
-    one.shelf.publish(&sized(3), revision).await.unwrap();
+    one.store.publish(&sized(3), revision).await.unwrap();
     other.has(3, SOON).await;
     assert!(refused(&server) > 0, "what tells of changes at once");
 }
 
 #[tokio::test]
-async fn with_two_permissions_more_changes_are_told_at_once() {
+async fn pubsub_permissions_deliver_changes_at_once() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let channel = format!("&{namespace}|book");
     // Before Redis 7 a new user may use all channels.
@@ -309,8 +308,8 @@ async fn with_two_permissions_more_changes_are_told_at_once() {
     let replica = Replica::new(Limiter::redis(&url), &namespace);
     let listens = || async {
         let subscribers = || {
-            let told = server.command(&["PUBSUB", "NUMSUB", &format!("{namespace}|book")]);
-            told.items().last().unwrap().integer()
+            let result = server.command(&["PUBSUB", "NUMSUB", &format!("{namespace}|book")]);
+            result.items().last().unwrap().integer()
         };
         let listening = async {
             while subscribers() == 0 {
@@ -321,12 +320,12 @@ async fn with_two_permissions_more_changes_are_told_at_once() {
     };
     listens().await;
     let other = Limiter::redis(&url).namespace(&namespace).build().unwrap();
-    let shelf = other.redis_registry().unwrap();
-    let revision = shelf.publish(&sized(2), 0).await.unwrap();
+    let store = other.redis_registry().unwrap();
+    let revision = store.publish(&sized(2), 0).await.unwrap();
     replica.has(2, SOON).await;
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     listens().await;
-    shelf.publish(&sized(3), revision).await.unwrap();
+    store.publish(&sized(3), revision).await.unwrap();
     replica.has(3, SOON).await;
     assert_eq!(refused(&server), 0);
 }
@@ -343,17 +342,17 @@ const NAMESPACE: &str = "LIMITER_BOOK_NAMESPACE";
 impl Follower {
     fn start(url: &str, namespace: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes_follow_the_book", "--nocapture"])
+            .args(["--exact", "processes_follow_the_registry", "--nocapture"])
             .envs([(URL, url), (NAMESPACE, namespace)])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (told, lines) = mpsc::channel();
+        let (result, lines) = mpsc::channel();
         let output = BufReader::new(process.stdout.take().unwrap());
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                if let Some((_, said)) = line.split_once("book: ") {
-                    let _ = told.send(said.to_owned());
+                if let Some((_, messages)) = line.split_once("book: ") {
+                    let _ = result.send(messages.to_owned());
                 }
             }
         });
@@ -361,8 +360,8 @@ impl Follower {
     }
 
     fn says(&self, expected: &str, within: Duration) {
-        let said = self.lines.recv_timeout(within);
-        assert_eq!(said.as_deref(), Ok(expected));
+        let messages = self.lines.recv_timeout(within);
+        assert_eq!(messages.as_deref(), Ok(expected));
     }
 }
 
@@ -380,18 +379,17 @@ async fn follow(url: String, namespace: String) {
     let book = replica.limits.registry();
     loop {
         let revision = book.revision();
-        let said = capacity(book).unwrap();
-        if writeln!(std::io::stdout(), "book: {said}").is_err() {
+        let messages = capacity(book).unwrap();
+        if writeln!(std::io::stdout(), "book: {messages}").is_err() {
             return;
         }
         book.changed(revision).await;
     }
 }
 
-/// The test's own program is started again as processes that follow, told by the environment what
-/// they are.
+/// Starts the test's own program again as follower processes, configured by the environment.
 #[tokio::test]
-async fn processes_follow_the_book() {
+async fn processes_follow_the_registry() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
         return follow(url, namespace).await;
     }
@@ -404,10 +402,10 @@ async fn processes_follow_the_book() {
         .namespace(&namespace)
         .build()
         .unwrap();
-    let shelf = limits.redis_registry().unwrap();
+    let store = limits.redis_registry().unwrap();
     let mut revision = 0;
     for capacity in [2, 3, 4] {
-        revision = shelf.publish(&sized(capacity), revision).await.unwrap();
+        revision = store.publish(&sized(capacity), revision).await.unwrap();
         let published = Instant::now();
         for follower in &followers {
             follower.says(&capacity.to_string(), SOON.saturating_sub(published.elapsed()));
@@ -415,22 +413,22 @@ async fn processes_follow_the_book() {
         println!("revision {revision} is followed after {:?}", published.elapsed());
     }
 
-    // Out, and back without its data: the last book counts.
+    // The server restarts without its data: the last registry remains in force.
     server.kill();
     assert!(matches!(
-        shelf.publish(&sized(5), revision).await,
+        store.publish(&sized(5), revision).await,
         Err(RegistryError::Store(_))
     ));
     server.restart();
     limits.ready().await.unwrap();
     assert!(limits.check(&patient(), "k").await.is_ok());
     for follower in &followers {
-        let said = follower.lines.recv_timeout(2 * SOON);
-        assert_eq!(said, Err(mpsc::RecvTimeoutError::Timeout));
+        let messages = follower.lines.recv_timeout(2 * SOON);
+        assert_eq!(messages, Err(mpsc::RecvTimeoutError::Timeout));
     }
-    assert_eq!(shelf.read().await.unwrap(), None, "the server has lost it");
+    assert_eq!(store.read().await.unwrap(), None, "the server has lost it");
 
-    // Somebody who does not know what there was: believed all the same.
+    // A replica without a previous registry accepts the new one.
     let other = Limiter::redis(server.url())
         .namespace(&namespace)
         .build()
@@ -447,10 +445,9 @@ async fn processes_follow_the_book() {
     }
 }
 
-/// Whatever is published gets a first line with its revision, so a second one must not stand
-/// further down.
+/// Each published text starts with a line with its revision, so a second revision line is rejected.
 #[tokio::test]
-async fn what_others_could_not_read_is_not_published() {
+async fn unreadable_text_is_not_published() {
     let namespace = namespace();
     let [one, other] =
         [(); 2].map(|()| Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace));
@@ -461,27 +458,27 @@ async fn what_others_could_not_read_is_not_published() {
         ("revision = 5\nrevision = 6\n", "text:2:1: "),
         ("\u{feff}", "text:1:1: "),
     ] {
-        let refused = one.shelf.publish(&format!("{first}{}", sized(9)), 0).await;
-        let told = refused.unwrap_err().to_string();
-        assert!(told.starts_with(place), "{first:?}: {told}");
+        let refused = one.store.publish(&format!("{first}{}", sized(9)), 0).await;
+        let result = refused.unwrap_err().to_string();
+        assert!(result.starts_with(place), "{first:?}: {result}");
     }
     let broken = sized(9).replace("1/h", "10");
     for (first, line) in [("", 4), ("revision = 5\n", 5), ("revision = 5\r\n", 5)] {
-        let refused = one.shelf.publish(&format!("{first}{broken}"), 0).await;
-        let told = refused.unwrap_err().to_string();
+        let refused = one.store.publish(&format!("{first}{broken}"), 0).await;
+        let result = refused.unwrap_err().to_string();
         assert!(
-            told.starts_with(&format!("text:{line}:8: policy.p.rate ")),
-            "{first:?}: {told}"
+            result.starts_with(&format!("text:{line}:8: policy.p.rate ")),
+            "{first:?}: {result}"
         );
     }
     let mut revision = 0;
     for (first, capacity) in [("revision = 5\n", 2), ("revision = 5\r\n", 3)] {
         let text = format!("{first}{}", sized(capacity));
-        revision = one.shelf.publish(&text, revision).await.unwrap();
+        revision = one.store.publish(&text, revision).await.unwrap();
         other.has(capacity, SOON).await;
     }
-    revision = one.shelf.publish("revision = 5", revision).await.unwrap();
-    assert_eq!(other.shelf.read().await.unwrap(), Some((revision, String::new())));
+    revision = one.store.publish("revision = 5", revision).await.unwrap();
+    assert_eq!(other.store.read().await.unwrap(), Some((revision, String::new())));
 }
 
 /// What the server has counted of this name.
@@ -493,12 +490,12 @@ fn stat(server: &RedisServer, section: &str, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_text_that_is_refused_is_not_sent_at_every_look() {
+async fn rejected_text_is_not_fetched_again() {
     const LENGTH: u64 = 1 << 20;
     let (server, namespace) = (RedisServer::start(), namespace());
     let key = format!("{namespace}|book");
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
-    replica.shelf.publish(&sized(2), 0).await.unwrap();
+    replica.store.publish(&sized(2), 0).await.unwrap();
     let revision = replica.limits.registry().published().unwrap();
     let comment = "#".repeat(usize::try_from(LENGTH).unwrap());
     let by_hand = |revision: u64, text: String| {
@@ -506,7 +503,7 @@ async fn a_text_that_is_refused_is_not_sent_at_every_look() {
     };
     by_hand(revision + 1_000_000, sized(3).replace("\"1/h\"", "1/h"));
     let is_refused = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
-    replica.is_told("a mistake", is_refused).await;
+    replica.reports("a mistake", is_refused).await;
     let sent = || stat(&server, "stats", "total_net_output_bytes:");
     let looks = || stat(&server, "commandstats", "cmdstat_getrange:calls=");
     let (sent_before, looks_before) = (sent(), looks());
@@ -517,32 +514,32 @@ async fn a_text_that_is_refused_is_not_sent_at_every_look() {
     };
     timeout(secs(30), looked).await.unwrap();
     assert!(sent() - sent_before < LENGTH, "{} bytes", sent() - sent_before);
-    replica.is_told("the mistake", is_refused).await;
+    replica.reports("the mistake", is_refused).await;
 
-    // Later than what counts, if not than what was refused.
+    // Later than the revision in force, but not than the rejected one.
     by_hand(revision + 500_000, sized(4));
     replica.has(4, SOON).await;
-    replica.is_told("nothing", |error| error.is_none()).await;
+    replica.reports("nothing", |error| error.is_none()).await;
     assert_eq!(replica.limits.registry().published(), Some(revision + 500_000));
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_again_after_an_outage() {
+async fn invalid_registry_is_reported_again_after_outage() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let key = format!("{namespace}|book");
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     server.command(&["SET", &key, "revision = 7\n[policy.p]"]);
-    let is_mistake = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
-    replica.is_told("a mistake", is_mistake).await;
+    let is_invalid = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
+    replica.reports("a mistake", is_invalid).await;
     server.pause();
     let is_outage = |error| matches!(error, Some(RegistryError::Store(_)));
-    replica.is_told("an outage", is_outage).await;
+    replica.reports("an outage", is_outage).await;
     server.resume();
-    replica.is_told("the mistake", is_mistake).await;
+    replica.reports("the mistake", is_invalid).await;
 }
 
 #[tokio::test]
-async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
+async fn handwritten_text_accepts_every_line_ending() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let key = format!("{namespace}|book");
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
@@ -553,7 +550,7 @@ async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
     replica.has_none(SOON).await;
     assert_eq!(replica.limits.registry().published(), Some(999_999_999_999_998));
     assert_eq!(
-        replica.shelf.read().await.unwrap(),
+        replica.store.read().await.unwrap(),
         Some((999_999_999_999_998, String::new()))
     );
     for end in ["\n", "\r\n", ""] {
@@ -564,27 +561,26 @@ async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
             "18446744073709551616",
         ] {
             by_hand(&format!("revision = {too_high}{end}"));
-            let told = format!("{key}:1:1: a revision above 9007199254740991, expected at most that");
+            let result = format!("{key}:1:1: a revision above 9007199254740991, expected at most that");
             replica
-                .is_told("too high", |error| {
-                    error.is_some_and(|error| error.to_string().starts_with(&told))
+                .reports("too high", |error| {
+                    error.is_some_and(|error| error.to_string().starts_with(&result))
                 })
                 .await;
         }
         by_hand(&format!("revision = 7 {end}"));
-        let told = format!("{key}:1:1: no revision, expected");
+        let result = format!("{key}:1:1: no revision, expected");
         replica
-            .is_told("none", |error| {
-                error.is_some_and(|error| error.to_string().starts_with(&told))
+            .reports("none", |error| {
+                error.is_some_and(|error| error.to_string().starts_with(&result))
             })
             .await;
     }
 }
 
-/// Whoever writes a revision by hand that is to beat all others leaves room for those that follow,
-/// or is told.
+/// A handwritten maximum revision either leaves a successor for later publications or is rejected.
 #[tokio::test]
-async fn what_is_published_after_the_highest_revision_is_readable_or_refused() {
+async fn publication_at_maximum_revision_is_readable_or_rejected() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let key = format!("{namespace}|book");
     let [one, other] = [(); 2].map(|()| Replica::new(Limiter::redis(server.url()), &namespace));
@@ -594,32 +590,31 @@ async fn what_is_published_after_the_highest_revision_is_readable_or_refused() {
     by_hand(known);
     one.has(2, SOON).await;
     for capacity in [3, 4] {
-        known = one.shelf.publish(&sized(capacity), known).await.unwrap();
+        known = one.store.publish(&sized(capacity), known).await.unwrap();
         other.has(capacity, SOON).await;
     }
     assert_eq!(known, 1_000_000_000_000_001);
 
     by_hand(9_007_199_254_740_990);
     one.has(2, SOON).await;
-    known = one.shelf.publish(&sized(5), 9_007_199_254_740_990).await.unwrap();
+    known = one.store.publish(&sized(5), 9_007_199_254_740_990).await.unwrap();
     assert_eq!(known, 9_007_199_254_740_991);
     other.has(5, SOON).await;
-    let refused = other.shelf.publish(&sized(6), known).await.unwrap_err();
-    let told = "no revision is later than 9007199254740991: write the text by hand with a lower one";
-    assert!(refused.to_string().contains(told), "{refused}");
-    assert_eq!(one.shelf.read().await.unwrap(), Some((known, sized(5))));
+    let refused = other.store.publish(&sized(6), known).await.unwrap_err();
+    let result = "no revision is later than 9007199254740991: write the text by hand with a lower one";
+    assert!(refused.to_string().contains(result), "{refused}");
+    assert_eq!(one.store.read().await.unwrap(), Some((known, sized(5))));
 }
 
-/// Redis has lost its data, or has an older text: an edit of one policy takes none of the others
-/// away.
+/// Redis has lost its data or has an older text: an edit of one policy keeps the others.
 #[tokio::test]
-async fn an_edit_brings_back_what_redis_has_lost() {
+async fn edit_restores_lost_registry() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let key = format!("{namespace}|book");
     let [one, other] = [(); 2].map(|()| Replica::new(Limiter::redis(server.url()), &namespace));
     let others = "[policy.q]\nalgorithm = \"sliding_window\"\nlimit = 7\nwindow = \"1m\"\n";
     let first = one
-        .shelf
+        .store
         .publish(&format!("{}{others}", sized(2)), 0)
         .await
         .unwrap();
@@ -630,7 +625,7 @@ async fn an_edit_brings_back_what_redis_has_lost() {
             None => server.command(&["DEL", &key]),
             Some(backup) => server.command(&["SET", &key, backup]),
         };
-        let edit = other.shelf.edit(|draft| {
+        let edit = other.store.edit(|draft| {
             draft.set(bucket("p", capacity, "1/h"));
             Ok(())
         });
@@ -638,11 +633,11 @@ async fn an_edit_brings_back_what_redis_has_lost() {
         assert!(revision > first);
         one.has(capacity, SOON).await;
         assert_eq!(one.limits.registry().names(), ["p", "q"], "{lost:?}");
-        let (found, text) = one.shelf.read().await.unwrap().unwrap();
+        let (found, text) = one.store.read().await.unwrap().unwrap();
         assert_eq!(found, revision);
         assert_eq!(PolicyRegistry::from_toml(&text).unwrap().names(), ["p", "q"]);
     }
-    // Who knows nothing of what there was takes Redis at its word.
+    // A replica without a previous registry accepts the state of Redis.
     server.command(&["DEL", &key]);
     let stranger = Limiter::redis(server.url())
         .namespace(&namespace)
@@ -659,7 +654,7 @@ async fn an_edit_brings_back_what_redis_has_lost() {
 }
 
 #[tokio::test]
-async fn a_replica_can_wait_until_redis_was_heard() {
+async fn replica_can_wait_for_first_sync() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = || {
         Limiter::redis(server.url())
@@ -671,8 +666,8 @@ async fn a_replica_can_wait_until_redis_was_heard() {
     let source = first.redis_registry().unwrap().follow();
     source.synced().await.unwrap();
     assert!(first.registry().names().is_empty(), "nothing was published");
-    let shelf = first.redis_registry().unwrap();
-    shelf.publish(&sized(2), 0).await.unwrap();
+    let store = first.redis_registry().unwrap();
+    store.publish(&sized(2), 0).await.unwrap();
 
     let second = limits();
     let source = second.redis_registry().unwrap().follow();
@@ -683,16 +678,16 @@ async fn a_replica_can_wait_until_redis_was_heard() {
     server.kill();
     let third = limits();
     let source = third.redis_registry().unwrap().follow();
-    let heard = timeout(secs(10), source.synced()).await.unwrap();
-    assert!(matches!(heard, Err(RegistryError::Store(_))), "{heard:?}");
+    let received = timeout(secs(10), source.synced()).await.unwrap();
+    assert!(matches!(received, Err(RegistryError::Store(_))), "{received:?}");
 
     let fourth = limits();
     let source = fourth.redis_registry().unwrap().follow();
     drop(fourth);
-    let heard = timeout(secs(10), source.synced()).await.unwrap();
+    let received = timeout(secs(10), source.synced()).await.unwrap();
     assert!(
-        matches!(&heard, Err(RegistryError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
-        "nobody looks any more: {heard:?}"
+        matches!(&received, Err(RegistryError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
+        "nobody looks any more: {received:?}"
     );
 }
 
@@ -737,11 +732,11 @@ async fn dropped_handle_does_not_stop_the_subscription_and_stop_does() {
 
 /// All replicas read what the policy was before, and when it changed, in one text.
 #[tokio::test]
-async fn replicas_inherit_what_an_edit_says() {
+async fn replicas_apply_inheritance_of_edit() {
     let namespace = namespace();
     let [first, second] =
         [(); 2].map(|()| Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace));
-    first.shelf.publish(&sized(10), 0).await.unwrap();
+    first.store.publish(&sized(10), 0).await.unwrap();
     for replica in [&first, &second] {
         replica.has(10, SOON).await;
     }
@@ -749,13 +744,13 @@ async fn replicas_inherit_what_an_edit_says() {
     assert_eq!(one.remaining(), 5);
 
     let changed = |capacity: u64, inheritance| {
-        let shelf = first.shelf.clone();
+        let store = first.store.clone();
         async move {
             let entry = PolicyRegistry::from_toml(&sized(capacity))
                 .unwrap()
                 .get("p")
                 .unwrap();
-            let edit = shelf.edit(|draft| draft.change((*entry).clone(), inheritance));
+            let edit = store.edit(|draft| draft.change((*entry).clone(), inheritance));
             edit.await.unwrap();
         }
     };
@@ -776,20 +771,20 @@ async fn replicas_inherit_what_an_edit_says() {
 }
 
 #[tokio::test]
-async fn a_name_that_turns_into_another_kind_of_limit_is_not_published() {
+async fn change_of_limit_kind_is_not_published() {
     let replica = Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace());
-    let revision = replica.shelf.publish(&sized(5), 0).await.unwrap();
+    let revision = replica.store.publish(&sized(5), 0).await.unwrap();
     let held = "policy.p = { algorithm = 'concurrency', max = 3 }";
-    let refused = replica.shelf.publish(held, revision).await.unwrap_err();
+    let refused = replica.store.publish(held, revision).await.unwrap_err();
     assert!(
         refused.to_string().contains("policy `p` turns from p ("),
         "{refused}"
     );
-    assert_eq!(replica.shelf.read().await.unwrap().unwrap().0, revision);
+    assert_eq!(replica.store.read().await.unwrap().unwrap().0, revision);
 }
 
 #[tokio::test]
-async fn value_of_another_type_at_the_key_of_the_registry_is_reported_as_such() {
+async fn registry_key_of_wrong_type_is_reported() {
     let (server, namespace) = (RedisServer::shared(), namespace());
     server.command(&["LPUSH", &format!("{namespace}|book"), "a list of another program"]);
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
@@ -828,7 +823,7 @@ fn own(book: &PolicyRegistry) -> [Vec<u64>; 2] {
 /// Writes a text as a newer program would, and waits until the replica has it, or has rejected it.
 async fn published_by_a_newer_program(replica: &Replica, server: &RedisServer, namespace: &str, text: &str) {
     let before = replica
-        .shelf
+        .store
         .read()
         .await
         .unwrap()
@@ -843,14 +838,14 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     let book = replica.limits.registry();
-    replica.shelf.publish(&two(2, ""), 0).await.unwrap();
+    replica.store.publish(&two(2, ""), 0).await.unwrap();
 
     let newer = two(3, "").replacen("token_bucket", "quantum", 1);
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
     let partly = |error: Option<RegistryError>| {
         error.is_some_and(|error| error.to_string().contains("policy.p.algorithm is \"quantum\""))
     };
-    replica.is_told("one policy is rejected", partly).await;
+    replica.reports("one policy is rejected", partly).await;
     assert_eq!((capacity(book), other(book)), (Some(2), 3));
     assert_eq!(own(book), [[200], [300]]);
 
@@ -873,7 +868,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     let of_key = |error: Option<RegistryError>| {
         error.is_some_and(|error| error.to_string().contains("override[0].capacity"))
     };
-    replica.is_told("the quota of a key is rejected", of_key).await;
+    replica.reports("the quota of a key is rejected", of_key).await;
     assert_eq!((capacity(book), other(book)), (Some(2), 4));
     assert_eq!(own(book), [[200], [400]]);
 
@@ -893,12 +888,12 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
         error.is_some_and(|error| error.to_string().contains("policy `p` turns from"))
     };
     replica
-        .is_told("a policy of another kind is rejected", of_kind)
+        .reports("a policy of another kind is rejected", of_kind)
         .await;
     assert_eq!((capacity(book), other(book)), (Some(2), 5));
 
     published_by_a_newer_program(&replica, &server, &namespace, &two(6, "")).await;
-    replica.is_told("all is well", |error| error.is_none()).await;
+    replica.reports("all is well", |error| error.is_none()).await;
     assert_eq!((capacity(book), other(book)), (Some(6), 6));
     assert_eq!(own(book), [[600], [600]]);
 }
@@ -910,7 +905,7 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     let newer = format!("[[tariff]]\npolicy = 'p'\n{}", two(2, "colour = 'red'\n"));
-    let strict = replica.shelf.publish(&newer, 0).await.unwrap_err().to_string();
+    let strict = replica.store.publish(&newer, 0).await.unwrap_err().to_string();
     assert!(
         strict.contains("tariff is unknown") && strict.contains("policy.p.colour is unknown"),
         "{strict}"
@@ -918,7 +913,7 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
 
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
     replica.has(2, SOON).await;
-    replica.is_told("the text applies", |error| error.is_none()).await;
+    replica.reports("the text applies", |error| error.is_none()).await;
     let about = || {
         let warnings = warnings.all().into_iter();
         let about: Vec<String> = warnings
@@ -926,18 +921,19 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
             .collect();
         about
     };
-    let told = about();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let result = about();
+    assert_eq!(result.len(), 1, "{result:?}");
     assert!(
-        told.concat().contains("tariff is unknown") && told.concat().contains("policy.p.colour is unknown"),
-        "{told:?}"
+        result.concat().contains("tariff is unknown")
+            && result.concat().contains("policy.p.colour is unknown"),
+        "{result:?}"
     );
 
     // An edit by this version would lose them, also where Redis has lost the text.
-    let edited = replica.shelf.edit(|_| Ok(())).await.unwrap_err().to_string();
+    let edited = replica.store.edit(|_| Ok(())).await.unwrap_err().to_string();
     assert!(edited.contains("policy.p.colour is unknown"), "{edited}");
     server.command(&["DEL", &format!("{namespace}|book")]);
-    let restored = replica.shelf.edit(|_| Ok(())).await;
+    let restored = replica.store.edit(|_| Ok(())).await;
     assert!(
         matches!(restored, Err(RegistryError::Older { found: 0, .. })),
         "{restored:?}"
@@ -948,13 +944,13 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
 async fn text_for_newer_readers_changes_nothing_and_is_reported() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
-    replica.shelf.publish(&two(2, ""), 0).await.unwrap();
+    replica.store.publish(&two(2, ""), 0).await.unwrap();
     let newer = format!("format = 2\nmin_reader = 2\n{}", two(3, ""));
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
     let is_newer = |error: Option<RegistryError>| {
         matches!(error, Some(RegistryError::NewerFormat { min_reader: 2, .. }))
     };
-    replica.is_told("the text needs a newer reader", is_newer).await;
+    replica.reports("the text needs a newer reader", is_newer).await;
     assert_eq!(
         (
             capacity(replica.limits.registry()),

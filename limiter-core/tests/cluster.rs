@@ -1,5 +1,4 @@
-//! A cluster whose slots move: redirections are followed, seen by no caller, and charge nothing
-//! twice.
+//! A cluster whose slots move: redirections are followed, invisible to callers, and charge once.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -51,9 +50,9 @@ async fn keys_are_spread_over_all_nodes_and_every_node_knows_the_script() {
     assert_eq!(owners.len(), 3);
 }
 
-/// One that was cut off goes on telling the map of its day.
+/// A node that was disconnected still returns its outdated slot map.
 #[tokio::test]
-async fn the_nearest_node_does_not_decide_alone_who_owns_what() {
+async fn nearest_node_does_not_decide_slot_ownership_alone() {
     let cluster = RedisCluster::shared();
     let mistaken = RedisCluster::builder().primaries(1).start();
     let far: Vec<Proxy> = cluster
@@ -90,7 +89,7 @@ async fn a_silent_seed_does_not_keep_callers_from_the_others() {
 }
 
 #[test]
-fn urls_that_no_cluster_has_or_that_say_different_things_are_named() {
+fn invalid_or_contradictory_cluster_urls_are_named() {
     for (urls, message) in [
         (
             &["redis://h:1/3"] as &[&str],
@@ -110,16 +109,19 @@ fn urls_that_no_cluster_has_or_that_say_different_things_are_named() {
         ),
     ] {
         let builder = Limiter::redis_cluster(urls.iter().copied());
-        let told = builder.namespace("n").build().unwrap_err().to_string();
-        assert!(told.contains(message), "{told}");
-        assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
+        let result = builder.namespace("n").build().unwrap_err().to_string();
+        assert!(result.contains(message), "{result}");
+        assert!(
+            !result.contains("secret") && !result.contains("other@"),
+            "{result}"
+        );
     }
     let same = ["redis://user:secret@a:1/", "redis://user:secret@b:1/0"];
     assert!(Limiter::redis_cluster(same).namespace("n").build().is_ok());
 }
 
 #[tokio::test]
-async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
+async fn limits_of_one_key_or_group_share_a_slot() {
     let limits = limiter(RedisCluster::shared(), &namespace());
     let burst = Policy::token_bucket("burst")
         .capacity(2)
@@ -199,7 +201,7 @@ async fn a_slot_that_moves_under_load_loses_no_call_and_charges_none_twice() {
     });
     callers.join_all().await;
     let cluster = moved.await.unwrap();
-    // One that has never heard of the moves.
+    // A limiter that has not seen the moves.
     let left = limits
         .last()
         .unwrap()
@@ -266,7 +268,7 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
     }
 }
 
-/// One that falls silent hangs up on nobody: the calls run into their deadlines, and then find the
+/// A silent node does not close connections: the calls run into their deadlines, and then find the
 /// breaker open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
@@ -286,12 +288,12 @@ async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
             .find(|key| cluster.owner_of(cluster.slot_of(key)) == 0)
             .unwrap();
         let (settled, caller) = (Arc::new(OnceLock::new()), limits.clone());
-        let told = Arc::clone(&settled);
+        let result = Arc::clone(&settled);
         let answered = tokio::spawn(async move {
             loop {
                 let asked = Instant::now();
                 let answer = caller.check(&policy_of(Duration::from_millis(100)), &key).await;
-                if answer.is_ok() && told.get().is_some_and(|settled| asked >= *settled) {
+                if answer.is_ok() && result.get().is_some_and(|settled| asked >= *settled) {
                     return Instant::now();
                 }
                 tokio::time::sleep(pause).await;
@@ -305,7 +307,7 @@ async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
             (cluster, settled)
         });
         let (cluster, settled) = cluster.await.unwrap();
-        // What was on its way when that was settled, and one more, may be lost.
+        // Calls in flight at that time, and one more, may be lost.
         let healed = Duration::from_millis(500) + pause * 2 + SLACK;
         let answered = tokio::time::timeout(healed * 2, answered).await.unwrap().unwrap();
         let took = answered.saturating_duration_since(*settled.get().unwrap());
@@ -378,8 +380,8 @@ async fn a_dead_node_fails_its_own_keys_and_no_others() {
     }
     assert!(failed > 0 && served > 0);
 
-    // Calls that fail at once do not make the others tell the map over and over.
-    let told = |place: usize| -> i64 {
+    // Calls that fail at once do not cause repeated slot map queries.
+    let result = |place: usize| -> i64 {
         let stats = cluster
             .node(place)
             .command(&["INFO", "commandstats"])
@@ -396,13 +398,13 @@ async fn a_dead_node_fails_its_own_keys_and_no_others() {
     let key = (0..60_u32)
         .find(|key| cluster_owner(&cluster, &key.to_string()) == dead)
         .unwrap();
-    let before = told(0);
+    let before = result(0);
     let asked = Instant::now();
     while asked.elapsed() < Duration::from_millis(900) {
         assert!(limits.check(&policy, key).await.is_err());
         tokio::task::yield_now().await;
     }
-    let rounds = told(0) - before;
+    let rounds = result(0) - before;
     assert!((1..=12).contains(&rounds), "{rounds}");
 }
 

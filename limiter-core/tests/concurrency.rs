@@ -1,5 +1,5 @@
-//! What is in flight, where time, processes and servers are real: holders that die, servers that
-//! go, runtimes that end.
+//! Concurrency limits with real time, processes and servers: crashed holders, failing servers,
+//! ended runtimes.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -72,18 +72,18 @@ fn in_a_runtime_of_its_own<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// Where the child that holds a permit finds what it needs.
+/// Environment variable with the parameters of the child that holds a permit.
 const HOLDER: &str = "LIMITER_TEST_HOLDER";
 /// Renewed after a third. Long enough that a child that a busy machine delays by seconds keeps it.
 const LEASE_OF_CHILD: Duration = secs(6);
 
-/// What the child does; in the parent it is nothing.
+/// Runs in the child; does nothing in the parent.
 #[tokio::test]
 async fn a_child_holds_a_permit() {
-    let Ok(told) = std::env::var(HOLDER) else {
+    let Ok(result) = std::env::var(HOLDER) else {
         return;
     };
-    let (url, namespace) = told.split_once(' ').unwrap();
+    let (url, namespace) = result.split_once(' ').unwrap();
     let limits = Limiter::redis(url).namespace(namespace).build().unwrap();
     let permit = limits
         .acquire_concurrency(&policy(1, LEASE_OF_CHILD), KEY)
@@ -112,14 +112,14 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // On Unix it is SIGKILL, which nobody hears coming.
+        // On Unix this is SIGKILL, which a process cannot handle.
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_a_killed_process_held_is_free_after_its_lease_and_not_before() {
+async fn permits_of_killed_process_expire_with_lease() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = on(&server, &namespace);
     let policy = policy(1, LEASE_OF_CHILD);
@@ -151,7 +151,7 @@ async fn what_a_killed_process_held_is_free_after_its_lease_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_permit_that_is_held_outlives_its_lease_many_times() {
+async fn held_permit_outlives_many_leases() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let (limits, other) = (on(&server, &namespace), on(&server, &namespace));
     let policy = policy(1, millis(300));
@@ -172,10 +172,9 @@ async fn a_permit_that_is_held_outlives_its_lease_many_times() {
     assert!(other.acquire_concurrency(&policy, KEY).await.is_ok());
 }
 
-/// One that is given back is free for other processes at once, and those who wait there have their
-/// turn.
+/// A released permit is available to other processes at once, and their waiters get a turn.
 #[tokio::test]
-async fn two_processes_together_never_exceed_and_both_have_their_turn() {
+async fn two_processes_keep_maximum_and_both_get_turns() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let both = [on(&server, &namespace), on(&server, &namespace)];
     let policy = policy(3, secs(30));
@@ -211,7 +210,7 @@ async fn two_processes_together_never_exceed_and_both_have_their_turn() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_for_less_than_a_lease_costs_nobody_a_permit() {
+async fn short_outage_loses_no_permit() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(1, secs(6));
@@ -230,7 +229,7 @@ async fn a_server_that_is_away_for_less_than_a_lease_costs_nobody_a_permit() {
 }
 
 #[tokio::test]
-async fn who_is_cut_off_for_longer_than_a_lease_learns_it_and_is_counted_again() {
+async fn disconnected_holder_is_notified_and_counted_again() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let namespace = namespace();
@@ -251,7 +250,7 @@ async fn who_is_cut_off_for_longer_than_a_lease_learns_it_and_is_counted_again()
     proxy.set_black_hole(false);
     proxy.drop_connections();
     taken.release().await.unwrap();
-    // It still works, and Redis hears of it.
+    // It still works, and Redis registers it.
     comes_to_remain(&other, &policy, 0).await;
     assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);
@@ -259,7 +258,7 @@ async fn who_is_cut_off_for_longer_than_a_lease_learns_it_and_is_counted_again()
 }
 
 #[tokio::test]
-async fn a_server_that_lost_its_data_hears_of_those_who_live() {
+async fn live_holders_register_again_after_data_loss() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(3, secs(1));
@@ -275,30 +274,30 @@ async fn a_server_that_lost_its_data_hears_of_those_who_live() {
 }
 
 #[tokio::test]
-async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
+async fn replica_admits_its_share_in_outage() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = Limiter::redis(server.url())
         .namespace(&namespace)
         .replicas(2)
         .build()
         .unwrap();
-    let insured = Policy::concurrency("p").max(5).lease(secs(2)).build().unwrap();
+    let local = Policy::concurrency("p").max(5).lease(secs(2)).build().unwrap();
     let held = limits
         .acquire_concurrency(&policy(5, secs(2)), KEY)
         .cost(2)
         .await
         .unwrap();
     server.kill();
-    let third = limits.acquire_concurrency(&insured, KEY).await.unwrap();
+    let third = limits.acquire_concurrency(&local, KEY).await.unwrap();
     assert_eq!(third.decision().origin(), Origin::LocalFallback);
     assert_eq!(third.decision().remaining(), 0);
     assert!(third.is_valid());
-    let denied = limits.acquire_concurrency(&insured, KEY).await.unwrap_err();
+    let denied = limits.acquire_concurrency(&local, KEY).await.unwrap_err();
     assert_eq!(denied.decision().unwrap().origin(), Origin::LocalFallback);
     assert_eq!(first_lease_ends_after(&denied), millis(500));
     drop(third);
     let third = limits
-        .acquire_concurrency(&insured, KEY)
+        .acquire_concurrency(&local, KEY)
         .timeout(secs(5))
         .await
         .unwrap();
@@ -323,46 +322,45 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     }
 
     server.restart();
-    comes_to_remain(&limits, &insured, 2).await;
+    comes_to_remain(&limits, &local, 2).await;
     drop((held, third));
-    comes_to_remain(&limits, &insured, 5).await;
+    comes_to_remain(&limits, &local, 5).await;
 }
 
-/// That the caller's time is over says nothing about Redis: the share of a replica is for when it
-/// is out.
+/// A timeout of the caller is no failure of Redis: the local share applies only in an outage.
 #[tokio::test]
-async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum() {
+async fn wait_ending_during_query_keeps_maximum() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let proxy = Proxy::start(server.port());
     let behind = Limiter::redis(proxy.url());
     let far = behind.namespace(&namespace).build().unwrap();
     let near = on(&server, &namespace);
-    let insured = Policy::concurrency("p")
+    let local = Policy::concurrency("p")
         .max(1)
         .lease(secs(30))
         .deadline(PATIENT)
         .build()
         .unwrap();
     far.ready().await.unwrap();
-    let held = near.acquire_concurrency(&insured, KEY).await.unwrap();
+    let held = near.acquire_concurrency(&local, KEY).await.unwrap();
     proxy.set_delay(millis(50));
     for timeout in [1, 5, 20, 5, 1, 20, 5, 250, 400] {
         let answer = far
-            .acquire_concurrency(&insured, KEY)
+            .acquire_concurrency(&local, KEY)
             .timeout(millis(timeout))
             .await;
         let Err(Rejection::TimedOut { decision, .. }) = answer else {
             panic!("{timeout} ms: {answer:?}")
         };
-        let told = decision.map(|denied| (denied.origin(), denied.remaining()));
+        let result = decision.map(|denied| (denied.origin(), denied.remaining()));
         // The first answer takes a tenth of a second.
         assert_eq!(
-            told,
+            result,
             (timeout >= 250).then_some((Origin::Redis, 0)),
             "{timeout} ms"
         );
     }
-    let decided = far.acquire_concurrency(&insured, "another").await.unwrap();
+    let decided = far.acquire_concurrency(&local, "another").await.unwrap();
     assert_eq!(
         decided.decision().origin(),
         Origin::Redis,
@@ -370,25 +368,25 @@ async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum(
     );
     held.release().await.unwrap();
     for _ in 0..3 {
-        let answer = far.acquire_concurrency(&insured, KEY).timeout(millis(20)).await;
+        let answer = far.acquire_concurrency(&local, KEY).timeout(millis(20)).await;
         assert!(matches!(answer, Err(Rejection::TimedOut { .. })), "{answer:?}");
     }
-    comes_to_remain(&near, &insured, 1).await;
+    comes_to_remain(&near, &local, 1).await;
 }
 
 #[tokio::test]
-async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
+async fn locally_admitted_permit_reports_rejection_by_redis() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let proxy = Proxy::start(server.port());
     let behind = Limiter::redis(proxy.url());
     let cut_off = behind.namespace(&namespace).build().unwrap();
     let other = on(&server, &namespace);
-    let insured = Policy::concurrency("p").max(1).lease(millis(600));
-    let insured = insured.deadline(millis(100)).build().unwrap();
+    let local = Policy::concurrency("p").max(1).lease(millis(600));
+    let local = local.deadline(millis(100)).build().unwrap();
     let policy = policy(1, millis(600));
     cut_off.ready().await.unwrap();
     proxy.set_black_hole(true);
-    let permit = cut_off.acquire_concurrency(&insured, KEY).await.unwrap();
+    let permit = cut_off.acquire_concurrency(&local, KEY).await.unwrap();
     assert_eq!(permit.decision().origin(), Origin::LocalFallback);
     assert!(permit.is_valid());
     let taken = other.acquire_concurrency(&policy, KEY).await.unwrap();
@@ -407,7 +405,7 @@ async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
 
 /// More than one call can be about, and all of it due at one moment.
 #[tokio::test]
-async fn a_reset_takes_all_of_the_others_and_nothing_of_its_own_however_much_there_is() {
+async fn reset_removes_all_foreign_permits_and_no_own() {
     let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
     let limiter = || {
         let builder = Limiter::redis(server.url()).namespace(&namespace);
@@ -435,13 +433,13 @@ async fn a_reset_takes_all_of_the_others_and_nothing_of_its_own_however_much_the
 }
 
 #[tokio::test]
-async fn a_reset_leaves_what_is_being_entered_here() {
+async fn reset_keeps_pending_local_acquisition() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = on(&server, &namespace);
     let policy = policy(64, secs(30));
     let mut permits = Vec::new();
     for left in (0..64).rev() {
-        // Redis admits it before it forgets, and this process hears of it afterwards.
+        // Redis admits it before the reset, and this process receives the reply afterwards.
         let entering = limits.acquire_concurrency(&policy, KEY).into_future();
         let (permit, reset) = tokio::join!(entering, limits.reset(&policy, KEY));
         reset.unwrap();
@@ -467,13 +465,13 @@ async fn a_peek_changes_nothing() {
         members.collect::<Vec<_>>()
     };
     let before = stored();
-    let told = limits.peek(&policy, KEY).await.unwrap();
+    let result = limits.peek(&policy, KEY).await.unwrap();
     assert_eq!(stored(), before);
-    assert_eq!((told.remaining(), told.reset_after()), (1, secs(30)));
+    assert_eq!((result.remaining(), result.reset_after()), (1, secs(30)));
 }
 
 #[tokio::test]
-async fn who_gives_up_while_redis_is_asked_holds_nothing() {
+async fn waiter_cancelled_during_query_holds_no_permit() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(2, secs(30));
@@ -502,7 +500,7 @@ async fn who_gives_up_while_redis_is_asked_holds_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_leaves_nothing_behind() {
+async fn lost_reply_leaves_no_permit() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let behind = Limiter::redis(proxy.url());
@@ -516,7 +514,7 @@ async fn an_answer_that_is_lost_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_permit_outlives_the_runtime_in_which_it_was_entered() {
+fn permit_outlives_runtime_of_acquisition() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(1, millis(900));
@@ -529,7 +527,7 @@ fn a_permit_outlives_the_runtime_in_which_it_was_entered() {
             tokio::time::sleep(millis(10)).await;
         }
     });
-    // Without a runtime nobody tells Redis, until the limiter is used again.
+    // Without a runtime the release is not sent until the limiter is used again.
     drop(permit);
     in_a_runtime_of_its_own(async {
         let permit = limits
@@ -542,14 +540,14 @@ fn a_permit_outlives_the_runtime_in_which_it_was_entered() {
 }
 
 #[test]
-fn a_clock_that_steps_back_keeps_nobody_in_flight_for_longer_than_a_lease() {
+fn clock_step_back_extends_no_lease() {
     let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
     let limiter = || {
         let builder = Limiter::redis(server.url()).namespace(&namespace);
         builder.clock(&clock).build().unwrap()
     };
     let policy = policy(2, secs(30));
-    // Whoever held these is gone: the runtime has ended, and the limiter with it.
+    // The holder of these is gone: the runtime has ended, and the limiter with it.
     in_a_runtime_of_its_own(async {
         let gone = limiter();
         for _ in 0..2 {
@@ -570,9 +568,9 @@ fn a_clock_that_steps_back_keeps_nobody_in_flight_for_longer_than_a_lease() {
     });
 }
 
-/// A policy with a shorter lease takes nothing from those who were promised a longer one.
+/// A policy with a shorter lease does not shorten longer leases of others.
 #[tokio::test]
-async fn a_lease_is_as_long_as_its_own_policy_says() {
+async fn lease_has_length_of_its_policy() {
     let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
     let limiter = || {
         let builder = Limiter::redis(server.url()).namespace(&namespace);
@@ -611,8 +609,8 @@ async fn a_value_of_another_kind_is_left_as_it_is() {
     ] {
         server.command(&["DEL", &key]);
         server.command(&command);
-        let insured = Policy::concurrency("p").max(2).deadline(PATIENT).build().unwrap();
-        for policy in [&policy, &insured] {
+        let local = Policy::concurrency("p").max(2).deadline(PATIENT).build().unwrap();
+        for policy in [&policy, &local] {
             let Err(Rejection::Unavailable(error)) = limits.acquire_concurrency(policy, KEY).await else {
                 panic!("{command:?}")
             };
@@ -639,7 +637,7 @@ async fn keys_live_until_the_last_lease_ends() {
     assert_eq!(server.command(&["EXISTS", keys.first().unwrap()]).integer(), 0);
 }
 
-/// Makes a user with these permissions, and does all that can be done with what is in flight.
+/// Creates a user with these permissions, and executes every concurrency operation.
 async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(), Rejection> {
     let mut user = vec!["ACL", "SETUSER", "checkout", "reset", "on", ">secret", "~prod|*"];
     user.extend(permissions);

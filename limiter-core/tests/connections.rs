@@ -1,4 +1,4 @@
-//! How a limiter uses connections: whose they are, when they are given up, and what they may do.
+//! Connections of a limiter: their runtime, their replacement, and their permissions.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -20,7 +20,7 @@ fn connections_received(server: &RedisServer) -> u64 {
 }
 
 #[tokio::test]
-async fn a_dial_that_was_lost_on_the_way_does_not_keep_the_next_waiting() {
+async fn lost_dial_does_not_block_next_dial() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limits = limiter(
@@ -42,7 +42,7 @@ async fn a_dial_that_was_lost_on_the_way_does_not_keep_the_next_waiting() {
 }
 
 #[tokio::test]
-async fn callers_without_patience_find_a_black_holed_connection_out_too() {
+async fn impatient_calls_detect_black_holed_connection() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
@@ -107,7 +107,7 @@ fn several_runtimes_use_a_limiter_at_a_time() {
 
 /// As where each worker thread has a runtime of its own.
 #[test]
-fn runtimes_keep_their_connections_however_many_there_are() {
+fn every_runtime_keeps_its_connections() {
     let server = RedisServer::start();
     let builder = Limiter::redis(server.url()).namespace(namespace());
     let limits = builder.connections(1).build().unwrap();
@@ -132,7 +132,7 @@ fn runtimes_keep_their_connections_however_many_there_are() {
 }
 
 #[test]
-fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
+fn in_process_call_works_without_runtime() {
     let limits = Limiter::in_process().build();
     let policy = policy(OnStoreFailure::Error);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -141,7 +141,7 @@ fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
 }
 
 #[tokio::test]
-async fn a_demoted_server_is_left_for_the_one_behind_the_same_address() {
+async fn demoted_server_is_replaced_behind_same_address() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = patient();
@@ -195,7 +195,7 @@ async fn cancelled_calls_neither_hang_the_connection_nor_break_it() {
 }
 
 #[tokio::test]
-async fn a_pool_of_the_application_lends_its_settings_and_keeps_its_connections() {
+async fn application_pool_provides_settings_only() {
     let server = RedisServer::start();
     let manager = bb8_redis::RedisConnectionManager::new(server.url_as("")).unwrap();
     let pool = bb8_redis::bb8::Pool::builder()
@@ -265,8 +265,8 @@ async fn a_limiter_is_built_without_a_server_and_bad_settings_are_named() {
             "standalone_only",
         ),
     ] {
-        let told = built.unwrap_err().to_string();
-        assert!(told.contains(message), "{told}");
-        assert!(!told.contains("secret"), "{told}");
+        let result = built.unwrap_err().to_string();
+        assert!(result.contains(message), "{result}");
+        assert!(!result.contains("secret"), "{result}");
     }
 }

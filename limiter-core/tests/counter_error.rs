@@ -1,6 +1,5 @@
-//! How far off a counter window is: what it promises over any time, how close somebody who knows
-//! its periods comes to that, and what calls at random moments come to, against a log of all that
-//! was given.
+//! The error of a counter window against a log of all grants: its bound over any time, the worst
+//! case of a client that knows the periods, and the result of random calls.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "what was measured")]
 
@@ -14,7 +13,7 @@ use support::{KEY, micros};
 
 const WINDOW: u64 = 1_000_000;
 
-/// Permits that were given, and when.
+/// Granted permits with their times.
 struct World {
     limits: Limiter,
     clock: ManualClock,
@@ -58,7 +57,7 @@ impl World {
         }
     }
 
-    /// The most that was given in any window.
+    /// The maximum granted in any window.
     fn most(&self) -> u64 {
         let (mut first, mut sum, mut most) = (0, 0, 0);
         for (at, cost) in &self.given {
@@ -74,7 +73,7 @@ impl World {
 
     /// From any permit to any later one: at most limit · (1 + T / window).
     fn keeps_its_promise(&self, limit: u64) {
-        // As `promise::level` puts it: a level of this capacity, which loses `limit` in a window.
+        // As in `promise::level`: a level of this capacity, which loses `limit` in a window.
         let (mut sum, mut least) = (0_i128, i128::MAX);
         for (at, cost) in &self.given {
             least = least.min(sum * i128::from(WINDOW) - i128::from(limit * at));
@@ -91,7 +90,7 @@ impl World {
 /// One call to begin the periods; all there is at the end of one, and all there is at the end of
 /// the next.
 #[tokio::test]
-async fn who_knows_the_periods_gets_less_than_twice_the_limit() {
+async fn client_aware_of_periods_gets_less_than_twice_the_limit() {
     for limit in [1, 2, 10, 1_000, 100_000] {
         let mut world = World::new(limit);
         assert!(world.call(1).await);
@@ -111,7 +110,7 @@ async fn who_knows_the_periods_gets_less_than_twice_the_limit() {
         );
         assert!(first + 1 >= limit, "limit {limit}: {first}");
         if limit >= 10 {
-            // It is as bad as told.
+            // The worst case is reached.
             assert!(
                 most >= 2 * limit - 1 - limit.div_ceil(WINDOW / 2),
                 "limit {limit}: {most}"
@@ -122,7 +121,7 @@ async fn who_knows_the_periods_gets_less_than_twice_the_limit() {
 
 /// Calls at random moments: as many as the limit, and several times as many.
 #[tokio::test]
-async fn random_calls_get_some_percent_more_than_the_limit() {
+async fn random_calls_exceed_limit_slightly() {
     let limit = 100;
     for (times, most_over) in [(0.8, 0.12), (1.0, 0.18), (1.5, 0.18), (3.0, 0.08), (10.0, 0.04)] {
         let mut random = Rng::with_seed(1);
@@ -153,7 +152,7 @@ async fn random_calls_get_some_percent_more_than_the_limit() {
 
 /// Bursts of every size at every kind of moment: the promise over any time holds.
 #[tokio::test]
-async fn no_calls_whatever_get_more_than_promised_over_any_time() {
+async fn calls_never_exceed_bound_over_any_time() {
     let seed = fastrand::u64(..);
     let mut random = Rng::with_seed(seed);
     println!("seed {seed}");

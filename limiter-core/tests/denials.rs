@@ -1,4 +1,5 @@
-//! The deny cache: what Redis denied is denied without asking it, as it would be, until its time.
+//! The deny cache: denials of Redis are repeated without a query until their retry time, with the
+//! numbers of Redis.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -82,7 +83,7 @@ fn halves() -> [Policy; 3] {
 }
 
 #[tokio::test]
-async fn a_denied_key_is_asked_for_at_its_time_and_not_before() {
+async fn denied_key_is_queried_at_retry_time() {
     let house = House::new().await;
     for policy in halves() {
         house.use_up(&policy).await;
@@ -111,7 +112,7 @@ async fn a_denied_key_is_asked_for_at_its_time_and_not_before() {
 }
 
 #[tokio::test]
-async fn other_keys_and_smaller_costs_are_asked_for() {
+async fn other_keys_and_smaller_costs_query_redis() {
     let house = House::new().await;
     let policy = bucket("p", 5, "1/s");
     for (cost, answer) in [
@@ -134,7 +135,7 @@ async fn other_keys_and_smaller_costs_are_asked_for() {
 }
 
 #[tokio::test]
-async fn a_reset_here_is_seen_at_once_and_one_elsewhere_within_a_second() {
+async fn local_reset_is_seen_at_once_and_remote_within_a_second() {
     let house = House::new().await;
     let (burst, daily) = (bucket("burst", 5, "1/min"), window("daily", 5, "1d"));
     let both = || [&burst, &daily].map(|policy| LimitRequest::new(policy, KEY).cost(5));
@@ -163,7 +164,7 @@ async fn a_reset_here_is_seen_at_once_and_one_elsewhere_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_policy_that_changed_is_seen_at_once() {
+async fn changed_policy_is_visible_at_once() {
     let house = House::new().await;
     let (before, after) = (window("p", 5, "1m"), window("p", 6, "1m"));
     house.use_up(&before).await;
@@ -180,7 +181,7 @@ async fn a_policy_that_changed_is_seen_at_once() {
 }
 
 #[tokio::test]
-async fn each_of_several_limits_is_told_as_redis_would() {
+async fn each_limit_is_reported_as_by_redis() {
     let house = House::new().await;
     let (short, long, roomy) = (
         bucket("s", 2, "4/s"),
@@ -214,7 +215,7 @@ async fn each_of_several_limits_is_told_as_redis_would() {
 }
 
 #[tokio::test]
-async fn who_waits_is_served_at_the_moment_and_asks_no_more_than_once() {
+async fn waiter_is_served_on_time_with_one_query() {
     let house = House::new().await;
     for policy in halves() {
         house.use_up(&policy).await;
@@ -245,7 +246,7 @@ async fn who_waits_is_served_at_the_moment_and_asks_no_more_than_once() {
 }
 
 #[tokio::test]
-async fn it_is_kept_as_long_as_the_builder_says() {
+async fn denial_is_cached_for_configured_time() {
     for (kept, asked) in [(Duration::ZERO, 4), (millis(10), 2), (secs(60), 1)] {
         let house = House::with(|builder| builder.deny_cache(kept)).await;
         let policy = bucket("p", 1, "1/min");
@@ -259,10 +260,9 @@ async fn it_is_kept_as_long_as_the_builder_says() {
     }
 }
 
-/// Decided before the reset, heard of after it, where the two go by different connections: those of
-/// two runtimes.
+/// Decided before the reset and received after it, on different connections: those of two runtimes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denial_that_a_reset_overtakes_is_not_remembered() {
+async fn denial_overtaken_by_reset_is_not_cached() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limits = Limiter::redis(proxy.url())
@@ -307,7 +307,7 @@ async fn reset_elsewhere(limits: &Limiter, policy: &Policy, key: &str) {
 }
 
 #[tokio::test]
-async fn by_the_servers_clock_nobody_waits_longer_than_told() {
+async fn server_clock_waits_are_not_exceeded() {
     let server = RedisServer::start();
     let limits = support::limiter(server.url());
     limits.ready().await.unwrap();

@@ -1,5 +1,5 @@
-//! The pure algorithms and the Lua scripts are twins: under one clock, random traces get the same
-//! answers from the store in memory, which runs the one, and from Redis, which runs the other.
+//! The pure algorithms and the Lua scripts are equal: under one clock, random traces get the same
+//! decisions from the memory store, which runs the former, and from Redis, which runs the latter.
 //!
 //! `LIMITER_TRACES` sets the number of traces, `LIMITER_SEED` repeats a run.
 #![expect(
@@ -26,7 +26,7 @@ use support::{Kind, Subject};
 
 const STEPS: usize = 20;
 const WORKERS: usize = 16;
-/// What matters here is what is answered, not when.
+/// The test compares decisions, not their timing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -98,7 +98,7 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
     let mut decided = Tally::default();
     for _ in 0..STEPS {
         if let Some(span) = move_clock(rng, clock, &families) {
-            forget_what_is_spent(&key, &families, model, redis).await;
+            remove_expired(&key, &families, model, redis).await;
             clock.step_back(span);
         }
         let chosen: Vec<(&Policy, Amount)> = families
@@ -118,11 +118,11 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
                 .map(|(policy, cost)| LimitRequest::new(policy, &key).cost(*cost))
                 .collect::<Vec<_>>()
         };
-        let said: Vec<_> = chosen
+        let messages: Vec<_> = chosen
             .iter()
             .map(|(policy, cost)| format!("{policy} cost {cost}"))
             .collect();
-        history.push(format!("{} {}", clock.now().as_micros(), said.join(" + ")));
+        history.push(format!("{} {}", clock.now().as_micros(), messages.join(" + ")));
         let (ours, theirs) = match rng.u8(0..20) {
             0 => {
                 let policy = chosen[0].0;
@@ -142,22 +142,22 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
             }
             4 => {
                 let (policy, cost) = chosen[0];
-                let owed = if rng.bool() {
+                let debt = if rng.bool() {
                     cost
                 } else {
                     Amount::from(rng.u64(0..40))
                 };
-                history.push(format!("  the first is charged {owed} whatever is left"));
-                model.limits.charge(policy, &key).cost(owed).await.unwrap();
-                redis.limits.charge(policy, &key).cost(owed).await.unwrap();
+                history.push(format!("  the first is charged {debt} whatever is left"));
+                model.limits.charge(policy, &key).cost(debt).await.unwrap();
+                redis.limits.charge(policy, &key).cost(debt).await.unwrap();
                 (
                     model.limits.peek(policy, &key).cost(0).await,
                     redis.limits.peek(policy, &key).cost(0).await,
                 )
             }
             5 | 6 => {
-                let said = settle(rng, &chosen, &key, clock, model, redis).await;
-                history.push(format!("  {said}"));
+                let messages = settle(rng, &chosen, &key, clock, model, redis).await;
+                history.push(format!("  {messages}"));
                 let policy = chosen[0].0;
                 (
                     model.limits.peek(policy, &key).cost(0).await,
@@ -187,8 +187,8 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
     decided
 }
 
-/// Takes the costs as estimates, and settles them at something else a while later, or drops them.
-/// Says what it did.
+/// Takes the costs as estimates, and settles them with other amounts later, or drops the
+/// reservations. Returns a description.
 async fn settle(
     rng: &mut Rng,
     chosen: &[(&Policy, Amount)],
@@ -230,7 +230,7 @@ async fn settle(
 /// Policies change in proportion again and again, at moments before, at and after which calls are
 /// made.
 #[tokio::test]
-async fn stores_agree_on_what_is_converted() {
+async fn stores_agree_on_conversions() {
     let traces = setting("LIMITER_TRACES", 10_000) / 20;
     let seed = setting("LIMITER_SEED", fastrand::u64(..));
     println!("LIMITER_SEED={seed} LIMITER_TRACES={}", 20 * traces);
@@ -282,14 +282,14 @@ async fn changes(
             }
             _ => {}
         }
-        // What fits the quota before, as long as that counts.
+        // A cost that fits the previous quota while that applies.
         let cost = match policy.before() {
             Some((before, at)) if clock.now() < at => cost(rng, before).min(policy.quota()),
             _ => cost(rng, &policy),
         };
-        let what = rng.u8(0..8);
-        history.push(format!("{} {what} of {cost}", clock.now().as_micros()));
-        let (ours, theirs) = match what {
+        let operation = rng.u8(0..8);
+        history.push(format!("{} {operation} of {cost}", clock.now().as_micros()));
+        let (ours, theirs) = match operation {
             0 => {
                 model.limits.refund(&policy, &key).cost(cost).await.unwrap();
                 redis.limits.refund(&policy, &key).cost(cost).await.unwrap();
@@ -338,7 +338,7 @@ type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 5])>);
 
 fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.expect("a decision");
-    // A share of what was asked for says nothing of the scripts.
+    // The local fallback does not use the scripts.
     assert!(
         matches!(
             decision.origin(),
@@ -494,7 +494,7 @@ fn cost(rng: &mut Rng, policy: &Policy) -> Amount {
 
 /// A state that equals absence may be gone from a store or not; a clock that steps back tells the
 /// two apart.
-async fn forget_what_is_spent(key: &Key<'_>, families: &[Vec<Policy>], model: &Subject, redis: &Subject) {
+async fn remove_expired(key: &Key<'_>, families: &[Vec<Policy>], model: &Subject, redis: &Subject) {
     for policy in families.iter().map(|family| &family[0]) {
         let peeked = redis.limits.peek(policy, key).cost(0).await.unwrap();
         if peeked.limits()[0].expires_after().is_zero() {

@@ -1,5 +1,5 @@
-//! Calls that arrive together leave together: how many questions that takes, in which order they
-//! are answered, and what becomes of those that are cancelled, fail, or are sent elsewhere.
+//! Batching of simultaneous calls: the number of queries, the order of replies, and calls that are
+//! cancelled, fail, or are redirected.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -84,7 +84,7 @@ async fn calls_that_arrive_together_leave_together() {
 }
 
 #[tokio::test]
-async fn calls_for_one_key_are_one_question_answered_in_order_of_arrival() {
+async fn calls_for_one_key_share_one_query_in_order() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
@@ -103,9 +103,9 @@ async fn calls_for_one_key_are_one_question_answered_in_order_of_arrival() {
     );
 }
 
-/// What is asked, in words of the limiter.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum Operation {
     Check,
     Peek,
     Reset,
@@ -124,15 +124,15 @@ fn facts(decision: &Decision) -> Facts {
         .collect()
 }
 
-async fn ask(limits: &Limiter, what: What, asks: &[(Policy, u64, u64)]) -> Option<Facts> {
+async fn ask(limits: &Limiter, operation: Operation, asks: &[(Policy, u64, u64)]) -> Option<Facts> {
     let key = |key: u64| Key::from(key).in_group("g");
     let each = asks
         .iter()
         .map(|(policy, name, cost)| LimitRequest::new(policy, key(*name)).cost(*cost));
-    match what {
-        What::Check => Some(facts(&limits.check_all(each).await.unwrap())),
-        What::Peek => Some(facts(&limits.peek_all(each).await.unwrap())),
-        What::Reset => {
+    match operation {
+        Operation::Check => Some(facts(&limits.check_all(each).await.unwrap())),
+        Operation::Peek => Some(facts(&limits.peek_all(each).await.unwrap())),
+        Operation::Reset => {
             let (policy, name, _) = asks.first().unwrap();
             limits.reset(policy, key(*name)).await.unwrap();
             None
@@ -141,7 +141,7 @@ async fn ask(limits: &Limiter, what: What, asks: &[(Policy, u64, u64)]) -> Optio
 }
 
 #[tokio::test]
-async fn what_is_gathered_is_answered_as_if_asked_one_by_one() {
+async fn batched_calls_equal_single_calls() {
     let clock = ManualClock::new();
     let together = Subject::always_asking(Kind::Standalone, clock.clone());
     let one_by_one = Subject::with_clock(Kind::Memory, clock.clone());
@@ -158,10 +158,10 @@ async fn what_is_gathered_is_answered_as_if_asked_one_by_one() {
         let mut calls = JoinSet::new();
         let mut expected = Vec::new();
         for number in 0..rng.usize(1..200) {
-            let what = match rng.u8(..12) {
-                0 => What::Reset,
-                1 => What::Peek,
-                _ => What::Check,
+            let operation = match rng.u8(..12) {
+                0 => Operation::Reset,
+                1 => Operation::Peek,
+                _ => Operation::Check,
             };
             let mut order = [0, 1, 2, 3];
             rng.shuffle(&mut order);
@@ -178,17 +178,17 @@ async fn what_is_gathered_is_answered_as_if_asked_one_by_one() {
                     (policies[*policy].clone(), rng.u64(..3), cost)
                 })
                 .collect();
-            expected.push(ask(&one_by_one.limits, what, &asks).await);
+            expected.push(ask(&one_by_one.limits, operation, &asks).await);
             let limits = together.limits.clone();
             // Tasks of this thread run in the order in which they were spawned.
-            calls.spawn(async move { (number, what, ask(&limits, what, &asks).await) });
+            calls.spawn(async move { (number, operation, ask(&limits, operation, &asks).await) });
         }
         let mut answers = calls.join_all().await;
         answers.sort_by_key(|(number, ..)| *number);
-        for ((number, what, answer), expected) in answers.iter().zip(&expected) {
+        for ((number, operation, answer), expected) in answers.iter().zip(&expected) {
             assert_eq!(
                 answer, expected,
-                "seed {seed}, round {round}, call {number}: {what:?}"
+                "seed {seed}, round {round}, call {number}: {operation:?}"
             );
         }
         clock.advance(micros(rng.u64(1..1_500_000)));
@@ -196,7 +196,7 @@ async fn what_is_gathered_is_answered_as_if_asked_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_before_it_is_sent_is_not_charged() {
+async fn call_cancelled_before_send_is_not_charged() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
@@ -217,7 +217,7 @@ async fn a_call_that_is_dropped_before_it_is_sent_is_not_charged() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_at_any_time_leaves_the_others_their_answers() {
+async fn cancelled_call_does_not_affect_others() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
@@ -241,7 +241,7 @@ async fn a_call_that_is_dropped_at_any_time_leaves_the_others_their_answers() {
 }
 
 #[tokio::test]
-async fn a_bad_key_fails_its_own_callers_only() {
+async fn invalid_key_fails_only_its_own_calls() {
     let subject = Subject::new(Kind::Standalone);
     let (limits, server) = (&subject.limits, RedisServer::shared());
     let policy = slow(100);
@@ -251,20 +251,20 @@ async fn a_bad_key_fails_its_own_callers_only() {
     server.command(&["RPUSH", &name, "x"]);
     let keys = ["good", "bad", "better", "bad", "good"];
     let calls: Vec<_> = keys.iter().map(|key| begun(limits, &policy, key)).collect();
-    let mut told = Vec::new();
+    let mut result = Vec::new();
     for call in calls {
-        told.push(match call.await {
+        result.push(match call.await {
             Ok(decision) => Ok(decision.remaining()),
             Err(Rejection::Unavailable(error)) => Err(error.kind()),
             Err(other) => panic!("{other}"),
         });
     }
     let bad = Err(StoreErrorKind::WrongType);
-    assert_eq!(told, [Ok(99), bad, Ok(99), bad, Ok(98)]);
+    assert_eq!(result, [Ok(99), bad, Ok(99), bad, Ok(98)]);
 }
 
 #[tokio::test]
-async fn a_script_that_was_lost_is_brought_along_for_all() {
+async fn lost_script_is_sent_again_for_batch() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = slow(1_000);
@@ -282,7 +282,7 @@ async fn a_script_that_was_lost_is_brought_along_for_all() {
 }
 
 #[tokio::test]
-async fn callers_without_patience_leave_and_those_with_patience_are_answered() {
+async fn impatient_calls_time_out_and_others_succeed() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let url = server

@@ -1,4 +1,4 @@
-//! Every way to ask for a permit gives the same answer.
+//! Every entry point returns the same decision.
 //!
 //! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) names one
 //! answer for each situation. Every entry point has to give this answer, in process and on Redis.

@@ -1,4 +1,4 @@
-//! What is said at `ready` about servers that evict live limits.
+//! Log messages of `ready` about servers that evict live limits.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -9,8 +9,8 @@ use limiter_testing::{RedisCluster, RedisServer};
 use support::log::Warnings;
 use support::namespace;
 
-/// What is said while a limiter becomes ready, twice.
-async fn said(limits: Limiter) -> Vec<String> {
+/// Collects the log messages while a limiter becomes ready, twice.
+async fn messages(limits: Limiter) -> Vec<String> {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
     for _ in 0..2 {
@@ -31,31 +31,31 @@ fn limiter(url: String) -> Limiter {
 }
 
 #[tokio::test]
-async fn a_server_that_evicts_is_told_of_once_with_the_mend() {
+async fn evicting_server_is_reported_once_with_remedy() {
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let server = server("64mb", policy);
-        let said = said(limiter(server.url_as(""))).await;
-        assert_eq!(said.len(), 1, "{said:?}");
+        let messages = messages(limiter(server.url_as(""))).await;
+        assert_eq!(messages.len(), 1, "{messages:?}");
         for part in [
             &format!("127.0.0.1:{}", server.port()),
             "maxmemory=67108864",
             &format!("maxmemory_policy=\"{policy}\""),
             "set maxmemory-policy to noeviction",
         ] {
-            assert!(said.concat().contains(part), "{part}: {said:?}");
+            assert!(messages.concat().contains(part), "{part}: {messages:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn nothing_is_said_where_nothing_is_evicted_or_nothing_is_known() {
+async fn safe_or_unknown_eviction_policy_is_not_reported() {
     for (maxmemory, policy) in [("64mb", "noeviction"), ("0", "allkeys-lru")] {
         let server = server(maxmemory, policy);
-        assert!(said(limiter(server.url_as(""))).await.is_empty(), "{policy}");
+        assert!(messages(limiter(server.url_as(""))).await.is_empty(), "{policy}");
     }
     // The user with the least permissions may not ask.
     let server = server("64mb", "allkeys-lru");
-    assert!(said(limiter(server.url())).await.is_empty());
+    assert!(messages(limiter(server.url())).await.is_empty());
 }
 
 #[tokio::test]
@@ -71,6 +71,6 @@ async fn each_node_of_a_cluster_is_looked_at() {
         .namespace(namespace())
         .build()
         .unwrap();
-    let said = said(limits).await;
-    assert_eq!(said.len(), 2, "{said:?}");
+    let messages = messages(limits).await;
+    assert_eq!(messages.len(), 2, "{messages:?}");
 }

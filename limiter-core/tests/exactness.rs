@@ -1,6 +1,6 @@
-//! Many tasks, many limiters, several processes, one key in one Redis, on its own clock: nobody
-//! gets more than was promised in any window of time, and hardly anything is left unused. Measured
-//! on the moments of the decisions.
+//! Many tasks, limiters and processes on one key in one Redis, on its own clock: no window of time
+//! admits more than its bound, and nearly all permits are used. Measured by the times of the
+//! decisions.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ const RATE: u64 = 500;
 const CAPACITY: u64 = 250;
 const WINDOW_MICROS: u64 = 500_000;
 
-/// What the larger policy of a rollout has.
+/// The bound of the larger policy of a rollout.
 const LARGER_RATE: u64 = 700;
 const LARGER_CAPACITY: u64 = 400;
 
@@ -57,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// No window of time has more than what was promised.
+    /// Asserts that no window of time exceeds its bound.
     fn assert_kept(self, log: &Log, larger: bool) {
         let (capacity, rate) = if larger {
             (LARGER_CAPACITY, LARGER_RATE)
@@ -74,11 +74,11 @@ impl Shape {
         .unwrap_or_else(|broken| unreachable!("{self:?}: {broken}"));
     }
 
-    /// Whether less than a hundredth of what the smaller policy allows was left unused.
+    /// True if less than a hundredth of the smaller policy's permits was unused.
     fn is_used(self, log: &Log) -> bool {
         let asked_for = log.span() - self.stood_still(log);
         let allowed = match self {
-            // What the whole windows allow that lie in the run.
+            // The permits of the whole windows in the run.
             Self::Window => CAPACITY * (asked_for / WINDOW_MICROS),
             _ => CAPACITY + RATE * asked_for / 1_000_000,
         };
@@ -94,8 +94,8 @@ impl Shape {
 }
 
 impl Shape {
-    /// How long nobody asked because the machine gave the tasks no time: permits come so often that
-    /// a long gap between grants can mean nothing else.
+    /// The time without calls, because the machine did not schedule the tasks: permits are so
+    /// frequent that a long gap between grants has no other cause.
     fn stood_still(self, log: &Log) -> u64 {
         let usual = if self == Self::Window { WINDOW_MICROS } else { 0 };
         let gaps = log
@@ -109,11 +109,11 @@ impl Shape {
     }
 }
 
-/// A machine that gives the tasks no time leaves permits unused, which says nothing about the
-/// limiter: then the run is made anew. What is promised is looked at in every run.
+/// An overloaded machine leaves permits unused, which is no property of the limiter: then the run
+/// is repeated. The bound is checked in every run.
 const RUNS: u32 = 3;
 
-/// What was decided.
+/// The log of decisions.
 #[derive(Debug, Default)]
 struct Log {
     grants: Vec<Grant>,
@@ -247,8 +247,7 @@ const URL: &str = "LIMITER_EXACTNESS_URL";
 const NAMESPACE: &str = "LIMITER_EXACTNESS_NAMESPACE";
 const LASTING: Duration = Duration::from_secs(2);
 
-/// The test's own program is started again as worker processes, told by the environment what they
-/// are.
+/// Starts the test's own program again as worker processes, configured by the environment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_share_a_budget_exactly() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
@@ -289,15 +288,15 @@ async fn run_in_processes() -> bool {
     for worker in workers {
         let output = worker.wait_with_output().unwrap();
         assert!(output.status.success(), "a worker failed");
-        for (log, told) in logs
+        for (log, result) in logs
             .iter_mut()
-            .zip(told(&String::from_utf8(output.stdout).unwrap()))
+            .zip(result(&String::from_utf8(output.stdout).unwrap()))
         {
             assert!(
-                told.decisions > 0 && !told.grants.is_empty(),
+                result.decisions > 0 && !result.grants.is_empty(),
                 "a worker that was given nothing"
             );
-            log.merge(told);
+            log.merge(result);
         }
     }
     let used = SHAPES.into_iter().zip(logs).map(|(shape, log)| {
@@ -319,8 +318,8 @@ async fn storm_in_every_shape(url: &str, namespace: &str) -> [Log; 3] {
     [bucket, funnel, window]
 }
 
-/// What a worker has printed among the lines of the test harness.
-fn told(output: &str) -> [Log; 3] {
+/// Parses the output of a worker between the lines of the test harness.
+fn result(output: &str) -> [Log; 3] {
     let mut logs = <[Log; 3]>::default();
     for line in output.lines() {
         let (kind, numbers) = line.split_once(' ').unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What callers see when Redis is refused, gone, slow, or answers with an error: a typed outcome
-//! within the deadline.
+//! Results of calls while Redis rejects, is gone, is slow, or returns errors: a typed error within
+//! the deadline.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -26,7 +26,7 @@ fn kind(rejection: Rejection) -> StoreErrorKind {
 }
 
 /// Asks under each answer to a failure, and says of which kind the failure was.
-async fn fails_as_the_policy_says(limits: &Limiter) -> StoreErrorKind {
+async fn failure_mode_of_policy_applies(limits: &Limiter) -> StoreErrorKind {
     let started = Instant::now();
     let Err(Rejection::Unavailable(error)) = limits.check(&policy(OnStoreFailure::Error), "k").await else {
         panic!("an error was asked for");
@@ -65,7 +65,7 @@ async fn a_refused_connection_is_an_answer_at_once() {
         .unwrap();
     let limits = limiter(format!("redis://{free}/"));
     assert_eq!(
-        fails_as_the_policy_says(&limits).await,
+        failure_mode_of_policy_applies(&limits).await,
         StoreErrorKind::Connection
     );
     assert_eq!(
@@ -83,14 +83,17 @@ async fn a_refused_connection_is_an_answer_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_accepts_and_says_nothing_is_a_timeout() {
+async fn silent_server_is_a_timeout() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let limits = limiter(format!("redis://{}/", silent.local_addr().unwrap()));
-    assert_eq!(fails_as_the_policy_says(&limits).await, StoreErrorKind::Timeout);
+    assert_eq!(
+        failure_mode_of_policy_applies(&limits).await,
+        StoreErrorKind::Timeout
+    );
 }
 
 #[tokio::test]
-async fn an_answer_that_came_while_the_process_stood_still_counts() {
+async fn reply_received_during_stall_is_used() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.check(&patient(), "k").await.unwrap().require().unwrap();
@@ -116,7 +119,7 @@ async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     server.pause();
     let mut told = Vec::new();
     for _ in 0..5 {
-        told.push(fails_as_the_policy_says(&limits).await);
+        told.push(failure_mode_of_policy_applies(&limits).await);
     }
     assert_eq!(told.first(), Some(&StoreErrorKind::Timeout));
     // Soon the server is not asked any more, but by one call at a time.
@@ -126,7 +129,7 @@ async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_cap_are_not_sent() {
+async fn calls_above_the_cap_are_not_sent() {
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url())
         .namespace(support::namespace())
@@ -163,7 +166,7 @@ async fn a_killed_server_is_an_error_and_a_restarted_one_is_used_at_once() {
     }
     server.kill();
     assert_eq!(
-        fails_as_the_policy_says(&limits).await,
+        failure_mode_of_policy_applies(&limits).await,
         StoreErrorKind::Connection
     );
     server.restart();
@@ -186,7 +189,7 @@ async fn an_error_of_the_server_is_refused_and_charges_nothing() {
         .arg("maxmemory-policy", "noeviction")
         .start();
     assert_eq!(
-        fails_as_the_policy_says(&limiter(server.url())).await,
+        failure_mode_of_policy_applies(&limiter(server.url())).await,
         StoreErrorKind::Refused
     );
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -195,7 +198,7 @@ async fn an_error_of_the_server_is_refused_and_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_without_telling_the_password() {
+async fn wrong_password_error_hides_password() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     let limits = limiter(server.url_as(":wrong"));
     let Err(Rejection::Unavailable(error)) = limits.check(&patient(), "k").await else {
@@ -212,7 +215,7 @@ async fn a_wrong_password_is_told_without_telling_the_password() {
 }
 
 #[tokio::test]
-async fn a_lost_script_is_brought_along_again() {
+async fn lost_script_is_sent_again() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
@@ -226,7 +229,7 @@ async fn a_lost_script_is_brought_along_again() {
 }
 
 #[tokio::test]
-async fn the_deadline_is_the_policys() {
+async fn deadline_of_policy_applies() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let limits = limiter(format!("redis://{}/", silent.local_addr().unwrap()));
     let patient = Policy::funnel("p")

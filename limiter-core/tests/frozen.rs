@@ -1,9 +1,9 @@
-//! Contracts with the outside world, as text that a reviewer can read: Redis keys and stored bytes,
-//! script arguments and replies, fields of policy texts, metrics. A difference is a breaking change
-//! for deployed replicas, dashboards or configuration files.
+//! External formats as reviewable text: Redis keys and stored bytes, script arguments and replies,
+//! fields of policy texts, metrics. A difference is a breaking change for deployed replicas,
+//! dashboards or configuration files.
 //!
 //! `LIMITER_FROZEN=write cargo test -p limiter-core --all-features --test frozen` writes the files
-//! under `tests/frozen/` anew.
+//! under `tests/frozen/` again.
 #![cfg(all(feature = "redis", feature = "registry"))]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 

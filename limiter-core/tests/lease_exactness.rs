@@ -1,6 +1,6 @@
-//! Four processes that borrow from one key in one Redis, on its own clock, one of which is killed
-//! while it holds permits: nobody gets more than was promised in any window of time. Measured on
-//! when permits were spent, wherever that was.
+//! Four processes that lease from one key in one Redis, on its own clock, one of which is killed
+//! while it holds permits: no window of time exceeds the bound. Measured by the times at which
+//! permits were spent in any process.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -22,7 +22,7 @@ const CAPACITY: u64 = 1_000;
 const RATE: u64 = 2_000;
 const LEASE: &str = "400ms";
 const LASTING: Duration = Duration::from_millis(3_000);
-/// They ask as fast as they can for so long, and then leave as long for permits to come back.
+/// They call at maximum speed for this time, and then stop for the same time while permits refill.
 const BURST: u64 = 150_000;
 const TASKS: usize = 4;
 const PROCESSES: usize = 4;
@@ -51,10 +51,9 @@ struct Grant {
     leased: bool,
 }
 
-/// The test's own program is started again as worker processes, told by the environment what they
-/// are.
+/// Starts the test's own program again as worker processes, configured by the environment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_borrow_share_a_budget_exactly_though_one_is_killed() {
+async fn leasing_processes_keep_quota_after_a_kill() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
         work(&url, &namespace).await;
         return;
@@ -65,7 +64,7 @@ async fn processes_that_borrow_share_a_budget_exactly_though_one_is_killed() {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args([
                 "--exact",
-                "processes_that_borrow_share_a_budget_exactly_though_one_is_killed",
+                "leasing_processes_keep_quota_after_a_kill",
                 "--nocapture",
             ]);
             command.envs([(URL, &url), (NAMESPACE, &namespace)]);
@@ -87,8 +86,8 @@ async fn processes_that_borrow_share_a_budget_exactly_though_one_is_killed() {
     workers.first_mut().unwrap().kill().unwrap();
     let mut logs = [Vec::new(), Vec::new()];
     for (number, reader) in readers.into_iter().enumerate() {
-        let told = told(&reader.join().unwrap());
-        for (log, grants) in logs.iter_mut().zip(told) {
+        let result = result(&reader.join().unwrap());
+        for (log, grants) in logs.iter_mut().zip(result) {
             let leased = grants.iter().filter(|grant| grant.leased).count();
             println!("process {number}: {} granted, {leased} of a loan", grants.len());
             assert!(leased > 0, "a process that borrowed nothing");
@@ -138,8 +137,8 @@ async fn work(url: &str, namespace: &str) {
     limits.shutdown(Duration::from_secs(5)).await;
 }
 
-/// What a worker has printed; the last line of one that was killed may be cut short.
-fn told(output: &str) -> [Vec<Grant>; 2] {
+/// Parses the output of a worker; the last line of a killed one may be incomplete.
+fn result(output: &str) -> [Vec<Grant>; 2] {
     let mut logs = [Vec::new(), Vec::new()];
     for line in output.lines() {
         let words: Vec<_> = line.split(' ').collect();
@@ -156,8 +155,8 @@ fn told(output: &str) -> [Vec<Grant>; 2] {
     logs
 }
 
-/// From any grant to any later one no more than the capacity and what has come back in between. A
-/// grant counts from the earliest moment at which it may have been made to the latest.
+/// From any grant to any later one at most the capacity plus the refill in between. A grant counts
+/// from the earliest to the latest time at which it may have been made.
 ///
 /// With S(k) the permits before the k-th and f(k) = S(k) − rate · not_before(k): S(j) + 1 − rate ·
 /// latest(j) ≤ capacity + f(i) for every i ≤ j, where latest(j) is the latest end of any grant up

@@ -1,5 +1,5 @@
-//! Permits that a limiter borrows, spends by itself and gives back: what callers and other limiters
-//! see of it.
+//! Token leases: tokens are leased, spent locally and returned; effects on callers and other
+//! limiters.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -54,7 +54,7 @@ async fn take(limits: &Limiter, policy: &Policy, most: u64) -> (u64, u64) {
     (allowed, borrowed)
 }
 
-/// What Redis has, once what was sent has arrived.
+/// The usage in Redis after all reports have arrived.
 async fn settles_at(limits: &Limiter, policy: &Policy, expected: u64) {
     let plain = without_lease(policy);
     let settled = async {
@@ -68,7 +68,7 @@ async fn settles_at(limits: &Limiter, policy: &Policy, expected: u64) {
 }
 
 #[tokio::test]
-async fn a_busy_key_is_decided_without_asking_and_not_one_permit_too_many_is_given() {
+async fn busy_key_uses_lease_within_quota() {
     for policy in shapes() {
         let (limits, other, _) = two();
         let (allowed, borrowed) = take(&limits, &policy, 700).await;
@@ -81,12 +81,13 @@ async fn a_busy_key_is_decided_without_asking_and_not_one_permit_too_many_is_giv
 }
 
 #[tokio::test]
-async fn what_remains_is_what_is_here_and_there() {
+async fn remaining_includes_local_lease() {
     for policy in shapes() {
         let (limits, _other, _) = two();
         for taken in 1..=300 {
             let decision = limits.check(&policy, KEY).await.unwrap();
-            // A loan that has arrived since the store last told is here, and not there any more.
+            // A lease that arrived since the last reply of the store counts here, and no longer
+            // there.
             assert!(
                 decision.remaining() <= 1_000 - taken + 1,
                 "{policy}: {decision:?}"
@@ -98,7 +99,7 @@ async fn what_remains_is_what_is_here_and_there() {
 }
 
 #[tokio::test]
-async fn shutdown_gives_back_what_was_not_spent() {
+async fn shutdown_returns_unspent_lease() {
     for policy in shapes() {
         let (limits, other, _) = two();
         take(&limits, &policy, 300).await;
@@ -109,7 +110,7 @@ async fn shutdown_gives_back_what_was_not_spent() {
 }
 
 #[tokio::test]
-async fn a_limiter_that_is_dropped_gives_back_what_was_not_spent() {
+async fn dropped_limiter_returns_unspent_lease() {
     for policy in shapes() {
         let (limits, other, _) = two();
         take(&limits, &policy, 300).await;
@@ -119,12 +120,12 @@ async fn a_limiter_that_is_dropped_gives_back_what_was_not_spent() {
 }
 
 #[tokio::test]
-async fn what_nobody_asks_for_goes_back() {
+async fn idle_lease_is_returned() {
     for policy in shapes() {
         let (limits, other, clock) = two();
         take(&limits, &policy, 300).await;
         let back = async {
-            // In steps, as the one who looks after it sleeps by this clock.
+            // In steps, because the housekeeper sleeps by this clock.
             for _ in 0..40 {
                 clock.advance(millis(100));
                 tokio::time::sleep(millis(5)).await;
@@ -146,7 +147,7 @@ async fn a_reset_is_seen_at_once() {
 }
 
 #[tokio::test]
-async fn a_policy_that_changed_is_applied_at_once_and_gets_back_what_the_old_one_had_borrowed() {
+async fn changed_policy_applies_at_once_and_recovers_leases() {
     for policy in shapes() {
         let (limits, other, _) = two();
         take(&limits, &policy, 300).await;
@@ -165,9 +166,9 @@ async fn a_policy_that_changed_is_applied_at_once_and_gets_back_what_the_old_one
     }
 }
 
-/// What Redis has not lent may have come back by then: it knows of nothing that was used.
+/// Permits that are not leased may be refilled meanwhile: Redis has no usage.
 #[tokio::test]
-async fn a_refund_of_what_was_borrowed_comes_back_though_the_rest_is_whole() {
+async fn refund_of_leased_permits_is_applied_to_full_limit() {
     for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
         let policy = shape
             .capacity(1_000)
@@ -232,9 +233,9 @@ async fn in_process_a_lease_changes_nothing() {
     }
 }
 
-/// What was borrowed may be spent while Redis is out, until its time is over.
+/// Leased permits can be spent in an outage until the lease ends.
 #[tokio::test]
-async fn borrowed_permits_outlast_the_start_of_an_outage() {
+async fn leased_permits_remain_valid_in_outage() {
     let server = RedisServer::start();
     let (limits, policy, clock) = borrowing_from(&server).await;
     drop(server);
@@ -247,9 +248,9 @@ async fn borrowed_permits_outlast_the_start_of_an_outage() {
     );
 }
 
-/// What cannot be sent gives nothing back that Redis never hears of.
+/// An unsent call does not return permits that Redis has not received.
 #[tokio::test]
-async fn a_call_that_cannot_be_sent_in_an_outage_costs_no_borrowed_permit() {
+async fn unsent_call_in_outage_costs_no_leased_permit() {
     let server = RedisServer::start();
     let (limits, policy, _clock) = borrowing_from(&server).await;
     drop(server);

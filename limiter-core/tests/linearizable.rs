@@ -46,7 +46,7 @@ impl Ticks {
     }
 }
 
-/// What all tasks of a history share.
+/// State shared by all tasks of a history.
 #[derive(Clone)]
 struct World {
     limits: Limiter,
@@ -63,8 +63,8 @@ impl World {
         limiter_core::Key::from(key as u64).in_group(group)
     }
 
-    /// Makes one call, and gives up when it has not come back after so many turns of the other
-    /// tasks.
+    /// Makes one call, and cancels it if it has not completed after this number of turns of the
+    /// other tasks.
     async fn call(&self, question: Question, patience: Option<u32>) -> Call {
         let moment = self.clock.now().as_micros();
         let began = self.ticks.next();
@@ -135,7 +135,7 @@ fn question(rng: &mut Rng, shape: Shape) -> Question {
     }
 }
 
-/// Records what several tasks live through: in each phase all call at one moment, as fast as they
+/// Records a history of several tasks: in each phase all tasks call at one time, as fast as they
 /// can.
 async fn record(rng: &mut Rng, shape: Shape, world: &World, cancel: bool) -> Vec<Call> {
     let mut history = Vec::new();
@@ -154,7 +154,7 @@ async fn record(rng: &mut Rng, shape: Shape, world: &World, cancel: bool) -> Vec
             });
         }
         history.extend(tasks.join_all().await.into_iter().flatten());
-        // At least so far that one microsecond more or less is told apart.
+        // Far enough that a difference of one microsecond is visible.
         let span = rng.u64(10..shape.period * 2);
         world.clock.advance(Duration::from_micros(span));
     }
@@ -167,8 +167,7 @@ async fn histories_are_explained(kind: Kind, default: u64) {
         setting("LIMITER_SEED", fastrand::u64(..)),
     );
     println!("LIMITER_SEED={seed} LIMITER_HISTORIES={count}");
-    // What is answered without Redis is as of an earlier moment, at which others had asked for
-    // less.
+    // A decision without Redis reflects an earlier time, before the charges of other tasks.
     let subject = Subject::always_asking(kind, ManualClock::new());
     subject.limits.ready().await.unwrap();
     let (mut answered, mut unknown, mut overlapping) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! `OnStoreFailure::Local`: while Redis is out, each replica admits its share and no more.
+//! `OnStoreFailure::Local`: in an outage each replica admits its share and no more.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;
@@ -21,7 +21,7 @@ fn replica(server: &RedisServer, namespace: &str, clock: &ManualClock) -> Limite
         .unwrap()
 }
 
-/// One of `replicas`, told so.
+/// One replica with a configured number of `replicas`.
 fn one_of(replicas: u32, server: &RedisServer, clock: &ManualClock) -> Limiter {
     Limiter::redis(server.url())
         .namespace(namespace())
@@ -83,7 +83,7 @@ async fn use_up(limits: &Limiter, policy: &Policy, key: &str, count: u32) {
     }
 }
 
-/// Waits until a replica has heard that there are so many.
+/// Waits until a replica counts this number of replicas.
 async fn until_counted(limits: &Limiter, count: u32) {
     let started = Instant::now();
     while limits.replicas() != count {
@@ -97,7 +97,7 @@ async fn until_counted(limits: &Limiter, count: u32) {
 }
 
 #[tokio::test]
-async fn an_unused_key_gets_the_share_and_a_used_one_its_part_of_what_was_left() {
+async fn share_of_key_starts_with_its_last_known_remaining() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(4, &server, &clock);
     for policy in [bucket(10, "1/h"), funnel(10, "1/h"), window(10, "1h")] {
@@ -121,7 +121,7 @@ async fn an_unused_key_gets_the_share_and_a_used_one_its_part_of_what_was_left()
 }
 
 #[tokio::test]
-async fn a_share_comes_back_at_its_part_of_the_rate() {
+async fn share_is_refilled_at_its_part_of_rate() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(2, &server, &clock);
     let (bucket, window) = (bucket(4, "1/s"), window(4, "10s"));
@@ -146,7 +146,7 @@ async fn a_share_comes_back_at_its_part_of_the_rate() {
 }
 
 #[tokio::test]
-async fn replicas_count_each_other_and_together_admit_hardly_more_than_the_limit() {
+async fn replicas_count_each_other_and_share_the_limit() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let replicas: Vec<_> = (0..4).map(|_| replica(&server, &namespace, &clock)).collect();
     let policy = bucket(100, "1/h");
@@ -181,7 +181,7 @@ fn register(server: &RedisServer, namespace: &str) -> Vec<u64> {
     until
 }
 
-/// Lets some time pass, and waits until so many replicas have beaten in it.
+/// Advances the clock, and waits until this number of replicas has sent a heartbeat.
 async fn beats(server: &RedisServer, namespace: &str, clock: &ManualClock, replicas: usize) {
     clock.advance(secs(5));
     let until = clock.now().after(secs(30)).as_micros();
@@ -210,7 +210,7 @@ async fn two(server: &RedisServer, namespace: &str, clock: &ManualClock) -> [Lim
 }
 
 #[tokio::test]
-async fn a_replica_counts_while_it_lives_though_nobody_calls_it() {
+async fn idle_replica_is_counted() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let both = two(&server, &namespace, &clock).await;
     for _ in 0..10 {
@@ -220,7 +220,7 @@ async fn a_replica_counts_while_it_lives_though_nobody_calls_it() {
 }
 
 #[tokio::test]
-async fn who_leaves_or_is_dropped_says_so_and_the_others_believe_it_after_half_a_minute() {
+async fn leaving_replica_is_removed_after_half_a_minute() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     for leave in [true, false] {
         let [first, second] = two(&server, &namespace, &clock).await;
@@ -246,7 +246,7 @@ async fn who_leaves_or_is_dropped_says_so_and_the_others_believe_it_after_half_a
 }
 
 #[tokio::test]
-async fn a_replica_that_died_falls_out_of_the_register() {
+async fn dead_replica_is_removed_from_registry() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let both = two(&server, &namespace, &clock).await;
     let name = format!("{namespace}|replicas");
@@ -266,7 +266,7 @@ async fn a_replica_that_died_falls_out_of_the_register() {
 }
 
 #[tokio::test]
-async fn a_register_that_is_lost_makes_no_share_larger() {
+async fn lost_replica_registry_does_not_enlarge_share() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let both = two(&server, &namespace, &clock).await;
     server.command(&["FLUSHALL"]);
@@ -274,7 +274,7 @@ async fn a_register_that_is_lost_makes_no_share_larger() {
         beats(&server, &namespace, &clock, 2).await;
         assert_eq!(both.each_ref().map(Limiter::replicas), [2, 2]);
     }
-    // A clock that is set back keeps nobody out.
+    // A clock that is set back removes no replica.
     clock.step_back(secs(3_600));
     use_up(&both[0], &bucket(100, "100/s"), "k", 1).await;
     beats(&server, &namespace, &clock, 1).await;
@@ -296,7 +296,7 @@ async fn replicas_are_counted_in_a_cluster_too() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_at_the_register_harms_nobody() {
+async fn foreign_value_at_replica_registry_is_harmless() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let name = format!("{namespace}|replicas");
     let policy = bucket(100, "100/s");
@@ -306,7 +306,7 @@ async fn a_foreign_value_at_the_register_harms_nobody() {
         let limits = replica(&server, &namespace, &clock);
         use_up(&limits, &policy, "k", 3).await;
         if value == "SET" {
-            // A register of another layout is begun anew.
+            // A replica registry of another layout is created again.
             let started = Instant::now();
             while server.command(&["STRLEN", &name]).integer() != 17 {
                 assert!(started.elapsed() < secs(10), "no register");
@@ -341,7 +341,7 @@ async fn a_cost_above_the_share_is_denied_and_charges_nothing() {
 }
 
 #[tokio::test]
-async fn several_limits_are_all_or_nothing_in_the_insurance_too() {
+async fn local_fallback_charges_all_limits_or_none() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(2, &server, &clock);
     let (burst, daily) = (bucket(2, "1/s"), window(10, "1d"));
@@ -393,7 +393,7 @@ async fn a_value_that_cannot_be_read_is_an_error_and_no_outage() {
 }
 
 #[tokio::test]
-async fn after_a_reset_nothing_of_an_earlier_outage_is_left() {
+async fn reset_discards_usage_of_earlier_outage() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(2, &server, &clock);
     let policy = window(4, "1h");
@@ -407,7 +407,7 @@ async fn after_a_reset_nothing_of_an_earlier_outage_is_left() {
 }
 
 #[tokio::test]
-async fn the_strictest_answer_of_several_policies_counts() {
+async fn strictest_denial_handling_applies() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(1, &server, &clock);
     server.kill();
@@ -442,7 +442,7 @@ async fn the_strictest_answer_of_several_policies_counts() {
 }
 
 #[tokio::test]
-async fn keys_beyond_the_bound_are_refused_and_the_others_served() {
+async fn keys_above_the_bound_are_rejected_and_others_served() {
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url())
         .namespace(namespace())
@@ -500,9 +500,9 @@ fn limited() -> bool {
     false
 }
 
-/// Redis never heard of the call, so what does not count goes back to the share that was charged.
+/// Redis never received the call, so an uncounted call is refunded to the share that was charged.
 #[tokio::test]
-async fn what_does_not_count_is_given_back_to_the_share() {
+async fn uncounted_call_is_refunded_to_share() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(2, &server, &clock);
     let budget = limits.annotation("counted").unwrap().key(["ann"]).unwrap();

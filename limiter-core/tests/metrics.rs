@@ -1,5 +1,5 @@
-//! What recorders are told: each answer with its outcome and its origin, what Redis does not
-//! answer, and how breakers stand.
+//! Recorded metrics: each decision with its outcome and its origin, failed store queries, and
+//! breaker states.
 #![cfg(all(feature = "metrics", feature = "redis"))]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,8 +17,7 @@ use limiter_testing::RedisServer;
 use support::recorder::Ledger;
 use support::{KEY, PATIENT, answers_again, bucket, limiter, millis, namespace, secs, window};
 
-/// What was recorded in this process. Tests run side by side, so that each looks at what carries
-/// names of its own.
+/// The metrics of this process. Tests run in parallel, so each test uses its own names.
 fn recorded() -> &'static Ledger {
     static LEDGER: LazyLock<Ledger> = LazyLock::new(|| {
         let ledger = Ledger::default();
@@ -28,7 +27,7 @@ fn recorded() -> &'static Ledger {
     &LEDGER
 }
 
-/// What was counted of a policy, by outcome and origin.
+/// The decisions of a policy, by outcome and origin.
 fn decisions(policy: &str) -> Vec<(String, f64)> {
     let start = format!("limiter_decisions_total{{policy={policy},");
     let of_policy = recorded().all().into_iter().filter_map(|(name, count)| {
@@ -49,7 +48,7 @@ fn assert_counted(policy: &str, expected: &[(&str, &str, f64)]) {
     assert_eq!(decisions(policy), expected);
 }
 
-fn told(name: &str) -> f64 {
+fn result(name: &str) -> f64 {
     recorded().get(name).unwrap_or_default()
 }
 
@@ -73,7 +72,7 @@ async fn answers_in_process_are_counted_and_peeks_are_not() {
 }
 
 #[tokio::test]
-async fn of_several_limits_each_is_counted_and_who_was_spared_says_so() {
+async fn several_limits_are_counted_with_spared_outcome() {
     recorded();
     let clock = ManualClock::new();
     let (narrow, wide) = (bucket("narrow", 1, 1), window("wide", 10, "1m"));
@@ -107,13 +106,13 @@ async fn of_several_limits_each_is_counted_and_who_was_spared_says_so() {
 }
 
 #[tokio::test]
-async fn answers_of_redis_and_of_what_remembers_it_are_told_apart() {
+async fn redis_and_deny_cache_have_separate_origins() {
     recorded();
     let clock = ManualClock::new();
     let limits = Limiter::redis(RedisServer::shared().url());
     let limits = limits.namespace(namespace()).clock(&clock).build().unwrap();
     let policy = bucket("remembered", 1, 1);
-    let before = told("limiter_decision_seconds{origin=redis}");
+    let before = result("limiter_decision_seconds{origin=redis}");
     for _ in 0..3 {
         let _ = limits.check(&policy, KEY).await.unwrap();
     }
@@ -124,10 +123,10 @@ async fn answers_of_redis_and_of_what_remembers_it_are_told_apart() {
     ];
     assert_counted("remembered", &expected);
     assert!(
-        told("limiter_decision_seconds{origin=redis}") - before >= 2.0,
+        result("limiter_decision_seconds{origin=redis}") - before >= 2.0,
         "others count as well"
     );
-    assert!(told("limiter_batch_requests{}") >= 2.0);
+    assert!(result("limiter_batch_requests{}") >= 2.0);
 
     let leased = Policy::token_bucket("leased")
         .capacity(1_000)
@@ -151,7 +150,7 @@ async fn answers_of_redis_and_of_what_remembers_it_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_wait_is_counted_once_however_often_it_asks() {
+async fn wait_is_counted_once() {
     recorded();
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).build();
@@ -160,7 +159,7 @@ async fn a_wait_is_counted_once_however_often_it_asks() {
     let second = limits.acquire(&policy, KEY).timeout(secs(5)).into_future();
     let third = limits.acquire(&policy, KEY).timeout(millis(500)).into_future();
     let (second, third, ()) = tokio::join!(second, third, async {
-        assert!(told("limiter_waiting_calls{}") >= 2.0, "both wait");
+        assert!(result("limiter_waiting_calls{}") >= 2.0, "both wait");
         for _ in 0..20 {
             clock.advance(millis(100));
             tokio::task::yield_now().await;
@@ -179,7 +178,7 @@ async fn a_wait_is_counted_once_however_often_it_asks() {
 }
 
 #[tokio::test]
-async fn what_an_outage_makes_of_answers_is_told() {
+async fn outage_outcomes_are_counted() {
     recorded();
     let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .unwrap()
@@ -202,11 +201,14 @@ async fn what_an_outage_makes_of_answers_is_told() {
             "limiter_store_errors_total{kind=connection}",
             format!("limiter_decision_seconds{{origin={origin}}}"),
         );
-        let before = (told(errors), told(&seconds));
+        let before = (result(errors), result(&seconds));
         let policy = policy(answer);
         let _ = limits.check(&policy, KEY).await;
         assert_counted(policy.name(), &[(outcome, origin, 1.0)]);
-        assert!(told(errors) > before.0 && told(&seconds) > before.1, "{answer:?}");
+        assert!(
+            result(errors) > before.0 && result(&seconds) > before.1,
+            "{answer:?}"
+        );
     }
     // A call that would wait is answered alike.
     for (answer, outcome, origin) in answers {
@@ -217,7 +219,7 @@ async fn what_an_outage_makes_of_answers_is_told() {
 }
 
 #[tokio::test]
-async fn a_breaker_shows_when_it_opens_and_when_it_closes() {
+async fn breaker_gauge_follows_state() {
     recorded();
     let server = RedisServer::start();
     let limits = limiter(server.url());
@@ -229,20 +231,20 @@ async fn a_breaker_shows_when_it_opens_and_when_it_closes() {
     for _ in 0..6 {
         assert!(limits.check(&policy, KEY).await.is_err());
     }
-    assert!(told(&gauge) >= 1.0, "open, or probing");
+    assert!(result(&gauge) >= 1.0, "open, or probing");
     let shown_open = async {
-        while told(&gauge) < 2.0 {
+        while result(&gauge) < 2.0 {
             assert!(limits.check(&policy, KEY).await.is_err());
         }
     };
     tokio::time::timeout(PATIENT, shown_open).await.unwrap();
     server.restart();
     answers_again(&limits, secs(5)).await;
-    assert_eq!(told(&gauge), 0.0);
+    assert_eq!(result(&gauge), 0.0);
 }
 
 #[tokio::test]
-async fn a_breaker_that_is_gone_is_not_open() {
+async fn removed_breaker_is_reported_closed() {
     recorded();
     let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .unwrap()
@@ -251,12 +253,12 @@ async fn a_breaker_that_is_gone_is_not_open() {
     let limits = limiter(format!("redis://{nowhere}/"));
     let gauge = format!("limiter_breaker_state{{node={nowhere}}}");
     let policy = support::policy(OnStoreFailure::Error);
-    while told(&gauge) == 0.0 {
+    while result(&gauge) == 0.0 {
         assert!(limits.check(&policy, KEY).await.is_err());
     }
     drop(limits);
     let closed = async {
-        while told(&gauge) != 0.0 {
+        while result(&gauge) != 0.0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -264,7 +266,7 @@ async fn a_breaker_that_is_gone_is_not_open() {
 }
 
 #[test]
-fn what_is_counted_costs_no_allocation() {
+fn counted_call_allocates_nothing() {
     recorded();
     let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     let policy = bucket("counted", 100, 1);
@@ -285,7 +287,7 @@ fn what_is_counted_costs_no_allocation() {
 
 /// In process and on Redis.
 #[tokio::test]
-async fn what_is_in_flight_is_counted_and_timed() {
+async fn concurrency_acquisitions_are_counted_and_timed() {
     recorded();
     let redis = limiter(RedisServer::shared().url());
     for (name, origin, limits) in [
@@ -293,7 +295,7 @@ async fn what_is_in_flight_is_counted_and_timed() {
         ("held there", "redis", redis),
     ] {
         let seconds = format!("limiter_decision_seconds{{origin={origin}}}");
-        let before = told(&seconds);
+        let before = result(&seconds);
         let policy = Policy::concurrency(name)
             .max(1)
             .deadline(PATIENT)
@@ -321,16 +323,16 @@ async fn what_is_in_flight_is_counted_and_timed() {
                 ("invalid", "none", 1.0),
             ],
         );
-        assert_eq!(told(&seconds) >= before + 4.0, origin == "redis", "{name}");
+        assert_eq!(result(&seconds) >= before + 4.0, origin == "redis", "{name}");
     }
 }
 
 #[tokio::test]
-async fn permits_that_a_share_admits_tell_of_the_outage() {
+async fn permits_of_share_report_outage() {
     recorded();
     let limits = limiter("redis://127.0.0.1:1/");
     let policy = Policy::concurrency("held alone").max(1).build().unwrap();
-    let before = told("limiter_store_errors_total{kind=connection}");
+    let before = result("limiter_store_errors_total{kind=connection}");
     let _held = limits.acquire_concurrency(&policy, KEY).await.unwrap();
     assert!(limits.acquire_concurrency(&policy, KEY).await.is_err());
     assert_counted(
@@ -340,11 +342,11 @@ async fn permits_that_a_share_admits_tell_of_the_outage() {
             ("denied", "local_fallback", 1.0),
         ],
     );
-    assert!(told("limiter_store_errors_total{kind=connection}") > before);
+    assert!(result("limiter_store_errors_total{kind=connection}") > before);
 }
 
 #[tokio::test]
-async fn calls_that_are_off_listed_or_in_shadow_are_counted_by_all_ways_of_asking() {
+async fn exempt_and_shadow_calls_are_counted_by_every_entry_point() {
     recorded();
     let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     let of = |name: &str| Policy::token_bucket(name).capacity(1).rate(1);
@@ -391,7 +393,7 @@ async fn calls_that_are_off_listed_or_in_shadow_are_counted_by_all_ways_of_askin
 
 /// Nothing else of this process asks by name, so that all that is counted is of this test.
 #[tokio::test]
-async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
+async fn unconfigured_calls_are_counted_without_name() {
     recorded();
     let limits = Limiter::in_process().build();
     for name in ["a", "b", "b"] {
@@ -402,7 +404,7 @@ async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
     }
     assert!(limits.policy("c", KEY).is_err());
     let _ = limits.named("d").peek(KEY).await.unwrap();
-    assert_eq!(told("limiter_not_configured_total{}"), 5.0);
+    assert_eq!(result("limiter_not_configured_total{}"), 5.0);
     let strict = Limiter::in_process()
         .on_unknown_policy(OnUnknownPolicy::Deny)
         .build();
@@ -417,44 +419,44 @@ async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
 }
 
 #[test]
-fn requests_that_say_in_vain_that_they_were_forwarded_are_counted() {
+fn unread_forwarding_headers_are_counted() {
     recorded();
     limiter_core::__private::forwarded_unread();
     limiter_core::__private::forwarded_unread();
-    assert_eq!(told("limiter_forwarded_unread_total{}"), 2.0);
+    assert_eq!(result("limiter_forwarded_unread_total{}"), 2.0);
 }
 
 #[test]
-fn requests_that_are_shed_are_counted_by_their_class() {
+fn shed_requests_are_counted_by_priority() {
     recorded();
     for (class, priority) in ["sheddable", "normal", "high", "critical"]
         .into_iter()
         .enumerate()
     {
         (0..=class).for_each(|_| limiter_core::__private::shed(class));
-        let told = told(&format!("limiter_shed_total{{priority={priority}}}"));
-        assert_eq!(told.to_string(), (class + 1).to_string(), "{priority}");
+        let result = result(&format!("limiter_shed_total{{priority={priority}}}"));
+        assert_eq!(result.to_string(), (class + 1).to_string(), "{priority}");
     }
     limiter_core::__private::shed(4);
 }
 
 #[cfg(feature = "registry")]
 #[tokio::test]
-async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
+async fn registry_revision_gauge_follows_redis() {
     recorded();
     let limits = Limiter::redis(RedisServer::shared().url())
         .namespace(namespace())
         .build()
         .unwrap();
-    let shelf = limits.redis_registry().unwrap();
-    let source = shelf.follow();
+    let store = limits.redis_registry().unwrap();
+    let source = store.follow();
     source.synced().await.unwrap();
     assert_eq!(recorded().get("limiter_registry_revision{}"), Some(0.0));
-    let revision = shelf.publish("", 0).await.unwrap();
+    let revision = store.publish("", 0).await.unwrap();
     #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact")]
     let expected = revision as f64;
     let shown = async {
-        while told("limiter_registry_revision{}") != expected {
+        while result("limiter_registry_revision{}") != expected {
             tokio::task::yield_now().await;
         }
     };
@@ -463,7 +465,7 @@ async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
 
 #[cfg(feature = "registry")]
 #[tokio::test(start_paused = true)]
-async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
+async fn invalid_registry_text_is_counted_on_every_read() {
     recorded();
     let path =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refused-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! A recorder that is installed after the first decisions is told of all that come later.
+//! A recorder that is installed after the first decisions receives all later ones.
 #![cfg(all(feature = "metrics", feature = "redis"))]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,7 +13,7 @@ use support::PATIENT;
 use support::recorder::Ledger;
 
 #[tokio::test]
-async fn a_recorder_that_comes_late_is_told_what_happens_from_then_on() {
+async fn late_recorder_receives_later_events() {
     let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let node = nowhere.local_addr().unwrap();
     drop(nowhere);
@@ -50,7 +50,7 @@ async fn a_recorder_that_comes_late_is_told_what_happens_from_then_on() {
             since += 1.0;
             let counted = ledger.get("limiter_decisions_total{policy=late,outcome=allowed,origin=memory}");
             assert_eq!(counted, Some(since));
-            // It opened before anybody was told.
+            // It opened before the recorder was installed.
             if let Some(state) = ledger.get(&format!("limiter_breaker_state{{node={node}}}")) {
                 assert!(state >= 1.0);
                 return;

@@ -1,4 +1,4 @@
-//! What `docs/operations.md` and the dashboard say of the code is so.
+//! `docs/operations.md` and the dashboard match the code.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::unwrap_used,
@@ -39,12 +39,12 @@ fn table(heading: &str) -> Vec<Vec<String>> {
     rows.map(cells).collect()
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Every name of a metric in a text, without what exporters add to those of histograms.
+/// Every metric name in a text, without the suffixes that exporters add to histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let names = words
@@ -63,7 +63,7 @@ fn metrics_of_the_code() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn keys_take_the_bytes_that_are_told() {
+async fn keys_take_documented_bytes() {
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url())
         .namespace("prod:checkout")
@@ -100,15 +100,15 @@ async fn keys_take_the_bytes_that_are_told() {
             panic!("one key: {keys:?}")
         };
         assert_eq!(key.len(), "prod:checkout|tb|search|{user:00000001}".len());
-        let told: i64 = value.parse().unwrap();
-        assert_eq!(server.command(&["STRLEN", key]).integer(), told, "{row:?}");
+        let result: i64 = value.parse().unwrap();
+        assert_eq!(server.command(&["STRLEN", key]).integer(), result, "{row:?}");
         // Releases of Redis and of its allocator differ a little.
-        let (told, used): (i64, _) = (
+        let (result, used): (i64, _) = (
             usage.parse().unwrap(),
             server.command(&["MEMORY", "USAGE", key]).integer(),
         );
         assert!(
-            (told * 85 / 100..=told * 115 / 100).contains(&used),
+            (result * 85 / 100..=result * 115 / 100).contains(&used),
             "{row:?}, but {used}"
         );
         limits.reset(&policy, "user:00000001").await.unwrap();
@@ -116,7 +116,7 @@ async fn keys_take_the_bytes_that_are_told() {
 }
 
 #[tokio::test]
-async fn many_keys_take_what_one_takes_and_64_bytes_each() {
+async fn each_further_key_takes_64_bytes() {
     const KEYS: i64 = 4_096;
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url())
@@ -143,15 +143,15 @@ async fn many_keys_take_what_one_takes_and_64_bytes_each() {
     while let Some(decision) = asked.join_next().await {
         assert!(decision.unwrap().unwrap().is_allowed());
     }
-    let (each, told) = ((used() - before) / KEYS, 136 + 64);
+    let (each, result) = ((used() - before) / KEYS, 136 + 64);
     assert!(
-        (told * 75 / 100..=told * 125 / 100).contains(&each),
+        (result * 75 / 100..=result * 125 / 100).contains(&each),
         "{each} bytes"
     );
 }
 
 #[test]
-fn times_are_those_of_the_code() {
+fn documented_times_match_code() {
     let rows = table("Latency budget");
     assert!(rows.len() > 10);
     for row in rows {
@@ -176,12 +176,12 @@ fn times_are_those_of_the_code() {
 }
 
 #[test]
-fn bounds_of_a_book_are_those_of_the_code() {
+fn documented_registry_bounds_match_code() {
     let rows = table("A book in Redis");
     assert_eq!(rows.len(), 2);
     for row in rows {
         let (file, name) = quoted(&row[2])[0].split_once(": ").unwrap();
-        let told: usize = row[1].split(' ').next().unwrap().parse().unwrap();
+        let result: usize = row[1].split(' ').next().unwrap().parse().unwrap();
         let text = read(Path::new(&format!("limiter-core/src/{file}")));
         let (_, value) = text.split_once(&format!("const {name}: usize = ")).unwrap();
         let value = value.split(';').next().unwrap().replace('_', "");
@@ -189,19 +189,19 @@ fn bounds_of_a_book_are_those_of_the_code() {
             Some((number, by)) => number.parse::<usize>().unwrap() << by.parse::<u32>().unwrap(),
             None => value.parse().unwrap(),
         };
-        assert_eq!(value, told, "{row:?}");
+        assert_eq!(value, result, "{row:?}");
     }
 }
 
 /// Alerts ask for labels that there are: the values of each stand on the page, which another test
 /// compares with the code.
 #[test]
-fn alerts_ask_for_values_that_are_told() {
+fn alerts_use_existing_label_values() {
     let (_, rules) = PAGE.split_once("```yaml\n").unwrap();
     let (rules, _) = rules.split_once("```").unwrap();
-    let (_, told) = PAGE.split_once("\n`outcome`: ").unwrap();
-    let (told, _) = told.split_once("\n\n").unwrap();
-    let told = quoted(told);
+    let (_, result) = PAGE.split_once("\n`outcome`: ").unwrap();
+    let (result, _) = result.split_once("\n\n").unwrap();
+    let result = quoted(result);
     let mut asked = 0;
     for expr in rules
         .lines()
@@ -210,7 +210,7 @@ fn alerts_ask_for_values_that_are_told() {
         for values in expr.split("{").skip(1).filter_map(|rest| rest.split('}').next()) {
             let values = values.split('"').nth(1).unwrap();
             for value in values.split('|') {
-                assert!(told.contains(&value), "`{value}` of {expr}");
+                assert!(result.contains(&value), "`{value}` of {expr}");
                 asked += 1;
             }
         }
@@ -219,13 +219,13 @@ fn alerts_ask_for_values_that_are_told() {
 }
 
 #[test]
-fn metrics_are_those_of_the_code_here_in_alerts_and_on_the_dashboard() {
+fn documented_metrics_match_code_alerts_and_dashboard() {
     let code = metrics_of_the_code();
-    let told: BTreeSet<String> = table("Metrics")
+    let result: BTreeSet<String> = table("Metrics")
         .iter()
         .map(|row| quoted(&row[0])[0].to_owned())
         .collect();
-    assert_eq!(told, code);
+    assert_eq!(result, code);
     assert!(metrics_in(PAGE).is_subset(&code));
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     assert!(
@@ -237,7 +237,7 @@ fn metrics_are_those_of_the_code_here_in_alerts_and_on_the_dashboard() {
 }
 
 #[test]
-fn values_of_labels_are_those_of_the_code() {
+fn documented_label_values_match_code() {
     let facade = read(Path::new("limiter-core/src/observe/recorded.rs"));
     for (label, until) in [
         ("outcome", "\n`origin`"),
@@ -251,7 +251,7 @@ fn values_of_labels_are_those_of_the_code() {
             assert!(facade.contains(&format!("\"{value}\"")), "{label} {value}");
         }
     }
-    // And none that is not told.
+    // And no undocumented one.
     let values = facade.split('"').skip(1).step_by(2).filter(|value| {
         value
             .bytes()
@@ -267,8 +267,8 @@ fn values_of_labels_are_those_of_the_code() {
 }
 
 #[test]
-fn events_are_those_that_the_code_tells() {
-    let told: BTreeSet<_> = table("Events")
+fn documented_events_match_code() {
+    let result: BTreeSet<_> = table("Events")
         .into_iter()
         .map(|row| {
             let fields = row[2]
@@ -283,7 +283,7 @@ fn events_are_those_that_the_code_tells() {
         .flat_map(source::files)
         .flat_map(|(path, text)| events(&path, &text))
         .collect();
-    assert_eq!(told, code);
+    assert_eq!(result, code);
 }
 
 #[test]
@@ -302,9 +302,9 @@ fn links_and_faults_lead_somewhere() {
         .into_iter()
         .map(|(_, text)| text)
         .collect();
-    let (_, told) = PAGE.split_once("cargo xtask faults --only ").unwrap();
-    let told = format!("`{}", told.split_once(".\n").unwrap().0);
-    for fault in quoted(&told) {
+    let (_, result) = PAGE.split_once("cargo xtask faults --only ").unwrap();
+    let result = format!("`{}", result.split_once(".\n").unwrap().0);
+    for fault in quoted(&result) {
         assert!(faults.contains(&format!("\"{fault}\"")), "{fault}");
     }
 }

@@ -1,5 +1,5 @@
-//! What replicas admit during an outage is subtracted in Redis afterwards, so that one outage costs
-//! at most the bound that README and docs/operations.md state.
+//! Permits that replicas admit during an outage are subtracted in Redis afterwards, so that one
+//! outage costs at most the bound that README and docs/operations.md state.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;
@@ -110,8 +110,8 @@ impl Deployment {
         u64::try_from(excess.div_euclid(1_000_000)).unwrap()
     }
 
-    /// One quota, a permit for each replica, and what the rate gives in the time in which permits
-    /// stay unreported.
+    /// One quota, one permit per replica, and the refill during the time in which permits are
+    /// unreported.
     fn bound(&self, unreported_for: Duration) -> u64 {
         let late = self.per_second * u64::try_from(unreported_for.as_millis()).unwrap();
         self.quota + self.replicas.len() as u64 + late.div_ceil(1_000)
@@ -158,7 +158,7 @@ async fn outage_costs_one_quota_also_if_one_replica_used_the_key_before() {
 
 /// Redis is lost for a tenth of a second, time and again.
 #[tokio::test]
-async fn flapping_costs_one_quota_however_long_it_lasts() {
+async fn flapping_costs_one_quota() {
     let mut deployment = Deployment::new(1, (20, 50));
     for _ in 0..40 {
         deployment.proxy.refuse(true);

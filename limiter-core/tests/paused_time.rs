@@ -1,4 +1,4 @@
-//! Limiters measure real time, also in a test that has paused Tokio's time.
+//! Limiters measure real time, even in a test that has paused Tokio's time.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;

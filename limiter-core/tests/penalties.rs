@@ -1,5 +1,5 @@
-//! Penalties with Redis: denials that it is not asked for are told to it in batches, and a block
-//! holds on every replica.
+//! Penalties with Redis: cached denials are reported in batches, and a block applies on every
+//! replica.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -64,8 +64,8 @@ impl House {
             .collect()
     }
 
-    /// Waits until the server has been told of what is counted.
-    async fn told(&self) {
+    /// Waits until the counted denials have been reported.
+    async fn result(&self) {
         let started = Instant::now();
         while self.keys("denials").is_empty() {
             assert!(started.elapsed() < secs(10), "nothing is told");
@@ -85,7 +85,7 @@ async fn denied(limits: &Limiter, policy: &Policy, times: usize) -> Decision {
 }
 
 #[tokio::test]
-async fn denials_that_are_answered_in_process_count_and_are_told_together() {
+async fn cached_denials_count_and_are_reported_in_batches() {
     let house = House::new();
     let (limits, policy) = (
         house.replica().await,
@@ -120,7 +120,7 @@ async fn the_denials_of_all_replicas_add_up_and_all_of_them_block() {
     let _ = denied(&one, &policy, 6).await;
     assert_eq!(house.keys("denials"), Vec::<String>::new());
     house.clock.advance(secs(1));
-    house.told().await;
+    house.result().await;
     let last = denied(&other, &policy, 4).await;
     assert!(!last.is_blocked(), "this one has been told of nothing");
     house.clock.advance(secs(1));
@@ -141,7 +141,7 @@ async fn the_denials_of_all_replicas_add_up_and_all_of_them_block() {
 }
 
 #[tokio::test]
-async fn who_leaves_tells_what_it_has_counted() {
+async fn shutdown_reports_counted_denials() {
     let house = House::new();
     let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
     let (one, other) = (house.replica().await, house.replica().await);
@@ -154,7 +154,7 @@ async fn who_leaves_tells_what_it_has_counted() {
     assert!(denied(&third, &policy, 1).await.is_blocked());
 }
 
-/// What cannot be read is left as it is, and fails no other decision.
+/// An unreadable value is left unchanged and fails no other decision.
 #[tokio::test]
 async fn a_value_of_another_type_at_the_block_or_the_count_is_left_as_it_is() {
     let house = House::new();
@@ -162,10 +162,10 @@ async fn a_value_of_another_type_at_the_block_or_the_count_is_left_as_it_is() {
         house.replica().await,
         policy("2 in 1m: 1h", OnStoreFailure::Error),
     );
-    let key = |what: &str| {
-        let code = if what == "denials" { "sw" } else { "fn" };
+    let key = |operation: &str| {
+        let code = if operation == "denials" { "sw" } else { "fn" };
         format!(
-            "{}|{code}|login|{what}|{{{KEY}}}",
+            "{}|{code}|login|{operation}|{{{KEY}}}",
             house.namespace.replace(' ', "%20")
         )
     };
@@ -189,7 +189,7 @@ async fn a_value_of_another_type_at_the_block_or_the_count_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn while_redis_is_out_who_is_blocked_stays_blocked_and_nobody_else_is() {
+async fn blocks_remain_in_outage() {
     let house = House::new();
     let limits = house.replica().await;
     let policy = Policy::token_bucket("login").capacity(1).rate(1);
@@ -213,15 +213,15 @@ async fn while_redis_is_out_who_is_blocked_stays_blocked_and_nobody_else_is() {
 
 /// By the server's own clock.
 #[tokio::test]
-async fn a_block_and_a_count_go_with_their_time() {
+async fn block_and_count_expire() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = Limiter::redis(server.url())
         .namespace(&namespace)
         .build()
         .unwrap();
     let policy = policy("2 in 10s: 20s", OnStoreFailure::Error);
-    let life = |what: &str| {
-        let names = server.command(&["KEYS", &format!("{namespace}*{what}*")]);
+    let life = |operation: &str| {
+        let names = server.command(&["KEYS", &format!("{namespace}*{operation}*")]);
         let [name] = names.items() else {
             unreachable!("{names:?}")
         };
@@ -243,9 +243,9 @@ async fn a_block_and_a_count_go_with_their_time() {
     assert!((15_000..=21_001).contains(&life("blocked")));
 }
 
-/// A caller who does not wait for the answer changes nothing of what is told.
+/// A caller that does not wait for the reply does not affect the report.
 #[tokio::test]
-async fn a_denied_call_that_is_dropped_is_counted_all_the_same() {
+async fn cancelled_denied_call_is_counted() {
     let house = House::new();
     let (limits, policy) = (
         house.replica().await,

@@ -25,7 +25,7 @@ fn calls(server: &RedisServer) -> u64 {
 
 /// A denial counts from the moment at which it occurs, however late the store receives it.
 #[tokio::test]
-async fn denials_count_for_the_same_time_in_both_stores() {
+async fn denials_expire_equally_in_both_stores() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let policy = login("3 in 2s: 15m");
     let in_process = Limiter::in_process().clock(&clock).build();
@@ -92,7 +92,7 @@ async fn both_stores_block_at_the_same_denial() {
     }
 }
 
-/// Where each denial blocks, nothing is told late, and every number has to agree at every moment.
+/// If each denial blocks, no report is late, and all numbers have to agree at every time.
 #[tokio::test]
 async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
     let seed = fastrand::u64(..);
@@ -120,7 +120,7 @@ async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
         ]
         .map(Result::unwrap);
         for step in 0..60 {
-            // Never back: what is spent is forgotten by each store in its own time.
+            // Never back: each store removes expired states in its own time.
             if random.bool() {
                 clock.advance(support::micros(random.u64(..1_500_000)));
             }

@@ -1,5 +1,5 @@
-//! What the Redis user of a limiter has to be permitted: exactly what the documentation of the
-//! constructors says.
+//! Permissions of the Redis user of a limiter: exactly those in the documentation of the
+//! constructors.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -77,10 +77,10 @@ fn operations_page_lists_the_tested_permissions() {
         ("every node of a cluster", acl::CLUSTER),
         ("every server that sentinels watch over", acl::SENTINEL),
     ] {
-        let (_, told) = page.split_once(&format!("\n# {place}")).unwrap();
-        let line = told.lines().nth(1).unwrap();
-        let told: Vec<&str> = line.split(' ').filter(|word| word.starts_with('+')).collect();
-        assert_eq!(told, [acl::SCRIPT, more].concat(), "{place}");
+        let (_, result) = page.split_once(&format!("\n# {place}")).unwrap();
+        let line = result.lines().nth(1).unwrap();
+        let result: Vec<&str> = line.split(' ').filter(|word| word.starts_with('+')).collect();
+        assert_eq!(result, [acl::SCRIPT, more].concat(), "{place}");
     }
     assert!(page.contains(&acl::AT_SENTINELS.join(" ")));
     for more in [acl::CONCURRENCY, acl::BOOK] {
@@ -152,11 +152,11 @@ async fn keys_of_other_namespaces_are_out_of_reach() {
         panic!("the key is not the user's");
     };
     assert_eq!(limits.ready().await.unwrap_err().kind(), error.kind());
-    let told = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+    let result = format!("{error}: {}", std::error::Error::source(&error).unwrap());
     assert_eq!(error.kind(), StoreErrorKind::Refused);
     assert!(
-        told.contains("lacks a permission") && told.contains("key"),
-        "{told}"
+        result.contains("lacks a permission") && result.contains("key"),
+        "{result}"
     );
 }
 
@@ -175,7 +175,7 @@ async fn a_prefix_may_stand_before_the_namespace() {
 }
 
 #[tokio::test]
-async fn ready_finds_out_that_no_call_could_be_decided() {
+async fn ready_reports_undecidable_calls() {
     let server = RedisServer::start();
     let script = acl::SCRIPT;
     limiter(&server, script).ready().await.unwrap();
@@ -217,7 +217,7 @@ async fn replicas_that_start_together_are_ready() {
 }
 
 #[tokio::test]
-async fn after_ready_no_script_has_to_be_brought_along() {
+async fn ready_loads_all_scripts() {
     let server = RedisServer::start();
     let limits = limiter(&server, acl::SCRIPT);
     limits.ready().await.unwrap();
@@ -233,7 +233,7 @@ async fn after_ready_no_script_has_to_be_brought_along() {
 }
 
 #[tokio::test]
-async fn ready_finds_out_that_a_server_takes_no_writes_or_is_one_of_a_cluster() {
+async fn ready_reports_read_only_or_cluster_server() {
     let primary = RedisServer::start();
     let replica = RedisServer::builder().replica_of(&primary).start();
     let limits = |url: String| Limiter::redis(url).namespace("ns").build().unwrap();
@@ -241,11 +241,11 @@ async fn ready_finds_out_that_a_server_takes_no_writes_or_is_one_of_a_cluster() 
     assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
 
     let cluster = RedisCluster::shared();
-    let told = async |place| limits(cluster.node(place).url()).ready().await;
+    let result = async |place| limits(cluster.node(place).url()).ready().await;
     let mut elsewhere = 0;
     for place in 0..3 {
         elsewhere += i32::from(
-            told(place)
+            result(place)
                 .await
                 .is_err_and(|error| error.to_string().contains("redis_cluster")),
         );

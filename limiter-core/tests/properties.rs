@@ -1,6 +1,6 @@
-//! What each algorithm promises about every window of time, for random policies and random calls,
-//! and what it answers, against naive models: exact fractions for buckets and funnels, a log of all
-//! that was granted for windows.
+//! The bound of each algorithm for every window of time, with random policies and random calls, and
+//! its decisions against simple models: exact fractions for buckets and funnels, a log of all
+//! grants for windows.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "properties/model.rs"]
@@ -57,7 +57,7 @@ impl World {
         self.clock.now().as_micros()
     }
 
-    /// Moves on as a step says, which may depend on what the last answer named.
+    /// Advances the clock as a step says, which may depend on the last decision.
     fn go(&mut self, pause: Pause, last: Option<&LimitOutcome>) {
         let named = |time: fn(&LimitOutcome) -> Duration| last.map_or(Duration::ZERO, time);
         let span = match pause {
@@ -71,7 +71,7 @@ impl World {
         self.passed += u64::try_from(span.as_micros()).unwrap();
     }
 
-    /// What is granted where each step has a policy and a cost of its own.
+    /// Plays steps with a policy and a cost of their own and returns the grants.
     fn take_turns(mut self, steps: Vec<Step>, asked: impl Fn(Step) -> (Policy, Amount)) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut last: Option<LimitOutcome> = None;
@@ -87,7 +87,7 @@ impl World {
         grants
     }
 
-    /// What was granted, dated by the time that has passed.
+    /// The grants by monotonic time.
     fn grant(&self, cost: Amount, second: bool) -> Grant {
         let cost = u64::try_from(cost.as_thousandths()).unwrap();
         Grant {
@@ -143,10 +143,10 @@ fn steps(pause: impl Strategy<Value = Pause>) -> impl Strategy<Value = Vec<Step>
     vec(step, 1..60)
 }
 
-/// A policy, its model, and what a step costs under it.
+/// A policy, its model, and the cost of a step.
 type Limit = (Policy, Box<dyn Model>, Box<dyn Fn(Step) -> Amount>);
 
-/// Plays the steps, compares every answer with the model's, and returns what was granted.
+/// Plays the steps, compares every decision with the model's, and returns the grants.
 fn play(
     policy: &Policy,
     model: &mut impl Model,
@@ -171,7 +171,7 @@ fn play(
             model.answer(cost, world.moment(), true),
             "a check"
         );
-        // Within a moment, what remains falls by what is granted and by nothing else.
+        // At one time the remaining permits decrease only by grants.
         let taken = if decision.is_allowed() { cost } else { Amount::ZERO };
         let (before, after) = (only(&before).remaining(), only(&decision).remaining());
         assert_eq!(
@@ -191,20 +191,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_level_keeps_its_promise_and_equals_exact_fractions(level in level(), steps in steps(forward())) {
+    fn level_keeps_bound_and_equals_exact_fractions(level in level(), steps in steps(forward())) {
         let grants = play(&level.policy("p"), &mut LevelModel::new(level), &steps, |step| level.cost(step));
         promise::level(&grants, level.capacity, (level.amount, level.period)).unwrap();
     }
 
     #[test]
-    fn a_window_keeps_its_promise_and_equals_a_log(window in window(), steps in steps(forward())) {
+    fn window_keeps_bound_and_equals_log(window in window(), steps in steps(forward())) {
         let grants = play(&window.policy("p"), &mut Log::new(window), &steps, |step| window.cost(step));
         promise::window(&grants, window.limit, window.length).unwrap();
     }
 
     /// Steps back count as no time at all.
     #[test]
-    fn a_clock_that_steps_back_breaks_no_promise(
+    fn clock_step_back_keeps_bounds(
         level in level(), window in window(), steps in steps(to_and_fro()),
     ) {
         let policies = [level.policy("l"), window.policy("w")];
@@ -232,7 +232,7 @@ proptest! {
     /// In whatever state two policies and a clock that steps back have left a key: one microsecond
     /// before the advertised moment a call is denied, and at it admitted.
     #[test]
-    fn an_advertised_wait_is_exact_in_any_state(
+    fn retry_after_is_exact_in_every_state(
         levels in (level(), level()), windows in (window(), window()), steps in steps(to_and_fro()), part in 0..=PARTS,
     ) {
         let second = Level { funnel: levels.0.funnel, ..levels.1 };
@@ -268,8 +268,7 @@ proptest! {
         }
     }
 
-    /// Several limits admit together when each model alone has room, and charge all of them or
-    /// none.
+    /// Several limits admit together if each model alone fits, and charge all of them or none.
     #[test]
     fn several_limits_equal_their_models_together(
         levels in vec(level(), 0..3), windows in vec(window(), 1..3), steps in steps(forward()),
@@ -311,7 +310,7 @@ proptest! {
     /// Old and new policy take turns in any order: over any time no more than the larger capacity
     /// and the faster rate.
     #[test]
-    fn levels_that_alternate_mint_nothing(
+    fn alternating_levels_create_no_permits(
         old in level(), new in level(), same_rate in any::<bool>(), steps in steps(forward()),
     ) {
         let (amount, period) = if same_rate { (old.amount, old.period) } else { (new.amount, new.period) };
@@ -327,7 +326,7 @@ proptest! {
 
     /// The same for a window whose limit changes: never more than the larger limit in any window.
     #[test]
-    fn windows_that_alternate_mint_nothing(old in window(), limit in 1..40_u64, steps in steps(forward())) {
+    fn alternating_windows_create_no_permits(old in window(), limit in 1..40_u64, steps in steps(forward())) {
         let new = Window { limit, ..old };
         let grants = World::new().take_turns(steps, |step| {
             let window = if step.second { new } else { old };
@@ -339,7 +338,7 @@ proptest! {
     /// Two counters: over any time no more than the larger limit, and that much again in each of
     /// the shorter windows.
     #[test]
-    fn counter_windows_that_alternate_mint_nothing(
+    fn alternating_counter_windows_create_no_permits(
         old in window(), new in window(), same_window in any::<bool>(), steps in steps(forward()),
     ) {
         let new = Window { length: if same_window { old.length } else { new.length }, ..new };
@@ -354,7 +353,7 @@ proptest! {
     /// Periods one after the other: in each no more than the larger limit, and none shorter than
     /// the shorter window, but where what began is cut to a window of the policy that is asked.
     #[test]
-    fn fixed_windows_that_alternate_mint_nothing(
+    fn alternating_fixed_windows_create_no_permits(
         old in window(), new in window(), steps in steps(to_and_fro()),
     ) {
         let mut world = World::new();

@@ -1,14 +1,14 @@
-//! Redisson's methods, on every store. Defects that Redisson's own rate limiter is known for, and
-//! the tests that keep them out:
+//! Redisson's methods, on every store. Known defects of Redisson's own rate limiter, and the tests
+//! that prevent them:
 //!
 //! | defect | test |
 //! |---|---|
-//! | a counter beside a log that drift apart | `what_is_available_is_the_rate_without_what_was_used_in_the_last_interval` |
-//! | release gives more than was taken | `a_release_mints_nothing` |
+//! | a counter beside a log that drift apart | `available_permits_are_rate_minus_recent_usage` |
+//! | release gives more than was taken | `release_creates_no_permits` |
 //! | the wait looks at the oldest entry alone | `a_wait_is_exact_for_all_permits` |
-//! | keys without a TTL | `what_was_used_goes_by_itself_whatever_becomes_of_the_configuration` |
-//! | reading writes | `what_only_looks_writes_nothing` |
-//! | a new rate beside the old counter | `a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not` |
+//! | keys without a TTL | `usage_expires_independent_of_configuration` |
+//! | reading writes | `peeks_write_nothing` |
+//! | a new rate beside the old counter | `set_rate_discards_usage_and_updated_rate_keeps_it` |
 //! | a crash between the configuration and its end | `an_end_is_a_part_of_the_configuration` |
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -78,8 +78,8 @@ impl World {
 /// Has "p" be configured so, with a policy that is patient.
 async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -> RateLimiter {
     #[cfg(feature = "registry")]
-    if let Ok(shelf) = limits.redis_registry() {
-        let edit = shelf.edit(|draft| {
+    if let Ok(store) = limits.redis_registry() {
+        let edit = store.edit(|draft| {
             draft.set(support::window("p", 1, "1s"));
             Ok(())
         });
@@ -121,10 +121,10 @@ async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
 /// Waits until this client knows of that rate.
 async fn hears_of(limits: &Limiter, rate: Option<u64>) {
     let book = limits.registry();
-    let heard = async {
+    let synced = async {
         loop {
             let revision = book.revision();
-            // What is deleted stays as what has ended.
+            // A deleted limiter behaves like an expired one.
             let configured = book.get("p").filter(|entry| entry.end().is_none());
             if configured.map(|entry| entry.policy().quota().whole()) == rate {
                 return;
@@ -132,7 +132,7 @@ async fn hears_of(limits: &Limiter, rate: Option<u64>) {
             book.changed(revision).await;
         }
     };
-    timeout(secs(1) + support::SLACK, heard).await.unwrap();
+    timeout(secs(1) + support::SLACK, synced).await.unwrap();
 }
 
 macro_rules! on_every_store {
@@ -162,25 +162,25 @@ macro_rules! on_every_store {
 
 on_every_store! {
     a_rate_is_set_once_for_all_clients
-    of_many_who_set_a_rate_at_once_one_does
-    a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not
+    one_of_concurrent_rate_setters_succeeds
+    set_rate_discards_usage_and_updated_rate_keeps_it
     a_rate_that_is_set_by_one_client_is_unused_for_all
-    a_rate_that_grows_keeps_what_was_used
+    raised_rate_keeps_usage
     a_change_reaches_every_client
-    what_is_not_configured_is_told_apart
+    unknown_policy_has_separate_rejection
     an_end_is_a_part_of_the_configuration
     an_end_stays_when_the_rate_changes
     clients_are_counted_together_or_each_by_itself
-    a_release_mints_nothing
+    release_creates_no_permits
     a_wait_is_exact_for_all_permits
-    who_waits_is_served_when_the_permits_come
-    what_is_available_is_the_rate_without_what_was_used_in_the_last_interval
-    what_can_never_be_is_refused_at_once
-    what_is_deleted_is_gone_with_what_was_used
-    what_was_used_before_a_reset_never_comes_back
-    an_end_touches_nothing_that_was_used
-    what_is_for_other_apps_is_left_to_them
-    there_is_no_room_for_a_limiter_for_each_user
+    waiter_is_served_when_permits_are_available
+    available_permits_are_rate_minus_recent_usage
+    impossible_cost_is_rejected_at_once
+    deletion_removes_configuration_and_usage
+    usage_from_before_reset_does_not_return
+    end_keeps_usage
+    policies_of_other_apps_are_kept
+    number_of_limiters_is_bounded
 }
 
 async fn a_rate_is_set_once_for_all_clients(world: World) {
@@ -192,12 +192,12 @@ async fn a_rate_is_set_once_for_all_clients(world: World) {
         assert_eq!(limiter.name(), "p");
         assert!(limiter.exists().await.unwrap());
         let config = limiter.config().await.unwrap().unwrap();
-        let told = (config.rate_type, config.rate, config.interval);
-        assert_eq!(told, (RateType::Overall, 10, secs(60)));
+        let result = (config.rate_type, config.rate, config.interval);
+        assert_eq!(result, (RateType::Overall, 10, secs(60)));
     }
 }
 
-async fn of_many_who_set_a_rate_at_once_one_does(world: World) {
+async fn one_of_concurrent_rate_setters_succeeds(world: World) {
     let clients: Vec<Client> = (0..6).map(|_| world.client()).collect();
     let tries = clients.iter().cloned().zip(1..).map(|(client, rate)| {
         tokio::spawn(async move {
@@ -218,7 +218,7 @@ async fn of_many_who_set_a_rate_at_once_one_does(world: World) {
     }
 }
 
-async fn a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not(world: World) {
+async fn set_rate_discards_usage_and_updated_rate_keeps_it(world: World) {
     for of in [RateType::Overall, RateType::PerClient] {
         let limiter = world.configured(of, 5, "1h").await;
         assert!(limiter.try_acquire(4).await.unwrap());
@@ -251,7 +251,7 @@ async fn a_rate_that_is_set_by_one_client_is_unused_for_all(world: World) {
     assert_eq!(one.available_permits().await.unwrap(), 3);
 }
 
-async fn a_rate_that_grows_keeps_what_was_used(world: World) {
+async fn raised_rate_keeps_usage(world: World) {
     let limiter = world.configured(RateType::Overall, 10_000, "1h").await;
     assert!(limiter.try_acquire(10_000).await.unwrap());
     limiter
@@ -296,20 +296,20 @@ async fn a_change_reaches_every_client(world: World) {
     ));
 }
 
-async fn what_is_not_configured_is_told_apart(world: World) {
+async fn unknown_policy_has_separate_rejection(world: World) {
     let client = world.client();
     let limiter = client.rate_limiter("p");
-    let told = |answer: Result<(), Rejection>| {
+    let result = |answer: Result<(), Rejection>| {
         assert!(
             matches!(&answer, Err(Rejection::NotConfigured { policy }) if policy == "p"),
             "{answer:?}"
         );
     };
-    told(limiter.try_acquire(1).await.map(drop));
-    told(limiter.try_acquire_within(1, secs(1)).await.map(drop));
-    told(limiter.acquire(1).await);
-    told(limiter.release(1).await);
-    told(limiter.available_permits().await.map(drop));
+    result(limiter.try_acquire(1).await.map(drop));
+    result(limiter.try_acquire_within(1, secs(1)).await.map(drop));
+    result(limiter.acquire(1).await);
+    result(limiter.release(1).await);
+    result(limiter.available_permits().await.map(drop));
     assert_eq!(limiter.config().await.unwrap(), None);
     assert_eq!(limiter.remaining_ttl().await.unwrap(), None);
     assert!(!limiter.exists().await.unwrap());
@@ -364,7 +364,7 @@ async fn an_end_stays_when_the_rate_changes(world: World) {
     limiter.update_rate(RateType::Overall, 6, "1d").await.unwrap();
     limiter.set_rate(RateType::Overall, 7, "1d").await.unwrap();
     assert_eq!(limiter.remaining_ttl().await.unwrap(), Some(secs(60)));
-    // One that ended is configured afresh, without an end.
+    // An expired limiter is configured again, without an end.
     world.clock.advance(secs(3 * 3_600));
     let client = world.client();
     client
@@ -395,7 +395,7 @@ async fn clients_are_counted_together_or_each_by_itself(world: World) {
     );
 }
 
-async fn a_release_mints_nothing(world: World) {
+async fn release_creates_no_permits(world: World) {
     let limiter = world.configured(RateType::Overall, 5, "1m").await;
     limiter.release(5).await.unwrap();
     assert_eq!(limiter.available_permits().await.unwrap(), 5);
@@ -427,7 +427,7 @@ async fn a_wait_is_exact_for_all_permits(world: World) {
     assert!(limiter.try_acquire(2).await.unwrap());
 }
 
-async fn who_waits_is_served_when_the_permits_come(world: World) {
+async fn waiter_is_served_when_permits_are_available(world: World) {
     let limiter = world.configured(RateType::Overall, 2, "10s").await;
     assert!(limiter.try_acquire_within(2, secs(0)).await.unwrap());
     let too_short = secs(10) - micros(1);
@@ -468,7 +468,7 @@ async fn who_waits_is_served_when_the_permits_come(world: World) {
     }
 }
 
-async fn what_is_available_is_the_rate_without_what_was_used_in_the_last_interval(world: World) {
+async fn available_permits_are_rate_minus_recent_usage(world: World) {
     const RATE: u64 = 6;
     let limiter = world.configured(RateType::Overall, RATE, "1s").await;
     let mut random = fastrand::Rng::with_seed(7);
@@ -495,7 +495,7 @@ async fn what_is_available_is_the_rate_without_what_was_used_in_the_last_interva
     }
 }
 
-async fn what_can_never_be_is_refused_at_once(world: World) {
+async fn impossible_cost_is_rejected_at_once(world: World) {
     let limiter = world.configured(RateType::Overall, 5, "1h").await;
     for refused in [
         limiter.try_acquire(6).await.map(drop),
@@ -504,14 +504,17 @@ async fn what_can_never_be_is_refused_at_once(world: World) {
     ] {
         assert!(matches!(refused, Err(Rejection::NeverFits { .. })), "{refused:?}");
     }
-    let told = |refused: Result<(), Rejection>| refused.unwrap_err().diagnostic().to_string();
+    let result = |refused: Result<(), Rejection>| refused.unwrap_err().diagnostic().to_string();
     for refused in [
         limiter.try_acquire(0).await.map(drop),
         limiter.acquire(0).await,
         limiter.release(0).await,
     ] {
-        let told = told(refused);
-        assert!(told.ends_with("permits is `0`, expected at least 1"), "{told}");
+        let result = result(refused);
+        assert!(
+            result.ends_with("permits is `0`, expected at least 1"),
+            "{result}"
+        );
     }
     for (rate, interval, expected) in [
         (
@@ -532,12 +535,12 @@ async fn what_can_never_be_is_refused_at_once(world: World) {
             assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
         }
         let set = limiter.set_rate(RateType::Overall, rate, interval).await;
-        let told = told(set);
-        assert!(told.contains(expected), "{told}");
+        let result = result(set);
+        assert!(result.contains(expected), "{result}");
     }
     let nameless = world.client().rate_limiter("");
-    let told = told(nameless.try_set_rate(RateType::Overall, 1, "1s").await.map(drop));
-    assert!(told.contains("policy name"), "{told}");
+    let result = result(nameless.try_set_rate(RateType::Overall, 1, "1s").await.map(drop));
+    assert!(result.contains("policy name"), "{result}");
     assert_eq!(
         limiter.config().await.unwrap().unwrap().rate,
         5,
@@ -545,7 +548,7 @@ async fn what_can_never_be_is_refused_at_once(world: World) {
     );
 }
 
-async fn what_is_deleted_is_gone_with_what_was_used(world: World) {
+async fn deletion_removes_configuration_and_usage(world: World) {
     for of in [RateType::Overall, RateType::PerClient] {
         let limiter = world.configured(of, 5, "1h").await;
         assert!(limiter.try_acquire(5).await.unwrap());
@@ -556,13 +559,13 @@ async fn what_is_deleted_is_gone_with_what_was_used(world: World) {
     }
 }
 
-async fn what_was_used_before_a_reset_never_comes_back(world: World) {
+async fn usage_from_before_reset_does_not_return(world: World) {
     let limits = (world.make)();
     let limiter = configured(&limits, RateType::Overall, 10, "1d").await;
     assert!(limiter.try_acquire(10).await.unwrap());
     limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
     assert!(limiter.delete().await.unwrap());
-    // Nor when what was deleted is not remembered by name any more.
+    // Nor if the deleted name is no longer stored.
     for wait in [secs(0), secs(3 * 3_600)] {
         world.clock.advance(wait);
         let other = world.client().rate_limiter("q");
@@ -575,7 +578,7 @@ async fn what_was_used_before_a_reset_never_comes_back(world: World) {
     }
 }
 
-async fn an_end_touches_nothing_that_was_used(world: World) {
+async fn end_keeps_usage(world: World) {
     let limiter = world.configured(RateType::Overall, 10, "1d").await;
     limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
     assert!(limiter.try_acquire(6).await.unwrap());
@@ -594,15 +597,15 @@ async fn an_end_touches_nothing_that_was_used(world: World) {
     assert_eq!(limiter.available_permits().await.unwrap(), 10);
 }
 
-async fn what_is_for_other_apps_is_left_to_them(world: World) {
+async fn policies_of_other_apps_are_kept(world: World) {
     let limits = (world.make)();
     let theirs = PolicyEntry::new(support::window("p", 3, "1h"))
         .for_apps(["billing"])
         .unwrap();
     #[cfg(feature = "registry")]
     match limits.redis_registry() {
-        Ok(shelf) => {
-            let edit = shelf.edit(|draft| {
+        Ok(store) => {
+            let edit = store.edit(|draft| {
                 draft.set(theirs.clone());
                 Ok(())
             });
@@ -620,16 +623,16 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
         limiter.set_rate(RateType::Overall, 9, "1h").await,
         limiter.update_rate(RateType::Overall, 9, "1h").await,
     ] {
-        let told = refused.unwrap_err().diagnostic().to_string();
+        let result = refused.unwrap_err().diagnostic().to_string();
         assert!(
-            told.contains("expected one that is not configured for other apps alone"),
-            "{told}"
+            result.contains("expected one that is not configured for other apps alone"),
+            "{result}"
         );
     }
     assert_eq!(*limits.registry().get("p").unwrap(), theirs);
 }
 
-async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
+async fn number_of_limiters_is_bounded(world: World) {
     let limits = (world.make)();
     let fill = |book: &limiter_core::registry::PolicyRegistry| {
         for number in 0..Client::MAX_NAMES {
@@ -638,8 +641,8 @@ async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
     };
     #[cfg(feature = "registry")]
     match limits.redis_registry() {
-        Ok(shelf) => {
-            let edit = shelf.edit(|draft| {
+        Ok(store) => {
+            let edit = store.edit(|draft| {
                 fill(draft);
                 Ok(())
             });
@@ -654,10 +657,10 @@ async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
         .rate_limiter("user 1000")
         .try_set_rate(RateType::Overall, 1, "1s")
         .await;
-    let told = refused.unwrap_err().diagnostic().to_string();
+    let result = refused.unwrap_err().diagnostic().to_string();
     assert!(
-        told.contains("expected one of at most 1000 names in the book: limits of users are keys"),
-        "{told}"
+        result.contains("expected one of at most 1000 names in the book: limits of users are keys"),
+        "{result}"
     );
     let known = client.rate_limiter("user 999");
     known.set_rate(RateType::Overall, 2, "1s").await.unwrap();

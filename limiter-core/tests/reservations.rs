@@ -1,5 +1,5 @@
-//! What reservations promise, for random estimates, true costs, pauses and settlements; and what
-//! the tiers in front of Redis see of a settlement.
+//! Bounds of reservations for random estimates, actual costs, pauses and settlements; and the
+//! effects of a settlement on the caches in front of Redis.
 //!
 //! `LIMITER_SEED` repeats a run.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
@@ -26,8 +26,7 @@ fn policies() -> [Policy; 3] {
     [bucket("b", 10, 10), funnel("f", 10, 10), window("w", 10, "1s")]
 }
 
-/// A reservation that was granted: when, what it used in the end of what was estimated, and when
-/// the rest was given back.
+/// A granted reservation: its time, its actual cost and estimate, and the time of the refund.
 #[derive(Debug)]
 struct Granted {
     at: u64,
@@ -36,10 +35,10 @@ struct Granted {
     settled_at: Option<u64>,
 }
 
-/// Over any time T no more is admitted, by its true cost, than the quota and what comes back in it,
-/// beside what is given back in T of what was taken before. In a window no more than the limit.
+/// Over any time T the admitted actual cost is at most the quota plus the refill, plus the refunds
+/// within T of earlier charges. In a window at most the limit.
 #[tokio::test]
-async fn what_is_used_in_the_end_keeps_the_promise() {
+async fn settled_usage_stays_within_bound() {
     let mut rng = Rng::with_seed(seed());
     for round in 0..600 {
         let policy = &policies()[round % 3];
@@ -100,10 +99,9 @@ async fn what_is_used_in_the_end_keeps_the_promise() {
     }
 }
 
-/// What is settled before time passes is as if the true cost had been charged in the first place,
-/// debts included.
+/// A settlement before any time passes equals a charge of the actual cost, including debts.
 #[tokio::test]
-async fn what_is_settled_at_once_is_as_if_the_true_cost_had_been_charged() {
+async fn immediate_settlement_equals_charge_of_actual_cost() {
     let mut rng = Rng::with_seed(seed());
     for round in 0..600 {
         let policy = &policies()[round % 3];
@@ -123,7 +121,7 @@ async fn what_is_settled_at_once_is_as_if_the_true_cost_had_been_charged() {
                 async move { limits.peek(policy, KEY).cost(1).await.unwrap() }
             };
             let (ours, theirs) = (ask(&reserving).await, ask(&charging).await);
-            let told = |decision: &limiter_core::Decision| {
+            let result = |decision: &limiter_core::Decision| {
                 (
                     decision.remaining(),
                     decision.retry_after(),
@@ -132,10 +130,10 @@ async fn what_is_settled_at_once_is_as_if_the_true_cost_had_been_charged() {
             };
             // A window gives back its oldest permits first, so that the others leave it later.
             if policy.name() == "w" {
-                assert_eq!(told(&ours).0, told(&theirs).0, "{round} {policy}");
+                assert_eq!(result(&ours).0, result(&theirs).0, "{round} {policy}");
                 break;
             }
-            assert_eq!(told(&ours), told(&theirs), "{round} {policy}");
+            assert_eq!(result(&ours), result(&theirs), "{round} {policy}");
         }
     }
 }
@@ -145,9 +143,9 @@ fn on_redis(server: &RedisServer, clock: &ManualClock) -> Limiter {
     builder.clock(clock).build().unwrap()
 }
 
-/// A settlement makes what Redis denied before untrue, in either direction.
+/// A settlement invalidates an earlier denial of Redis, in both directions.
 #[tokio::test]
-async fn denials_that_are_kept_see_a_settlement() {
+async fn cached_denials_are_invalidated_by_settlement() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     for policy in policies() {
         let limits = on_redis(&server, &clock);
@@ -174,15 +172,15 @@ async fn denials_that_are_kept_see_a_settlement() {
     }
 }
 
-/// What is borrowed is spent before anything is owed, and a debt holds up those who ask Redis.
+/// Leased permits are spent before a debt arises, and a debt delays calls to Redis.
 #[tokio::test]
-async fn a_debt_takes_what_is_borrowed_first() {
+async fn debt_uses_leased_permits_first() {
     for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
         let (server, clock) = (RedisServer::start(), ManualClock::new());
         let policy = shape.capacity(100).rate(1).lease("10s").deadline(PATIENT);
         let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
         let limits = on_redis(&server, &clock);
-        // The second is spent from what the first has borrowed.
+        // The second is spent from the lease of the first.
         let mut borrowed = false;
         while !borrowed {
             let decision = limits.check(&policy, KEY).await.unwrap();
@@ -196,10 +194,10 @@ async fn a_debt_takes_what_is_borrowed_first() {
     }
 }
 
-/// What a reservation took has come back by itself: what others have spent since of what is
-/// borrowed is not given back for it.
+/// The charge of a reservation was refilled: leased permits that others spent since are not
+/// refunded for it.
 #[tokio::test]
-async fn what_had_come_back_is_not_given_back_out_of_what_others_borrowed() {
+async fn refilled_permits_are_not_refunded_from_leases() {
     for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
         let (server, clock) = (RedisServer::start(), ManualClock::new());
         let policy = shape.capacity(1_000).rate(1_000).lease("10s").deadline(PATIENT);
@@ -224,7 +222,7 @@ async fn what_had_come_back_is_not_given_back_out_of_what_others_borrowed() {
 
 /// The share that a replica applies while Redis is out begins in debt as well.
 #[tokio::test]
-async fn a_debt_is_known_when_redis_goes_out() {
+async fn local_fallback_continues_debt() {
     for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
         let (server, clock) = (RedisServer::start(), ManualClock::new());
         let limits = Limiter::redis(server.url()).namespace(namespace());
@@ -252,9 +250,9 @@ async fn a_debt_is_known_when_redis_goes_out() {
     }
 }
 
-/// What was granted in place of Redis was not charged there, so that nothing comes back there.
+/// A local fallback grant was not charged in Redis, so it is not refunded there.
 #[tokio::test]
-async fn what_was_granted_in_place_of_redis_mints_nothing_there() {
+async fn local_fallback_grant_creates_no_permits_in_redis() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let policy = bucket("p", 10, 10);
     let open = Policy::token_bucket("p").capacity(10).rate(10);
@@ -274,11 +272,11 @@ async fn what_was_granted_in_place_of_redis_mints_nothing_there() {
     assert!(!limits.check(&policy, KEY).await.unwrap().is_allowed());
 }
 
-/// What this replica's share granted while Redis is out is settled there, in either direction, and
-/// nothing of it comes to Redis.
+/// A grant of this replica's share is settled against the share, in both directions, and never in
+/// Redis.
 #[tokio::test]
-async fn what_the_share_granted_is_settled_with_the_share() {
-    let insured = [
+async fn grant_of_share_is_settled_with_share() {
+    let local = [
         Policy::token_bucket("b")
             .capacity(10)
             .rate("1/h")
@@ -307,7 +305,7 @@ async fn what_the_share_granted_is_settled_with_the_share() {
         decision.remaining()
     };
     let mut open = Vec::new();
-    for policy in &insured {
+    for policy in &local {
         let reservation = limits.reserve(policy, KEY).cost(10).await.unwrap();
         assert_eq!(reservation.decision().origin(), Origin::LocalFallback, "{policy}");
         reservation.settle(4).await.unwrap();
@@ -320,21 +318,21 @@ async fn what_the_share_granted_is_settled_with_the_share() {
         assert_eq!(left(policy).await, 1, "{policy}: more was used");
         open.push(limits.reserve(policy, KEY).cost(1).await.unwrap());
     }
-    // What had come back by itself does not come back twice.
+    // Refilled permits are not refunded again.
     clock.advance(secs(48 * 3_600));
-    for policy in &insured {
+    for policy in &local {
         assert!(
             limits.check(policy, KEY).cost(10).await.unwrap().is_allowed(),
             "{policy}"
         );
     }
-    for (policy, reservation) in insured.iter().zip(open) {
+    for (policy, reservation) in local.iter().zip(open) {
         reservation.cancel().await.unwrap();
         assert_eq!(left(policy).await, 0, "{policy}");
     }
     // Nor in Redis, once it is back.
     let patient = bucket("b", 10, "1/h");
-    let reservation = limits.reserve(&insured[0], "other").cost(8).await.unwrap();
+    let reservation = limits.reserve(&local[0], "other").cost(8).await.unwrap();
     server.restart();
     support::answers_again(&limits, secs(5)).await;
     assert!(
@@ -351,7 +349,7 @@ async fn what_the_share_granted_is_settled_with_the_share() {
 
 /// A settlement goes on when its future is dropped, and when the limiter is shut down.
 #[tokio::test]
-async fn a_settlement_that_is_dropped_is_made() {
+async fn cancelled_settlement_is_applied() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let policy = bucket("p", 10, 1);
     let shared = namespace();
@@ -430,7 +428,7 @@ async fn start(future: impl Future) {
     let _ = tokio::time::timeout(std::time::Duration::ZERO, future).await;
 }
 
-/// It crosses awaits and tasks, and outlives what it was made from.
+/// It crosses awaits and tasks, and outlives its limiter reference.
 #[test]
 fn a_reservation_is_owned() {
     fn is_owned<T: Send + Sync + std::fmt::Debug + 'static>() {}

@@ -1,5 +1,5 @@
-//! What the script leaves in a Redis server: names, layout, life time; and what it does with what
-//! others left there.
+//! Effects of the scripts on a Redis server: names, layout, expiry; and their handling of foreign
+//! values.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;

@@ -1,4 +1,5 @@
-//! No public type, error or log event contains a secret, however the application passes it.
+//! No public type, error or log event contains a secret, for every way in which the application
+//! passes it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -21,28 +22,31 @@ const SECRET: &str = "s3cr3t";
 struct Shown(Vec<(&'static str, String)>);
 
 impl Shown {
-    fn debug(&mut self, what: &'static str, value: &impl Debug) {
-        self.0.push((what, format!("{value:?} {value:#?}")));
+    fn debug(&mut self, operation: &'static str, value: &impl Debug) {
+        self.0.push((operation, format!("{value:?} {value:#?}")));
     }
 
     /// An error with all of its sources.
-    fn error(&mut self, what: &'static str, error: &(dyn Error + 'static)) {
+    fn error(&mut self, operation: &'static str, error: &(dyn Error + 'static)) {
         let mut next = Some(error);
         while let Some(error) = next {
-            self.0.push((what, format!("{error} {error:?} {error:#?}")));
+            self.0.push((operation, format!("{error} {error:?} {error:#?}")));
             next = error.source();
         }
     }
 
     /// A value that is shown to people.
-    fn text(&mut self, what: &'static str, value: impl Display) {
-        self.0.push((what, value.to_string()));
+    fn text(&mut self, operation: &'static str, value: impl Display) {
+        self.0.push((operation, value.to_string()));
     }
 
     fn assert_without_secrets(&self, case: &str) {
         assert!(!self.0.is_empty());
-        for (what, text) in &self.0 {
-            assert!(!text.contains(SECRET), "{case}: {what} shows the secret: {text}");
+        for (operation, text) in &self.0 {
+            assert!(
+                !text.contains(SECRET),
+                "{case}: {operation} shows the secret: {text}"
+            );
         }
     }
 }
@@ -285,7 +289,7 @@ async fn client_key_shows_no_secret() {
     }
 }
 
-/// The test finds what it looks for.
+/// The test detects a secret.
 #[test]
 #[should_panic(expected = "the error shows the secret")]
 fn secret_in_a_source_is_found() {

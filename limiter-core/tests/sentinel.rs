@@ -30,7 +30,7 @@ async fn failure(limits: &Limiter) -> (StoreErrorKind, String) {
     (error.kind(), format!("{error}: {source}"))
 }
 
-/// How many keys a server has, told by itself.
+/// Returns the number of keys that a server reports.
 fn keys(server: &RedisServer) -> i64 {
     server.command(&["DBSIZE"]).integer()
 }
@@ -45,34 +45,34 @@ async fn calls_are_decided_by_the_primary_of_that_name() {
     }
     assert_eq!(keys(watched.primary()), 1);
 
-    // Without a password, of a name that nobody knows, or where nobody is, the failure says so.
+    // Without a password, with an unknown name or a wrong user, the error states the cause.
     let name = watched.primary_name();
     let at = |urls: Vec<String>, primary: &str| {
         let builder = Limiter::redis_sentinel(urls, primary);
         builder.namespace("n").build().unwrap()
     };
-    let (kind, told) = failure(&at(watched.urls(), "redis://limiter:limits@nobody/")).await;
+    let (kind, result) = failure(&at(watched.urls(), "redis://limiter:limits@nobody/")).await;
     assert_eq!(kind, StoreErrorKind::Connection);
     assert!(
-        told.contains("knows a primary of this name") && told.contains("nobody"),
-        "{told}"
+        result.contains("knows a primary of this name") && result.contains("nobody"),
+        "{result}"
     );
-    let (_, told) = failure(&at(watched.urls(), &format!("redis://limiter:wrong@{name}/"))).await;
+    let (_, result) = failure(&at(watched.urls(), &format!("redis://limiter:wrong@{name}/"))).await;
     assert!(
-        told.contains("Authentication") || told.contains("WRONGPASS"),
-        "{told}"
+        result.contains("Authentication") || result.contains("WRONGPASS"),
+        "{result}"
     );
-    let nobody = vec![
+    let unused_key = vec![
         "redis://127.0.0.1:1/".to_owned(),
         "redis://127.0.0.1:2/".to_owned(),
     ];
-    let (kind, told) = failure(&at(nobody, &watched.primary_url())).await;
+    let (kind, result) = failure(&at(unused_key, &watched.primary_url())).await;
     assert_eq!(kind, StoreErrorKind::Connection);
     assert!(
-        told.contains("no sentinel answers") && told.contains("127.0.0.1:1"),
-        "{told}"
+        result.contains("no sentinel answers") && result.contains("127.0.0.1:1"),
+        "{result}"
     );
-    assert!(!told.contains("limits@"), "{told}");
+    assert!(!result.contains("limits@"), "{result}");
 }
 
 fn limiter_at(urls: impl IntoIterator<Item = String>, primary: &str) -> Limiter {
@@ -81,7 +81,7 @@ fn limiter_at(urls: impl IntoIterator<Item = String>, primary: &str) -> Limiter 
 }
 
 #[tokio::test]
-async fn a_minority_of_sentinels_that_is_dead_or_silent_delays_nobody() {
+async fn dead_minority_of_sentinels_causes_no_delay() {
     let watched = RedisSentinel::start();
     let urls = watched.urls();
     let silent = Proxy::start(watched.sentinels()[0].port());
@@ -135,9 +135,9 @@ async fn the_nearest_sentinel_does_not_decide_alone() {
     assert!(limits.check(&lasting, "k").await.unwrap().is_allowed());
     assert_eq!((keys(old.primary()), keys(new.primary())), (1, 1));
     set_far(false);
-    let told = Instant::now();
+    let result = Instant::now();
     while keys(new.primary()) == 1 {
-        assert!(told.elapsed() < Duration::from_millis(1_500) + SLACK);
+        assert!(result.elapsed() < Duration::from_millis(1_500) + SLACK);
         let _ = limits.check(&lasting, "k").await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -156,8 +156,8 @@ async fn the_nearest_sentinel_does_not_decide_alone() {
     assert_eq!(keys(old.primary()), before);
 }
 
-/// What callers see while another takes over: how long the longest time without a permit was, and
-/// whether one waited longer than its deadline.
+/// Effects of a failover on callers: the longest time without a permit, and whether a call exceeded
+/// its deadline.
 async fn gaps(limits: Limiter, stop: Arc<AtomicBool>) -> (Duration, Instant, Duration) {
     let (mut longest, mut slowest, mut answered) = (Duration::ZERO, Duration::ZERO, Instant::now());
     for key in 0_u32.. {
@@ -179,14 +179,14 @@ async fn gaps(limits: Limiter, stop: Arc<AtomicBool>) -> (Duration, Instant, Dur
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_that_is_told_is_followed_with_hardly_a_gap() {
+async fn announced_failover_is_followed_without_gap() {
     let watched = Arc::new(RedisSentinel::start());
     let limits = limiter(&watched);
     limits.ready().await.unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let callers = tokio::spawn(gaps(limits.clone(), Arc::clone(&stop)));
-    let told = Arc::clone(&watched);
-    let new = tokio::task::spawn_blocking(move || told.fail_over().port())
+    let result = Arc::clone(&watched);
+    let new = tokio::task::spawn_blocking(move || result.fail_over().port())
         .await
         .unwrap();
     let new = watched
@@ -215,7 +215,7 @@ async fn a_failover_that_is_told_is_followed_with_hardly_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_one_that_takes_over_for_a_dead_primary_is_used_as_soon_as_it_is_known() {
+async fn promoted_replica_is_used_when_announced() {
     let watched = Arc::new(RedisSentinel::start());
     let limits = limiter(&watched);
     limits.ready().await.unwrap();
@@ -250,8 +250,8 @@ async fn a_server_that_is_no_primary_is_not_used() {
     let Err(Rejection::Unavailable(error)) = limiter(&watched).check(&patient(), "k").await else {
         panic!("a replica cannot decide");
     };
-    let told = error.source().unwrap().to_string();
-    assert!(told.contains("is not a primary"), "{told}");
+    let result = error.source().unwrap().to_string();
+    assert!(result.contains("is not a primary"), "{result}");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn urls_that_cannot_be_used_are_named() {
         ),
     ] {
         let builder = Limiter::redis_sentinel(sentinels.iter().copied(), primary);
-        let told = builder.namespace("n").build().unwrap_err().to_string();
-        assert!(told.contains(message) && !told.contains("secret"), "{told}");
+        let result = builder.namespace("n").build().unwrap_err().to_string();
+        assert!(result.contains(message) && !result.contains("secret"), "{result}");
     }
 }

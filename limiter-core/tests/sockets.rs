@@ -1,4 +1,4 @@
-//! How sockets are set, and how often servers that do not answer are dialled.
+//! Socket options, and the dial rate of servers that do not answer.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -50,22 +50,21 @@ async fn calls_for(limits: &Limiter, callers: u32, lasting: Duration) {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_up_is_dialled_a_few_times_a_second_however_many_call() {
+async fn disconnecting_server_is_dialled_at_bounded_rate() {
     let (url, reached) = hangs_up();
     let limits = limiter(url);
     calls_for(&limits, 50, Duration::from_secs(2)).await;
     let dialled = reached.load(Ordering::SeqCst);
-    // Five failures, and what else was under way, until the breaker opens; then a probe now and
-    // then.
+    // Five failures, and calls in flight, until the breaker opens; then occasional probes.
     assert!((2..=40).contains(&dialled), "{dialled}");
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_up_is_left_alone_while_nobody_calls() {
+async fn disconnecting_server_is_not_dialled_without_calls() {
     let (url, reached) = hangs_up();
     let limits = limiter(url);
     assert!(limits.ready().await.is_err());
-    // What the pool has under way.
+    // The pool's pending dials.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let dialled = reached.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(1)).await;

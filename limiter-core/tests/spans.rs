@@ -1,5 +1,4 @@
-//! What subscribers of `tracing` are told of decisions: policy, outcome and origin, and never a
-//! key.
+//! Spans of decisions for subscribers of `tracing`: policy, outcome and origin, and never a key.
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -74,9 +73,9 @@ impl Subscriber for Told {
 }
 
 #[tokio::test]
-async fn a_decision_of_redis_is_a_span_and_one_made_here_is_none() {
-    let told = Told::default();
-    let _guard = tracing::subscriber::set_default(told.clone());
+async fn redis_decision_has_span_and_local_decision_has_none() {
+    let result = Told::default();
+    let _guard = tracing::subscriber::set_default(result.clone());
     let limits = Limiter::redis(RedisServer::shared().url());
     let limits = limits
         .namespace(namespace())
@@ -91,17 +90,20 @@ async fn a_decision_of_redis_is_a_span_and_one_made_here_is_none() {
     let _ = in_process.check(&policy, "hidden").await.unwrap();
     let expected = [
         "limiter.decide policy=\"seen\" outcome=\"allowed\" origin=Redis",
-        // The third call is answered by what is remembered of the second.
+        // The deny cache decides the third call from the second one.
         "limiter.decide policy=\"seen\" outcome=\"denied\" origin=Redis",
     ];
-    assert_eq!(told.spans(), expected);
-    assert!(!told.all().iter().any(|text| text.contains("hidden")), "{told:?}");
+    assert_eq!(result.spans(), expected);
+    assert!(
+        !result.all().iter().any(|text| text.contains("hidden")),
+        "{result:?}"
+    );
 }
 
 #[tokio::test]
-async fn whatever_asks_redis_is_a_span() {
-    let told = Told::default();
-    let _guard = tracing::subscriber::set_default(told.clone());
+async fn every_redis_query_has_a_span() {
+    let result = Told::default();
+    let _guard = tracing::subscriber::set_default(result.clone());
     let limits = limiter(RedisServer::shared().url());
     let policy = bucket("kept", 1, 1);
     let shadow = Policy::token_bucket("told").capacity(1).rate(1);
@@ -122,14 +124,17 @@ async fn whatever_asks_redis_is_a_span() {
         "limiter.enter policy=\"held\" outcome=\"allowed\" origin=Redis",
         "limiter.enter policy=\"held\" outcome=\"denied\" origin=Redis",
     ];
-    assert_eq!(told.spans(), expected);
-    assert!(!told.all().iter().any(|text| text.contains("hidden")), "{told:?}");
+    assert_eq!(result.spans(), expected);
+    assert!(
+        !result.all().iter().any(|text| text.contains("hidden")),
+        "{result:?}"
+    );
 }
 
 #[tokio::test]
-async fn a_wait_is_one_span_and_an_outage_is_told_without_the_key() {
-    let told = Told::default();
-    let _guard = tracing::subscriber::set_default(told.clone());
+async fn wait_is_one_span_and_outage_log_has_no_key() {
+    let result = Told::default();
+    let _guard = tracing::subscriber::set_default(result.clone());
     let limits = limiter("redis://127.0.0.1:1/");
     let policy = support::policy(OnStoreFailure::Error);
     assert!(limits.acquire(&policy, "hidden").await.is_err());
@@ -137,15 +142,15 @@ async fn a_wait_is_one_span_and_an_outage_is_told_without_the_key() {
         limits.check(&policy, "hidden").await,
         Err(Rejection::Unavailable(_))
     ));
-    let insured = support::policy(OnStoreFailure::Local);
-    let _ = limits.check(&insured, "hidden").await.unwrap();
+    let local = support::policy(OnStoreFailure::Local);
+    let _ = limits.check(&local, "hidden").await.unwrap();
     let expected = [
         "limiter.acquire policy=\"p\" outcome=\"error\"",
         "limiter.decide policy=\"p\" outcome=\"error\"",
         "limiter.decide policy=\"p\" outcome=\"allowed\" origin=LocalFallback",
     ];
-    assert_eq!(told.spans(), expected);
-    let all = told.all();
+    assert_eq!(result.spans(), expected);
+    let all = result.all();
     assert!(
         all.iter().any(|text| text.contains("Redis made no decision")),
         "{all:?}"

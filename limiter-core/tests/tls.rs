@@ -1,4 +1,4 @@
-//! TLS to Redis: who is trusted, who is not, and how soon that is told.
+//! TLS to Redis: accepted and rejected certificates, and the time until a rejection is reported.
 #![cfg(feature = "tls")]
 #![expect(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ fn limiter(url: &str, configure: impl FnOnce(RedisBuilder) -> RedisBuilder) -> R
     configure(Limiter::redis(url).namespace(namespace())).build()
 }
 
-/// Why a call is not answered; it is told within its deadline.
+/// The error of a call; it is returned within its deadline.
 async fn refusal(limits: &Limiter) -> String {
     let deadline = Duration::from_millis(900);
     let policy = Policy::token_bucket("p").capacity(100).rate(1).deadline(deadline);
@@ -68,8 +68,8 @@ async fn plain_url_of_a_tls_port_suggests_the_scheme_for_tls() {
     assert!(at_start.to_string().contains("write rediss://"), "{at_start:?}");
 }
 
-/// However its scheme is written, a URL that asks for TLS gets it: without, a password would be
-/// told to everybody.
+/// A URL that asks for TLS gets it in every notation of its scheme: without TLS, the password would
+/// be sent in clear text.
 #[tokio::test]
 async fn a_scheme_in_capitals_or_after_a_blank_is_a_scheme() {
     let (server, authority) = (RedisServer::start(), Authority::new());
@@ -92,7 +92,7 @@ async fn a_scheme_in_capitals_or_after_a_blank_is_a_scheme() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_trusted_signed_for_is_refused() {
+async fn server_with_untrusted_certificate_is_rejected() {
     let (server, authority) = (RedisServer::start(), Authority::new());
     let identity = authority.server(&["localhost"]);
     let Some(url) = serve(&server, &authority, &identity, false) else {
@@ -100,9 +100,9 @@ async fn a_server_that_nobody_trusted_signed_for_is_refused() {
     };
     let other = Authority::new();
     let limits = limiter(&url, |builder| builder.root_certificate(other.certificate())).unwrap();
-    let told = refusal(&limits).await;
-    assert!(told.contains("certificate"), "{told}");
-    assert!(told.contains("localhost"), "{told}");
+    let result = refusal(&limits).await;
+    assert!(result.contains("certificate"), "{result}");
+    assert!(result.contains("localhost"), "{result}");
     assert!(limits.ready().await.is_err());
 }
 
@@ -114,12 +114,12 @@ async fn a_server_of_another_name_is_refused() {
         return;
     };
     let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
-    let told = refusal(&limits).await;
-    assert!(told.contains("not valid for name"), "{told}");
+    let result = refusal(&limits).await;
+    assert!(result.contains("not valid for name"), "{result}");
 }
 
 #[tokio::test]
-async fn a_server_that_demands_a_certificate_gets_the_one_that_was_given() {
+async fn client_certificate_is_sent_on_request() {
     let (server, authority) = (RedisServer::start(), Authority::new());
     let identity = authority.server(&["localhost"]);
     let Some(url) = serve(&server, &authority, &identity, true) else {
@@ -138,8 +138,8 @@ async fn a_server_that_demands_a_certificate_gets_the_one_that_was_given() {
         "{shown}"
     );
 
-    let told = refusal(&limiter(&url, trusting).unwrap()).await;
-    assert!(told.to_lowercase().contains("certificate"), "{told}");
+    let result = refusal(&limiter(&url, trusting).unwrap()).await;
+    assert!(result.to_lowercase().contains("certificate"), "{result}");
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn the_nodes_of_a_cluster_are_reached_as_its_seed_is() {
     let Some(url) = serve(cluster.node(0), &authority, &identity, false) else {
         return;
     };
-    // Said anew by the second, so that the node announces it.
+    // Set again on the second server, so that the node announces it.
     let port = cluster.node(0).command(&["CONFIG", "GET", "tls-port"]).items()[1].text();
     let announce = [
         "CONFIG",
@@ -176,12 +176,12 @@ async fn a_server_that_speaks_no_tls_is_refused_in_time() {
     let authority = Authority::new();
     let url = server.url().replace("redis://", "rediss://");
     let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
-    let told = refusal(&limits).await;
-    assert!(told.contains("did not answer to TLS"), "{told}");
+    let result = refusal(&limits).await;
+    assert!(result.contains("did not answer to TLS"), "{result}");
 }
 
 #[test]
-fn what_cannot_be_used_is_named_when_the_limiter_is_built() {
+fn unusable_settings_are_named_by_builder() {
     let url = "rediss://user:secret@localhost/";
     let (authority, other) = (Authority::new(), Authority::new());
     let (mine, not_mine) = (authority.client(), other.client());
@@ -227,19 +227,22 @@ fn what_cannot_be_used_is_named_when_the_limiter_is_built() {
             "always verified",
         ),
     ] {
-        let told = built.unwrap_err().to_string();
-        assert!(told.contains(message), "{told}");
-        assert!(!told.contains("secret") && !told.contains("PRIVATE"), "{told}");
+        let result = built.unwrap_err().to_string();
+        assert!(result.contains(message), "{result}");
+        assert!(
+            !result.contains("secret") && !result.contains("PRIVATE"),
+            "{result}"
+        );
     }
     let seeds = ["rediss://user:secret@a/", "redis://user:secret@b/"];
     let built = Limiter::redis_cluster(seeds)
         .root_certificate(root)
         .namespace("n")
         .build();
-    let told = built.unwrap_err().to_string();
+    let result = built.unwrap_err().to_string();
     assert!(
-        told.contains("`redis://…@b/`, expected rediss://, as the first URL of the cluster"),
-        "{told}"
+        result.contains("`redis://…@b/`, expected rediss://, as the first URL of the cluster"),
+        "{result}"
     );
     // The system's authorities stand where none is given.
     assert!(limiter(url, |builder| builder).is_ok());

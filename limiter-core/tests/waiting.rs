@@ -1,5 +1,5 @@
-//! Waiting on Redis: one command for each moment at which permits come, and no permit lost with one
-//! who gave up.
+//! Waiting on Redis: one command each time permits become available, and no permit lost with a
+//! cancelled waiter.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "how many commands it took is worth knowing")]
 
@@ -48,7 +48,7 @@ fn waiter(limits: &Limiter, policy: &Policy, cost: u32) -> JoinHandle<Result<Dec
     tokio::spawn(wait)
 }
 
-/// So many waiters, which tell their numbers as they are served.
+/// Waiters that report their numbers as they are served.
 fn crowd(limits: &Limiter, policy: &Policy, count: usize) -> (Vec<JoinHandle<()>>, UnboundedReceiver<usize>) {
     let (served, order) = unbounded_channel();
     let waiters = (0..count).map(|number| {
@@ -74,7 +74,7 @@ async fn go_on() {
 }
 
 #[tokio::test]
-async fn a_thousand_waiters_cost_one_command_a_grant() {
+async fn thousand_waiters_cost_one_command_per_grant() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
     for policy in [
@@ -98,15 +98,15 @@ async fn a_thousand_waiters_cost_one_command_a_grant() {
     }
 }
 
-/// What came of a thousand who waited on one key at 100 a second, by the server's own clock.
+/// Results of a thousand waiters on one key at 100 a second, by the server's own clock.
 struct Crowd {
     served: u64,
     /// From when the quota was used up until all that was charged had come back.
     took: Duration,
 }
 
-/// Each time that somebody is served some of the next give up, half of all at most, whether or not
-/// they are being asked for.
+/// After each grant some of the next waiters are cancelled, at most half of all, with or without a
+/// query in flight for them.
 async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> Crowd {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
@@ -143,7 +143,7 @@ async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> C
         let peeked = limits.peek(policy, KEY).cost(0).await.unwrap();
         let whole_at = peeked.decided_at().after(peeked.reset_after());
         let took = whole_at.since(used_up.decided_at());
-        // What is granted to one who has just left goes back in the background.
+        // A grant for a waiter that has just left is refunded in the background.
         let is_to_come_back = some_leave && took >= charged + millis(1);
         if !is_to_come_back || Instant::now() > patient_until {
             break took;
@@ -166,10 +166,9 @@ async fn a_thousand_are_served_in_order_at_the_pace_of_the_servers_clock() {
     }
 }
 
-/// What is charged takes its time to come back, by the server's clock alone: that of those who were
-/// served, and no more.
+/// Charges refill by the server's clock alone: those of the served waiters, and no others.
 #[tokio::test]
-async fn who_gives_up_by_the_servers_clock_leaves_no_charge_behind() {
+async fn waiter_cancelled_by_server_clock_leaves_no_charge() {
     let (bucket, funnel) = (bucket("b", 500, "100/s"), funnel("f", 500, "100/s"));
     let both = tokio::join!(
         a_thousand_by_the_servers_clock(&bucket, true),
@@ -185,10 +184,10 @@ async fn who_gives_up_by_the_servers_clock_leaves_no_charge_behind() {
     }
 }
 
-/// What another process gives back, or the server forgets, is seen within seconds, also where it
-/// was due too late.
+/// A refund by another process, or a reset by the server, is noticed within seconds, even if the
+/// permits were due too late.
 #[tokio::test]
-async fn who_waits_hears_what_comes_back_elsewhere() {
+async fn waiter_is_woken_by_remote_refund() {
     let (server, clock, shared) = (RedisServer::start(), ManualClock::new(), namespace());
     let limiter = || {
         Limiter::redis(server.url())
@@ -242,27 +241,27 @@ async fn who_waits_hears_what_comes_back_elsewhere() {
     }
 }
 
-/// A line that is served far too late asks every second, not more often; and once, at the end, for
-/// each of those behind, who are told when to come again.
+/// A queue that is served far too late queries once a second; and once, at the end, for each of the
+/// waiters behind, whose timeout reports a retry time.
 #[tokio::test]
-async fn who_waits_in_vain_asks_once_a_second() {
+async fn unsuccessful_waiter_queries_once_a_second() {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
     let policy = bucket("b", 1, "1/h");
     use_up(&limits, &policy).await;
     let (before, began) = (asked(&server), Instant::now());
     let wait = || limits.acquire(&policy, KEY).timeout(millis(2_300)).into_future();
-    let told = tokio::join!(wait(), wait(), wait());
-    for told in <[_; 3]>::from(told) {
-        assert!(matches!(told, Err(Rejection::TimedOut { .. })), "{told:?}");
+    let result = tokio::join!(wait(), wait(), wait());
+    for result in <[_; 3]>::from(result) {
+        assert!(matches!(result, Err(Rejection::TimedOut { .. })), "{result:?}");
     }
     assert!(began.elapsed() >= millis(2_300));
     assert!(asked(&server) - before <= 4 + 2, "{}", asked(&server) - before);
 }
 
-/// Half of those who wait give up while Redis is asked for them, the first among them.
+/// Half of the waiters are cancelled during the Redis query for them, the first one included.
 #[tokio::test]
-async fn those_who_give_up_leave_no_charge_behind() {
+async fn cancelled_waiters_leave_no_charge() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
     for policy in [
@@ -292,9 +291,9 @@ async fn those_who_give_up_leave_no_charge_behind() {
     }
 }
 
-/// All give up while Redis is asked for them, so that there is nobody to whom a grant could go.
+/// All waiters are cancelled during the Redis query for them, so no waiter is left for a grant.
 #[tokio::test]
-async fn grants_that_nobody_takes_come_back() {
+async fn unused_grants_are_refunded() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
     for policy in [bucket("b", 50, 50), funnel("f", 50, 50), window("w", 50, "1s")] {
@@ -307,7 +306,7 @@ async fn grants_that_nobody_takes_come_back() {
         }
         go_on().await;
         server.resume();
-        // The question, and what gives back what it was granted.
+        // The query, and the refund of its grants.
         while asked(&server) < before + 2 {
             go_on().await;
         }
@@ -315,9 +314,9 @@ async fn grants_that_nobody_takes_come_back() {
     }
 }
 
-/// A grant that does not fit who is next comes back before that one asks.
+/// A grant that does not fit the next waiter is refunded before that waiter queries.
 #[tokio::test]
-async fn a_grant_that_fits_nobody_makes_room_for_who_wants_something_else() {
+async fn unusable_grant_is_refunded_to_other_waiter() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 5, "5s")] {
@@ -335,10 +334,10 @@ async fn a_grant_that_fits_nobody_makes_room_for_who_wants_something_else() {
     }
 }
 
-/// The time of a waiter ends while Redis is asked for it: what comes too late for it is the next
-/// one's.
+/// The timeout of a waiter ends during the Redis query for it: a late grant goes to the next
+/// waiter.
 #[tokio::test]
-async fn what_comes_too_late_for_one_is_the_next_ones() {
+async fn late_grant_goes_to_next_waiter() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limits = ready(Limiter::redis(proxy.url())).await;
@@ -364,10 +363,10 @@ async fn what_comes_too_late_for_one_is_the_next_ones() {
     assert_eq!(asked(&server) - before, 1, "it was asked once for both");
 }
 
-/// Who is first has less time than the question that was asked for all: its share decides for it
-/// alone, and what Redis has granted meanwhile is the others'.
+/// The first waiter has less time than the shared query: the local share decides for it alone, and
+/// grants of Redis go to the others.
 #[tokio::test]
-async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
+async fn short_timeout_of_first_does_not_shorten_shared_query() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limits = ready(Limiter::redis(proxy.url())).await;
@@ -380,7 +379,7 @@ async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
     limits.check(&policy, KEY).await.unwrap().require().unwrap();
     let before = asked(&server);
     proxy.set_delay(millis(300));
-    // It is asked for one, and then for those who came meanwhile.
+    // The query is for one waiter, then for those that arrived meanwhile.
     let first = waiter(&limits, &policy, 1);
     go_on().await;
     let hasty = {
@@ -402,7 +401,7 @@ async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
     for expected in 0..waiters.len() {
         assert_eq!(next(&mut order).await, expected);
     }
-    // What was asked for the one whose time was over goes back.
+    // The grant for the timed-out waiter is refunded.
     while asked(&server) - before < 3 {
         go_on().await;
     }
@@ -410,9 +409,9 @@ async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
     assert_eq!(remaining(&limits, &policy).await, Amount::from(78_u32));
 }
 
-/// The runtime in which it was asked stands still: nobody will ever hear the answer.
+/// The runtime of the query stands still: its reply is never received.
 #[tokio::test]
-async fn a_runtime_that_nobody_drives_holds_up_nobody_elsewhere_for_long() {
+async fn undriven_runtime_blocks_others_briefly() {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
     let policy = Policy::token_bucket("p").capacity(5).rate("1/h");
@@ -449,9 +448,9 @@ async fn a_runtime_that_nobody_drives_holds_up_nobody_elsewhere_for_long() {
     thread.join().unwrap();
 }
 
-/// The runtime of who asked ends: the answer is not known, and another's waiter asks for itself.
+/// The runtime of the query ends: the reply is unknown, and another waiter queries for itself.
 #[tokio::test]
-async fn a_runtime_that_ends_holds_up_nobody_elsewhere() {
+async fn ended_runtime_blocks_no_other() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
     let policy = bucket("p", 5, 1);
@@ -479,7 +478,7 @@ async fn a_runtime_that_ends_holds_up_nobody_elsewhere() {
 
 /// While Redis is out each waiter is answered as its policy says, without a wait for the others.
 #[tokio::test]
-async fn who_waits_during_an_outage_is_answered_as_the_policy_says() {
+async fn waiter_in_outage_follows_failure_mode() {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
     let policy = |answer| {
@@ -496,10 +495,10 @@ async fn who_waits_during_an_outage_is_answered_as_the_policy_says() {
         let policy = policy(answer);
         let waiters = [(); 2].map(|()| waiter(&limits, &policy, 1));
         for waiter in waiters {
-            let told = tokio::time::timeout(PATIENT, waiter).await.unwrap().unwrap();
-            let is_allowed = matches!(&told, Ok(decision) if decision.is_allowed());
+            let result = tokio::time::timeout(PATIENT, waiter).await.unwrap().unwrap();
+            let is_allowed = matches!(&result, Ok(decision) if decision.is_allowed());
             let expected = matches!(answer, OnStoreFailure::FailOpen | OnStoreFailure::Local);
-            assert_eq!(is_allowed, expected, "{answer:?}: {told:?}");
+            assert_eq!(is_allowed, expected, "{answer:?}: {result:?}");
         }
     }
 }

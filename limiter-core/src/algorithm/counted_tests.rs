@@ -1,4 +1,4 @@
-//! What is charged whether it fits or not, and what is given back, of windows that keep counts.
+//! Unconditional charges and refunds of windows with counters.
 
 use crate::algorithm::*;
 use crate::policy::Policy;
@@ -15,15 +15,15 @@ fn policies() -> [Policy; 2] {
 }
 
 #[test]
-fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
+fn debt_is_repaid_before_any_cost_fits() {
     for (policy, waits) in policies().iter().zip([12, 10]) {
         let algorithm = policy.algorithm();
         let mut state = StepState::Absent;
         assert!(step(algorithm, &mut state, 8, NOW, Mode::Charge).fits);
-        owe(algorithm, &mut state, 4, NOW);
+        force_charge(algorithm, &mut state, 4, NOW);
         let denied = step(algorithm, &mut state, 1, NOW, Mode::Charge);
         assert!(!denied.fits && denied.remaining == 0, "{policy}");
-        // Two and a half of the counter window's twelve have to fade in its second period.
+        // 2.5 of the 12 permits of the counter window have to expire in its second period.
         let wait = denied.retry_after;
         assert!(
             (waits * SECOND..(waits + 1) * SECOND).contains(&wait),
@@ -35,7 +35,7 @@ fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
             step(algorithm, &mut state, 1, NOW + wait, Mode::Charge).fits,
             "{policy}"
         );
-        owe(algorithm, &mut state, u64::MAX, NOW + wait);
+        force_charge(algorithm, &mut state, u64::MAX, NOW + wait);
         assert!(
             !step(algorithm, &mut state, 1, NOW + wait, Mode::Peek).fits,
             "{policy}"
@@ -45,23 +45,22 @@ fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
 }
 
 #[test]
-fn what_is_overdrawn_of_nothing_is_charged_and_nothing_is_not() {
+fn forced_charge_creates_state_and_zero_charge_does_not() {
     for policy in policies() {
         let algorithm = policy.algorithm();
         let mut state = StepState::Absent;
-        owe(algorithm, &mut state, 0, NOW);
+        force_charge(algorithm, &mut state, 0, NOW);
         assert!(matches!(state, StepState::Absent));
-        owe(algorithm, &mut state, 12, NOW);
+        force_charge(algorithm, &mut state, 12, NOW);
         assert_eq!(refund(algorithm, &mut state, 3, NOW).remaining, 1, "{policy}");
         assert_eq!(refund(algorithm, &mut state, 100, NOW).remaining, 10, "{policy}");
         assert!(state.is_expired(NOW), "{policy}");
     }
 }
 
-/// Whatever counts at whatever moment: a refund makes exactly so much room, and no more than was
-/// used.
+/// At any time a refund increases the remaining permits by its amount, up to the usage.
 #[test]
-fn a_refund_makes_room_for_as_much_as_it_gives_back() {
+fn refund_increases_remaining_by_its_amount() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..2_000 {
@@ -91,9 +90,9 @@ fn a_refund_makes_room_for_as_much_as_it_gives_back() {
     }
 }
 
-/// Years go by, and the month ends when it ends.
+/// Months have different lengths over several years.
 #[test]
-fn a_month_gives_its_limit_once() {
+fn month_admits_its_limit_once() {
     let policy = Policy::fixed_window("m")
         .limit(2)
         .window("month")

@@ -1,46 +1,45 @@
-//! The sliding window as two counters: what the period before gave counts less and less while this
-//! one runs.
+//! The sliding window with two counters: the weight of the previous period decreases while the
+//! current one runs.
 //!
-//! Periods begin with the first permit that is given when nothing counts any more, and follow each
-//! other while something does. After a part of a period, the last window is estimated to hold
-//! previous · (the part that is left) + current permits, and a cost fits where that and the cost
-//! stay within the limit.
+//! The first period starts with the first permit after an idle time; further periods follow
+//! directly while any permit counts. At each time, the estimated usage is previous · (remaining
+//! part of the period) + current, and a cost fits if the estimate plus the cost is within the
+//! limit.
 //!
-//! How far off can it be? The estimate rises by each permit that is given, never stands above the
-//! limit, and falls no faster than by the limit in a window (by `previous` in a window; `previous`
-//! is at most the limit). So over *any* time T at most limit · (1 + T / window) permits are given,
-//! as by a bucket of that capacity and rate, and in any window less than twice the limit. It comes
-//! as close to that as one permit where somebody who knows when the periods end takes all at the
-//! very end of one, and all at the very end of the next. `tests/counter_error.rs` measures both,
-//! and what random calls come to.
+//! Error bound: each permit increases the estimate by one, a charge never raises it above the
+//! limit, and it decreases by at most `previous` ≤ limit per window. Over *any* time T at most
+//! limit · (1 + T / window) permits are therefore admitted, as by a bucket of that capacity and
+//! rate, and in any window less than twice the limit. A client that knows the period boundaries and
+//! takes all permits at the very end of two consecutive periods comes within one permit of this
+//! bound. `tests/counter_error.rs` measures both cases and random calls.
 //!
-//! What is stored tells its window, by which its permits lose their weight, so that policies with
-//! other windows read the same estimate. A policy with a shorter window has all that counts at this
-//! moment count less and less over a window of its own; one with a longer window begins when it is
-//! the first to charge a new period. So the proof holds for the larger limit and the shorter window
-//! of those that take turns.
+//! The stored state contains its window length, which determines the decay, so policies with other
+//! windows read the same estimate. Under a policy with a shorter window, the current estimate
+//! decays over that window; a longer window takes effect when its policy charges the first permit
+//! of a new period. The bound therefore holds for the larger limit and the shorter window of
+//! alternating policies.
 
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{CounterWindow, MAX_COUNTED};
 
-/// What was given in a period, and in the one before.
+/// Permits of the current and of the previous period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowCounters {
-    /// Permits of the period that runs.
+    /// Permits of the current period.
     pub(super) current: u64,
-    /// Permits of the one before.
+    /// Permits of the previous period.
     pub(super) previous: u64,
-    /// When the period began, in microseconds.
+    /// Start of the current period, in microseconds.
     pub(super) start: u64,
-    /// How long it lasts.
+    /// Length of a period.
     pub(super) window: u64,
-    /// The last moment at which something was stored.
+    /// Time of the last write.
     pub(super) at: u64,
 }
 
 impl WindowCounters {
-    /// What a store reads, if it is a pair of counters.
+    /// Validates numbers that were read from a store.
     #[cfg(feature = "redis")]
     pub(crate) fn stored([current, previous, start, window, at]: [u64; 5]) -> Option<Self> {
         let counters = Self {
@@ -56,7 +55,7 @@ impl WindowCounters {
         (counts && window > 0 && start <= at && at <= crate::units::MAX_EXACT).then_some(counters)
     }
 
-    /// Nothing was given yet.
+    /// Counters without permits.
     fn unused(limit: &CounterWindow, now: u64) -> Self {
         Self {
             current: 0,
@@ -71,7 +70,7 @@ impl WindowCounters {
         now >= self.end()
     }
 
-    /// From when on nothing counts any more.
+    /// Returns the time from which no permit counts.
     pub(super) fn end(&self) -> u64 {
         match (self.current, self.previous) {
             (0, 0) => self.start,
@@ -80,10 +79,10 @@ impl WindowCounters {
         }
     }
 
-    /// The counters at a moment, under the policy of this call; `None` if nothing counts any more.
+    /// Returns the counters at `now` under the policy of this call; `None` if no permit counts.
     fn view(limit: &CounterWindow, stored: Option<Self>, now: u64) -> Option<Self> {
         let mut counters = stored.filter(|stored| !stored.is_expired(now))?;
-        // Time that ran back moves the whole state back.
+        // If the clock stepped back, the whole state moves back.
         counters.start = counters.start.saturating_sub(counters.at.saturating_sub(now));
         counters.at = counters.at.min(now);
         if limit.window < counters.window {
@@ -92,7 +91,7 @@ impl WindowCounters {
         Some(counters)
     }
 
-    /// What counts at a moment under one policy, as the same part of another one's limit.
+    /// Converts the counters at the time `at` to the limit of another policy.
     pub(super) fn scaled(
         self,
         before: &CounterWindow,
@@ -107,7 +106,7 @@ impl WindowCounters {
         Self::view(after, Some(Self { at, ..counters }), at)
     }
 
-    /// The same with the period that runs at this moment.
+    /// Advances the counters to the current period.
     fn rolled(mut self, now: u64) -> Self {
         if now - self.start >= self.window {
             self.start += self.window;
@@ -116,7 +115,7 @@ impl WindowCounters {
         self
     }
 
-    /// Begins a period of another length, before which was given what counts now.
+    /// Starts a period of another length; the current estimate becomes the previous period.
     fn begin(&mut self, window: u64, now: u64) {
         self.previous = self.used(now).min(MAX_COUNTED);
         self.current = 0;
@@ -125,7 +124,7 @@ impl WindowCounters {
         self.at = now;
     }
 
-    /// The estimate, rounded up.
+    /// Returns the estimated usage, rounded up.
     fn used(&self, now: u64) -> u64 {
         let Self {
             current,
@@ -138,9 +137,9 @@ impl WindowCounters {
         current + part(previous, left, window, u128::div_ceil)
     }
 
-    /// The first moment at which no more than `rest` permits of those given so far count.
+    /// Returns the first time at which at most `rest` of the permits so far count.
     fn moment_of(&self, rest: u64) -> u64 {
-        // In this period what counts falls to `current`, in the next one to nothing.
+        // In this period the estimate decreases to `current`, in the next one to zero.
         let (start, counts, rest) = match rest.checked_sub(self.current) {
             Some(rest) => (self.start, self.previous, rest),
             None => (self.start + self.window, self.current, rest),
@@ -162,12 +161,12 @@ impl WindowCounters {
     }
 }
 
-/// a · b / c, rounded as told; at most what 64 bits hold.
+/// Returns a · b / c with the given rounding, saturated at 64 bits.
 fn part(a: u64, b: u64, c: u64, divide: fn(u128, u128) -> u128) -> u64 {
     u64::try_from(divide(u128::from(a) * u128::from(b), u128::from(c))).unwrap_or(u64::MAX)
 }
 
-/// How much of an amount still counts where nothing of it will in so much time.
+/// Returns the part of an amount that counts `left` microseconds before it expires.
 pub(super) fn still_counts(amount: u64, left: u64, window: u64) -> u64 {
     part(amount, left.min(window), window, |a, b| a / b)
 }
@@ -202,10 +201,10 @@ pub(super) fn step(
         counters.charge(limit, cost, now);
         used += cost;
     }
-    // A denial writes nothing, unless the counters have been moved or begun anew: they would be at
-    // the next call again.
-    let mended = mode != Mode::Peek && live.is_some() && live != stored;
-    if charged || mended {
+    // A denial writes nothing, unless the counters were moved or restarted: each later call would
+    // have to repeat that.
+    let repaired = mode != Mode::Peek && live.is_some() && live != stored;
+    if charged || repaired {
         *state = StepState::CounterWindow(counters);
     }
     let next_after = match used.min(limit.limit) {
@@ -226,8 +225,7 @@ pub(super) fn step(
     }
 }
 
-/// Gives back up to `permits` of what counts at this moment, the oldest first: those of the period
-/// before.
+/// Refunds up to `permits` of the estimate, the oldest first: those of the previous period.
 pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
     let Some(counters) = WindowCounters::view(limit, stored(state), now) else {
         return;
@@ -240,7 +238,7 @@ pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64,
     }
     let of_previous = given.min(weight);
     let left = counters.window.saturating_sub(now - counters.start);
-    // As many as count for what is left of their weight.
+    // The count whose remaining weight equals the remaining estimate.
     let kept = part(weight - of_previous, counters.window, left.max(1), |a, b| a / b);
     counters.previous = counters.previous.min(kept);
     counters.current -= given - of_previous;
@@ -252,9 +250,8 @@ pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64,
     };
 }
 
-/// Charges permits whether they fit or not: the estimate can stand above the limit, for two windows
-/// at most.
-pub(super) fn owe(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
+/// Charges permits unconditionally: the estimate can exceed the limit for at most two windows.
+pub(super) fn force_charge(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
     if permits == 0 {
         return;
     }

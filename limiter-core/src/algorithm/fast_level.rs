@@ -1,10 +1,10 @@
-//! A level in the form that needs no divisions, for levels that one policy alone charges, as nearly
-//! all do.
+//! A level in a form without divisions, for levels that only one policy charges. This is the common
+//! case.
 //!
-//! Permits are counted in parts of a thousandth; a microsecond adds a whole number of parts.
+//! Permits are counted in parts of a thousandth; each microsecond adds a whole number of parts.
 //! Buckets and funnels then follow the same rule. All other operations (another policy, a clock
-//! that stepped back, a refund, a lease) convert the form to its [`Level`], and back where the
-//! result has this form.
+//! that stepped back, a refund, a lease) convert the form to its [`Level`], and back if the result
+//! has this form. Tests: below.
 
 #[cfg(any(feature = "redis", test))]
 use crate::algorithm::StepState;
@@ -13,22 +13,22 @@ use crate::algorithm::{StepOutcome, next_permit};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::units::MAX_EXACT;
 
-/// What is left of a quota that comes back at a rate.
+/// The remaining part of a quota that refills at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FastLevel {
-    /// In parts; at most the whole.
+    /// Remaining parts; at most `whole`.
     left: u64,
-    /// As of this moment, in microseconds.
+    /// Time of `left`, in microseconds.
     at: u64,
-    /// What there is when nothing is used, in parts …
+    /// The full quota in parts …
     whole: u64,
-    /// … of which so many make a thousandth …
+    /// … the number of parts per thousandth …
     parts: u64,
-    /// … and so many come in a microsecond.
+    /// … and the number of parts refilled per microsecond.
     gain: u64,
 }
 
-/// The quota and the rate of an algorithm that runs on a level.
+/// Returns the quota and the rate of an algorithm that uses a level.
 #[inline]
 fn from_algorithm(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     match algorithm {
@@ -36,7 +36,7 @@ fn from_algorithm(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
         | Algorithm::Funnel(Funnel {
             capacity,
             rate,
-            // Its calls are told of what was there before them, which is not known after the step.
+            // A paced call needs the level before the step, which is unknown after it.
             paced: false,
         }) => Some((*capacity, rate)),
         _ => None,
@@ -44,29 +44,33 @@ fn from_algorithm(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
 }
 
 impl FastLevel {
-    /// Nothing is used yet, at this moment. `None` where 64 bits do not hold the parts, or the time
-    /// in which they come is beyond what is exact.
+    /// A full level at `now`. `None` if the parts exceed 64 bits or the refill time exceeds the
+    /// exact range.
     pub(super) fn unused(algorithm: &Algorithm, now: u64) -> Option<Self> {
         let (quota, rate) = from_algorithm(algorithm)?;
         let whole = quota.checked_mul(rate.micros)?;
-        let steady = Self {
+        let fast = Self {
             left: whole,
             at: now,
             whole,
             parts: rate.micros,
             gain: rate.thousandths,
         };
-        (whole / rate.thousandths < MAX_EXACT).then_some(steady)
+        (whole / rate.thousandths < MAX_EXACT).then_some(fast)
     }
 
-    /// The fast form of a level that was charged at this moment, and is kept until nothing of it is
-    /// used.
-    pub(super) fn of_level(algorithm: &Algorithm, level: &Level, now: u64, reset_after: u64) -> Option<Self> {
+    /// Converts a level that was charged at `now` and expires when its usage is zero.
+    pub(super) fn from_level(
+        algorithm: &Algorithm,
+        level: &Level,
+        now: u64,
+        reset_after: u64,
+    ) -> Option<Self> {
         if level.at != now || level.keep_until != now + reset_after {
             return None;
         }
         let unused = Self::unused(algorithm, now)?;
-        // A debt is none of what is left.
+        // The fast form cannot represent a debt.
         let used_or_left = u64::try_from(level.amount).ok()?.checked_mul(level.parts)?;
         let left = match algorithm {
             Algorithm::TokenBucket(_) => used_or_left.checked_add(level.remainder)?,
@@ -77,21 +81,21 @@ impl FastLevel {
         (left <= unused.whole && level.parts == unused.parts).then_some(Self { left, ..unused })
     }
 
-    /// The fast form of a level that a store outside of this process keeps, as of its last charge.
-    /// `None` where another policy has charged it, or another rule extends its life.
+    /// Converts a level of an external store, at its last charge. `None` if another policy has
+    /// charged it or extends its life.
     #[cfg(any(feature = "redis", test))]
-    pub(crate) fn of_stored(algorithm: &Algorithm, state: &StepState) -> Option<Self> {
+    pub(crate) fn from_stored(algorithm: &Algorithm, state: &StepState) -> Option<Self> {
         let level = match (state, algorithm) {
             (StepState::TokenBucket(level), Algorithm::TokenBucket(_))
             | (StepState::Funnel(level), Algorithm::Funnel(_)) => level,
             _ => return None,
         };
         let reset_after = level.keep_until.checked_sub(level.at)?;
-        let fast = Self::of_level(algorithm, level, level.at, reset_after)?;
+        let fast = Self::from_level(algorithm, level, level.at, reset_after)?;
         (fast.idle_at() == level.keep_until).then_some(fast)
     }
 
-    /// The level that this stands for.
+    /// Converts to the level that this form represents.
     pub(super) fn level(&self, algorithm: &Algorithm) -> Level {
         let used = self.whole - self.left;
         let (amount, remainder) = match algorithm {
@@ -110,31 +114,31 @@ impl FastLevel {
         }
     }
 
-    /// Whether nothing is used at `now`.
+    /// True if the usage is zero at `now`.
     pub(super) fn is_expired(&self, now: u64) -> bool {
         self.left_at(now) == self.whole
     }
 
-    /// From when on nothing is used.
+    /// Returns the time from which the usage is zero.
     pub(super) fn idle_at(&self) -> u64 {
         self.at + (self.whole - self.left).div_ceil(self.gain)
     }
 
-    /// What is left at a moment that is not before the last charge.
+    /// Returns the remaining parts at a time that is not before the last charge.
     #[inline]
     fn left_at(&self, now: u64) -> u64 {
         let gained = now.saturating_sub(self.at).saturating_mul(self.gain);
         self.left.saturating_add(gained).min(self.whole)
     }
 
-    /// The outcome of a step that charges nothing, under the condition of [`step`](Self::step).
+    /// Returns the outcome of a step without a charge, under the condition of [`step`](Self::step).
     #[inline]
     pub(crate) fn peek(&self, algorithm: &Algorithm, cost: u64, now: u64) -> Option<FastOutcome> {
         let (quota, rate) = from_algorithm(algorithm)?;
-        let same = self.parts == rate.micros
+        let is_same_policy = self.parts == rate.micros
             && self.gain == rate.thousandths
             && quota.checked_mul(self.parts) == Some(self.whole);
-        if !same || now < self.at {
+        if !is_same_policy || now < self.at {
             return None;
         }
         let cost = cost.checked_mul(self.parts)?;
@@ -143,7 +147,8 @@ impl FastLevel {
         Some(FastOutcome { left, missing })
     }
 
-    /// Takes a step, if it is one of the policy that has charged it, and time has not run back.
+    /// Executes a step if the policy is the one that charged the level and the clock did not step
+    /// back.
     #[inline]
     pub(super) fn step(
         &mut self,
@@ -154,7 +159,7 @@ impl FastLevel {
     ) -> Option<FastOutcome> {
         let mut outcome = self.peek(algorithm, cost, now)?;
         if charge && outcome.fits() {
-            // The peek has multiplied it by the parts without an overflow.
+            // `peek` multiplied the cost by the parts without an overflow.
             outcome.left -= cost * self.parts;
             self.left = outcome.left;
             self.at = now;
@@ -163,12 +168,12 @@ impl FastLevel {
     }
 }
 
-/// What all numbers of an outcome are computed of.
+/// The inputs of all numbers of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FastOutcome {
-    /// What is left after the step, in parts.
+    /// Remaining parts after the step.
     left: u64,
-    /// What was missing for the cost to fit.
+    /// Missing parts for the cost to fit.
     missing: u64,
 }
 
@@ -178,7 +183,7 @@ impl FastOutcome {
         self.missing == 0
     }
 
-    /// The numbers, under the algorithm that took the step.
+    /// Computes the numbers under the algorithm of the step.
     pub(super) fn outcome(self, algorithm: &Algorithm) -> StepOutcome {
         let Some((quota, rate)) = from_algorithm(algorithm) else {
             return StepOutcome::default();
@@ -216,7 +221,7 @@ mod tests {
             let rate = rates[random.usize(..rates.len())];
             let bucket = Policy::token_bucket("p").capacity(capacity).rate(rate).build();
             let funnel = Policy::funnel("p").capacity(capacity).rate(rate).build();
-            // Not every capacity is filled within the time that is exact.
+            // The refill time of some capacities exceeds the exact range.
             if let (Ok(bucket), Ok(funnel)) = (bucket, funnel) {
                 algorithms.extend([*bucket.algorithm(), *funnel.algorithm()]);
             }
@@ -224,7 +229,7 @@ mod tests {
         algorithms
     }
 
-    /// What a level alone does, without anything that stands for it.
+    /// Executes a step on a plain level.
     fn step_on_level(
         algorithm: &Algorithm,
         stored: &mut Option<Level>,
@@ -243,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_as_the_level_does_that_it_stands_for() {
+    fn fast_level_answers_as_plain_level() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut steady = 0;
+        let mut fast = 0;
         for round in 0..3_000 {
             let algorithms = algorithms(&mut random);
             let kind = random.usize(..2);
@@ -254,28 +259,28 @@ mod tests {
             let mut now = 1_700_000_000_000_000;
             let changes = random.u32(..3);
             for turn in 0..40 {
-                // A policy that changes once in a while, or never.
+                // Changes the policy occasionally or never.
                 let other = usize::from(changes > 0 && random.u32(..4) < changes);
                 let algorithm = &algorithms[kind + 2 * other];
                 let quota = algorithm.quota();
                 let cost = [0, 1, 1_000, quota, quota / 2 + 1][random.usize(..5)].min(quota);
                 let mode = [Mode::Charge, Mode::Charge, Mode::Peek, Mode::Refuse][random.usize(..4)];
-                let own = step(algorithm, &mut state, cost, now, mode);
+                let actual = step(algorithm, &mut state, cost, now, mode);
                 let expected = step_on_level(algorithm, &mut stored, cost, now, mode);
                 assert_eq!(
-                    own, expected,
+                    actual, expected,
                     "{seed}: {round} {turn}, {algorithm:?} {cost} {mode:?}"
                 );
-                let spent = stored.is_none_or(|level| now >= level.keep_until);
-                assert_eq!(state.is_expired(now), spent, "{seed}: {round} {turn}");
-                steady += usize::from(matches!(state, StepState::Steady(_)));
-                now += [0, 1, 999, 1_000_003, own.retry_after, own.reset_after][random.usize(..6)];
+                let expired = stored.is_none_or(|level| now >= level.keep_until);
+                assert_eq!(state.is_expired(now), expired, "{seed}: {round} {turn}");
+                fast += usize::from(matches!(state, StepState::Fast(_)));
+                now += [0, 1, 999, 1_000_003, actual.retry_after, actual.reset_after][random.usize(..6)];
                 if random.u32(..20) == 0 {
                     now -= random.u64(..5_000_000);
                 }
             }
         }
-        assert!(steady > 40_000, "{steady} of 120,000 were steady");
+        assert!(fast > 40_000, "{fast} of 120,000 were fast");
     }
 
     #[test]
@@ -290,7 +295,7 @@ mod tests {
             let mut stored = None;
             let mut now = 1_700_000_000_000_000;
             for turn in 0..random.usize(1..6) {
-                // The level may have been charged by another policy before.
+                // Another policy may have charged the level before.
                 let by = if turn == 0 {
                     &algorithms[random.usize(..4)]
                 } else {
@@ -308,8 +313,8 @@ mod tests {
                 now += random.u64(..5_000_000);
             }
             let Some(level) = stored else { continue };
-            let state = StepState::of_level(algorithm, level);
-            let Some(fast) = FastLevel::of_stored(algorithm, &state) else {
+            let state = StepState::from_level(algorithm, level);
+            let Some(fast) = FastLevel::from_stored(algorithm, &state) else {
                 continue;
             };
             fast_forms += 1;
@@ -319,11 +324,11 @@ mod tests {
                 let cost = [1, 1_000, quota, random.u64(1..=quota)][random.usize(..4)];
                 let mut after = Some(level);
                 let expected = step_on_level(algorithm, &mut after, cost, at, Mode::Refuse);
-                let own = fast
+                let actual = fast
                     .peek(algorithm, cost, at)
                     .map(|outcome| outcome.outcome(algorithm));
                 assert_eq!(
-                    own,
+                    actual,
                     Some(expected),
                     "{seed}: {round}, {algorithm:?} {level:?} {cost} {at}"
                 );
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_64_bits_do_not_hold_stays_a_level() {
+    fn overflowing_level_stays_plain() {
         let policy = Policy::token_bucket("p")
             .capacity(4_000_000_000_000_u64)
             .rate("999_983.001/s")

@@ -1,36 +1,36 @@
-//! The fixed window: a count that starts anew with each period.
+//! The fixed window: a count that restarts with each period.
 //!
-//! It admits at most the limit in each period; so, around the end of one, up to twice the limit
-//! within a moment. What is stored is the count and when it ends, so that the policies of a
-//! rollout, and a clock that steps back, meet the same end.
+//! It admits at most the limit in each period, and therefore up to twice the limit around the end
+//! of a period. The stored state contains the count and the end of the period, so that the policies
+//! of a rollout, and a clock that stepped back, use the same end.
 
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
 
-/// What was given in a period.
+/// Permits charged in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeriodCount {
     /// Permits.
     pub(super) used: u64,
-    /// As of this moment, in microseconds.
+    /// Time of the last write, in microseconds.
     pub(super) at: u64,
-    /// From this moment on the state equals absence, under every policy.
+    /// End of the period: from this time the state equals absence, under every policy.
     pub(super) until: u64,
-    /// Both are moments of the calendar, which the clock of a store need not be.
+    /// `at` and `until` are calendar times, which may differ from the store's clock.
     pub(super) aligned: bool,
 }
 
 impl PeriodCount {
-    /// What a store reads, if it is a count.
+    /// Validates numbers that were read from a store.
     #[cfg(feature = "redis")]
     pub(crate) fn stored(used: u64, at: u64, until: u64) -> Option<Self> {
         (used <= MAX_EXACT && at <= until && until < 2 * MAX_EXACT).then_some(Self {
             used,
             at,
             until,
-            // It was read from a store whose clock is the calendar.
+            // The clock of the store that it was read from is the calendar.
             aligned: false,
         })
     }
@@ -39,7 +39,7 @@ impl PeriodCount {
         now >= self.until
     }
 
-    fn begun(limit: &FixedWindow, now: u64) -> Self {
+    fn start(limit: &FixedWindow, now: u64) -> Self {
         Self {
             used: 0,
             at: now,
@@ -48,7 +48,7 @@ impl PeriodCount {
         }
     }
 
-    /// Charged, by a policy that says by which clock it goes on.
+    /// Returns the count after a charge by a policy, which determines the clock.
     fn charged(self, limit: &FixedWindow, used: u64, now: u64) -> Self {
         Self {
             used,
@@ -58,7 +58,7 @@ impl PeriodCount {
         }
     }
 
-    /// The count at a moment under one policy, as the same part of another one's limit.
+    /// Converts the count at the time `at` to the limit of another policy.
     pub(super) fn scaled(
         self,
         before: &FixedWindow,
@@ -71,17 +71,17 @@ impl PeriodCount {
         Self::view(after, Some(count.charged(after, used, at)), at)
     }
 
-    /// The count at a moment, under the policy of this call; `None` if there is none any more.
+    /// Returns the count at `now` under the policy of this call; `None` if the period is over.
     fn view(limit: &FixedWindow, stored: Option<Self>, now: u64) -> Option<Self> {
         let stored = stored.filter(|stored| !stored.is_expired(now))?;
         let back = match limit.periods {
-            // Time that ran back moves the whole state back. What is aligned stays where it is in
-            // the calendar.
+            // If the clock stepped back, the whole state moves back. Aligned periods keep their
+            // calendar time.
             Periods::FirstUse => stored.at.saturating_sub(now),
             _ => 0,
         };
-        // A period never lasts longer than one of this policy, whoever began it and however far the
-        // clock stepped back.
+        // A period never lasts longer than the window of this policy, independent of the policy
+        // that started it and of clock steps.
         let until = (stored.until - back).min(now + limit.window);
         Some(Self {
             used: stored.used,
@@ -108,26 +108,26 @@ pub(super) fn step(
 ) -> StepOutcome {
     let stored = stored(state);
     let live = PeriodCount::view(limit, stored, now);
-    let mut count = live.unwrap_or_else(|| PeriodCount::begun(limit, now));
+    let mut count = live.unwrap_or_else(|| PeriodCount::start(limit, now));
     let fits = cost == 0 || count.used + cost <= limit.limit;
     let charged = fits && mode == Mode::Charge;
     if charged {
         count = count.charged(limit, count.used + cost, now);
     }
-    // A denial writes nothing, unless the end of the period has moved: it would move at the next
-    // call again.
-    let mended = mode != Mode::Peek && live.is_some() && live != stored;
-    if charged || mended {
+    // A denial writes nothing, unless the end of the period has moved: each later call would have
+    // to move it again.
+    let repaired = mode != Mode::Peek && live.is_some() && live != stored;
+    if charged || repaired {
         *state = StepState::FixedWindow(count);
     }
-    let left = count.until - now;
-    let reset_after = if count.used > 0 { left } else { 0 };
+    let remaining_time = count.until - now;
+    let reset_after = if count.used > 0 { remaining_time } else { 0 };
     StepOutcome {
         fits,
         remaining: limit.limit.saturating_sub(count.used),
-        retry_after: if fits { 0 } else { left },
+        retry_after: if fits { 0 } else { remaining_time },
         reset_after,
-        // All of them come back together.
+        // All permits return together.
         next_after: reset_after,
         expires_after: match state {
             StepState::FixedWindow(count) => count.until.saturating_sub(now),
@@ -137,7 +137,7 @@ pub(super) fn step(
     }
 }
 
-/// Gives up to `permits` of the period that runs back.
+/// Refunds up to `permits` of the current period.
 pub(super) fn refund(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
     let Some(mut count) = PeriodCount::view(limit, stored(state), now) else {
         return;
@@ -155,14 +155,13 @@ pub(super) fn refund(limit: &FixedWindow, state: &mut StepState, permits: u64, n
     };
 }
 
-/// Charges permits whether they fit or not: a count can stand above the limit until its period
-/// ends.
-pub(super) fn owe(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
+/// Charges permits unconditionally: the count can exceed the limit until the period ends.
+pub(super) fn force_charge(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
     if permits == 0 {
         return;
     }
     let count =
-        PeriodCount::view(limit, stored(state), now).unwrap_or_else(|| PeriodCount::begun(limit, now));
+        PeriodCount::view(limit, stored(state), now).unwrap_or_else(|| PeriodCount::start(limit, now));
     let used = count.used.saturating_add(permits).min(MAX_EXACT);
     *state = StepState::FixedWindow(count.charged(limit, used, now));
 }

@@ -1,15 +1,15 @@
 //! The funnel: a leaky bucket used as a meter. A call adds its cost to the level; the level drains
 //! at a rate.
 //!
-//! It admits as a token bucket of the same capacity and rate does (ITU-T I.371, annex A, shows the
-//! two equal). They differ when the capacity changes: a bucket keeps what is left, a funnel what
-//! was used.
+//! It admits the same calls as a token bucket of the same capacity and rate (ITU-T I.371, annex A,
+//! shows the equivalence). They differ when the capacity changes: a bucket keeps the remaining
+//! permits, a funnel keeps the usage.
 
 use crate::algorithm::level::{LevelKind, above_zero};
 use crate::policy::{Funnel, Rate};
 
-/// The amount is the level: what has not drained yet. Under a policy that shrank, and in debt, it
-/// is above the capacity.
+/// The amount is the level that has not drained. After a reduction of the capacity, and in debt, it
+/// exceeds the capacity.
 impl LevelKind for Funnel {
     fn rate(&self) -> &Rate {
         &self.rate
@@ -19,8 +19,8 @@ impl LevelKind for Funnel {
         0
     }
 
-    fn recovered(&self, level: i64, by: u64) -> i64 {
-        level.saturating_sub_unsigned(by).max(0)
+    fn after_refill(&self, level: i64, amount: u64) -> i64 {
+        level.saturating_sub_unsigned(amount).max(0)
     }
 
     fn shortfall(&self, level: i64, cost: u64) -> u64 {
@@ -39,9 +39,9 @@ impl LevelKind for Funnel {
         above_zero(level)
     }
 
-    fn without(&self, lent: u64) -> Self {
+    fn without(&self, leased: u64) -> Self {
         Self {
-            capacity: self.capacity.saturating_sub(lent),
+            capacity: self.capacity.saturating_sub(leased),
             ..*self
         }
     }
@@ -50,11 +50,11 @@ impl LevelKind for Funnel {
         level
     }
 
-    fn given_back(&self, level: i64, _by: u64) -> i64 {
+    fn after_return(&self, level: i64, _by: u64) -> i64 {
         level
     }
 
-    fn spent(&self, level: i64, by: u64) -> i64 {
-        level.saturating_add_unsigned(by)
+    fn after_spend(&self, level: i64, amount: u64) -> i64 {
+        level.saturating_add_unsigned(amount)
     }
 }

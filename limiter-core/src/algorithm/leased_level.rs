@@ -1,14 +1,15 @@
-//! A level, some of which is lent: holders spend it elsewhere, without asking, and tell later.
+//! A level with leased tokens: holders spend them without a call to the store and report the usage
+//! later.
 //!
-//! What is lent is missing from the capacity until it is known to be spent or to have come back, so
-//! that what is stored and what is lent are together never above the capacity, whoever holds how
-//! much. Over any time T, then, all holders and the store admit at most capacity + rate·T.
+//! Leased tokens are subtracted from the capacity until they are reported as spent or returned, so
+//! the stored level and the leased tokens never exceed the capacity together. Over any time T, all
+//! holders and the store admit at most capacity + rate·T.
 //!
-//! Two sums are kept, whatever the number of holders: what was lent in the current epoch and in the
-//! one before. An epoch lasts half of what a loan may, and what was lent in one counts as spent
-//! when the next is over: after half of a loan's longest life at the earliest, after all of it at
-//! the latest. A report names the epoch that it is about; when that has ended twice over it says
-//! nothing new.
+//! Two sums are kept, independent of the number of holders: the tokens leased in the current epoch
+//! and in the previous one. An epoch lasts half of a lease, and tokens leased in one epoch count as
+//! spent when the next epoch ends: after half of the maximum lease at the earliest and all of it at
+//! the latest. A report names its epoch; a report of an epoch that counts as spent is ignored.
+//! Tests: `leased_level/tests.rs`.
 
 mod scaled;
 pub(crate) mod step;
@@ -17,7 +18,7 @@ mod stored;
 
 pub(super) use crate::algorithm::leased_level::scaled::scale;
 #[cfg(any(feature = "redis", test))]
-use crate::algorithm::leased_level::step::borrow;
+use crate::algorithm::leased_level::step::lease;
 #[cfg(test)]
 use crate::algorithm::leased_level::step::view;
 use crate::algorithm::leased_level::step::{charge, decide, refund_level};
@@ -28,45 +29,44 @@ use crate::algorithm::{Mode, StepOutcome, StepState, level};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
-/// Loans are whole permits.
+/// Leases are whole permits.
 const PERMIT: u64 = 1_000;
 
-/// A level, and what is lent of it.
+/// A level and its leased tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeasedLevel {
-    /// A bucket's tokens without those that are lent; what has been used of a funnel, likewise.
+    /// The tokens of a bucket without the leased ones, or the usage of a funnel without them.
     level: Level,
     loans: LeaseGrants,
 }
 
-/// What is lent, by epochs. Amounts are thousandths, times microseconds.
+/// Leased tokens by epoch. Amounts are thousandths, times microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LeaseGrants {
     current: u64,
     previous: u64,
-    /// When the current epoch began …
+    /// Start of the current epoch …
     since: u64,
-    /// … and how long it lasts.
+    /// … and its length.
     epoch: u64,
-    /// The number of the current epoch, by which reports name it: times move with the clock, this
-    /// does not.
+    /// Number of the current epoch, which reports name: it does not depend on the clock.
     number: u32,
 }
 
-/// What a holder asks for.
+/// The request of a holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseRequest {
-    /// An ordinary charge, made if it fits. It may be 0.
+    /// An ordinary charge, applied if it fits. May be 0.
     pub(crate) cost: u64,
-    /// What the holder would borrow beside it.
+    /// Number of tokens to lease in addition.
     pub(crate) want: u64,
-    /// How long an epoch lasts in which nothing is lent yet, at least; in microseconds, not 0.
+    /// Minimum length of an epoch that starts now; in microseconds, not 0.
     pub(crate) epoch: u64,
-    /// What became of what it has borrowed, under the same policy.
+    /// Usage of tokens leased earlier, under the same policy.
     pub(crate) report: UsageReport,
 }
 
-/// What became of some of what was lent in an epoch.
+/// Usage of tokens leased in one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageReport {
     pub(crate) epoch: u32,
@@ -74,12 +74,12 @@ pub(crate) struct UsageReport {
     pub(crate) returned: u64,
 }
 
-/// What was lent. Nothing, if the amount is 0.
+/// Leased tokens; none if the amount is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseGrant {
     pub(crate) amount: u64,
     pub(crate) epoch: u32,
-    /// Time until it counts as spent.
+    /// Time until they count as spent.
     pub(crate) life: u64,
 }
 
@@ -88,17 +88,15 @@ impl LeasedLevel {
         self.level.is_expired(now)
     }
 
-    /// From when on it is spent.
+    /// Returns the time from which the state equals absence.
     pub(super) fn idle_at(&self) -> u64 {
         self.level.keep_until
     }
 
-    /// Brings the level forward to a moment within the current epoch, or back with a clock that
-    /// stepped back.
+    /// Moves the level to a time within the current epoch, or back if the clock stepped back.
     fn forward(&mut self, meter: &impl LevelKind, to: u64) {
         let keep_until = self.level.keep_until - self.level.at.saturating_sub(to);
-        // What was done to it since it was looked at may not be in the moment until which it is
-        // kept yet.
+        // Changes since the last read may not be included in `keep_until` yet.
         let stored = Level {
             keep_until: u64::MAX,
             ..self.level
@@ -107,10 +105,10 @@ impl LeasedLevel {
         self.level = Level { keep_until, ..level };
     }
 
-    /// Ends the current epoch, at whose end the level stands: what was lent in the one before is
-    /// spent.
+    /// Ends the current epoch, which the level has reached: tokens leased in the previous epoch
+    /// count as spent.
     fn end_epoch(&mut self, meter: &impl LevelKind) {
-        self.level.amount = meter.spent(self.level.amount, self.loans.previous);
+        self.level.amount = meter.after_spend(self.level.amount, self.loans.previous);
         self.loans = LeaseGrants {
             current: 0,
             previous: self.loans.current,
@@ -120,17 +118,18 @@ impl LeasedLevel {
         };
     }
 
-    /// Time until so much as `need` says, of the level and of what is lent, has come back.
+    /// Returns the time until the amount that `need` computes from the level and the leased tokens
+    /// is refilled.
     fn time_until<M: LevelKind>(mut self, meter: &M, need: impl Fn(&M, i64, u64) -> u64) -> u64 {
         let from = self.level.at;
         loop {
-            let lent = self.loans.total();
-            let left = meter.without(lent);
-            let need = need(&left, self.level.amount, lent);
+            let leased = self.loans.total();
+            let reduced = meter.without(leased);
+            let need = need(&reduced, self.level.amount, leased);
             match self.loans.end() {
-                // More than what is lent leaves room for: nothing comes back beyond that before the
-                // epoch ends.
-                Some(end) if need > left.used(self.level.amount) => {
+                // More than the capacity without the leased tokens: the rest is refilled only after
+                // the end of the epoch.
+                Some(end) if need > reduced.used(self.level.amount) => {
                     self.forward(meter, end);
                     self.end_epoch(meter);
                 }
@@ -143,12 +142,12 @@ impl LeasedLevel {
     }
 
     fn retry_after(self, meter: &impl LevelKind, cost: u64) -> u64 {
-        self.time_until(meter, |left, amount, _| left.shortfall(amount, cost))
+        self.time_until(meter, |reduced, amount, _| reduced.shortfall(amount, cost))
     }
 
-    /// Time until nothing is used and nothing lent.
+    /// Returns the time until nothing is used or leased.
     fn idle_after(self, meter: &impl LevelKind) -> u64 {
-        self.time_until(meter, |left, amount, lent| left.used(amount) + lent)
+        self.time_until(meter, |reduced, amount, leased| reduced.used(amount) + leased)
     }
 
     fn fits(&self, meter: &impl LevelKind, cost: u64) -> bool {
@@ -163,20 +162,20 @@ impl LeasedLevel {
         meter.without(self.loans.total()).remaining(self.level.amount)
     }
 
-    /// Takes a report into account: how much came back, if it said anything new.
-    fn heed(&mut self, meter: &impl LevelKind, report: UsageReport) -> Option<u64> {
+    /// Applies a report. Returns the number of returned tokens if the report contained new usage.
+    fn apply_report(&mut self, meter: &impl LevelKind, report: UsageReport) -> Option<u64> {
         let loans = &mut self.loans;
-        let lent = match loans.number.wrapping_sub(report.epoch) {
+        let leased = match loans.number.wrapping_sub(report.epoch) {
             0 => &mut loans.current,
             1 => &mut loans.previous,
             _ => return None,
         };
-        let returned = report.returned.min(*lent);
-        let spent = report.spent.min(*lent - returned);
-        *lent -= returned + spent;
-        let amount = meter.spent(self.level.amount, spent);
-        self.level.amount = meter.given_back(amount, returned);
-        // A policy that shrank has less room than what was lent under the one before.
+        let returned = report.returned.min(*leased);
+        let spent = report.spent.min(*leased - returned);
+        *leased -= returned + spent;
+        let amount = meter.after_spend(self.level.amount, spent);
+        self.level.amount = meter.after_return(amount, returned);
+        // After a reduction of the capacity, the leased tokens may exceed it.
         self.forward(meter, self.level.at);
         (returned + spent > 0).then_some(returned)
     }
@@ -186,10 +185,10 @@ impl LeasedLevel {
             return LeaseGrant::default();
         }
         if self.loans.total() == 0 {
-            self.loans = LeaseGrants::beginning(self.level.at, epoch);
+            self.loans = LeaseGrants::start(self.level.at, epoch);
         } else if self.loans.current == 0 {
-            // A longer lease than when the key was last at rest. What was lent before may then come
-            // back later than was said, never earlier.
+            // Use the longer lease. Tokens leased before may then return later than announced,
+            // never earlier.
             self.loans.epoch = self.loans.epoch.max(epoch);
         }
         self.level.amount = meter.after_lease(self.level.amount, amount);
@@ -203,10 +202,10 @@ impl LeasedLevel {
 }
 
 impl LeaseGrants {
-    /// The first epoch. Its number is not one that an earlier state of the same key has had within
+    /// Starts the first epoch. Its number differs from those of earlier states of the key within
     /// the last hour.
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the moment")]
-    fn beginning(now: u64, epoch: u64) -> Self {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the time")]
+    fn start(now: u64, epoch: u64) -> Self {
         Self {
             since: now,
             epoch,
@@ -219,18 +218,18 @@ impl LeaseGrants {
         self.current + self.previous
     }
 
-    /// When the current epoch ends, as long as anything is lent.
+    /// Returns the end of the current epoch while any token is leased.
     fn end(&self) -> Option<u64> {
         (self.total() > 0).then_some(self.since + self.epoch)
     }
 
-    /// When what is lent now counts as spent.
+    /// Returns the time at which tokens leased now count as spent.
     fn last_end(&self) -> u64 {
         self.since + 2 * self.epoch
     }
 }
 
-/// A limit that runs on a level, with what a store holds of it.
+/// Dispatches on the algorithms that use a level.
 macro_rules! on_meter {
     ($algorithm:expr, $meter:ident => $then:expr, else $other:expr) => {
         match $algorithm {
@@ -241,7 +240,7 @@ macro_rules! on_meter {
     };
 }
 
-/// Takes a step on a level of which something is lent.
+/// Executes a step on a level with leased tokens.
 pub(super) fn step(
     algorithm: &Algorithm,
     state: &mut StepState,
@@ -252,32 +251,34 @@ pub(super) fn step(
     on_meter!(algorithm, meter => decide(meter, algorithm, state, cost, now, mode), else StepOutcome::default())
 }
 
-/// Gives back up to `amount` of what was used and is not lent.
+/// Refunds up to `amount` of the usage without the leased tokens.
 pub(super) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) {
     on_meter!(algorithm, meter => refund_level(meter, algorithm, state, amount, now), else ());
 }
 
-/// Charges an amount, whatever is left.
-pub(super) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) {
+/// Charges an amount unconditionally.
+pub(super) fn force_charge(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) {
     on_meter!(algorithm, meter => charge(meter, algorithm, state, amount, now), else ());
 }
 
-/// Lends some of a level.
+/// Leases tokens of a level.
 #[cfg(any(feature = "redis", test))]
 pub(super) fn grant_request(
     algorithm: &Algorithm,
     state: &mut StepState,
-    ask: &LeaseRequest,
+    request: &LeaseRequest,
     now: u64,
 ) -> (StepOutcome, LeaseGrant) {
-    on_meter!(algorithm, meter => borrow(meter, algorithm, state, ask, now), else Default::default())
+    on_meter!(algorithm, meter => lease(meter, algorithm, state, request, now), else Default::default())
 }
 
-/// How much is lent at a moment.
+/// Returns the leased tokens at `now`.
 #[cfg(test)]
-pub(crate) fn lent_at(algorithm: &Algorithm, state: &StepState, now: u64) -> u64 {
-    let StepState::Lent(lent) = state else { return 0 };
-    let stored = Some(**lent).filter(|lent| !lent.is_expired(now));
+pub(crate) fn leased_at(algorithm: &Algorithm, state: &StepState, now: u64) -> u64 {
+    let StepState::Leased(leased) = state else {
+        return 0;
+    };
+    let stored = Some(**leased).filter(|leased| !leased.is_expired(now));
     on_meter!(algorithm, meter => view(meter, stored, now).loans.total(), else 0)
 }
 

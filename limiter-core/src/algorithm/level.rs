@@ -1,7 +1,7 @@
-//! A quantity that moves at a rate: the tokens of a bucket, the level of a funnel.
+//! An amount that changes at a rate: the tokens of a bucket, the level of a funnel.
 //!
-//! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New
-//! directions in communications" (1986), with a remainder in place of rounding.
+//! The amount is stored with its time and brought forward on use, as in J. Turner, "New directions
+//! in communications" (1986), with a remainder instead of rounding.
 
 #[cfg(feature = "redis")]
 use crate::algorithm::StepState;
@@ -12,45 +12,45 @@ use crate::policy::Algorithm;
 use crate::policy::Rate;
 use crate::units::MAX_EXACT;
 
-/// The quantity as it stood at one moment.
+/// The amount at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
-    /// In thousandths. Below zero where a bucket is in debt.
+    /// In thousandths. Negative if a bucket is in debt.
     pub(super) amount: i64,
-    /// Parts of the next thousandth that have come already …
+    /// Parts of the next thousandth …
     pub(super) remainder: u64,
-    /// … of which so many make one.
+    /// … and the number of parts per thousandth.
     pub(super) parts: u64,
-    /// The moment, in microseconds.
+    /// Time of the amount, in microseconds.
     pub(super) at: u64,
-    /// From this moment on the state equals absence, under every policy that has charged it.
+    /// From this time the state equals absence, under every policy that has charged it.
     pub(super) keep_until: u64,
 }
 
-/// What a bucket and a funnel do differently. All amounts are thousandths.
+/// The differences between a bucket and a funnel. All amounts are thousandths.
 pub(crate) trait LevelKind: Sized {
     fn rate(&self) -> &Rate;
-    /// The amount when nothing was used.
+    /// The amount without usage.
     fn idle(&self) -> i64;
-    /// The amount after so much has come back.
-    fn recovered(&self, amount: i64, by: u64) -> i64;
-    /// What has to come back before `cost` fits.
+    /// The amount after a refill of `by`.
+    fn after_refill(&self, amount: i64, by: u64) -> i64;
+    /// The refill that is needed for `cost` to fit.
     fn shortfall(&self, amount: i64, cost: u64) -> u64;
     fn charged(&self, amount: i64, cost: u64) -> i64;
     fn remaining(&self, amount: i64) -> u64;
-    /// What has to come back until nothing is used.
+    /// The refill that is needed until the usage is zero.
     fn used(&self, amount: i64) -> u64;
-    /// The same with so much less capacity.
-    fn without(&self, lent: u64) -> Self;
-    /// The amount after so much of it was lent, which takes it from the capacity too.
+    /// The same algorithm with the capacity reduced by the leased tokens.
+    fn without(&self, leased: u64) -> Self;
+    /// The amount after a lease of `by`, which also reduces the capacity.
     fn after_lease(&self, amount: i64, by: u64) -> i64;
-    /// The amount after so much of what was lent came back unspent.
-    fn given_back(&self, amount: i64, by: u64) -> i64;
-    /// The amount after so much of what was lent was spent.
-    fn spent(&self, amount: i64, by: u64) -> i64;
+    /// The amount after `by` leased tokens were returned unspent.
+    fn after_return(&self, amount: i64, by: u64) -> i64;
+    /// The amount after `by` leased tokens were spent.
+    fn after_spend(&self, amount: i64, by: u64) -> i64;
 }
 
-/// The numbers of a level as a store outside of this process keeps them.
+/// The numbers of a level in an external store.
 #[cfg(feature = "redis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredLevel {
@@ -63,7 +63,7 @@ pub(crate) struct StoredLevel {
 
 #[cfg(feature = "redis")]
 impl StoredLevel {
-    /// The state that they describe under an algorithm, if they are those of a level.
+    /// Returns the state of these numbers under an algorithm, if they are valid.
     pub(crate) fn state(self, algorithm: &Algorithm) -> Option<StepState> {
         let Self {
             amount,
@@ -72,7 +72,7 @@ impl StoredLevel {
             at,
             keep_until,
         } = self;
-        // Only a bucket can be in debt: a funnel then holds more than its capacity.
+        // Only a bucket can be negative: a funnel in debt exceeds its capacity.
         let is_below = amount < 0 && !matches!(algorithm, Algorithm::TokenBucket(_));
         if is_below
             || amount.unsigned_abs() > MAX_EXACT
@@ -100,7 +100,7 @@ impl StoredLevel {
 
 #[cfg(feature = "redis")]
 impl Level {
-    /// Its numbers.
+    /// Returns the stored numbers.
     pub(super) fn stored(&self) -> StoredLevel {
         let Self {
             amount,
@@ -119,12 +119,13 @@ impl Level {
     }
 }
 
-/// An amount with room for debts. Amounts are far below what this holds.
+/// Converts an amount to a signed one, which can represent debts. Amounts are far below the
+/// maximum.
 pub(super) fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// So much of an amount as is above zero.
+/// Returns the positive part of an amount.
 pub(super) fn above_zero(amount: i64) -> u64 {
     u64::try_from(amount).unwrap_or(0)
 }
@@ -135,7 +136,7 @@ impl Level {
     }
 }
 
-/// Takes a step, and says what is to be stored now, if that is anything else.
+/// Executes a step; returns the level to store if it changed.
 #[inline]
 pub(super) fn step(
     meter: &impl LevelKind,
@@ -145,8 +146,8 @@ pub(super) fn step(
     mode: Mode,
 ) -> (Option<Level>, StepOutcome) {
     let mut level = view(meter, stored, now);
-    // A stored time ahead of the clock is mended on a denial too: it would be ahead at the next
-    // call again.
+    // A denial also stores a level that is ahead of the clock: each later call would have to repeat
+    // the repair.
     let ahead = stored.is_some_and(|stored| now < stored.at && !stored.is_expired(now));
 
     let missing = if cost == 0 {
@@ -161,7 +162,8 @@ pub(super) fn step(
         let used = meter.used(level.amount);
         let kept_for = keep_until.saturating_sub(now);
         if meter.rate().takes_less(used, level.remainder, kept_for) {
-            // It is kept for a larger or slower policy, from which this charge is missing too.
+            // A larger or slower policy keeps the level, and the charge counts under that policy
+            // too.
             keep_until = (keep_until + meter.rate().time_for(cost, 0)).min(now + MAX_EXACT);
         }
         level.amount = meter.charged(level.amount, cost);
@@ -169,10 +171,10 @@ pub(super) fn step(
 
     let reset_after = meter.rate().time_for(meter.used(level.amount), level.remainder);
     keep_until = keep_until.max(now + reset_after);
-    // A denial writes nothing else, unless the state would expire before the moment that the answer
-    // names (a slower policy looks at what a faster one stored).
-    let mended = mode != Mode::Peek && stored.is_some() && (ahead || keep_until > level.keep_until);
-    let written = charged || mended;
+    // Otherwise a denial writes only if the state would expire before the reported time (a slower
+    // policy reads the state of a faster one).
+    let repaired = mode != Mode::Peek && stored.is_some() && (ahead || keep_until > level.keep_until);
+    let written = charged || repaired;
     if written {
         level.keep_until = keep_until;
     }
@@ -190,7 +192,7 @@ pub(super) fn step(
     (written.then_some(level), outcome)
 }
 
-/// The quantity at `now`, read under the policy of this call.
+/// Returns the level at `now` under the policy of this call.
 #[inline]
 pub(super) fn view(meter: &impl LevelKind, stored: Option<Level>, now: u64) -> Level {
     let parts = meter.rate().micros;
@@ -205,30 +207,30 @@ pub(super) fn view(meter: &impl LevelKind, stored: Option<Level>, now: u64) -> L
     };
     let remainder = meter.rate().convert(stored.remainder, stored.parts);
     let (by, remainder) = meter.rate().accrue(now.saturating_sub(stored.at), remainder);
-    let amount = meter.recovered(stored.amount, by);
+    let amount = meter.after_refill(stored.amount, by);
     Level {
         amount,
         remainder: if amount == meter.idle() { 0 } else { remainder },
         parts,
         at: now,
-        // Time that ran back moves the whole state back.
+        // If the clock stepped back, the whole state moves back.
         keep_until: stored.keep_until - stored.at.saturating_sub(now),
     }
 }
 
 impl Level {
-    /// The level that is the same part of the quota of another meter.
+    /// Converts the level to the quota of another policy.
     pub(super) fn scaled(self, meter: &impl LevelKind, after: &impl LevelKind, ratio: QuotaRatio) -> Self {
         let amount = match meter.idle() {
-            // The level of a funnel: what was used.
+            // The usage of a funnel.
             0 => signed(ratio.up(self.amount.unsigned_abs())),
-            // The tokens of a bucket, which may be owed.
+            // The tokens of a bucket, which may be negative.
             _ if self.amount < 0 => -signed(ratio.up(self.amount.unsigned_abs())),
             _ => signed(ratio.down(self.amount.unsigned_abs())),
         };
         Self {
             amount,
-            // Less than a thousandth has come already, and is left away.
+            // The fraction of a thousandth is dropped.
             remainder: 0,
             parts: after.rate().micros,
             ..self

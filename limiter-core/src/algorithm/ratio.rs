@@ -1,4 +1,4 @@
-//! The ratio of two quotas, which converts amounts when a policy changes in proportion.
+//! The ratio of two quotas, which converts amounts at a proportional policy change.
 
 use crate::policy::{Algorithm, Policy, PreviousPolicy};
 use crate::units::MAX_EXACT;
@@ -8,7 +8,7 @@ use crate::units::MAX_EXACT;
 pub(crate) struct ScaleChange<'a> {
     pub(crate) before: &'a Algorithm,
     pub(crate) after: &'a Algorithm,
-    /// The moment of the change, in microseconds.
+    /// Time of the change, in microseconds.
     pub(crate) at: u64,
 }
 
@@ -34,18 +34,18 @@ impl QuotaRatio {
     /// The ratio of the quota after a change to the quota before it.
     pub(super) fn from_algorithms(before: &Algorithm, after: &Algorithm) -> Self {
         Self {
-            // A quota is more than nothing.
+            // Quotas are positive.
             old: u128::from(before.quota().max(1)),
             new: u128::from(after.quota()),
         }
     }
 
-    /// The amount in the new numbers, rounded down.
+    /// Converts an amount to the new quota, rounded down.
     pub(super) fn down(self, amount: u64) -> u64 {
         fitting(u128::from(amount) * self.new / self.old)
     }
 
-    /// The amount in the new numbers, rounded up.
+    /// Converts an amount to the new quota, rounded up.
     pub(super) fn up(self, amount: u64) -> u64 {
         fitting((u128::from(amount) * self.new).div_ceil(self.old))
     }

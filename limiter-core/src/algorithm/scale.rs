@@ -1,34 +1,33 @@
-//! Conversion of a stored state when a policy changes in proportion: its usage stays the same part
-//! of the quota.
+//! Conversion of a stored state at a proportional policy change: the usage remains the same
+//! fraction of the quota.
 //!
-//! A state that was stored before the change is looked at as it stood at the change, under the
-//! policy before it; its numbers are multiplied by the new quota over the old one; and it goes on
-//! under the new policy. All is rounded against the caller. One that was stored since is left as it
-//! is, so that it does not matter who converts it, nor how often that is tried: what is converted
-//! is stored as of the moment at which that is done.
+//! A state from before the change is evaluated at the time of the change under the previous policy;
+//! its amounts are multiplied by the new quota divided by the old one; then it continues under the
+//! new policy. All rounding is against the caller. A state from after the change is not modified,
+//! so the conversion is idempotent: a converted state is stored with the time of the conversion.
 //!
-//! No more is admitted, over any time T that spans the change, than by the larger quota with the
-//! faster rate: before the change at most quota + rate·T − L, where L ≤ quota was left at the
+//! Over any time T that spans the change, at most as much is admitted as by the larger quota with
+//! the faster rate: before the change at most quota + rate·T − L, where L ≤ quota remained at the
 //! change, and after it L·(new quota / quota) + rate·T.
 
 use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;
 use crate::algorithm::ratio::{QuotaRatio, ScaleChange};
-use crate::algorithm::{Change, StepState, leased_level as lent, missing_until};
+use crate::algorithm::{Change, StepState, leased_level, missing_until};
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 
-/// Converts a state that was stored before the change, and says whether it was one. To be called
-/// after the change.
+/// Converts a state that was stored before the change and returns true, or returns false. Must be
+/// called after the change.
 pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) -> bool {
     let ScaleChange { before, after, at } = *scaling;
     let ratio = QuotaRatio::from_algorithms(before, after);
     if now < at || state.is_expired(now) {
         return false;
     }
-    state.settle(before);
+    state.expand_fast_form(before);
     let scaled = match (&*state, before, after) {
-        (StepState::TokenBucket(_) | StepState::Funnel(_) | StepState::Lent(_), _, _) => {
-            lent::scale(scaling, state, ratio, now)
+        (StepState::TokenBucket(_) | StepState::Funnel(_) | StepState::Leased(_), _, _) => {
+            leased_level::scale(scaling, state, ratio, now)
         }
         (
             StepState::CounterWindow(counters),
@@ -57,10 +56,10 @@ pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) 
     true
 }
 
-/// A change of what was used before the policy was changed, and is made after: an amount in the new
-/// numbers, and how. What is given back is what was missing still when the policy was changed, and
-/// comes back by itself at the new rate. Where that cannot be told, of windows whose periods are
-/// other ones now, it is nothing.
+/// Scales a refund or charge that belongs to usage from before the policy change. A refund is
+/// limited to the usage that had not yet been refilled at the moment of the change, and refills at
+/// the new rate. For windows whose periods have changed the refund is zero, because the remaining
+/// usage is unknown.
 pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Change) -> (u64, Change) {
     let ScaleChange { before, after, at } = *scaling;
     let ratio = QuotaRatio::from_algorithms(before, after);
@@ -126,19 +125,22 @@ mod tests {
     }
 
     #[test]
-    fn a_level_half_full_stays_half_full_and_goes_on_at_the_new_rate() {
+    fn half_full_level_stays_half_full_at_new_rate() {
         for (small, large) in [
             (bucket(10, "1/s"), bucket(100, "10/s")),
             (funnel(10, "1/s"), funnel(100, "10/s")),
         ] {
             let mut state = StepState::Absent;
             step(small.algorithm(), &mut state, 7_000, NOW, Mode::Charge);
-            // Two seconds under the one, then one under the other.
+            // Two seconds under the first policy, then one second under the second.
             let (at, now) = (NOW + 2 * SECOND, NOW + 3 * SECOND);
             assert!(scaled(&small, &large, &mut state, at, now));
             assert_eq!(remaining(&large, &state, now), 60_000, "{large}");
-            assert!(!scaled(&small, &large, &mut state, at, now + 1), "once");
-            // And back again.
+            assert!(
+                !scaled(&small, &large, &mut state, at, now + 1),
+                "a second conversion changes nothing"
+            );
+            // The reverse change.
             let (at, now) = (now + 1, now + 1 + SECOND);
             assert!(scaled(&large, &small, &mut state, at, now));
             assert_eq!(remaining(&small, &state, now), 7_000, "{small}");
@@ -146,17 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_stays_the_same_part_of_the_quota() {
+    fn debt_keeps_its_fraction_of_quota() {
         let (large, small) = (bucket(100, "1/s"), bucket(10, "1/s"));
         let mut state = StepState::Absent;
-        change(large.algorithm(), &mut state, 150_000, Change::Owe, NOW);
+        change(large.algorithm(), &mut state, 150_000, Change::ForceCharge, NOW);
         assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + 1));
         let denied = step(small.algorithm(), &mut state, 1_000, NOW + 1, Mode::Charge);
         assert_eq!(denied.retry_after, 6 * SECOND);
     }
 
     #[test]
-    fn what_was_used_of_a_window_is_rounded_up() {
+    fn usage_of_window_is_rounded_up() {
         let counted = |limit: u64| {
             Policy::counter_window("p")
                 .limit(limit)
@@ -187,9 +189,9 @@ mod tests {
         }
     }
 
-    /// The charges before the change, and all that can be had after it.
+    /// The charges before the change plus all permits after it.
     #[test]
-    fn no_more_is_admitted_than_by_the_larger_quota_with_the_faster_rate() {
+    fn larger_quota_and_faster_rate_bound_admission() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
         for round in 0..4_000 {
@@ -214,10 +216,10 @@ mod tests {
                 }
                 now += random.u64(1..SECOND / 2);
             }
-            let most = 1_000 * (one.max(other) + 6 * rates[0].max(rates[1]));
+            let max = 1_000 * (one.max(other) + 6 * rates[0].max(rates[1]));
             assert!(
-                admitted <= most,
-                "{seed}: {round}, {admitted} of {most}, {old} then {new}"
+                admitted <= max,
+                "{seed}: {round}, {admitted} of {max}, {old} then {new}"
             );
         }
     }

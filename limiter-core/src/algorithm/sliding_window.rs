@@ -1,27 +1,27 @@
-//! The exact sliding window: a ring of the moments at which the newest permits were given.
+//! The exact sliding window: a ring of the times of the newest permits.
 //!
-//! A call of cost n fits when the (limit − n + 1)-th newest moment is a window ago or longer: then
-//! at most limit − n permits lie in the window that ends now. Admission reads one moment of the
-//! ring; what remains is found by bisection.
+//! A call of cost n fits if the (limit − n + 1)-th newest time is at least one window ago: then at
+//! most limit − n permits lie in the window that ends now. Admission reads one entry of the ring;
+//! the remaining permits are found by bisection.
 
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::SlidingWindow;
 
-/// The moments of the newest permits, oldest first once unrolled from `head`.
+/// The times of the newest permits, oldest first once unrolled from `head`.
 ///
 /// Times are the clock's plus `skew`: when the clock steps back, the skew grows by the step, so
-/// that the ring's own time never runs back.
+/// that the ring's own time never decreases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
-    /// Grows one by one until it has `size` moments, then wraps.
+    /// Grows one by one until it has `size` entries, then wraps.
     moments: Vec<u64>,
-    /// How many moments the ring keeps: the largest limit that has charged it.
+    /// Capacity of the ring: the largest limit that has charged it.
     size: usize,
-    /// Where the next moment is written.
+    /// Index of the next write.
     head: usize,
     skew: u64,
-    /// From this moment on (in the ring's time) the state equals absence, under every policy that
-    /// has charged it.
+    /// From this time (of the ring) the state equals absence, under every policy that has charged
+    /// it.
     keep_until: u64,
 }
 
@@ -30,12 +30,12 @@ impl Ring {
         now + self.skew >= self.keep_until
     }
 
-    /// The clock's time from which on it is spent.
+    /// Returns the clock time from which the state equals absence.
     pub(super) fn idle_at(&self) -> u64 {
         self.keep_until.saturating_sub(self.skew)
     }
 
-    /// The `nth` newest moment, counted from 1.
+    /// Returns the `nth` newest entry, counted from 1.
     fn newest(&self, nth: usize) -> Option<u64> {
         let len = self.moments.len();
         if nth == 0 || nth > len {
@@ -46,7 +46,7 @@ impl Ring {
         self.moments.get((self.head + len - nth) % len).copied()
     }
 
-    /// Overwrites the `nth` newest moment, counted from 1.
+    /// Overwrites the `nth` newest entry, counted from 1.
     fn set(&mut self, nth: usize, to: u64) {
         let len = self.moments.len();
         if let Some(moment) = self.moments.get_mut((self.head + len - nth) % len) {
@@ -54,7 +54,7 @@ impl Ring {
         }
     }
 
-    /// How many moments are later than `edge`. Moments never decrease, so this bisects.
+    /// Returns the number of entries later than `edge`. Entries never decrease, so this bisects.
     fn later_than(&self, edge: u64) -> usize {
         let (mut later, mut not_later) = (0, self.moments.len() + 1);
         while not_later - later > 1 {
@@ -68,7 +68,7 @@ impl Ring {
         later
     }
 
-    /// Makes room for `size` moments, oldest first.
+    /// Grows the capacity to `size` entries, oldest first.
     fn grow(&mut self, size: usize) {
         if size > self.size {
             if self.moments.len() == self.size {
@@ -79,8 +79,8 @@ impl Ring {
         }
     }
 
-    fn push(&mut self, moment: u64, times: usize) {
-        for _ in 0..times {
+    fn push(&mut self, moment: u64, count: usize) {
+        for _ in 0..count {
             match self.moments.get_mut(self.head) {
                 Some(slot) => *slot = moment,
                 None => self.moments.push(moment),
@@ -131,20 +131,20 @@ pub(super) fn step(
     outcome
 }
 
-/// The step on a ring whose time is not behind its newest moment.
+/// Executes the step on a ring whose time is not behind its newest entry.
 fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: Mode) -> StepOutcome {
     let ring_now = now + ring.skew;
-    // In a window that reaches back before the epoch lies every moment but zero, which stands for a
-    // permit given back.
+    // A window that reaches back before the epoch contains every entry except zero, which
+    // represents a refunded permit.
     let edge = ring_now.saturating_sub(limit.window);
     let mut used = ring.later_than(edge);
 
-    // The first moment that would have to leave the window.
-    let in_the_way = limit
+    // The first entry that has to leave the window.
+    let blocking = limit
         .limit
         .checked_sub(cost)
         .and_then(|rest| ring.newest(index(rest) + 1));
-    let retry_after = match in_the_way {
+    let retry_after = match blocking {
         Some(moment) if cost > 0 && moment > edge => (moment + limit.window).saturating_sub(ring_now),
         _ => 0,
     };
@@ -152,8 +152,8 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     let charged = fits && mode == Mode::Charge;
     if charged {
         if let Some(newest) = ring.newest(1) {
-            // The longest window that has used the ring travels along: what is granted now counts
-            // in it too.
+            // The longest window that has used the ring is extended: the new permit counts in it
+            // too.
             ring.keep_until += ring_now - newest;
         }
         ring.grow(index(limit.limit));
@@ -165,13 +165,13 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
         .newest(1)
         .filter(|newest| *newest > edge)
         .map_or(0, |newest| (newest + limit.window).saturating_sub(ring_now));
-    // A denial writes nothing, unless the state would expire before the moment that the answer
-    // names (a longer window looks at what a shorter one stored).
+    // A denial writes nothing, unless the state would expire before the reported time (a longer
+    // window reads the state of a shorter one).
     if mode != Mode::Peek {
         ring.keep_until = ring.keep_until.max(ring_now + reset_after);
     }
-    // The oldest leaves next. Where more is used than this policy gives, it takes more than that,
-    // and at most until all has left.
+    // The oldest permit expires next. If the usage exceeds the limit of this policy, more permits
+    // have to expire, and at most all.
     let next_after = match ring.newest(used) {
         Some(oldest) if used as u64 <= limit.limit => (oldest + limit.window).saturating_sub(ring_now),
         _ => reset_after,
@@ -187,9 +187,9 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     }
 }
 
-/// Gives up to `count` permits back, the oldest first: those that would leave the window next. A
-/// permit that is given back gets the moment of the one before it, which has left the window, so
-/// the moments stay in order.
+/// Refunds up to `count` permits, the oldest first: those that would leave the window next. A
+/// refunded permit gets the time of its predecessor, which has left the window, so the order is
+/// preserved.
 pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
     let StepState::SlidingWindow(ring) = state else {
         return;
@@ -208,7 +208,7 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, n
         ring.set(nth, before);
     }
     ring.skew = ring_now - now;
-    // The longest window that has used the ring ends as long after its newest permit as before.
+    // The longest window that has used the ring keeps its distance to the newest permit.
     let moved = newest - ring.newest(1).unwrap_or(0);
     ring.keep_until = ring.keep_until.saturating_sub(moved);
     if ring.is_expired(now) {
@@ -216,9 +216,9 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, n
     }
 }
 
-/// Gives `count` permits now, whatever is left. The ring remembers the newest, as many as the
-/// largest limit that has charged it, so that a debt beyond the limit lasts for one window.
-pub(super) fn owe(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
+/// Charges `count` permits unconditionally. The ring keeps the newest entries, as many as the
+/// largest limit that has charged it, so a debt beyond the limit lasts for one window.
+pub(super) fn force_charge(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
     if count == 0 {
         return;
     }
@@ -235,7 +235,7 @@ pub(super) fn owe(limit: &SlidingWindow, state: &mut StepState, count: u64, now:
     };
     if let Some(newest) = ring.newest(1) {
         ring.skew = ring.skew.max(newest.saturating_sub(now));
-        // The longest window that has used the ring travels along.
+        // The longest window that has used the ring is extended.
         ring.keep_until += now + ring.skew - newest;
     }
     let ring_now = now + ring.skew;
@@ -245,7 +245,7 @@ pub(super) fn owe(limit: &SlidingWindow, state: &mut StepState, count: u64, now:
     *state = StepState::SlidingWindow(ring);
 }
 
-/// A count as an index. Limits are at most 2^20, so this never saturates.
+/// Converts a count to an index. Limits are at most 2^20, so this never saturates.
 fn index(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

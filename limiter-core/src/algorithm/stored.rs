@@ -1,27 +1,28 @@
-//! The numbers of states, as a store outside of this process keeps them.
+//! The form in which an external store keeps states.
 
 use crate::algorithm::{StepState, StoredLevel, StoredLoans};
 
-/// The numbers of a state that such a store can be given.
+/// The numbers of a stored state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StoredState {
     Level(StoredLevel),
-    Lent(StoredLevel, StoredLoans),
-    /// Permits of the period that runs, and of the one before; when it began, how long it lasts,
-    /// and when it was charged last.
+    Leased(StoredLevel, StoredLoans),
+    /// Permits of the current and of the previous period; start and length of the current period;
+    /// time of the last charge.
     Counters([u64; 5]),
-    /// Permits; as of when; until when.
+    /// Permits; time of the last write; end of the period.
     Count([u64; 3]),
 }
 
 impl StepState {
-    /// Its numbers; `None` of what is absent, and of those that are never put there.
+    /// Returns the stored numbers; `None` for an absent state and for states that are never stored
+    /// externally.
     pub(crate) fn stored(&self) -> Option<StoredState> {
         match self {
             Self::TokenBucket(level) | Self::Funnel(level) => Some(StoredState::Level(level.stored())),
-            Self::Lent(lent) => {
-                let (level, loans) = lent.stored();
-                Some(StoredState::Lent(level, loans))
+            Self::Leased(leased) => {
+                let (level, loans) = leased.stored();
+                Some(StoredState::Leased(level, loans))
             }
             Self::CounterWindow(counters) => Some(StoredState::Counters([
                 counters.current,
@@ -31,18 +32,18 @@ impl StepState {
                 counters.at,
             ])),
             Self::FixedWindow(count) => Some(StoredState::Count([count.used, count.at, count.until])),
-            Self::Absent | Self::Steady(_) | Self::SlidingWindow(_) => None,
+            Self::Absent | Self::Fast(_) | Self::SlidingWindow(_) => None,
         }
     }
 
-    /// The moment from which on it equals absence.
+    /// Returns the time from which the state equals absence.
     pub(crate) fn ends(&self) -> u64 {
         match self {
             Self::TokenBucket(level) | Self::Funnel(level) => level.keep_until,
-            Self::Lent(lent) => lent.keep_until(),
+            Self::Leased(leased) => leased.keep_until(),
             Self::CounterWindow(counters) => counters.end(),
             Self::FixedWindow(count) => count.until,
-            Self::Absent | Self::Steady(_) | Self::SlidingWindow(_) => 0,
+            Self::Absent | Self::Fast(_) | Self::SlidingWindow(_) => 0,
         }
     }
 }

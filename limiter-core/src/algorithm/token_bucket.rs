@@ -1,12 +1,11 @@
-//! The token bucket: tokens come back at a rate, up to a capacity; a call takes as many as it
-//! costs.
+//! The token bucket: tokens are refilled at a rate, up to a capacity; a call takes its cost.
 //!
 //! Over any time T it admits at most capacity + rate·T.
 
 use crate::algorithm::level::{LevelKind, above_zero, signed};
 use crate::policy::{Rate, TokenBucket};
 
-/// The amount is the tokens that are left; below zero it is a debt.
+/// The amount is the remaining tokens; a negative amount is a debt.
 impl LevelKind for TokenBucket {
     fn rate(&self) -> &Rate {
         &self.rate
@@ -16,8 +15,8 @@ impl LevelKind for TokenBucket {
         signed(self.capacity)
     }
 
-    fn recovered(&self, tokens: i64, by: u64) -> i64 {
-        self.idle().min(tokens.saturating_add_unsigned(by))
+    fn after_refill(&self, tokens: i64, amount: u64) -> i64 {
+        self.idle().min(tokens.saturating_add_unsigned(amount))
     }
 
     fn shortfall(&self, tokens: i64, cost: u64) -> u64 {
@@ -36,22 +35,22 @@ impl LevelKind for TokenBucket {
         above_zero(self.idle().saturating_sub(tokens))
     }
 
-    fn without(&self, lent: u64) -> Self {
+    fn without(&self, leased: u64) -> Self {
         Self {
-            capacity: self.capacity.saturating_sub(lent),
+            capacity: self.capacity.saturating_sub(leased),
             ..*self
         }
     }
 
-    fn after_lease(&self, tokens: i64, by: u64) -> i64 {
-        tokens.saturating_sub_unsigned(by)
+    fn after_lease(&self, tokens: i64, amount: u64) -> i64 {
+        tokens.saturating_sub_unsigned(amount)
     }
 
-    fn given_back(&self, tokens: i64, by: u64) -> i64 {
-        tokens.saturating_add_unsigned(by)
+    fn after_return(&self, tokens: i64, amount: u64) -> i64 {
+        tokens.saturating_add_unsigned(amount)
     }
 
-    fn spent(&self, tokens: i64, _by: u64) -> i64 {
+    fn after_spend(&self, tokens: i64, _by: u64) -> i64 {
         tokens
     }
 }

@@ -76,7 +76,7 @@ impl<'a> AcquireConcurrency<'a> {
     /// Like [`try_now`](Self::try_now), with metrics, for callers that do not await.
     pub(crate) fn try_acquire_now(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         let result = self.try_now()?;
-        observe::entered(self.request.policy(), &result);
+        observe::record_acquire(self.request.policy(), &result);
         Some(result)
     }
 
@@ -155,7 +155,7 @@ impl Future for ConcurrencyFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let result = self.progress.poll(context);
         if let Poll::Ready(result) = &result {
-            observe::entered(self.policy, result);
+            observe::record_acquire(self.policy, result);
         }
         result
     }

@@ -34,7 +34,7 @@ impl AcquireConcurrency<'_> {
                     decision: Box::new(Decision {
                         limits: OneOrMany::One(LimitOutcome::new(
                             policy,
-                            StepResult::Told(StepOutcome::default()),
+                            StepResult::Computed(StepOutcome::default()),
                         )),
                         allowed: false,
                         ..unasked(Origin::KeyList)

@@ -107,7 +107,7 @@ impl DecisionRequest<'_> {
         origin: Origin,
     ) -> Decision {
         let outcome_of =
-            |limit: &RequestedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Told(outcome));
+            |limit: &RequestedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Computed(outcome));
         Decision {
             limits: self.limits.iter().map(outcome_of).collect(),
             allowed: outcome.fits,

@@ -196,7 +196,7 @@ impl<C: PermitPayload> PermitTable<C> {
                     entry.waiting.pop_front();
                     // The new first waiter only needs a wake-up: all free permits are taken.
                     if let Some(first) = entry.waiting.front() {
-                        first.told.notify_one();
+                        first.changed.notify_one();
                     }
                 }
                 Err(payload) => {

@@ -19,7 +19,7 @@ impl LimitOutcome {
     #[inline]
     pub(crate) fn new(policy: &Policy, standing: StepResult) -> Self {
         Self {
-            policy: CachedPolicy::of(policy),
+            policy: CachedPolicy::new(policy),
             standing,
         }
     }
@@ -31,7 +31,7 @@ impl LimitOutcome {
             ..self.outcome()
         };
         Self {
-            standing: StepResult::Told(outcome),
+            standing: StepResult::Computed(outcome),
             ..self
         }
     }

@@ -1,4 +1,4 @@
-//! A check, and what the policy says of a denial.
+//! A check followed by the denial handling of the policy.
 
 use std::pin::Pin;
 
@@ -12,16 +12,16 @@ use crate::request::LimitRequest;
 use crate::units::Amount;
 use crate::waiting::Acquire;
 
-/// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and
+/// An admission that has not started: await it. Created by [`Limiter::admit`] and
 /// [`Limiter::admit_all`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "nothing is charged until this is awaited"]
 pub struct Admit<'a>(Check<'a>);
 
 impl Limiter {
-    /// Asks for a permit of `policy` for `key`, and does what the policy says where it is denied
+    /// Requests a permit of `policy` for `key` and handles a denial as the policy configures
     /// ([`PolicyBuilder::on_denial`](crate::PolicyBuilder::on_denial)): rejects the call, waits, or
-    /// lets it go on for something cheaper.
+    /// continues degraded.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -36,7 +36,7 @@ impl Limiter {
     ///
     /// assert!(!limits.admit(&search, "ann").await?.is_degraded());
     /// let second = limits.admit(&search, "ann").await?;
-    /// assert!(second.is_degraded(), "from a cache, say");
+    /// assert!(second.is_degraded(), "answer from a cache, for example");
     /// assert_eq!(second.denied_by().unwrap().policy().name(), "search");
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
@@ -44,24 +44,23 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] for a call that is denied and does not wait, [`Rejection::TimedOut`]
-    /// for one that has waited in vain, [`Rejection::Forbidden`] for a key that a list denies; else
-    /// as [`check`](Self::check).
+    /// [`Rejection::Limited`] for a denied call that does not wait, [`Rejection::TimedOut`] after a
+    /// wait without a permit, [`Rejection::Forbidden`] for a key on a deny list; otherwise as
+    /// [`check`](Self::check).
     ///
     /// # Panics
     ///
-    /// As [`check`](Self::check), and outside of a Tokio runtime with time where the policy says to
-    /// wait.
+    /// As [`check`](Self::check), and outside of a Tokio runtime with time if the policy waits.
     ///
     /// # Cancel safety
     ///
-    /// As [`check`](Self::check), or as [`acquire`](Self::acquire) where the policy says to wait.
+    /// As [`check`](Self::check), or as [`acquire`](Self::acquire) if the policy waits.
     pub fn admit<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Admit<'a> {
         Admit(self.check(policy, key))
     }
 
-    /// Asks for permits of several limits as one decision; the strictest of their policies says
-    /// what becomes of a denial: it rejects, else waits for the shortest time, else degrades. See
+    /// Requests permits of several limits as one decision. The strictest policy determines the
+    /// handling of a denial: rejection, then the shortest wait, then degradation. See
     /// [`check_all`](Self::check_all).
     ///
     /// # Errors
@@ -76,7 +75,7 @@ impl Limiter {
 }
 
 impl Admit<'_> {
-    /// What the call costs, as [`Check::cost`].
+    /// Sets the cost of the call, as [`Check::cost`].
     pub fn cost<C>(self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -86,8 +85,7 @@ impl Admit<'_> {
 }
 
 impl Check<'_> {
-    /// The answer after what its policies say of a denial, with nothing boxed where that is to
-    /// reject.
+    /// Decides and applies the denial handling; allocates nothing if the policies reject.
     pub(crate) async fn admitted(self) -> Result<Allowed, Rejection> {
         match self.on_denial() {
             OnDenial::Reject => self.await?.require(),
@@ -107,8 +105,7 @@ impl<'a> IntoFuture for Admit<'a> {
 }
 
 impl Allowed {
-    /// The same for a call that cannot be told to serve something cheaper: what is degraded is
-    /// denied.
+    /// Converts a degraded decision to a denial, for calls that cannot respond degraded.
     pub(crate) fn or_denied(self) -> Result<Self, Rejection> {
         let mut decision = self.into_decision();
         if decision.is_degraded() {
@@ -120,7 +117,7 @@ impl Allowed {
 }
 
 impl Decision {
-    /// What a policy that degrades makes of it: only what its limits deny goes on.
+    /// Applies `Degrade`: only a denial by the limits is degraded.
     fn or_degraded(mut self) -> Result<Allowed, Rejection> {
         let denied_by_limits = !matches!(self.origin, Origin::KeyList | Origin::FailedClosed);
         if !self.allowed && denied_by_limits && !self.is_blocked() {

@@ -1,10 +1,10 @@
-//! What the key lists of a policy say about a key, and the warning about entries that never match.
+//! Key lists of a policy: the rule for a key, and the warning about entries that never match.
 
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::{KeyList, KeyPrefixes, Network, Policy, ReportedPrefixes};
 
-/// What the key lists of a policy say about a key. A deny list takes precedence.
+/// The rule of the key lists for a key. A deny list takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyRule {
     Denied,

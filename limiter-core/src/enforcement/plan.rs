@@ -208,7 +208,7 @@ impl<'a> EnforcementPlan<'a> {
             self.limiter.open()?;
         }
         if let Some(policy) = self.forbidden {
-            let denies = StepResult::Told(StepOutcome::default());
+            let denies = StepResult::Computed(StepOutcome::default());
             return Ok(Some(Decision {
                 limits: OneOrMany::One(LimitOutcome::new(policy, denies)),
                 allowed: false,
@@ -339,7 +339,7 @@ fn deadline(asks: &[LimitRequest<'_>]) -> Duration {
 fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
     if mode == Mode::Charge {
         for (policy, origin, would_deny) in excused {
-            observe::excused(policy, *origin, *would_deny);
+            observe::count_exempt(policy, *origin, *would_deny);
         }
     }
 }

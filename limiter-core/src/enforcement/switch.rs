@@ -1,36 +1,36 @@
-//! Whether a limiter's decisions are obeyed.
+//! The runtime enforcement mode of a limiter.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::limiter::Limiter;
 use crate::policy::Enforcement;
 
-/// The limiter's own setting, to which each call looks.
+/// The limiter's own mode, which each call reads.
 #[derive(Debug, Default)]
 pub(crate) struct EnforcementSwitch(AtomicU8);
 
 impl Limiter {
-    /// Sets, for this limiter and its clones, whether decisions are obeyed: of what this says and
-    /// what a policy does the looser holds. It takes effect on the next call. Calls that wait
-    /// already go on as they have begun.
+    /// Sets the enforcement mode of this limiter and its clones: the looser of this mode and the
+    /// policy's applies. It takes effect on the next call. Waiting calls continue with the previous
+    /// mode.
     ///
-    /// See [`Enforcement`] for what each means, and how builders find the first one.
+    /// See [`Enforcement`] for the modes and for the initial mode of builders.
     pub fn set_enforcement(&self, enforcement: Enforcement) {
-        let before = self
+        let previous = self
             .inner
             .enforcement
             .0
             .swap(enforcement.to_bits(), Ordering::AcqRel);
-        let before = Enforcement::of_bits(before);
-        if before != enforcement {
-            tracing::info!(%before, now = %enforcement, "enforcement of the limiter changed");
+        let previous = Enforcement::from_bits(previous);
+        if previous != enforcement {
+            tracing::info!(before = %previous, now = %enforcement, "enforcement of the limiter changed");
         }
     }
 
-    /// Whether this limiter's decisions are obeyed, as far as it is up to the limiter.
+    /// Returns the enforcement mode of the limiter.
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
-        Enforcement::of_bits(self.inner.enforcement.0.load(Ordering::Acquire))
+        Enforcement::from_bits(self.inner.enforcement.0.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -38,7 +38,7 @@ impl Limiter {
         self.inner.enforcement.0.load(Ordering::Relaxed) == Enforcement::Enforce.to_bits()
     }
 
-    /// The same limiter, which begins so.
+    /// Returns this limiter with an initial mode.
     pub(crate) fn with_enforcement(self, enforcement: Enforcement) -> Self {
         self.inner
             .enforcement

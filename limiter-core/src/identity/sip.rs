@@ -1,11 +1,11 @@
-//! SipHash-1-3 with 128 bits (J.-P. Aumasson and D. J. Bernstein, 2012), over texts that are filled
-//! up to whole words.
+//! SipHash-1-3 with 128 bits (J.-P. Aumasson and D. J. Bernstein, 2012), over texts that are padded
+//! to whole words.
 //!
-//! The texts that a policy's limits have in common are then absorbed once, and what is left for a
-//! call is one round a word of its key. A hasher that takes bytes in any portions spends as long on
-//! their ends as on the rounds.
+//! The common texts of a policy are absorbed once; each call then needs one round per word of its
+//! key. A hasher that accepts bytes in arbitrary chunks spends as much time on their ends as on the
+//! rounds.
 
-/// The hash of what was absorbed so far, which is always whole words.
+/// The state after the absorbed words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sip {
     v0: u64,
@@ -26,7 +26,7 @@ impl Sip {
         }
     }
 
-    /// Absorbs a text and, so that no two sequences of texts are absorbed alike, its length.
+    /// Absorbs a text and its length, so that no two sequences of texts are absorbed alike.
     pub(super) fn text(&mut self, text: &str) {
         let rest = self.words(text);
         self.word(rest_of(text, rest));
@@ -34,12 +34,12 @@ impl Sip {
         self.bytes += (text.len() / 8 + 2) * 8;
     }
 
-    /// The hash of all that was absorbed, and of a last text.
+    /// Returns the hash of the absorbed texts and a last text.
     #[inline(always)]
     pub(super) fn finish(mut self, text: &str) -> u128 {
         let rest = self.words(text);
-        // The lowest byte of the length ends the message; the absorbed part is the same for all
-        // texts that are compared.
+        // The lowest byte of the length ends the message; the absorbed part is equal for all texts
+        // that are compared.
         let len = (self.bytes + text.len()) as u64;
         self.word(rest_of(text, rest) | len << 56);
         self.v2 ^= 0xee;
@@ -49,7 +49,7 @@ impl Sip {
         u128::from(high) << 64 | u128::from(low)
     }
 
-    /// Absorbs the whole words of a text, and returns the bytes after them.
+    /// Absorbs the whole words of a text and returns the remaining bytes.
     #[inline]
     fn words<'a>(&mut self, text: &'a str) -> &'a [u8] {
         let mut rest = text.as_bytes();
@@ -87,12 +87,12 @@ impl Sip {
     }
 }
 
-/// What is left of a text after its whole words, at most seven bytes, as the lower end of a word.
+/// Returns the bytes after the whole words, at most seven, as the lower end of a word.
 #[inline]
 fn rest_of(text: &str, rest: &[u8]) -> u64 {
     match (rest.len(), text.as_bytes().last_chunk()) {
         (0, _) => 0,
-        // The last eight bytes at once, without those that were in a word before.
+        // Reads the last eight bytes at once and drops those of the previous word.
         (rest, Some(last)) => u64::from_le_bytes(*last) >> (64 - 8 * rest),
         (_, None) => rest
             .iter()
@@ -110,20 +110,20 @@ mod tests {
     use crate::identity::sip::*;
 
     #[test]
-    fn it_is_the_hash_that_others_compute() {
-        let mut theirs = SipHasher13::new_with_keys(7, 11);
-        let mut ours = Sip::new(7, 11);
+    fn sip_equals_reference_implementation() {
+        let mut reference = SipHasher13::new_with_keys(7, 11);
+        let mut sip = Sip::new(7, 11);
         for text in ["", "a", "12345678", "123456789abcdef0", "123456789abcdef01"] {
             let mut padded = text.as_bytes().to_vec();
             padded.resize((text.len() / 8 + 1) * 8, 0);
-            theirs.write(&padded);
-            theirs.write(&(text.len() as u64).to_le_bytes());
-            ours.text(text);
+            reference.write(&padded);
+            reference.write(&(text.len() as u64).to_le_bytes());
+            sip.text(text);
             for len in 0..300 {
                 let key = "k".repeat(len);
-                let mut theirs = theirs;
-                theirs.write(key.as_bytes());
-                assert_eq!(ours.finish(&key), theirs.finish128().as_u128(), "{text} {len}");
+                let mut reference = reference;
+                reference.write(key.as_bytes());
+                assert_eq!(sip.finish(&key), reference.finish128().as_u128(), "{text} {len}");
             }
         }
     }

@@ -1,25 +1,25 @@
-//! What becomes of the bytes of a key, so that they can stand in a name beside others.
+//! Escaping of key bytes, so that they can be parts of a name.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// The longest escaped part; a longer one is hashed.
+/// Maximum length of an escaped part; a longer one is hashed.
 pub(super) const MAX_PART_BYTES: usize = 200;
 
-/// What becomes of a colon, with which people separate the parts of a key.
+/// Handling of colons, which commonly separate the parts of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Colon {
     Plain,
     Escaped,
 }
 
-/// Whether all bytes are plain: visible ASCII before `{`, without `%`, and without a colon where
-/// that is escaped.
+/// True if all bytes are plain: visible ASCII below `{`, without `%`, and without a colon if colons
+/// are escaped.
 ///
-/// Eight at a time (H. S. Warren, "Hacker's Delight", 6-1), which takes a quarter of the time of
-/// looking each up in a table.
+/// Eight bytes at a time (H. S. Warren, "Hacker's Delight", 6-1), in a quarter of the time of a
+/// table lookup per byte.
 #[inline]
 fn are_plain(bytes: &[u8], colon: Colon) -> bool {
     let words = bytes.chunks_exact(8);
@@ -29,7 +29,7 @@ fn are_plain(bytes: &[u8], colon: Colon) -> bool {
         let word = word.try_into().unwrap_or_default();
         plain & needs_no_escape(u64::from_le_bytes(word), colon)
     });
-    // Bytes that are looked at twice cost nothing.
+    // Checking some bytes twice costs nothing.
     let last = match bytes.last_chunk() {
         Some(last) => u64::from_le_bytes(*last),
         None => rest
@@ -39,29 +39,29 @@ fn are_plain(bytes: &[u8], colon: Colon) -> bool {
     plain & needs_no_escape(last, colon)
 }
 
-/// Whether all eight bytes of a word are plain.
+/// True if all eight bytes of a word are plain.
 #[inline]
 const fn needs_no_escape(word: u64, colon: Colon) -> bool {
     const HIGH: u64 = each(0x80);
-    // Of a byte below 128 each sum sets the highest bit, or not, and carries nothing; another is
-    // none that is plain.
+    // For a byte below 128, each sum sets the highest bit or not, without a carry; other bytes are
+    // not plain.
     let visible = word.wrapping_add(each(0x80 - b'!'));
-    let beyond = word.wrapping_add(each(0x80 - b'{'));
+    let above_range = word.wrapping_add(each(0x80 - b'{'));
     let other_than_percent = (word ^ each(b'%')).wrapping_add(each(0x7f));
     let other_than_colon = match colon {
         Colon::Plain => HIGH,
         Colon::Escaped => (word ^ each(b':')).wrapping_add(each(0x7f)),
     };
-    visible & !beyond & other_than_percent & other_than_colon & !word & HIGH == HIGH
+    visible & !above_range & other_than_percent & other_than_colon & !word & HIGH == HIGH
 }
 
-/// A word of eight times the same byte.
+/// Returns a word of eight equal bytes.
 const fn each(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are
-/// plain.
+/// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows if all bytes
+/// are plain.
 pub(super) fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => escape_text(text, colon),
@@ -69,7 +69,7 @@ pub(super) fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
     }
 }
 
-/// The same for text, which need not be looked through twice.
+/// As [`escape`], for text, which needs no UTF-8 validation.
 #[inline]
 pub(super) fn escape_text(text: &str, colon: Colon) -> Cow<'_, str> {
     if are_plain(text.as_bytes(), colon) {
@@ -103,26 +103,26 @@ pub(super) fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
     }
 }
 
-/// Whether a text may be what [`escape`] makes of something.
+/// True if [`escape`] could have produced this text.
 #[cfg(feature = "registry")]
 pub(super) fn is_escaped(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
-        let is_fine = match byte {
+        let is_valid = match byte {
             b'%' => match (bytes.next().and_then(digit), bytes.next().and_then(digit)) {
                 (Some(high), Some(low)) => !are_plain(&[high << 4 | low], Colon::Escaped),
                 _ => false,
             },
             plain => are_plain(&[plain], Colon::Plain),
         };
-        if !is_fine {
+        if !is_valid {
             return false;
         }
     }
     true
 }
 
-/// What was escaped, if it was text.
+/// Reverses [`escape`]; `None` if the bytes are not text.
 #[cfg(feature = "registry")]
 pub(super) fn unescape(text: &str) -> Option<String> {
     let mut plain = Vec::with_capacity(text.len());
@@ -136,7 +136,7 @@ pub(super) fn unescape(text: &str) -> Option<String> {
     String::from_utf8(plain).ok()
 }
 
-/// The value of a digit as [`push_escaped`] writes it.
+/// Returns the value of a digit that [`push_escaped`] writes.
 #[cfg(feature = "registry")]
 fn digit(byte: u8) -> Option<u8> {
     match byte {
@@ -146,7 +146,7 @@ fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// Keeps an escaped text of bounded length, and replaces a longer one by its hash.
+/// Returns an escaped text of bounded length: a longer one is replaced by its hash.
 pub(super) fn bounded(escaped: Cow<'_, str>) -> Cow<'_, str> {
     if escaped.len() <= MAX_PART_BYTES {
         return escaped;
@@ -164,7 +164,7 @@ mod tests {
     use crate::key::escape::*;
 
     #[test]
-    fn a_byte_is_plain_or_not_wherever_it_stands() {
+    fn plainness_is_independent_of_position() {
         for byte in 0..=u8::MAX {
             let graphic = byte.is_ascii_graphic() && !b"{}|%~".contains(&byte);
             for (colon, expected) in [(Colon::Plain, graphic), (Colon::Escaped, graphic && byte != b':')] {

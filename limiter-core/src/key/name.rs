@@ -1,8 +1,8 @@
-//! Names of Redis keys, put together of parts that are escaped.
+//! Names of Redis keys, composed of escaped parts.
 
 use crate::key::{Key, escape_part};
 
-/// A name's first part: the prefix and the namespace, escaped once.
+/// The first part of a name: the prefix and the namespace, escaped once.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(Box<str>);
 
@@ -11,23 +11,24 @@ impl Namespace {
         Self(format!("{prefix}{}", escape_part(namespace)).into())
     }
 
-    /// The Redis key under which the replicas are counted. The state of a limit has more parts.
+    /// Returns the Redis key of the replica registry. The state of a limit has more parts.
     pub(crate) fn replicas_key(&self) -> String {
         format!("{}|replicas", self.0)
     }
 
-    /// The Redis key of the book of policies, and its channel.
+    /// Returns the Redis key of the policy registry, and its channel.
     #[cfg(feature = "registry")]
-    pub(crate) fn book_key(&self) -> String {
+    pub(crate) fn registry_key(&self) -> String {
         format!("{}|book", self.0)
     }
 
-    /// Redis keys of one slot that belong to no limit: a bucket's, a window's and another bucket's.
-    pub(crate) fn trial_keys(&self) -> [String; 3] {
+    /// Returns Redis keys of one slot that belong to no limit: of a bucket, a window and another
+    /// bucket.
+    pub(crate) fn preflight_keys(&self) -> [String; 3] {
         ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
     }
 
-    /// The Redis key of a limit's state. Policy name and group are escaped already.
+    /// Returns the Redis key of a limit's state. Policy name and group are already escaped.
     pub(crate) fn redis_key(
         &self,
         algorithm: &str,

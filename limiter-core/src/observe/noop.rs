@@ -1,4 +1,4 @@
-//! What stands for the metrics in a build without them: nothing.
+//! Empty replacements of the metrics functions in a build without the feature.
 
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
@@ -19,10 +19,10 @@ pub(crate) fn answered<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Res
 pub(crate) fn waited<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Allowed, Rejection>) {}
 
 #[inline]
-pub(crate) fn entered<T: AsDecision>(_: &Policy, _: &Result<T, Rejection>) {}
+pub(crate) fn record_acquire<T: AsDecision>(_: &Policy, _: &Result<T, Rejection>) {}
 
 #[inline]
-pub(crate) fn excused(_: &Policy, _: Origin, _: bool) {}
+pub(crate) fn count_exempt(_: &Policy, _: Origin, _: bool) {}
 
 #[inline]
 pub(crate) fn unconfigured(_: bool) {}
@@ -51,11 +51,11 @@ pub(crate) fn shed(_: usize) {}
 
 #[cfg(feature = "registry")]
 #[inline]
-pub(crate) fn book_refused(_: &'static str) {}
+pub(crate) fn registry_rejected(_: &'static str) {}
 
 #[cfg(all(feature = "registry", feature = "redis"))]
 #[inline]
-pub(crate) fn book_revision(_: u64) {}
+pub(crate) fn registry_revision(_: u64) {}
 
 #[cfg(feature = "redis")]
 pub(crate) use remote::{BreakerGauge, BreakerState, batch, record_query, replicas};

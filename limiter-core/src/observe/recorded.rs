@@ -1,8 +1,8 @@
-//! What is counted, through the facade `metrics`.
+//! Metrics through the facade `metrics`.
 //!
-//! A policy keeps the handles of its own counters, and the other metrics theirs, so that a decision
-//! costs an increment: no look-up, and no text is made. The handles belong to the recorder that was
-//! there first.
+//! Each policy stores the handles of its own counters, and the other metrics store theirs, so that
+//! a decision costs one increment without a lookup or an allocation. The handles belong to the
+//! first recorder.
 
 use std::iter;
 
@@ -19,28 +19,28 @@ use crate::policy::Policy;
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
-/// What a policy answered to a call.
+/// The outcome of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricOutcome {
-    /// It had room, and was charged unless nobody decided.
+    /// The cost fitted; it was charged unless the store did not decide.
     Allowed,
-    /// It had no room.
+    /// The cost did not fit.
     Denied,
     /// A penalty blocks the key.
     Blocked,
-    /// It would have been denied, or rejected, and is in shadow.
+    /// The call would have been denied or rejected, but the policy is in shadow mode.
     ShadowDenied,
-    /// It had room, and was not charged, since another limit of the same decision had none.
+    /// The cost fitted and was not charged, because another limit of the decision denied.
     Spared,
-    /// No permit came in the time that the caller would wait.
+    /// No permit became available within the timeout.
     TimedOut,
-    /// The question cannot be asked: a cost above the quota, a cost or key that is none.
+    /// The request is invalid: a cost above the quota, an invalid cost or key.
     Invalid,
     /// There was no decision.
     Error,
 }
 
-// Each outcome has a counter of its own in `PolicyCounters`.
+// `PolicyCounters` has one counter per outcome.
 const _: () = assert!(MetricOutcome::Error as usize + 1 == OUTCOMES);
 
 impl MetricOutcome {
@@ -58,7 +58,7 @@ impl MetricOutcome {
     }
 }
 
-/// The place and the name of an origin; of none where nobody decided.
+/// Returns the index and the label of an origin; `none` without a decision.
 fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
     match origin {
         None => (0, "none"),
@@ -75,20 +75,21 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
     }
 }
 
-/// Counts what one limit of a decision answered.
+/// Counts the outcome of one limit of a decision.
 #[inline]
 fn count(policy: &Policy, outcome: MetricOutcome, origin: Option<Origin>) {
-    let (place, _) = origin_label(origin);
-    let counter = policy.counters().get(place, outcome as usize);
-    let counter =
-        counter.and_then(|late| late.get(|recorder| counter_of(policy.name(), outcome, origin, recorder)));
+    let (index, _) = origin_label(origin);
+    let counter = policy.counters().get(index, outcome as usize);
+    let counter = counter.and_then(|handle| {
+        handle.get(|recorder| register_counter_of(policy.name(), outcome, origin, recorder))
+    });
     if let Some(counter) = counter {
         counter.increment(1);
     }
 }
 
 #[cold]
-fn counter_of(
+fn register_counter_of(
     policy: &str,
     outcome: MetricOutcome,
     origin: Option<Origin>,
@@ -103,7 +104,7 @@ fn counter_of(
     recorder.register_counter(&Key::from_parts(names::DECISIONS, labels), &METADATA)
 }
 
-/// Counts a call about one limit that was decided. Peeks are not counted.
+/// Counts a decided call with one limit. Peeks are not counted.
 #[inline]
 pub(crate) fn decided(policy: &Policy, mode: Mode, allowed: bool, origin: Origin) {
     if mode == Mode::Charge {
@@ -116,49 +117,49 @@ pub(crate) fn decided(policy: &Policy, mode: Mode, allowed: bool, origin: Origin
     }
 }
 
-/// Counts a call about one limit that was not decided.
+/// Counts a call with one limit that was not decided.
 #[cold]
 pub(crate) fn rejected(policy: &Policy, mode: Mode, rejection: &Rejection) {
-    not_decided(iter::once(policy), mode, rejection);
+    count_rejection(iter::once(policy), mode, rejection);
 }
 
-/// Counts what was answered to a call about these policies.
+/// Counts the result of a call with these policies.
 pub(crate) fn answered<'a>(
     policies: impl Iterator<Item = &'a Policy>,
     mode: Mode,
-    answer: &Result<Decision, Rejection>,
+    result: &Result<Decision, Rejection>,
 ) {
-    match answer {
-        Ok(decision) => decision_of(policies, mode, decision),
-        Err(rejection) => not_decided(policies, mode, rejection),
+    match result {
+        Ok(decision) => count_decision(policies, mode, decision),
+        Err(rejection) => count_rejection(policies, mode, rejection),
     }
 }
 
-/// Counts what a wait came to: once, however often the store was asked for it.
+/// Counts the result of a wait: once, independent of the number of store queries.
 pub(crate) fn waited<'a>(
     policies: impl Iterator<Item = &'a Policy>,
     mode: Mode,
-    answer: &Result<Allowed, Rejection>,
+    result: &Result<Allowed, Rejection>,
 ) {
-    match answer {
-        Ok(decision) => decision_of(policies, mode, decision),
-        Err(Rejection::Limited(decision)) => decision_of(policies, mode, decision),
-        Err(rejection) => not_decided(policies, mode, rejection),
+    match result {
+        Ok(decision) => count_decision(policies, mode, decision),
+        Err(Rejection::Limited(decision)) => count_decision(policies, mode, decision),
+        Err(rejection) => count_rejection(policies, mode, rejection),
     }
 }
 
-/// Counts what an enter came to.
-pub(crate) fn entered(policy: &Policy, answer: &Result<impl AsDecision, Rejection>) {
-    match answer {
-        Ok(permit) => decision_of(iter::once(policy), Mode::Charge, permit.as_decision()),
-        Err(Rejection::Limited(decision)) => decision_of(iter::once(policy), Mode::Charge, decision),
-        Err(rejection) => not_decided(iter::once(policy), Mode::Charge, rejection),
+/// Counts the result of a concurrency acquisition.
+pub(crate) fn record_acquire(policy: &Policy, result: &Result<impl AsDecision, Rejection>) {
+    match result {
+        Ok(permit) => count_decision(iter::once(policy), Mode::Charge, permit.as_decision()),
+        Err(Rejection::Limited(decision)) => count_decision(iter::once(policy), Mode::Charge, decision),
+        Err(rejection) => count_rejection(iter::once(policy), Mode::Charge, rejection),
     }
 }
 
-/// Counts, of a call that was allowed, a policy that had no part in its decision: one that is off,
-/// or whose list names the key.
-pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
+/// Counts, for an allowed call, a policy that did not take part in its decision: switched off, or
+/// exempt by a key list.
+pub(crate) fn count_exempt(policy: &Policy, origin: Origin, would_deny: bool) {
     let outcome = if would_deny {
         MetricOutcome::ShadowDenied
     } else {
@@ -167,8 +168,8 @@ pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
     count(policy, outcome, Some(origin));
 }
 
-/// Counts a call for which nothing is configured, under no policy's name: whoever computes one from
-/// its input would make a series of each.
+/// Counts a call without a configured policy, without its name: a program that computes names from
+/// input would create a series for each.
 pub(crate) fn unconfigured(is_allowed: bool) {
     static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; 2];
     let outcome = if is_allowed {
@@ -177,20 +178,20 @@ pub(crate) fn unconfigured(is_allowed: bool) {
         MetricOutcome::Error
     };
     let origin = Some(Origin::NotConfigured);
-    let late = COUNTERS.get(usize::from(is_allowed));
+    let handle = COUNTERS.get(usize::from(is_allowed));
     if let Some(counter) =
-        late.and_then(|late| late.get(|recorder| counter_of("", outcome, origin, recorder)))
+        handle.and_then(|handle| handle.get(|recorder| register_counter_of("", outcome, origin, recorder)))
     {
         counter.increment(1);
     }
 }
 
-fn decision_of<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decision: &Decision) {
+fn count_decision<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decision: &Decision) {
     if mode != Mode::Charge {
         return;
     }
     let origin = Some(decision.origin());
-    let outcome = |has_room| match (has_room, decision.is_allowed()) {
+    let outcome = |fits| match (fits, decision.is_allowed()) {
         (true, true) => MetricOutcome::Allowed,
         (true, false) => MetricOutcome::Spared,
         (false, true) => MetricOutcome::ShadowDenied,
@@ -200,14 +201,14 @@ fn decision_of<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decis
     for limit in decision.limits() {
         count(limit.policy(), outcome(limit.is_allowed()), origin);
     }
-    // Nobody decided, and the answer holds for all.
+    // The call was decided without limits, and the result applies to all policies.
     if decision.limits().is_empty() {
-        let has_room = decision.is_allowed() && !decision.would_deny();
-        policies.for_each(|policy| count(policy, outcome(has_room), origin));
+        let fits = decision.is_allowed() && !decision.would_deny();
+        policies.for_each(|policy| count(policy, outcome(fits), origin));
     }
 }
 
-fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejection: &Rejection) {
+fn count_rejection<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejection: &Rejection) {
     if mode != Mode::Charge {
         return;
     }
@@ -217,26 +218,26 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         }
         Rejection::TimedOut { .. } => MetricOutcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => MetricOutcome::Invalid,
-        // As where nobody waits for what the policy answers.
+        // A rejection that the failure mode of the policy determined.
         Rejection::Unavailable(_) if rejection.decision().is_some() => MetricOutcome::Denied,
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => MetricOutcome::Error,
     };
     let origin = rejection.decision().map(Decision::origin);
-    // Of several policies one forbids, and the others were not asked.
-    let has_part = |policy: &&Policy| match rejection {
+    // One of several policies forbids the call, and the others were not evaluated.
+    let takes_part = |policy: &&Policy| match rejection {
         Rejection::Forbidden { policy: by, .. } => policy.name() == by,
         _ => true,
     };
     policies
-        .filter(has_part)
+        .filter(takes_part)
         .for_each(|policy| count(policy, outcome, origin));
 }
 
-/// Counts a question to which the store did not reply.
+/// Counts a query without a reply of the store.
 #[cold]
 pub(crate) fn store_failed(kind: StoreErrorKind) {
     static COUNTERS: [LazyHandle<Counter>; 12] = [const { LazyHandle::new() }; 12];
-    let (place, label) = match kind {
+    let (index, label) = match kind {
         StoreErrorKind::Timeout => (0, "timeout"),
         StoreErrorKind::Connection => (1, "connection"),
         StoreErrorKind::CircuitOpen => (2, "circuit_open"),
@@ -250,8 +251,8 @@ pub(crate) fn store_failed(kind: StoreErrorKind) {
         StoreErrorKind::ShutDown => (10, "shut_down"),
         StoreErrorKind::Reconciling => (11, "reconciling"),
     };
-    let counter = COUNTERS.get(place).and_then(|late| {
-        late.get(|recorder| {
+    let counter = COUNTERS.get(index).and_then(|handle| {
+        handle.get(|recorder| {
             describe_counter(recorder, names::STORE_ERRORS);
             let labels = vec![Label::from_static_parts("kind", label)];
             recorder.register_counter(&Key::from_parts(names::STORE_ERRORS, labels), &METADATA)
@@ -262,8 +263,8 @@ pub(crate) fn store_failed(kind: StoreErrorKind) {
     }
 }
 
-/// Counts a call that asked for a policy that is not there, or is not for its app. Without the
-/// name: whoever computes one from its input would make a series of each.
+/// Counts a call with a policy name that is not configured, or not for its app. The name is no
+/// label: a program that computes names from input would create a series for each.
 pub(crate) fn not_configured() {
     static COUNTER: LazyHandle<Counter> = LazyHandle::new();
     let counter = COUNTER.get(|recorder| {
@@ -275,7 +276,7 @@ pub(crate) fn not_configured() {
     }
 }
 
-/// Counts a request that says it was forwarded, and is limited by the peer's address.
+/// Counts a request with forwarding headers that is limited by the peer's address.
 pub(crate) fn forwarded_unread() {
     static COUNTER: LazyHandle<Counter> = LazyHandle::new();
     let counter = COUNTER.get(|recorder| {
@@ -287,14 +288,14 @@ pub(crate) fn forwarded_unread() {
     }
 }
 
-/// Counts a request that was shed, by the number of its class, the lowest first.
+/// Counts a shed request by the index of its priority, lowest first.
 pub(crate) fn shed(class: usize) {
     const CLASSES: [&str; 4] = ["sheddable", "normal", "high", "critical"];
     static COUNTERS: [LazyHandle<Counter>; CLASSES.len()] = [const { LazyHandle::new() }; CLASSES.len()];
-    let (Some(late), Some(label)) = (COUNTERS.get(class), CLASSES.get(class)) else {
+    let (Some(handle), Some(label)) = (COUNTERS.get(class), CLASSES.get(class)) else {
         return;
     };
-    let counter = late.get(|recorder| {
+    let counter = handle.get(|recorder| {
         describe_counter(recorder, names::SHED);
         let labels = vec![Label::from_static_parts("priority", label)];
         recorder.register_counter(&Key::from_parts(names::SHED, labels), &METADATA)
@@ -304,9 +305,9 @@ pub(crate) fn shed(class: usize) {
     }
 }
 
-/// A call that waits, for as long as this is held.
+/// Counts a waiting call until it is dropped.
 #[derive(Debug)]
-#[must_use = "the call waits for as long as this is held"]
+#[must_use = "the call counts as waiting until this is dropped"]
 pub(crate) struct WaitingGauge(Option<Gauge>);
 
 impl WaitingGauge {
@@ -320,7 +321,7 @@ impl WaitingGauge {
     }
 }
 
-/// By the handle with which it began, lest more end than have begun.
+/// Uses the handle of the increment, so that the gauge never becomes negative.
 impl Drop for WaitingGauge {
     fn drop(&mut self) {
         if let Some(gauge) = &self.0 {
@@ -329,9 +330,9 @@ impl Drop for WaitingGauge {
     }
 }
 
-/// Counts a look at a book that is refused. As long as it is, so that its rate tells.
+/// Counts a read of an invalid registry text, on every read, so that the rate shows the duration.
 #[cfg(feature = "registry")]
-pub(crate) fn book_refused(source: &'static str) {
+pub(crate) fn registry_rejected(source: &'static str) {
     static FILE: LazyHandle<Counter> = LazyHandle::new();
     static REDIS: LazyHandle<Counter> = LazyHandle::new();
     let counter = if source == "file" { &FILE } else { &REDIS };
@@ -345,10 +346,10 @@ pub(crate) fn book_refused(source: &'static str) {
     }
 }
 
-/// Says which revision of the policy book is in use. To be said again now and then: there may not
-/// have been a recorder.
+/// Sets the revision of the policy registry. Called repeatedly, because the recorder may be
+/// installed later.
 #[cfg(all(feature = "registry", feature = "redis"))]
-pub(crate) fn book_revision(revision: u64) {
+pub(crate) fn registry_revision(revision: u64) {
     static REVISION: LazyHandle<Gauge> = LazyHandle::new();
     if let Some(gauge) = REVISION.get(|recorder| gauge(recorder, names::REGISTRY_REVISION)) {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a double; exact below 2^53")]

@@ -1,5 +1,5 @@
-//! The spans `limiter.decide`, `limiter.acquire`, `limiter.reserve` and `limiter.enter`: which
-//! policy was asked, what was answered, and by whom. Never the key.
+//! The spans `limiter.decide`, `limiter.acquire`, `limiter.reserve` and `limiter.enter` with
+//! policy, outcome and origin. Never the key.
 
 use std::pin::Pin;
 
@@ -9,11 +9,11 @@ use tracing::{Instrument, Span};
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::policy::Policy;
 
-/// The answer to a call, on the heap.
+/// A boxed call.
 type BoxedDecision<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
-/// Functions that poll an answer within a span of its own. Where nobody listens it costs a look,
-/// and no room in the future.
+/// Functions that poll a call within its own span. Without a subscriber they cost one check and no
+/// space in the future.
 macro_rules! spans {
     ($($(#[$doc:meta])* $function:ident = $name:literal;)*) => {$(
         $(#[$doc])*
@@ -27,30 +27,30 @@ macro_rules! spans {
             if span.is_disabled() {
                 Box::pin(answer)
             } else {
-                told(span, answer)
+                record_result(span, answer)
             }
         }
     )*};
 }
 
 spans! {
-    /// A decision for which Redis is asked.
+    /// A decision that queries Redis.
     deciding = "limiter.decide";
-    /// A wait, with all that is asked in it.
+    /// A wait with all its queries.
     acquiring = "limiter.acquire";
-    /// A reservation for which Redis is asked, or which waits.
+    /// A reservation that queries Redis or waits.
     reserving = "limiter.reserve";
-    /// Permits of what is in flight for which Redis is asked, or which are waited for.
+    /// An acquisition of concurrency permits that queries Redis or waits.
     entering = "limiter.enter";
 }
 
-/// Polls within the span, and notes in it what came of it.
-fn told<'a, T: AsDecision + 'a>(
+/// Polls within the span and records outcome and origin.
+fn record_result<'a, T: AsDecision + 'a>(
     span: Span,
     answer: impl Future<Output = Result<T, Rejection>> + Send + 'a,
 ) -> BoxedDecision<'a, T> {
-    let notes = span.clone();
-    let answered = async move {
+    let recorded_span = span.clone();
+    let recorded_call = async move {
         let answer = answer.await;
         let (outcome, decision) = match &answer {
             Ok(decided) => {
@@ -64,13 +64,13 @@ fn told<'a, T: AsDecision + 'a>(
             }
             Err(rejection) => (outcome(rejection), rejection.decision()),
         };
-        notes.record("outcome", outcome);
+        recorded_span.record("outcome", outcome);
         if let Some(decision) = decision {
-            notes.record("origin", debug(decision.origin()));
+            recorded_span.record("origin", debug(decision.origin()));
         }
         answer
     };
-    Box::pin(answered.instrument(span))
+    Box::pin(recorded_call.instrument(span))
 }
 
 fn outcome(rejection: &Rejection) -> &'static str {
@@ -83,7 +83,7 @@ fn outcome(rejection: &Rejection) -> &'static str {
     }
 }
 
-/// An answer that contains a decision. The modules of the answers implement it.
+/// A result that contains a decision. The modules of the result types implement it.
 pub(crate) trait AsDecision {
     fn as_decision(&self) -> &Decision;
 }

@@ -97,7 +97,7 @@ impl Limiter {
             };
             if let Some(micros) = blocked {
                 let blocked = outcome.outcome().blocked_for(micros);
-                *outcome = LimitOutcome::new(request.policy(), StepResult::Told(blocked));
+                *outcome = LimitOutcome::new(request.policy(), StepResult::Computed(blocked));
                 denial.marks = denial.marks.and(DecisionFlags::BLOCKED);
             }
         }

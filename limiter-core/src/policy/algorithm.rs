@@ -1,8 +1,8 @@
-//! Which algorithm a policy uses.
+//! The algorithm of a policy.
 
 use crate::policy::{Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 
-/// Which algorithm a policy uses, with its parameters.
+/// The algorithm of a policy with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Algorithm {
     TokenBucket(TokenBucket),
@@ -14,7 +14,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The most that can be admitted at once, in the algorithm's own unit.
+    /// Returns the largest cost that can be admitted at once, in the algorithm's own unit.
     pub(crate) fn quota(&self) -> u64 {
         match *self {
             Self::TokenBucket(TokenBucket { capacity, .. }) | Self::Funnel(Funnel { capacity, .. }) => {
@@ -27,14 +27,14 @@ impl Algorithm {
         }
     }
 
-    /// Whether it counts whole permits in windows; a level counts thousandths, which come back at a
+    /// True if it counts whole permits in windows; a level counts thousandths, which refill at a
     /// rate.
     #[inline]
     pub(crate) fn is_window(&self) -> bool {
         !matches!(self, Self::TokenBucket(_) | Self::Funnel(_))
     }
 
-    /// How the algorithm is called in names of keys.
+    /// Returns the code of the algorithm in Redis keys.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::TokenBucket(_) => "tb",

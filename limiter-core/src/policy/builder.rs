@@ -1,4 +1,4 @@
-//! Builds policies, and refuses those that cannot hold.
+//! Builders of policies and their validation.
 
 mod levels;
 pub(crate) mod options;
@@ -18,14 +18,14 @@ use crate::policy::window::Window;
 use crate::policy::{Algorithm, Funnel, OnDenial, OnStoreFailure, Policy, PolicyInner};
 
 const MAX_NAME_BYTES: usize = 256;
-/// A lease is of no use where an answer takes as long.
+/// Range of leases: shorter ones are no longer than a store call.
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
 const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// Collects the parameters of a [`Policy`]; the first mistake is reported by
-/// [`build`](PolicyBuilder::build).
+/// Collects the parameters of a [`Policy`]; [`build`](PolicyBuilder::build) reports the first
+/// error.
 #[derive(Clone, Debug)]
-#[must_use = "a policy exists once `build` has returned it"]
+#[must_use = "`build` returns the policy"]
 pub struct PolicyBuilder<S> {
     name: String,
     pub(super) shape: S,
@@ -34,7 +34,7 @@ pub struct PolicyBuilder<S> {
     deadline: Duration,
     pub(super) lease: Option<Duration>,
     extras: RareSettings,
-    mistake: Option<ConfigError>,
+    error: Option<ConfigError>,
 }
 
 impl<S> PolicyBuilder<S> {
@@ -47,7 +47,7 @@ impl<S> PolicyBuilder<S> {
             deadline: Policy::DEFAULT_DEADLINE,
             lease: None,
             extras: RareSettings::default(),
-            mistake: None,
+            error: None,
         }
     }
 
@@ -60,51 +60,51 @@ impl<S> PolicyBuilder<S> {
         self
     }
 
-    /// What a decision is when the store gives no answer. Default: [`OnStoreFailure::Local`].
+    /// Sets the decision if the store does not reply. Default: [`OnStoreFailure::Local`].
     pub fn on_store_failure(mut self, answer: OnStoreFailure) -> Self {
         self.on_store_failure = answer;
         self
     }
 
-    /// How long a decision may take, the wait for a connection included. Default: 50 ms.
+    /// Sets the deadline of a decision, including the wait for a connection. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Lets a replica borrow permits of a busy key from Redis, spend them without asking, and tell
-    /// later: a [`Duration`] or text such as `"1s"`, from 10 ms to an hour, for which it keeps them
-    /// at most. Default: it does not.
+    /// Lets a replica lease permits of a busy key from Redis, spend them without further calls and
+    /// report the usage later. The argument is the maximum time for which a replica keeps them: a
+    /// [`Duration`] or text such as `"1s"`, from 10 ms to an hour. Default: no leases.
     ///
     /// For token buckets and funnels, in decisions about one limit. Over any time T all replicas
-    /// together still admit at most capacity + rate·T, since what is lent is missing in Redis until
-    /// it is reported or its time is over. What it costs: a replica may hold up to half of what is
-    /// left of a key while another is denied, and what one that crashed has borrowed cannot be used
-    /// by others until its time is over. A server whose clock is set forward, and a machine that
-    /// was suspended, may mint what is lent at that moment, once.
-    /// [`Limiter::reset`](crate::Limiter::reset) takes nothing from other replicas that they have
-    /// borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
+    /// together still admit at most capacity + rate·T, because Redis subtracts leased permits until
+    /// they are reported or expire. Costs: a replica may hold up to half of the remaining permits
+    /// of a key while another one denies, and the permits of a crashed replica are unavailable
+    /// until their lease expires. If the server's clock is set forward, or a machine was suspended,
+    /// the permits leased at that time may be admitted twice, once.
+    /// [`Limiter::reset`](crate::Limiter::reset) does not revoke permits leased by other replicas.
+    /// A replica leases permits of up to 4,096 keys at once. In process the setting has no effect.
     ///
-    /// For [`concurrency`](Policy::concurrency), how long a permit outlives a holder that died, or
-    /// was cut off from Redis: whole milliseconds from 100 ms to a day. Default: 30 s. It is
-    /// renewed while the permit is held. In process it is of no account.
+    /// For [`concurrency`](Policy::concurrency), the time for which a permit outlives a holder that
+    /// crashed or was disconnected from Redis: whole milliseconds from 100 ms to a day. Default: 30
+    /// s. The lease is renewed while the permit is held. In process it has no effect.
     pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.lease = self.length("lease", max_age);
         self
     }
 
-    /// Keeps the value, or the first mistake.
+    /// Parses a value and records the first error.
     pub(super) fn parse<V, T>(&mut self, value: V) -> Option<T>
     where
         V: TryInto<T, Error: Into<ConfigError>>,
     {
         value
             .try_into()
-            .map_err(|error| self.mistake.get_or_insert(error.into()).clone())
+            .map_err(|error| self.error.get_or_insert(error.into()).clone())
             .ok()
     }
 
-    /// Builds the policy. An error names it.
+    /// Builds the policy. Errors contain its name.
     pub(super) fn finish(
         self,
         algorithm: impl FnOnce(S) -> Result<Algorithm, ConfigError>,
@@ -128,8 +128,8 @@ impl<S> PolicyBuilder<S> {
                 "more than zero and at most an hour",
             ));
         }
-        if let Some(mistake) = self.mistake {
-            return Err(mistake);
+        if let Some(error) = self.error {
+            return Err(error);
         }
         let algorithm = algorithm(self.shape)?;
         if let Some(lease) = self.lease {
@@ -137,18 +137,16 @@ impl<S> PolicyBuilder<S> {
                 let invalid = |expected| ConfigError::invalid("lease", format_args!("{lease:?}"), expected);
                 if matches!(algorithm, Algorithm::SlidingWindow(_)) {
                     return Err(invalid(
-                        "none for an exact window, whose permits are dated when they are spent",
+                        "none for an exact window, which needs the time of each permit",
                     ));
                 }
                 if algorithm.is_window() {
                     return Err(invalid(
-                        "none for a window, whose permits do not come back at a rate",
+                        "none for a window, whose permits are not refilled at a rate",
                     ));
                 }
                 if matches!(algorithm, Algorithm::Funnel(Funnel { paced: true, .. })) {
-                    return Err(invalid(
-                        "none for a paced funnel, whose calls leave in the order that Redis knows",
-                    ));
+                    return Err(invalid("none for a paced funnel, whose calls Redis orders"));
                 }
                 if !LEASES.contains(&lease) {
                     return Err(invalid("10 ms to an hour"));
@@ -157,17 +155,16 @@ impl<S> PolicyBuilder<S> {
         }
         if let Algorithm::Concurrency(_) = algorithm {
             if self.extras.penalty.is_some() {
-                let expected = "none for what is in flight, whose denials say nothing of who asks too often";
+                let expected = "none for a concurrency policy, whose denials do not indicate excessive calls";
                 return Err(ConfigError::invalid("penalty", "given", expected));
             }
             if self.extras.on_denial == OnDenial::Degrade {
-                let expected =
-                    "`reject` or a wait for what is in flight: who is denied holds no permit to go on with";
+                let expected = "`reject` or a wait for a concurrency policy: a denied call holds no permit";
                 return Err(ConfigError::invalid("on_denial", OnDenial::Degrade, expected));
             }
         }
         if self.lease.is_some() && self.extras.penalty.is_some() {
-            let expected = "none beside a lease, whose permits are spent without a look at the block";
+            let expected = "none together with a lease, whose permits are spent without a check of the block";
             return Err(ConfigError::invalid("penalty", "given", expected));
         }
         let mut inner = PolicyInner {
@@ -195,10 +192,10 @@ impl<S> PolicyBuilder<S> {
     }
 }
 
-pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), ConfigError> {
+pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), ConfigError> {
     if text.is_empty() || text.len() > MAX_NAME_BYTES {
         return Err(ConfigError::invalid(
-            what,
+            field,
             text,
             format!("1 to {MAX_NAME_BYTES} bytes"),
         ));
@@ -207,16 +204,15 @@ pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), ConfigErr
 }
 
 impl<S> PolicyBuilder<S> {
-    /// Keeps a length that does not depend on the calendar, or the first mistake.
+    /// Parses a length that does not depend on the calendar, and records the first error.
     pub(super) fn length(
         &mut self,
-        what: &'static str,
+        field: &'static str,
         length: impl TryInto<Window, Error: Into<ConfigError>>,
     ) -> Option<Duration> {
         let length: Window = self.parse(length)?;
-        let span = length.span(what);
-        span.map_err(|error| self.mistake.get_or_insert(error).clone())
-            .ok()
+        let span = length.span(field);
+        span.map_err(|error| self.error.get_or_insert(error).clone()).ok()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Where periods of local time end: arithmetic on whole numbers, without a table of time zones.
+//! Ends of calendar periods in local time: integer arithmetic without a time zone database.
 //!
-//! An offset from UTC is fixed: it knows no summer time. Days have 86,400 seconds, as Unix time
-//! counts them.
+//! An offset from UTC is fixed and has no daylight saving time. Days have 86,400 seconds, as in
+//! Unix time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,15 +11,15 @@ use crate::error::ConfigError;
 pub(crate) const SECOND: u64 = 1_000_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 pub(crate) const WEEK: u64 = 7 * DAY;
-/// The longest month.
+/// The length of the longest month.
 pub(crate) const MONTH: u64 = 31 * DAY;
-/// Unix time began on a Thursday: the first Monday was its fifth day.
+/// Unix time started on a Thursday: the first Monday was its fifth day.
 const FIRST_MONDAY: u64 = 4 * DAY;
 
-/// How far local time is ahead of UTC, in whole minutes; less than a day.
+/// The offset of local time from UTC, in whole minutes; less than a day.
 ///
-/// Written as `"utc"`, `"+02:00"` or `"-05:30"`. It is an offset and no time zone: it knows no
-/// summer time.
+/// Written as `"utc"`, `"+02:00"` or `"-05:30"`. It is an offset and no time zone: it has no
+/// daylight saving time.
 ///
 /// ```
 /// use limiter_core::UtcOffset;
@@ -39,7 +39,7 @@ impl UtcOffset {
     /// No offset.
     pub const UTC: Self = Self { minutes: 0 };
 
-    /// Local time is so many minutes ahead of UTC; behind it, where the number is negative.
+    /// Creates an offset of local time in minutes ahead of UTC; negative if it is behind.
     ///
     /// # Errors
     ///
@@ -51,8 +51,7 @@ impl UtcOffset {
         Err(invalid(minutes))
     }
 
-    /// What local time is ahead, in microseconds and a whole day more, so that it is never
-    /// negative.
+    /// Returns the offset plus one day in microseconds, so that it is never negative.
     pub(crate) fn ahead_and_a_day(self) -> u64 {
         let ahead = u64::from(self.minutes.unsigned_abs()) * 60 * SECOND;
         if self.minutes < 0 {
@@ -72,7 +71,7 @@ impl FromStr for UtcOffset {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let refused = || invalid(text);
+        let invalid_text = || invalid(text);
         let trimmed = text.trim();
         if trimmed.eq_ignore_ascii_case("utc") || trimmed == "Z" {
             return Ok(Self::UTC);
@@ -80,16 +79,16 @@ impl FromStr for UtcOffset {
         let (sign, digits) = match (trimmed.strip_prefix('+'), trimmed.strip_prefix('-')) {
             (Some(digits), _) => (1, digits),
             (_, Some(digits)) => (-1, digits),
-            _ => return Err(refused()),
+            _ => return Err(invalid_text()),
         };
-        let (hours, minutes) = digits.split_once(':').ok_or_else(refused)?;
+        let (hours, minutes) = digits.split_once(':').ok_or_else(invalid_text)?;
         let number = |part: &str| match part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => part.parse::<i16>().map_err(|_| refused()),
-            false => Err(refused()),
+            true => part.parse::<i16>().map_err(|_| invalid_text()),
+            false => Err(invalid_text()),
         };
         let (hours, minutes) = (number(hours)?, number(minutes)?);
         if hours > 23 || minutes > 59 {
-            return Err(refused());
+            return Err(invalid_text());
         }
         Self::minutes(sign * (60 * hours + minutes))
     }
@@ -103,7 +102,7 @@ impl TryFrom<&str> for UtcOffset {
     }
 }
 
-/// `UTC`, `+02:00`: what reads back as the same.
+/// `UTC`, `+02:00`: parses back to the same offset.
 impl fmt::Display for UtcOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.minutes == 0 {
@@ -115,40 +114,39 @@ impl fmt::Display for UtcOffset {
     }
 }
 
-/// Whether periods of this length can be aligned: a whole number of them makes a day, or they are
-/// weeks.
+/// True if periods of this length can be aligned: a day is a multiple of it, or it is a week.
 pub(crate) fn can_be_aligned(window: u64) -> bool {
     window == WEEK || (window > 0 && DAY % window == 0)
 }
 
-/// The first moment since the epoch at which a period of this length begins.
+/// Returns the first start of a period of this length since the epoch.
 pub(crate) fn origin(window: u64, offset: UtcOffset) -> u64 {
     let begins = if window == WEEK { FIRST_MONDAY } else { 0 };
-    // A week and whatever divides a day both fit a whole number of times into a week, so adding one
-    // changes nothing.
+    // A week is a multiple of every alignable length, so the addition does not change the
+    // remainder.
     (begins + DAY + WEEK - offset.ahead_and_a_day()) % window
 }
 
-/// When the period of this length ends that contains a moment.
+/// Returns the end of the period of this length that contains `now`.
 pub(crate) fn end_of_period(now: u64, window: u64, offset: UtcOffset) -> u64 {
     // The origin is less than a window, so nothing is negative.
     now + window - (now + window - origin(window, offset)) % window
 }
 
-/// When the calendar month ends that contains a moment, by local time.
+/// Returns the end of the calendar month that contains `now`, in local time.
 pub(crate) fn end_of_month(now: u64, offset: UtcOffset) -> u64 {
     let ahead = offset.ahead_and_a_day();
-    // Days since the one before the epoch.
+    // Days since the day before the epoch.
     let day = (now + ahead) / DAY;
-    // 31 days after the first of a month it is one of the first four days of the next.
+    // 31 days after the first of a month is one of the first four days of the next month.
     let later = day + 32 - day_of_month(day);
     let next = later + 1 - day_of_month(later);
     next * DAY - ahead
 }
 
-/// Which day of its month it is, counted from 1; `day` counts from the one before the epoch.
+/// Returns the day of the month, from 1; `day` counts from the day before the epoch.
 ///
-/// By years that begin in March, so that the leap day is the last, and eras of 400 years: Howard
+/// The years start in March, so that the leap day is the last, in eras of 400 years: Howard
 /// Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
 fn day_of_month(day: u64) -> u64 {
     const ERA: u64 = 146_097;
@@ -165,7 +163,7 @@ fn day_of_month(day: u64) -> u64 {
 mod tests {
     use crate::policy::calendar::*;
 
-    /// How many days a month has, as every child learns it.
+    /// Reference implementation of the length of a month.
     fn length(year: u64, month: u64) -> u64 {
         let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         match month {
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn months_end_as_the_calendar_says_for_600_years() {
+    fn months_match_calendar_for_600_years() {
         let mut first = 0;
         for year in 1970..2_570 {
             for month in 1..=12 {
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn local_months_begin_earlier_in_the_east_and_later_in_the_west() {
+    fn local_months_start_earlier_in_east() {
         // 2024-02-29T23:00:00Z.
         let moment = 1_709_247_600 * SECOND;
         let march = 1_709_251_200 * SECOND;
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_those_of_local_time() {
+    fn periods_follow_local_time() {
         // 2024-02-29T23:00:00Z, a Thursday.
         let moment = 1_709_247_600 * SECOND;
         let hour = 3_600 * SECOND;
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_begins_where_the_one_before_it_ends() {
+    fn period_starts_at_end_of_previous() {
         let mut random = fastrand::Rng::with_seed(fastrand::u64(..));
         for _ in 0..10_000 {
             let offset = UtcOffset::minutes(random.i16(-1_439..=1_439)).unwrap();
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_offset_is_refused_by_name() {
+    fn invalid_offset_is_named() {
         for text in [
             "", "2", "+2", "+2:00", "+24:00", "+00:60", "02:00", "+ab:cd", "CET", "+1:000", "-00:0",
         ] {

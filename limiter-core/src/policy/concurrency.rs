@@ -1,4 +1,4 @@
-//! The parameters of a limit on what is in flight.
+//! Parameters of a concurrency limit.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use crate::error::ConfigError;
 use crate::policy::{Algorithm, Policy, PolicyBuilder};
 use crate::units::Amount;
 
-/// As many members a set in Redis then has.
-const MAX_IN_FLIGHT: u64 = 1 << 20;
-const SHORTEST_LEASE: Duration = Duration::from_millis(100);
-const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
+/// Maximum number of members of the set in Redis.
+const MAX_PERMITS: u64 = 1 << 20;
+const MIN_LEASE: Duration = Duration::from_millis(100);
+const MAX_LEASE: Duration = Duration::from_secs(86_400);
 
-/// Admits while less than `max` is held; what is held comes back when it is given back, or when its
-/// holder is not heard of for a lease.
+/// Admits while fewer than `max` permits are held; a permit is available again when it is released
+/// or when its lease expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Concurrency {
     /// Whole permits.
@@ -31,20 +31,19 @@ impl Concurrency {
     }
 }
 
-/// What a limit on what is in flight needs: how much may be.
+/// Parameters of a concurrency limit: the maximum number of permits.
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyParams {
     max: Option<Amount>,
 }
 
 impl Policy {
-    /// For how long a permit of [`concurrency`](Self::concurrency) outlives its holder, unless the
-    /// policy says otherwise.
+    /// Default time for which a permit of [`concurrency`](Self::concurrency) outlives its holder.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-    /// At most so many at once: a permit is held from
-    /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) until it is dropped,
-    /// in all processes together. What a process held that died comes back after the
+    /// Limits the number of permits held at once in all processes together: a permit is held from
+    /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) until it is dropped.
+    /// The permits of a crashed process are available again after the
     /// [`lease`](PolicyBuilder::lease).
     ///
     /// ```
@@ -66,20 +65,21 @@ impl Policy {
         PolicyBuilder::new(name.into(), ConcurrencyParams::default())
     }
 
-    /// Whether it limits what is in flight.
+    /// True for a concurrency policy.
     pub(crate) fn is_concurrency(&self) -> bool {
         matches!(self.algorithm(), Algorithm::Concurrency(_))
     }
 }
 
 impl PolicyBuilder<ConcurrencyParams> {
-    /// How many permits are held at once at most, a whole number from 1 to 1,048,576. Required.
+    /// Sets the maximum number of permits held at once, a whole number from 1 to 1,048,576.
+    /// Required.
     pub fn max(mut self, max: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.max = self.parse(max);
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
     ///
@@ -88,12 +88,12 @@ impl PolicyBuilder<ConcurrencyParams> {
         let lease = *self.lease.get_or_insert(Policy::DEFAULT_LEASE);
         self.finish(|ConcurrencyParams { max }| {
             let max = max.ok_or(ConfigError::Missing { what: "max" })?;
-            if !max.is_whole() || max.is_zero() || max > Amount::from(MAX_IN_FLIGHT) {
-                let expected = format!("whole permits from 1 to {MAX_IN_FLIGHT}");
+            if !max.is_whole() || max.is_zero() || max > Amount::from(MAX_PERMITS) {
+                let expected = format!("whole permits from 1 to {MAX_PERMITS}");
                 return Err(ConfigError::invalid("max", max, expected));
             }
             let millis = u32::try_from(lease.as_millis()).ok();
-            match millis.filter(|_| (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease)) {
+            match millis.filter(|_| (MIN_LEASE..=MAX_LEASE).contains(&lease)) {
                 Some(lease_ms) if Duration::from_millis(lease_ms.into()) == lease => {
                     let max = max.whole();
                     Ok(Algorithm::Concurrency(Concurrency { max, lease_ms }))
@@ -101,14 +101,14 @@ impl PolicyBuilder<ConcurrencyParams> {
                 _ => Err(ConfigError::invalid(
                     "lease",
                     format_args!("{lease:?}"),
-                    "whole milliseconds from 100 ms to a day, for a permit that is held",
+                    "whole milliseconds from 100 ms to a day, for a concurrency permit",
                 )),
             }
         })
     }
 }
 
-/// Shown as `4 at once, for 30s at most after their holder died`.
+/// Shown as `4 at once, each leased for 30s`.
 impl std::fmt::Display for Concurrency {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at once, each leased for {:?}", self.max, self.lease())
@@ -120,7 +120,7 @@ mod tests {
     use crate::policy::concurrency::*;
 
     #[test]
-    fn a_policy_of_concurrency_that_cannot_hold_is_refused_by_name() {
+    fn invalid_concurrency_policy_is_named() {
         let built = |max: f64, lease: &str| Policy::concurrency("p").max(max).lease(lease).build();
         for (policy, message) in [
             (Policy::concurrency("p").build(), "max is missing"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_of_concurrency_tells_what_it_is() {
+    fn display_describes_concurrency_policy() {
         let policy = Policy::concurrency("export").max(4).build().unwrap();
         assert_eq!(policy.quota(), Amount::from(4_u32));
         assert_eq!(policy.lease(), Some(Policy::DEFAULT_LEASE));

@@ -1,4 +1,4 @@
-//! The kinds of policies, each with the promise that it makes.
+//! The kinds of policies and their guarantees.
 
 use crate::policy::{
     Algorithm, CounterWindowParams, FixedWindowParams, Funnel, LevelParams, Policy, PolicyBuilder,
@@ -14,10 +14,10 @@ impl Policy {
         })
     }
 
-    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token
-    /// bucket does; when its capacity changes, what was *used* is kept, where a token bucket keeps
-    /// what is *left*. [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that
-    /// calls leave evenly.
+    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits the same
+    /// calls as a token bucket; when its capacity changes, it keeps the *usage*, where a token
+    /// bucket keeps the *remaining* tokens. [Paced](PolicyBuilder::paced), it assigns a delay to
+    /// each call, so that calls leave evenly.
     pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
             Algorithm::Funnel(Funnel {
@@ -33,22 +33,22 @@ impl Policy {
         PolicyBuilder::sliding_window(name.into())
     }
 
-    /// A sliding window that is estimated from two counters: so much memory however large the
-    /// limit, and a stated error.
+    /// A sliding window that is estimated from two counters: constant memory for every limit, and a
+    /// documented error.
     ///
-    /// The last window is taken to hold what this period was given, and of what the period before
-    /// was given the part by which it reaches into that window. Periods are as long as the window;
-    /// they begin with a key's first permit, and follow each other while something counts.
+    /// The estimate adds the permits of the current period and the permits of the previous period,
+    /// weighted with the part of the previous period inside the window. Periods are as long as the
+    /// window; the first one starts with a key's first permit, and further ones follow while any
+    /// permit counts.
     ///
-    /// Over any time T it gives at most limit · (1 + T / window) permits, as a token bucket of that
-    /// capacity and rate does. So in any window it is less than twice the limit: as much as that
-    /// where somebody takes all at the end of a period and all at the end of the next; calls at
-    /// random moments get some percent more than the limit (less than 18 of a hundred, as
-    /// measured). Where that is too much, there is [`sliding_window`](Self::sliding_window), at 8
-    /// bytes a permit.
+    /// Over any time T it admits at most limit · (1 + T / window) permits, like a token bucket of
+    /// that capacity and rate, and in any window less than twice the limit: nearly that much if a
+    /// client takes all permits at the end of a period and all at the end of the next; with random
+    /// calls a few percent above the limit (less than 18 %, measured). For an exact bound use
+    /// [`sliding_window`](Self::sliding_window), at 8 bytes per permit.
     ///
-    /// When its window changes, what counts is kept, and over any time T no more is given than by
-    /// the larger limit and the shorter window.
+    /// When its window changes, the estimate is kept, and over any time T the larger limit and the
+    /// shorter window bound the permits.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -60,7 +60,7 @@ impl Policy {
     /// let policy = Policy::counter_window("events").limit(1_000_000).window("1m").build()?;
     ///
     /// assert!(limits.check(&policy, "ann").cost(1_000_000).await?.is_allowed());
-    /// // A quarter of the next minute later, a quarter of them counts no more.
+    /// // After a quarter of the next minute, a quarter of them has expired.
     /// clock.advance(Duration::from_secs(75));
     /// let decision = limits.check(&policy, "ann").await?;
     /// assert_eq!(decision.remaining(), 249_999);
@@ -73,20 +73,19 @@ impl Policy {
 
     /// A fixed window: at most `limit` permits in each period. The cheapest algorithm: one count.
     ///
-    /// A period begins with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a
+    /// A period starts with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a
     /// minute, an hour, a day, a week or a month of the calendar, by the store's clock and a fixed
-    /// offset from UTC: what quotas are sold by.
+    /// offset from UTC, as in commercial quotas.
     ///
-    /// Around the end of a period up to twice the limit is given within a moment. All that was used
-    /// comes back at once.
+    /// Around the end of a period up to twice the limit is admitted within a short time. All usage
+    /// expires at once.
     ///
-    /// When the limit changes, what was used is kept. When the window changes, or how it is
-    /// aligned, what was used counts until the period ends in which it was, or for one window of
-    /// the new length, whichever is sooner: so each of two policies that take turns is given no
-    /// more in a period than the larger limit, and a period that follows another lasts as the
-    /// policy says that begins it.
+    /// When the limit changes, the usage is kept. When the window or its alignment changes, the
+    /// usage counts until the end of its period or for one window of the new length, whichever is
+    /// earlier: two alternating policies admit at most the larger limit per period, and the next
+    /// period has the length of the policy that starts it.
     ///
-    /// A clock that steps back does not end a period, and makes none last longer than a window from
+    /// A clock that steps back does not end a period, and does not extend it beyond one window from
     /// then on.
     ///
     /// ```
@@ -103,7 +102,7 @@ impl Policy {
     /// assert!(limits.check(&daily, "ann").cost(2).await?.is_allowed());
     /// let denied = limits.check(&daily, "ann").await?;
     /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
-    /// // Two hours further east it is March already.
+    /// // At the offset +02:00 it is already March.
     /// let decision = limits.check(&month, "ann").await?;
     /// assert_eq!(decision.reset_after(), Duration::from_secs(31 * 86_400 - 3_600));
     /// # Ok::<(), limiter_core::Rejection>(())

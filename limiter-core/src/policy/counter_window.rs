@@ -1,6 +1,6 @@
-//! The parameters of a sliding window that is estimated from two counters.
+//! Parameters of a sliding window that is estimated from two counters.
 
-/// Admits while the estimate of what the last `window` held stays within `limit`.
+/// Admits while the estimated usage of the last `window` stays within `limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CounterWindow {
     /// Permits in a window.
@@ -9,6 +9,6 @@ pub(crate) struct CounterWindow {
     pub(crate) window: u64,
 }
 
-/// The largest limit, and the longest window in microseconds (50 days): a product of the two,
+/// The maximum limit, and the maximum window in microseconds (50 days): a product of the two,
 /// divided by either, is exact in the scripts.
 pub(crate) const MAX_COUNTED: u64 = 1 << 42;

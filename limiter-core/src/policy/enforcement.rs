@@ -1,15 +1,15 @@
-//! Whether decisions are obeyed.
+//! Enforcement of decisions: enforced, shadow, off.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::ConfigError;
 
-/// Whether the decisions of a policy, or of a limiter, are obeyed.
+/// Whether the decisions of a policy or of a limiter are enforced.
 ///
 /// A policy has one ([`PolicyBuilder::enforcement`](crate::PolicyBuilder::enforcement)), and so has
 /// a limiter ([`Limiter::set_enforcement`](crate::Limiter::set_enforcement)); the looser of the two
-/// holds: `Off` before `Shadow` before `Enforce`. A change takes effect on the next call.
+/// applies: `Off` before `Shadow` before `Enforce`. A change takes effect on the next call.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -36,33 +36,33 @@ use crate::error::ConfigError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Enforcement {
-    /// What is denied is denied. The default.
+    /// Denials are enforced. The default.
     #[default]
     Enforce,
-    /// It is decided and charged as ever, but every call is allowed;
-    /// [`Decision::would_deny`](crate::Decision::would_deny) tells of those that would not be.
-    /// Nothing waits, and whatever would reject the call (a cost above the quota, a store that is
-    /// out) is told in the same way.
+    /// Calls are decided and charged as usual, but every call is allowed;
+    /// [`Decision::would_deny`](crate::Decision::would_deny) marks calls that would be denied. No
+    /// call waits, and other causes of a rejection (a cost above the quota, an unavailable store)
+    /// are reported in the same way.
     ///
-    /// In one decision with limits that are enforced it makes no difference to these: they are
-    /// decided first, by themselves, and only a call that they allow is put to those in shadow, all
-    /// of them together, which takes a second command where Redis decides. Those in shadow stand in
-    /// [`Decision::limits`](crate::Decision::limits) only then.
+    /// Shadow limits do not affect enforced limits of the same decision: the enforced limits are
+    /// decided first, and only a call that they allow is decided by all shadow limits together,
+    /// which takes a second command with Redis. [`Decision::limits`](crate::Decision::limits)
+    /// contains the shadow limits only in that case.
     Shadow,
-    /// Nothing is asked, looked at or charged, not even lists of keys: every call is allowed, and
-    /// its [`Origin`](crate::Origin) says `Off`.
+    /// No decision is made, not even by key lists: every call is allowed, and its
+    /// [`Origin`](crate::Origin) is `Off`.
     Off,
 }
 
 impl Enforcement {
-    /// The environment variable that builders of limiters read, where they are told nothing else:
-    /// `enforce`, `shadow` or `off`, in letters of either case. Another word changes nothing in
-    /// process, and is an event (an in-process limiter is built without errors); with Redis `build`
-    /// refuses it, so that the program does not start by mistake in a mode that nobody asked for.
+    /// The environment variable that limiter builders read unless they are configured: `enforce`,
+    /// `shadow` or `off`, in either case. In process another value is ignored and logged (an
+    /// in-process limiter is built without errors); with Redis `build` returns an error, so that
+    /// the program does not start in an unintended mode.
     pub const ENV: &'static str = "LIMITER_ENFORCEMENT";
 
-    /// What the environment says; nothing where the variable is not set, or empty.
-    pub(crate) fn of_environment() -> Result<Option<Self>, ConfigError> {
+    /// Returns the mode of the environment; `None` if the variable is unset or empty.
+    pub(crate) fn from_environment() -> Result<Option<Self>, ConfigError> {
         match std::env::var_os(Self::ENV) {
             Some(text) if !text.is_empty() => Self::parse(Self::ENV, &text.to_string_lossy()).map(Some),
             _ => Ok(None),
@@ -77,7 +77,7 @@ impl Enforcement {
         }
     }
 
-    pub(crate) const fn of_bits(bits: u8) -> Self {
+    pub(crate) const fn from_bits(bits: u8) -> Self {
         match bits {
             0 => Self::Enforce,
             1 => Self::Shadow,
@@ -85,12 +85,12 @@ impl Enforcement {
         }
     }
 
-    fn parse(what: &'static str, text: &str) -> Result<Self, ConfigError> {
+    fn parse(name: &'static str, text: &str) -> Result<Self, ConfigError> {
         let is = |word: &str| text.trim().eq_ignore_ascii_case(word);
         [Self::Enforce, Self::Shadow, Self::Off]
             .into_iter()
             .find(|mode| is(mode.word()))
-            .ok_or_else(|| ConfigError::invalid(what, text, "`enforce`, `shadow` or `off`"))
+            .ok_or_else(|| ConfigError::invalid(name, text, "`enforce`, `shadow` or `off`"))
     }
 
     const fn word(self) -> &'static str {
@@ -109,7 +109,7 @@ impl fmt::Display for Enforcement {
     }
 }
 
-/// `enforce`, `shadow` or `off`, in letters of either case.
+/// `enforce`, `shadow` or `off`, in either case.
 impl FromStr for Enforcement {
     type Err = ConfigError;
 
@@ -123,11 +123,11 @@ mod tests {
     use crate::policy::enforcement::*;
 
     #[test]
-    fn every_mode_is_read_as_it_is_written_and_nothing_else_is() {
+    fn modes_round_trip_and_other_texts_are_rejected() {
         for mode in [Enforcement::Enforce, Enforcement::Shadow, Enforcement::Off] {
             assert_eq!(mode.to_string().parse(), Ok(mode));
             assert_eq!(format!(" {} ", mode.to_string().to_uppercase()).parse(), Ok(mode));
-            assert_eq!(Enforcement::of_bits(mode.to_bits()), mode);
+            assert_eq!(Enforcement::from_bits(mode.to_bits()), mode);
         }
         for text in ["", "on", "disabled", "enforced"] {
             let error = text.parse::<Enforcement>().unwrap_err();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_looser_is_the_larger() {
+    fn looser_mode_is_larger() {
         assert!(Enforcement::Off > Enforcement::Shadow && Enforcement::Shadow > Enforcement::Enforce);
     }
 }

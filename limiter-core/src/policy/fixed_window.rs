@@ -1,4 +1,4 @@
-//! The parameters of a fixed window.
+//! Parameters of a fixed window.
 
 use crate::policy::calendar;
 use crate::policy::calendar::UtcOffset;
@@ -8,15 +8,15 @@ use crate::policy::calendar::UtcOffset;
 pub(crate) struct FixedWindow {
     /// Permits in a period.
     pub(crate) limit: u64,
-    /// The length of a period in microseconds; of a calendar month the longest.
+    /// The length of a period in microseconds; the longest month for calendar months.
     pub(crate) window: u64,
     pub(crate) periods: Periods,
 }
 
-/// When a period begins.
+/// Start of periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Periods {
-    /// With the first permit that is given when no period runs.
+    /// With the first permit while no period is active.
     FirstUse,
     /// With a minute, an hour, a day, a week, … of local time.
     Aligned(UtcOffset),
@@ -25,12 +25,12 @@ pub(crate) enum Periods {
 }
 
 impl FixedWindow {
-    /// Whether its periods are those of the calendar.
+    /// True if its periods are calendar periods.
     pub(crate) fn is_aligned(&self) -> bool {
         self.periods != Periods::FirstUse
     }
 
-    /// When a period that begins at this moment, or contains it, ends.
+    /// Returns the end of a period that starts at `now` or contains it.
     pub(crate) fn end(&self, now: u64) -> u64 {
         match self.periods {
             Periods::FirstUse => now + self.window,

@@ -1,13 +1,13 @@
-//! The parameters of a funnel (a leaky bucket used as a meter).
+//! Parameters of a funnel (a leaky bucket used as a meter).
 
 use crate::policy::Rate;
 
-/// Admits while the funnel has room; what was admitted drains at `rate`.
+/// Admits while the cost fits into the funnel; its level drains at `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Funnel {
-    /// What the funnel holds when full, in thousandths.
+    /// Capacity in thousandths.
     pub(crate) capacity: u64,
     pub(crate) rate: Rate,
-    /// Whether each call is told how long to wait, so that calls leave evenly.
+    /// Assigns a delay to each call, so that calls leave evenly.
     pub(crate) paced: bool,
 }

@@ -1,4 +1,4 @@
-//! What a policy was before it was changed, and what its limits keep of what was used then.
+//! Policy changes and the usage that limits keep across a change.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,55 +8,55 @@ use crate::identity::Prefix;
 use crate::policy::{Algorithm, Policy, PolicyInner};
 use crate::units::Timestamp;
 
-/// What a change of a policy means for who has used something. See
+/// Effect of a policy change on existing usage. See
 /// [`PolicyRegistry::change`](crate::registry::PolicyRegistry::change).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Inheritance {
-    /// It is found as it is: a bucket keeps what is left, a funnel and a window what was used. The
-    /// default.
+    /// The stored state is kept: a bucket keeps its remaining tokens, a funnel and a window keep
+    /// their usage. The default.
     ///
-    /// A larger bucket begins with the tokens that were left, and refills at its rate. It does so
-    /// as long as the stored state counts: until the bucket is full under every policy that has
-    /// decided about the key. After that the key is like one that was never used, which has a full
-    /// bucket. So of two keys that had used 2 of 2 when the capacity was raised to 100, one that is
-    /// called goes on from its tokens and needs 100 refills to be full; one that rests until its
-    /// two tokens are back then has 100. Choose [`Proportional`](Self::Proportional) or
-    /// [`Reset`](Self::Reset) if all keys shall profit at once, or a funnel, whose state is its
-    /// usage: with 2 used, 98 of 100 are left from the change on.
+    /// A larger bucket starts with the remaining tokens and refills at its rate, as long as the
+    /// stored state counts: until the bucket is full under every policy that has charged the key.
+    /// Afterwards the key is like an unused one with a full bucket. If two keys have used 2 of 2
+    /// when the capacity is raised to 100, a key that is called needs 100 refills to be full; a key
+    /// that is idle until its two tokens are refilled then has 100. Use
+    /// [`Proportional`](Self::Proportional) or [`Reset`](Self::Reset) if all keys shall benefit at
+    /// once, or a funnel, whose state is its usage: with 2 used, 98 of 100 remain from the change
+    /// on.
     #[default]
     AsIs,
-    /// A limit of which a part was used has used the same part of the new quota: a bucket half full
-    /// stays half full. For token buckets, funnels, counter windows and fixed windows.
+    /// The usage remains the same fraction of the quota: a bucket that is half full stays half
+    /// full. For token buckets, funnels, counter windows and fixed windows.
     Proportional,
-    /// Everybody starts afresh.
+    /// All usage is discarded.
     Reset,
 }
 
-/// Another policy that this one was until a moment, in proportion to which it goes on.
+/// The previous policy, whose usage is converted proportionally.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PreviousPolicy {
-    /// All but its numbers is as in the policy that it has become.
+    /// Has the settings of the current policy and the numbers of the previous one.
     pub(crate) before: Policy,
     pub(crate) at: Timestamp,
-    /// From when on nothing is left of what was used before.
+    /// Time from which no usage under the previous policy remains.
     until: Timestamp,
 }
 
 impl PreviousPolicy {
-    /// The policy before the change, until it.
+    /// Returns the previous policy if the change has not taken effect.
     pub(crate) fn in_force_at(&self, now: Timestamp) -> Option<&Policy> {
         (now < self.at).then_some(&self.before)
     }
 
-    /// Whether a limit may still be found that nobody has used since the change.
+    /// True while limits may exist that were not used since the change.
     fn is_pending(&self, now: Timestamp) -> bool {
         now < self.until
     }
 }
 
-/// How an algorithm is called in the identities of states of a generation. No name that a person
-/// gives stands at this place, so none can be taken for it.
+/// Returns the code of the algorithm in identities of a generation. User-defined names never occur
+/// at this position, so no collision is possible.
 pub(super) fn code(algorithm: &Algorithm, generation: u32) -> Cow<'static, str> {
     match generation {
         0 => Cow::Borrowed(algorithm.code()),
@@ -65,13 +65,12 @@ pub(super) fn code(algorithm: &Algorithm, generation: u32) -> Cow<'static, str> 
 }
 
 impl Policy {
-    /// This policy with states of their own for this generation, each of which begins afresh.
-    /// Default: 0.
+    /// Returns this policy with separate states for this generation, which start unused. Default:
+    /// 0.
     ///
-    /// Raised together with a change it has everybody start afresh, on every replica that has the
-    /// change. What was used under another generation is not looked at; it is forgotten when it
-    /// would have come back. As long as some replicas have the one generation and some the other,
-    /// each admits what its own allows.
+    /// A new generation together with a change discards the usage on every replica that has the
+    /// change. Usage under another generation is ignored and expires normally. While replicas use
+    /// different generations, each generation admits its own quota.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -80,8 +79,8 @@ impl Policy {
     /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     /// let search = Policy::token_bucket("search").capacity(2).rate("1/h").build()?;
     /// limits.check(&search, "ann").cost(2).await?.require()?;
-    /// let afresh = search.with_generation(1);
-    /// assert_eq!(limits.peek(&afresh, "ann").await?.remaining(), 2);
+    /// let next = search.with_generation(1);
+    /// assert_eq!(limits.peek(&next, "ann").await?.remaining(), 2);
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
@@ -97,18 +96,18 @@ impl Policy {
             #[cfg(feature = "redis")]
             code,
             generation,
-            // What was used before is found no more, in whatever proportion.
+            // Earlier usage is no longer found, so nothing is converted.
             scaled: None,
             ..(*inner).clone()
         };
-        // Who was blocked is not blocked any more.
+        // Blocks of the previous generation end.
         let extras = inner.extras.take().map(|extras| extras.settings);
         inner.extras = extras.and_then(|settings| settings.build(&inner));
         Self(Arc::new(inner))
     }
 
-    /// The same as a policy that goes on with the states of this generation: in proportion still,
-    /// if it is that.
+    /// Returns this policy with the states of another generation, and keeps the proportional
+    /// conversion.
     pub(crate) fn going_on_in(self, generation: u32) -> Self {
         if self.generation() == generation {
             return self;
@@ -126,28 +125,26 @@ impl Policy {
         }))
     }
 
-    /// Which states are its own; see [`with_generation`](Self::with_generation).
+    /// Returns the generation of its states; see [`with_generation`](Self::with_generation).
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.0.generation
     }
 
-    /// This policy as what `before` became at a moment of the store's clock: limits that were used
-    /// before, and not since, have used the same part of the new quota. Else they are found as they
-    /// are.
+    /// Returns this policy as the successor of `before` from the time `at` of the store's clock:
+    /// usage from before the change is converted to the same fraction of the new quota; usage since
+    /// the change is kept.
     ///
-    /// Until that moment calls are decided by `before`; a cost that only the new quota can hold is
-    /// denied until then, and the wait that it is told is of no account. So replicas that hear of
-    /// the change at different times agree if the moment is ahead of all of them. Where it is not,
-    /// a limit that one of them charges by the old numbers after the moment is found as it is.
-    /// Either way no more is admitted, over any time, than by the larger quota with the faster
-    /// rate.
+    /// Until that time calls are decided by `before`; a cost above the old quota is denied until
+    /// then, and its retry time is meaningless. Replicas that receive the change at different times
+    /// agree if the time is in the future for all of them. Otherwise a limit that a replica charges
+    /// under the old numbers after the change is not converted. In both cases, over any time, the
+    /// larger quota with the faster rate bounds the admitted cost.
     ///
-    /// Whoever asks about a limit for the first time, be it a peek, has it converted; what the
-    /// permits come to is rounded against the caller. Debts are converted too. Permits that are
-    /// [borrowed](crate::PolicyBuilder::lease) at that moment stay what they are. Two changes
-    /// within the time that the quota takes to come back are each taken for itself, and a clock
-    /// that is set back across the moment may have a limit converted once more.
+    /// The first call for a limit, including a peek, converts it; rounding is against the caller.
+    /// Debts are converted too. Permits that are [leased](crate::PolicyBuilder::lease) at that time
+    /// are not converted. Two changes within the refill time of the quota are converted one after
+    /// the other, and a clock that is set back across the change may convert a limit a second time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -169,19 +166,19 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when `before` has another algorithm, and for an exact window and
-    /// what is in flight, whose permits are known one by one.
+    /// [`ConfigError::Invalid`] if `before` has another algorithm, and for exact windows and
+    /// concurrency policies, which store individual permits.
     pub fn proportional_to(self, before: &Self, at: Timestamp) -> Result<Self, ConfigError> {
-        let refused = |what, value: &Self, expected: &str| Err(ConfigError::invalid(what, value, expected));
+        let rejected = |name, value: &Self, expected: &str| Err(ConfigError::invalid(name, value, expected));
         if let Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) = self.0.algorithm {
             let expected = "a token bucket, a funnel, a counter window or a fixed window";
-            return refused("policy changed in proportion", &self, expected);
+            return rejected("proportionally changed policy", &self, expected);
         }
         if self.0.algorithm.code() != before.0.algorithm.code() {
             let expected = format!("the algorithm of {self}");
-            return refused("policy before the change", before, &expected);
+            return rejected("policy before the change", before, &expected);
         }
-        // A window counts for two of its lengths at most, a level until it is whole; twice that for
+        // A window counts for at most two of its lengths, a level until it is full; twice that with
         // debts.
         let longest = (self.window().saturating_add(before.window())).saturating_mul(2);
         let scaled = PreviousPolicy {
@@ -195,31 +192,30 @@ impl Policy {
         })))
     }
 
-    /// What this policy was before a change in proportion, and until when.
+    /// Returns the previous policy of a proportional change, and the time of the change.
     #[must_use]
     pub fn before(&self) -> Option<(&Self, Timestamp)> {
         let scaled = self.0.scaled.as_deref()?;
         Some((&scaled.before, scaled.at))
     }
 
-    /// Whether something may have to be [converted](Self::proportional_to), which few policies ever
-    /// have.
+    /// True if limits may have to be [converted](Self::proportional_to).
     #[inline]
     pub(crate) fn is_scaled(&self) -> bool {
         self.0.scaled.is_some()
     }
 
-    /// What it was before, however long ago.
+    /// Returns the previous policy, independent of the time.
     pub(crate) fn scaled(&self) -> Option<&PreviousPolicy> {
         self.0.scaled.as_deref()
     }
 
-    /// What it was before, as long as limits may be found that were used then.
+    /// Returns the previous policy while limits may exist that were used under it.
     pub(crate) fn pending(&self, now: Timestamp) -> Option<&PreviousPolicy> {
         self.0.scaled.as_deref().filter(|scaled| scaled.is_pending(now))
     }
 
-    /// What its algorithm is called in names of keys.
+    /// Returns the code of the algorithm in Redis keys.
     #[cfg(feature = "redis")]
     pub(crate) fn code(&self) -> &str {
         &self.0.code
@@ -241,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_over_when_nothing_can_be_left_of_what_was_used() {
+    fn conversion_ends_when_no_usage_can_remain() {
         let at = Timestamp::from_micros(1_700_000_000_000_000);
         let changed = bucket(10, "1/s")
             .proportional_to(&bucket(100, "1/s"), at)
@@ -257,34 +253,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_permit_by_permit_is_not_converted() {
+    fn exact_windows_and_concurrency_are_not_converted() {
         let at = Timestamp::from_micros(1);
         let window = Policy::sliding_window("p").limit(1).window("1s").build().unwrap();
-        let flight = Policy::concurrency("p").max(1).build().unwrap();
-        for refused in [window, flight] {
-            let told = refused
+        let concurrency = Policy::concurrency("p").max(1).build().unwrap();
+        for rejected in [window, concurrency] {
+            let message = rejected
                 .clone()
-                .proportional_to(&refused, at)
+                .proportional_to(&rejected, at)
                 .unwrap_err()
                 .to_string();
             assert!(
-                told.contains("expected a token bucket, a funnel, a counter window"),
-                "{told}"
+                message.contains("expected a token bucket, a funnel, a counter window"),
+                "{message}"
             );
         }
         let funnel = Policy::funnel("p").capacity(1).rate(1).build().unwrap();
-        let told = bucket(1, "1/s")
+        let message = bucket(1, "1/s")
             .proportional_to(&funnel, at)
             .unwrap_err()
             .to_string();
         assert!(
-            told.starts_with("policy before the change is `p (funnel"),
-            "{told}"
+            message.starts_with("policy before the change is `p (funnel"),
+            "{message}"
         );
     }
 
     #[test]
-    fn another_generation_is_another_state() {
+    fn generations_have_separate_states() {
         let policy = bucket(1, "1/s");
         let raised = policy.clone().with_generation(3);
         assert_ne!(policy, raised);

@@ -1,4 +1,4 @@
-//! What becomes of a call that is denied.
+//! Handling of denied calls.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,27 +8,26 @@ use crate::error::ConfigError;
 use crate::policy::rate::Span;
 use crate::units::{micros_ceil, parse_duration};
 
-/// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated
-/// functions and behind a layer.
+/// Handling of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated functions
+/// and behind a layer.
 ///
-/// `check` and `acquire` do not ask it: what they answer is what they are called. As text it is
-/// `reject`, `wait 500ms` or `degrade`.
+/// `check` and `acquire` ignore it. As text it is `reject`, `wait 500ms` or `degrade`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDenial {
-    /// It is rejected. The default.
+    /// The call is rejected. The default.
     #[default]
     Reject,
-    /// It waits for its permit for so long at most, first come, first served, as
-    /// [`Limiter::acquire`](crate::Limiter::acquire) does, and is rejected as
-    /// [`TimedOut`](crate::Rejection::TimedOut) when none comes.
+    /// The call waits for its permit for at most this time, first come, first served, as
+    /// [`Limiter::acquire`](crate::Limiter::acquire) does, and is then rejected as
+    /// [`TimedOut`](crate::Rejection::TimedOut).
     Wait(Duration),
-    /// It goes on and is charged nothing, and
-    /// [`Decision::is_degraded`](crate::Decision::is_degraded) tells the callee to serve something
-    /// cheaper. A key that a penalty blocks or a list denies is rejected all the same.
+    /// The call continues without a charge, and
+    /// [`Decision::is_degraded`](crate::Decision::is_degraded) asks the callee for a cheaper
+    /// response. A key that a penalty blocks or a list denies is still rejected.
     ///
-    /// Of an annotated function the fallback is what is cheaper, and answers. One that has no
-    /// fallback could not be told and would have no limit, so its call is rejected.
+    /// For an annotated function the fallback is the cheaper response. A call of a function without
+    /// a fallback is rejected, because the function cannot see the decision and would be unlimited.
     Degrade,
 }
 
@@ -37,7 +36,7 @@ impl OnDenial {
     pub(crate) fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Reject, _) | (_, Self::Reject) => Self::Reject,
-            (Self::Wait(one), Self::Wait(another)) => Self::Wait(one.min(another)),
+            (Self::Wait(one), Self::Wait(other)) => Self::Wait(one.min(other)),
             (Self::Wait(timeout), Self::Degrade) | (Self::Degrade, Self::Wait(timeout)) => {
                 Self::Wait(timeout)
             }
@@ -81,7 +80,7 @@ mod tests {
     use crate::policy::on_denial::*;
 
     #[test]
-    fn every_answer_is_read_as_it_is_written() {
+    fn values_round_trip_through_text() {
         let waits = [1, 1_500, 60_000, 5_400_000].map(|ms| OnDenial::Wait(Duration::from_millis(ms)));
         for answer in [OnDenial::Reject, OnDenial::Degrade].into_iter().chain(waits) {
             assert_eq!(answer.to_string().parse(), Ok(answer), "{answer}");
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_of_several_holds() {
+    fn stricter_value_applies() {
         let wait = |ms| OnDenial::Wait(Duration::from_millis(ms));
         assert_eq!(OnDenial::Degrade.stricter(wait(5)), wait(5));
         assert_eq!(wait(5).stricter(wait(3)), wait(3));

@@ -1,33 +1,34 @@
-//! What a decision is when nobody decides.
+//! Decisions while the store is unavailable.
 
-/// What a decision is when the store gives no answer within the deadline.
+/// The decision if the store does not reply within the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnStoreFailure {
-    /// The policy is applied in this process, to this replica's share of it. The default.
+    /// The policy is applied in this process, with this replica's share of the quota. The default.
     ///
-    /// Of n replicas each admits a quota of max(1, ⌈quota/n⌉) at an nth of the rate, starting from
-    /// an nth of what was left when Redis was last heard about the key (of 100,000 keys, see
-    /// [`RedisBuilder::max_local_keys`](crate::RedisBuilder::max_local_keys)). So in any time T all
-    /// of them admit at most n permits more than the policy would, beside what Redis admits in the
-    /// same time. When Redis answers again, these permits are reported and subtracted there. A cost
-    /// above the share is denied, with half a second as its retry time. The
-    /// [`Origin`](crate::Origin) is `LocalFallback`.
+    /// Each of n replicas admits a quota of max(1, ⌈quota/n⌉) at 1/n of the rate, starting with 1/n
+    /// of the permits that remained at the last reply of Redis for the key (for 100,000 keys, see
+    /// [`RedisBuilder::max_local_keys`](crate::RedisBuilder::max_local_keys)). In any time T all
+    /// replicas together admit at most n permits more than the policy, in addition to the permits
+    /// that Redis admits in that time. When Redis is available again, these permits are reported
+    /// and subtracted there. A cost above the share is denied with a retry time of half a second.
+    /// The [`Origin`](crate::Origin) is `LocalFallback`.
     ///
-    /// A replica is a [`Limiter`](crate::Limiter) of this namespace with all its clones. They are
-    /// counted in Redis while it answers (up to 1,024), or given by
-    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas): n is right for those that have
-    /// been running for some seconds before the outage. One that started in it counts itself alone.
+    /// A replica is a [`Limiter`](crate::Limiter) of this namespace with all its clones. Redis
+    /// counts the replicas while it is available (up to 1,024), unless
+    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas) sets the number. The count is
+    /// correct for replicas that started a few seconds before the outage. A replica that starts
+    /// during the outage counts only itself.
     ///
     /// A value that cannot be read ([`WrongType`](crate::StoreErrorKind::WrongType),
-    /// [`UnknownLayout`](crate::StoreErrorKind::UnknownLayout)) is no outage, so it is an error, as
-    /// is a store in process that is full.
+    /// [`UnknownLayout`](crate::StoreErrorKind::UnknownLayout)) is no outage and therefore an
+    /// error; so is a full in-process store.
     #[default]
     Local,
     /// No decision: the call fails with [`Rejection::Unavailable`](crate::Rejection::Unavailable).
     Error,
-    /// The call is allowed; its [`Origin`](crate::Origin) says `FailedOpen`.
+    /// The call is allowed; its [`Origin`](crate::Origin) is `FailedOpen`.
     FailOpen,
-    /// The call is denied; its [`Origin`](crate::Origin) says `FailedClosed`.
+    /// The call is denied; its [`Origin`](crate::Origin) is `FailedClosed`.
     FailClosed,
 }

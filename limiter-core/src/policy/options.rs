@@ -1,5 +1,5 @@
-//! What few policies say. It stands apart, so that the others are found to say none of it by one
-//! look.
+//! Rarely used settings, boxed behind one `Option` so that the common case costs a single null
+//! check.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::policy::key_list::ReportedPrefixes;
 use crate::policy::penalty::PenaltyLimits;
 use crate::policy::{Enforcement, KeyList, OnDenial, Penalty, PolicyInner};
 
-/// What a builder is told of it.
+/// The settings of a builder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RareSettings {
     pub(super) enforcement: Enforcement,
@@ -18,22 +18,22 @@ pub(super) struct RareSettings {
     pub(super) deny_keys: Option<KeyList>,
 }
 
-/// The same, with what follows from it.
+/// The settings with values derived from them.
 #[derive(Clone)]
 pub(super) struct RareOptions {
     pub(super) settings: RareSettings,
     pub(super) punishing: Option<PenaltyLimits>,
-    /// Quotas of single keys share it with their policy.
+    /// Shared between a policy and its key overrides.
     pub(super) reported: Arc<ReportedPrefixes>,
 }
 
 impl RareSettings {
-    /// Nothing, where all is as it is with most policies.
-    pub(super) fn build(self, of: &PolicyInner) -> Option<Box<RareOptions>> {
+    /// Returns `None` if all settings have their defaults.
+    pub(super) fn build(self, policy: &PolicyInner) -> Option<Box<RareOptions>> {
         if self == Self::default() {
             return None;
         }
-        let punishing = self.penalty.map(|penalty| PenaltyLimits::new(penalty, of));
+        let punishing = self.penalty.map(|penalty| PenaltyLimits::new(penalty, policy));
         Some(Box::new(RareOptions {
             settings: self,
             punishing,
@@ -42,7 +42,7 @@ impl RareSettings {
     }
 }
 
-/// What follows from the settings is equal where they are.
+/// Derived values are equal if the settings are equal.
 impl PartialEq for RareOptions {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings

@@ -1,4 +1,4 @@
-//! A penalty: who is denied too often is blocked for a while.
+//! Penalties: a key that is denied too often is blocked for a while.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +14,14 @@ use crate::policy::window::Window;
 use crate::policy::{Algorithm, Funnel, Policy, PolicyInner, Rate, SlidingWindow};
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
-/// What `from_str` reads.
+/// The syntax that `from_str` accepts.
 const EXPECTED: &str = "text such as `10 in 1m: 15m`";
 
-/// Blocks a key for a while that was denied too often: on every replica, and whatever it would be
-/// allowed by its limit.
+/// Blocks a key for a while after too many denials, on every replica and independent of the
+/// remaining permits.
 ///
-/// For [`PolicyBuilder::penalty`](crate::PolicyBuilder::penalty). As text it is `10 in 1m: 15m`:
-/// after 10 denials within a minute, 15 minutes.
+/// For [`PolicyBuilder::penalty`](crate::PolicyBuilder::penalty). The text form `10 in 1m: 15m`
+/// blocks for 15 minutes after 10 denials within a minute.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -38,14 +38,14 @@ const EXPECTED: &str = "text such as `10 in 1m: 15m`";
 ///     .build()?;
 ///
 /// limits.check(&login, "ann").await?.require()?;
-/// assert!(!limits.check(&login, "ann").await?.is_blocked(), "denied for the first time");
-/// // The second denial is one too many, and says so.
+/// assert!(!limits.check(&login, "ann").await?.is_blocked(), "the first denial does not block");
+/// // The second denial triggers the block and reports it.
 /// let denied = limits.check(&login, "ann").await?;
 /// assert!(denied.is_blocked());
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(15 * 60)));
 ///
 /// clock.advance(Duration::from_secs(60));
-/// assert!(limits.check(&login, "ann").await?.is_blocked(), "though the bucket is full again");
+/// assert!(limits.check(&login, "ann").await?.is_blocked(), "the block outlasts the refill of the bucket");
 /// assert!(limits.blocked_until(&login, "ann").await?.is_some());
 ///
 /// limits.reset(&login, "ann").await?;
@@ -58,24 +58,24 @@ pub struct Penalty {
     denials: u32,
     within: Duration,
     block: Duration,
-    /// A permit in the time of the block.
+    /// One permit per block time.
     rate: Rate,
 }
 
-/// After how many denials a key is blocked; not yet for how long. Made by [`Penalty::after`].
+/// A penalty without its block time. Created by [`Penalty::after`].
 #[derive(Clone, Debug)]
-#[must_use = "a penalty exists once `block_for` has said for how long"]
+#[must_use = "`block_for` returns the penalty"]
 pub struct PenaltyBuilder {
     denials: u32,
     within: Result<Duration, ConfigError>,
 }
 
 impl Penalty {
-    /// The most denials that can be waited for.
+    /// The maximum number of denials.
     const MAX_DENIALS: u32 = 10_000;
 
-    /// After `denials` (1 to 10,000) within any time `within`: a [`Duration`], or text such as
-    /// `"1m"`.
+    /// Starts a penalty for `denials` (1 to 10,000) denials within any time `within`: a
+    /// [`Duration`], or text such as `"1m"`.
     pub fn after(denials: u32, within: impl TryInto<Window, Error: Into<ConfigError>>) -> PenaltyBuilder {
         let within = within
             .try_into()
@@ -84,19 +84,19 @@ impl Penalty {
         PenaltyBuilder { denials, within }
     }
 
-    /// After how many denials a key is blocked.
+    /// Returns the number of denials that blocks a key.
     #[must_use]
     pub fn denials(&self) -> u32 {
         self.denials
     }
 
-    /// Within which time they count.
+    /// Returns the time within which denials count.
     #[must_use]
     pub fn within(&self) -> Duration {
         self.within
     }
 
-    /// For how long a key is blocked.
+    /// Returns the duration of a block.
     #[must_use]
     pub fn block(&self) -> Duration {
         self.block
@@ -104,7 +104,7 @@ impl Penalty {
 }
 
 impl PenaltyBuilder {
-    /// For so long: a [`Duration`], or text such as `"15m"`.
+    /// Sets the duration of a block: a [`Duration`], or text such as `"15m"`.
     ///
     /// # Errors
     ///
@@ -124,11 +124,11 @@ impl PenaltyBuilder {
                 expected,
             ));
         }
-        for (what, span) in [("window of a penalty", within), ("block of a penalty", block)] {
+        for (name, span) in [("window of a penalty", within), ("block of a penalty", block)] {
             let micros = micros_ceil(span);
             if micros == 0 || micros >= MAX_EXACT || span.as_nanos() % 1_000 != 0 {
                 let expected = "whole microseconds, more than zero and less than 142 years";
-                return Err(ConfigError::invalid(what, format_args!("{span:?}"), expected));
+                return Err(ConfigError::invalid(name, format_args!("{span:?}"), expected));
             }
         }
         let rate = Rate::per(Amount::ONE, block).map_err(|_| {
@@ -144,7 +144,7 @@ impl PenaltyBuilder {
     }
 }
 
-/// So that a builder takes what [`PenaltyBuilder::block_for`] returns.
+/// Lets a builder accept the result of [`PenaltyBuilder::block_for`].
 impl TryFrom<Result<Self, ConfigError>> for Penalty {
     type Error = ConfigError;
 
@@ -181,39 +181,39 @@ impl FromStr for Penalty {
     }
 }
 
-/// The two limits that a penalty keeps beside that of its policy, under the same key.
+/// The two additional limits of a penalty, under the key of its policy.
 #[derive(Clone)]
 pub(crate) struct PenaltyLimits {
     pub(crate) penalty: Penalty,
-    /// Denials within a time: each of them a permit of a window, and the last one blocks.
+    /// Counts denials in a window; the last permit triggers the block.
     pub(crate) counter: Policy,
-    /// A funnel of one permit: full is blocked, until it has drained.
+    /// A funnel of one permit: the key is blocked until the funnel has drained.
     pub(crate) block: Policy,
 }
 
 impl PenaltyLimits {
-    pub(super) fn new(penalty: Penalty, of: &PolicyInner) -> Self {
-        // No escaped name contains a bar, and no algorithm is called like this: nobody can name a
-        // policy that is stored there.
-        let beside = |what: &'static str, algorithm: Algorithm| {
-            let identity = match of.generation {
-                0 => Prefix::new(what, &of.name),
-                generation => Prefix::new(&format!("{what}.{generation}"), &of.name),
+    pub(super) fn new(penalty: Penalty, policy: &PolicyInner) -> Self {
+        // No escaped name contains a bar, and no algorithm has such a code, so no user-defined
+        // policy shares these states.
+        let penalty_policy = |code: &'static str, algorithm: Algorithm| {
+            let identity = match policy.generation {
+                0 => Prefix::new(code, &policy.name),
+                generation => Prefix::new(&format!("{code}.{generation}"), &policy.name),
             };
             Policy(Arc::new(PolicyInner {
-                name: of.name.clone(),
+                name: policy.name.clone(),
                 identity,
-                generation: of.generation,
+                generation: policy.generation,
                 #[cfg(feature = "redis")]
-                code: inheritance::code(&algorithm, of.generation),
+                code: inheritance::code(&algorithm, policy.generation),
                 scaled: None,
                 #[cfg(feature = "redis")]
-                escaped_name: format!("{}|{what}", of.escaped_name).into(),
+                escaped_name: format!("{}|{code}", policy.escaped_name).into(),
                 algorithm,
-                group: of.group.clone(),
-                escaped_group: of.escaped_group.clone(),
-                on_store_failure: of.on_store_failure,
-                deadline: of.deadline,
+                group: policy.group.clone(),
+                escaped_group: policy.escaped_group.clone(),
+                on_store_failure: policy.on_store_failure,
+                deadline: policy.deadline,
                 lease: None,
                 extras: None,
                 #[cfg(feature = "metrics")]
@@ -222,14 +222,14 @@ impl PenaltyLimits {
             }))
         };
         Self {
-            counter: beside(
+            counter: penalty_policy(
                 "denials",
                 Algorithm::SlidingWindow(SlidingWindow {
                     limit: penalty.denials.into(),
                     window: micros_ceil(penalty.within),
                 }),
             ),
-            block: beside(
+            block: penalty_policy(
                 "blocked",
                 Algorithm::Funnel(Funnel {
                     capacity: 1_000,
@@ -247,7 +247,7 @@ mod tests {
     use crate::policy::penalty::*;
 
     #[test]
-    fn a_penalty_is_read_as_it_is_written() {
+    fn penalty_round_trips_through_text() {
         for text in ["10 in 1m: 15m", "1 in 1s: 500ms", "10000 in 1d: 30d"] {
             let penalty: Penalty = text.parse().unwrap();
             assert_eq!(penalty.to_string(), text);
@@ -259,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_named() {
-        let refused = [
+    fn value_out_of_range_is_named() {
+        let cases = [
             ("0 in 1m: 15m", "denials before a penalty is `0`"),
             ("10001 in 1m: 15m", "denials before a penalty is `10001`"),
             ("1 in 0s: 15m", "window of a penalty is `0ns`"),
@@ -272,7 +272,7 @@ mod tests {
             ("1 in 1m", "penalty is `1 in 1m`"),
             ("1 in 1: 5m", "duration is `1`"),
         ];
-        for (text, message) in refused {
+        for (text, message) in cases {
             let error = text.parse::<Penalty>().unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }

@@ -1,4 +1,4 @@
-//! A rate as the exact fraction that the algorithms compute with.
+//! A rate as the exact fraction with which the algorithms compute.
 
 mod text;
 
@@ -35,7 +35,7 @@ pub struct Rate {
     pub(crate) thousandths: u64,
     /// … per this many microseconds; the fraction is reduced.
     pub(crate) micros: u64,
-    /// Both again, to divide by.
+    /// Precomputed reciprocals of both parts.
     by_thousandths: Reciprocal,
     by_micros: Reciprocal,
 }
@@ -97,13 +97,13 @@ impl Rate {
         Self::per(amount, Duration::from_secs(1))
     }
 
-    /// One permit a second.
+    /// One permit per second.
     #[cfg(feature = "registry")]
     pub(crate) fn one_per_second() -> Self {
         Self::reduced(1, 1_000)
     }
 
-    /// This rate over so many times the period. Its period may be too long for the scripts, not for
+    /// Divides the rate by `times`. The period may then be too long for the scripts, but not for
     /// the algorithms here.
     #[cfg(feature = "redis")]
     pub(crate) fn slower(&self, times: u32) -> Self {
@@ -112,9 +112,10 @@ impl Rate {
         Self::reduced(self.thousandths / divisor, micros)
     }
 
-    /// Thousandths that come in `elapsed` microseconds on top of `remainder` (parts of a
-    /// thousandth, of which [`micros`](Self::micros) make one), and the remainder that is left.
-    /// Both are exact, so polling often loses nothing; beyond [`MAX_EXACT`] the amount stays there.
+    /// Returns the thousandths that accrue in `elapsed` microseconds in addition to `remainder`
+    /// (parts of a thousandth; [`micros`](Self::micros) parts are one thousandth), and the new
+    /// remainder. Both are exact, so frequent polling loses nothing; the amount is capped at
+    /// [`MAX_EXACT`].
     #[inline]
     pub(crate) fn accrue(&self, elapsed: u64, remainder: u64) -> (u64, u64) {
         let parts = u128::from(elapsed) * u128::from(self.thousandths) + u128::from(remainder);
@@ -126,8 +127,8 @@ impl Rate {
         }
     }
 
-    /// The fewest microseconds after which [`accrue`](Self::accrue) gives at least `amount`
-    /// thousandths; at most [`MAX_EXACT`].
+    /// Returns the minimum number of microseconds after which [`accrue`](Self::accrue) returns at
+    /// least `amount` thousandths; at most [`MAX_EXACT`].
     #[inline]
     pub(crate) fn time_for(&self, amount: u64, remainder: u64) -> u64 {
         if amount == 0 {
@@ -140,35 +141,35 @@ impl Rate {
         })
     }
 
-    /// Whether `span` is longer than the [`time_for`](Self::time_for) this amount, without the
+    /// True if `span` is longer than the [`time_for`](Self::time_for) this amount, without a
     /// division.
     pub(crate) fn takes_less(&self, amount: u64, remainder: u64, span: u64) -> bool {
         let shorter = |span: u64| u128::from(span) * u128::from(self.thousandths);
         span > MAX_EXACT || (span > 0 && shorter(span - 1) >= self.parts(amount, remainder))
     }
 
-    /// The microseconds in which so many parts come, of which [`micros`](Self::micros) make a
-    /// thousandth; rounded up.
+    /// Returns the microseconds in which `parts` accrue, rounded up; [`micros`](Self::micros) parts
+    /// are one thousandth.
     #[inline]
     pub(crate) fn time_for_parts(&self, parts: u64) -> u64 {
         let (time, rest) = self.by_thousandths.divide(parts, self.thousandths);
         time + u64::from(rest > 0)
     }
 
-    /// The thousandths that so many parts make, rounded down.
+    /// Returns the thousandths in `parts`, rounded down.
     #[inline]
     pub(crate) fn thousandths_of(&self, parts: u64) -> u64 {
         self.by_micros.divide(parts, self.micros).0
     }
 
-    /// What has to come yet of an amount, in parts of which [`micros`](Self::micros) make a
+    /// Returns the missing part of an amount, in parts of which [`micros`](Self::micros) are one
     /// thousandth.
     fn parts(&self, amount: u64, remainder: u64) -> u128 {
         (u128::from(amount) * u128::from(self.micros)).saturating_sub(u128::from(remainder))
     }
 
-    /// A remainder counted in `parts` to a thousandth, in this rate's own parts, rounded down: a
-    /// change of policy mints nothing.
+    /// Converts a remainder with `parts` per thousandth to the parts of this rate, rounded down, so
+    /// that a policy change creates no permits.
     pub(crate) fn convert(&self, remainder: u64, parts: u64) -> u64 {
         if parts == self.micros || parts == 0 {
             return remainder;
@@ -199,8 +200,8 @@ macro_rules! rate_from_number {
 }
 rate_from_number!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
-/// Quotient and remainder. Nearly every product fits in 64 bits; a division of 128 takes many times
-/// as long.
+/// Returns quotient and remainder. Nearly every product fits in 64 bits; a 128-bit division is many
+/// times slower.
 #[inline]
 fn divide(parts: u128, reciprocal: Reciprocal, by: u64) -> (u128, u64) {
     if let Ok(parts) = u64::try_from(parts) {
@@ -229,7 +230,7 @@ mod tests {
     use crate::policy::rate::*;
 
     #[test]
-    fn every_rate_that_a_person_writes_is_exact() {
+    fn written_rates_are_exact() {
         for (text, thousandths, micros) in [
             ("7/3s", 7, 3_000),
             ("0.001/s", 1, 1_000_000),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_in_64_bits_and_without_dividing_is_the_same() {
+    fn fast_arithmetic_equals_128_bit_arithmetic() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut number = || random.u64(..) >> random.u32(12..64);
         for _ in 0..100_000 {

@@ -1,26 +1,25 @@
-//! Division by a number that is known long before: a multiplication, and one step where that falls
-//! short.
+//! Division by an invariant divisor: one multiplication and at most one correction.
 
 /// The reciprocal of a divisor, after T. Granlund and P. L. Montgomery, "Division by invariant
 /// integers using multiplication" (1994).
 ///
-/// The quotient that ⌊2^64 ∕ d⌋ gives is the exact one or one less, whatever the dividend: n ∕ d
-/// exceeds n · ⌊2^64 ∕ d⌋ ∕ 2^64 by n ∕ 2^64 times less than one. The remainder, which is wanted
-/// anyway, tells which. That takes 2 ns, where a division of 64 bits takes 9.
+/// The quotient from ⌊2^64 ∕ d⌋ is exact or one too small for every dividend: n ∕ d exceeds n ·
+/// ⌊2^64 ∕ d⌋ ∕ 2^64 by n ∕ 2^64 times less than one. The remainder, which the callers need anyway,
+/// shows which. This takes 2 ns; a 64-bit division takes 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reciprocal(u64);
 
 impl Reciprocal {
-    /// That of a divisor other than zero.
+    /// Computes the reciprocal of a divisor other than zero.
     pub(super) fn new(divisor: u64) -> Self {
-        // Of 1 it would be 2^64; one less is as good.
+        // The reciprocal of 1 would be 2^64; one less gives the same results.
         Self(u64::try_from((1 << 64) / u128::from(divisor.max(1))).unwrap_or(u64::MAX))
     }
 
-    /// Quotient and remainder of a division by the divisor, which the caller keeps.
+    /// Returns quotient and remainder of a division by the divisor, which the caller stores.
     #[inline]
     pub(super) fn divide(self, dividend: u64, divisor: u64) -> (u64, u64) {
-        // The upper half of a product of two numbers of 64 bits has 64.
+        // The upper half of the product of two 64-bit numbers has 64 bits.
         let quotient = ((u128::from(dividend) * u128::from(self.0)) >> 64) as u64;
         let remainder = dividend - quotient * divisor;
         if remainder >= divisor {
@@ -36,7 +35,7 @@ mod tests {
     use crate::policy::reciprocal::*;
 
     #[test]
-    fn it_divides_as_a_division_does() {
+    fn reciprocal_division_equals_division() {
         let mut random = fastrand::Rng::with_seed(5);
         let mut any = move || random.u64(..) >> random.u32(..64);
         let edges = |by: u64| {
@@ -51,7 +50,7 @@ mod tests {
                 u64::MAX,
             ]
         };
-        let least = [
+        let divisors = [
             1,
             2,
             3,
@@ -66,7 +65,7 @@ mod tests {
             u64::MAX - 1,
             u64::MAX,
         ];
-        for by in least
+        for by in divisors
             .into_iter()
             .chain((0..20_000).map(|_| any().max(1)))
             .collect::<Vec<_>>()

@@ -1,17 +1,16 @@
-//! What one of several replicas may admit by itself, so that all together admit little more than
-//! the whole.
+//! The share of a policy that one of several replicas admits alone during an outage.
 
 use crate::policy::{Algorithm, Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 
 impl Algorithm {
-    /// The share of one of so many replicas: an equal part of the quota, rounded up to a whole
-    /// permit, at an equal part of the rate. All shares together admit less than a permit for each
-    /// replica beyond the whole.
+    /// Returns the share of one of `replicas` replicas: an equal part of the quota, rounded up to a
+    /// whole permit, at an equal part of the rate. All shares together exceed the quota by less
+    /// than one permit per replica.
     pub(crate) fn share(&self, replicas: u32) -> Self {
         let replicas = replicas.max(1);
         let level = |capacity: u64| {
             const PERMIT: u64 = 1_000;
-            // A capacity that is no whole number of permits is not made larger.
+            // A fractional capacity is not rounded up.
             let part = capacity.div_ceil(u64::from(replicas)).next_multiple_of(PERMIT);
             part.min(capacity)
         };
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_to_less_than_a_permit_each_beyond_the_whole() {
+    fn sum_of_shares_exceeds_quota_by_less_than_one_permit_each() {
         for capacity in [0.5, 1.0, 2.5, 10.0, 100.0, 101.0] {
             let whole = bucket(capacity);
             for replicas in 1..=7 {

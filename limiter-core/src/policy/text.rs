@@ -1,4 +1,4 @@
-//! How a policy is shown.
+//! Display and debug output of policies.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! The parameters of a token bucket.
+//! Parameters of a token bucket.
 
 use crate::policy::Rate;
 
-/// Admits while tokens are left; tokens come back at `rate`, up to `capacity`.
+/// Admits while enough tokens remain; tokens are refilled at `rate`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TokenBucket {
     /// Tokens of a full bucket, in thousandths.

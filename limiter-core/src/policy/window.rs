@@ -1,18 +1,18 @@
-//! Lengths of time, from text or a `Duration`.
+//! Time spans from text or a `Duration`.
 
 use std::time::Duration;
 
 use crate::error::ConfigError;
 use crate::units::{micros_ceil, parse_duration};
 
-/// A length of time for [`PolicyBuilder::window`](crate::PolicyBuilder::window) and
+/// A time span for [`PolicyBuilder::window`](crate::PolicyBuilder::window) and
 /// [`PolicyBuilder::lease`](crate::PolicyBuilder::lease), from a [`Duration`] or from text.
-/// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
+/// `"week"` is seven days; `"month"` is a calendar month, for fixed windows only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(pub(super) Length);
 
 impl Window {
-    /// The length, unless that depends on the calendar.
+    /// Returns the length, unless it depends on the calendar.
     pub(crate) fn span(self, what: &'static str) -> Result<Duration, ConfigError> {
         match self.0 {
             Length::Of(length) => Ok(length),
@@ -37,13 +37,13 @@ impl TryFrom<&str> for Window {
         Ok(Self(match text.trim() {
             "month" => Length::Month,
             "week" => Length::Of(Duration::from_secs(7 * 86_400)),
-            text => Length::Of(parse_duration(text).map_err(or_of_the_calendar)?),
+            text => Length::Of(parse_duration(text).map_err(with_calendar_lengths)?),
         }))
     }
 }
 
-/// What else a length may be.
-fn or_of_the_calendar(error: ConfigError) -> ConfigError {
+/// Adds the calendar lengths to the expected values.
+fn with_calendar_lengths(error: ConfigError) -> ConfigError {
     match error {
         ConfigError::Invalid {
             what,
@@ -52,23 +52,23 @@ fn or_of_the_calendar(error: ConfigError) -> ConfigError {
         } => ConfigError::Invalid {
             what,
             value,
-            expected: format!("{expected}, or `week`, or (of a fixed window) `month`"),
+            expected: format!("{expected}, or `week`, or (for a fixed window) `month`"),
         },
         other => other,
     }
 }
 
-/// How long a window is.
+/// The length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     Of(Duration),
     Month,
 }
 
-/// A window that the exact arithmetic holds, in microseconds.
-pub(super) fn whole_micros(window: Duration, most: u64, text: &str) -> Result<u64, ConfigError> {
+/// Validates a window for the exact arithmetic and returns its microseconds.
+pub(super) fn whole_micros(window: Duration, max: u64, text: &str) -> Result<u64, ConfigError> {
     let micros = micros_ceil(window);
-    if micros == 0 || micros > most || window.as_nanos() % 1_000 != 0 {
+    if micros == 0 || micros > max || window.as_nanos() % 1_000 != 0 {
         let expected = format!("whole microseconds, more than zero and at most {text}");
         return Err(ConfigError::invalid(
             "window",

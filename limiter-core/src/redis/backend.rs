@@ -258,7 +258,7 @@ impl RedisBackend {
             // was.
             Change::Refund { whole_at } => self.leases.refund(limit, whole_at),
             // What is borrowed is spent before anything is owed.
-            Change::Owe => limit.cost - self.leases.charge(limit),
+            Change::ForceCharge => limit.cost - self.leases.charge(limit),
         };
         if rest == 0 {
             return Ok(());

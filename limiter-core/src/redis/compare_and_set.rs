@@ -114,7 +114,7 @@ fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
     };
     match kept {
         StoredState::Level(level) => put_level(&mut put, &level),
-        StoredState::Lent(level, loans) => {
+        StoredState::Leased(level, loans) => {
             let StoredLoans {
                 current,
                 previous,

@@ -179,7 +179,7 @@ impl LocalFallback {
             self.store.change_as(limit, &share, change)?;
             match change {
                 Change::Refund { .. } => self.unreported.take_back(limit),
-                Change::Owe => self
+                Change::ForceCharge => self
                     .unreported
                     .record(limit, limit.cost, &share, self.clock.now()),
             }

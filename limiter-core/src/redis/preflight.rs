@@ -53,7 +53,7 @@ impl Trial<'_> {
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
         let request = all_of(policies)?;
         let mut question = ScriptInput::new(&request, operation, self.namespace);
-        let [level, window, _] = self.namespace.trial_keys();
+        let [level, window, _] = self.namespace.preflight_keys();
         question.keys = [level, window].into_iter().collect();
         let (question, wait) = (Arc::new(question), CallDeadline::after(READY_WITHIN));
         self.route
@@ -65,7 +65,7 @@ impl Trial<'_> {
     /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is
     /// ever both a level's and a window's.
     async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
-        let [level, _, other] = self.namespace.trial_keys();
+        let [level, _, other] = self.namespace.preflight_keys();
         let mut questions = Vec::new();
         for key in [level, other] {
             let request = request([LimitRequest::new(policy, key.as_str())])?;
@@ -79,7 +79,11 @@ impl Trial<'_> {
     }
 
     async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {
-        for (limit, key) in all_of(policies)?.limits.iter().zip(self.namespace.trial_keys()) {
+        for (limit, key) in all_of(policies)?
+            .limits
+            .iter()
+            .zip(self.namespace.preflight_keys())
+        {
             let refund = Change::Refund { whole_at: 0 };
             let call = leased_limit::apply_change(limit, refund, key, self.clock.injected(), READY_WITHIN);
             self.route.run(&call).await?;

@@ -188,7 +188,7 @@ impl ReconcilerState {
         };
         if report.amount > 0 {
             let limit = unreported.limit(report.amount);
-            match self.reporter.change(&limit, Change::Owe).await {
+            match self.reporter.change(&limit, Change::ForceCharge).await {
                 Ok(verdict) => self.fallback.on_verdict(&limit.alone(), &verdict, clock.now()),
                 Err(error) => {
                     let policy = unreported.policy.name();

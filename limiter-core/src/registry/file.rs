@@ -159,7 +159,7 @@ async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileConten
         let Some(book) = book.upgrade() else { return };
         if now == seen {
             if shared.trouble.is_there() {
-                observe::book_refused("file");
+                observe::registry_rejected("file");
             }
             continue;
         }
@@ -181,7 +181,7 @@ async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileConten
                 tracing::info!(%file, revision = book.revision(), "policies of the file changed");
             }
             Err(error) => {
-                observe::book_refused("file");
+                observe::registry_rejected("file");
                 let reason = reason(&error);
                 if shared.trouble.is_new(error) {
                     tracing::warn!(%file, %reason, "policy file rejected; keeping its last policies");

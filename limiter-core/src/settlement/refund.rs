@@ -100,7 +100,7 @@ impl<'a> IntoFuture for Charge<'a> {
             if request.is_free() {
                 return Ok(());
             }
-            self.limiter.apply_change(&request, Change::Owe).await
+            self.limiter.apply_change(&request, Change::ForceCharge).await
         })
     }
 }

@@ -366,7 +366,7 @@ impl Reservation {
             return Ok(());
         };
         let in_share = self.allowed.origin() == Origin::LocalFallback;
-        let is_refund = change != Change::Owe;
+        let is_refund = change != Change::ForceCharge;
         let changed = match reserved.successor(&self.limiter, &limit) {
             // Its current value is unknown, and a refund must not create permits.
             CurrentPolicy::Unknown if is_refund => return Ok(()),

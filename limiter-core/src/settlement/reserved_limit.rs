@@ -106,7 +106,7 @@ impl ReservedLimit {
     pub(crate) fn settlement_change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
         let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
-            (true, _) => Change::Owe,
+            (true, _) => Change::ForceCharge,
             (false, Some(whole_at)) => Change::Refund {
                 whole_at: whole_at.as_micros().max(1),
             },

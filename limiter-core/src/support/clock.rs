@@ -1,4 +1,4 @@
-//! Where the time comes from, and how tests take it into their own hands.
+//! Clocks: the system clock and a manual clock for tests.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tsc;
@@ -12,15 +12,15 @@ use tokio::sync::watch;
 use crate::support::real_time;
 use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
 
-/// The last moment after which the longest span still ends within the exact arithmetic: in the year 2112.
+/// The last time from which the longest span ends within the exact arithmetic: in the year 2112.
 const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 
-/// A clock that moves only when it is told to, between the first microsecond of 1970 and the year 2112.
+/// A clock that moves only on request, between the first microsecond of 1970 and the year 2112.
 /// Share it with a limiter by [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
 ///
-/// Waits are measured by this clock too: somebody has to [`advance`](Self::advance) it while a call
-/// waits. Tokio's own paused time does not move a limiter: without a `ManualClock` its waits and
-/// the deadlines of Redis take real time, also in a test with `start_paused = true`.
+/// Waits use this clock too: a test has to [`advance`](Self::advance) it while a call waits.
+/// Tokio's own paused time does not move a limiter: without a `ManualClock` its waits and the
+/// deadlines of Redis take real time, also in a test with `start_paused = true`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -41,22 +41,22 @@ const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 #[derive(Clone)]
 pub struct ManualClock {
     now: Arc<watch::Sender<Timestamp>>,
-    /// By so many microseconds the calendar is ahead of what has passed.
+    /// Microseconds by which the calendar is ahead of the monotonic time.
     #[cfg(test)]
     ahead: Arc<std::sync::atomic::AtomicI64>,
 }
 
 impl ManualClock {
-    /// A clock that stands at a moment in the year 2023.
+    /// A clock at a time in the year 2023.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(Timestamp::from_micros(1_700_000_000_000_000))
     }
 
-    /// A clock that stands at `moment`.
+    /// A clock at `moment`.
     #[must_use]
     pub fn starting_at(moment: Timestamp) -> Self {
-        let now = Arc::new(watch::Sender::new(within_reach(moment)));
+        let now = Arc::new(watch::Sender::new(clamped(moment)));
         Self {
             now,
             #[cfg(test)]
@@ -64,8 +64,8 @@ impl ManualClock {
         }
     }
 
-    /// Sets the calendar ahead of what has passed, or back: as after a suspend, or a step of the
-    /// system's clock.
+    /// Sets the calendar ahead of the monotonic time, or back: as after a suspend, or a step of the
+    /// system clock.
     #[cfg(test)]
     pub(crate) fn set_calendar_ahead(&self, micros: i64) {
         self.ahead.store(micros, std::sync::atomic::Ordering::SeqCst);
@@ -77,16 +77,15 @@ impl ManualClock {
         Timestamp::from_micros(self.now().as_micros().saturating_add_signed(ahead))
     }
 
-    /// The moment at which the clock stands.
+    /// Returns the current time of the clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         *self.now.borrow()
     }
 
-    /// Moves the clock on (rounded up to a microsecond), and wakes those who wait for a moment that
-    /// has come.
+    /// Advances the clock (rounded up to a microsecond), and wakes waiters whose time has come.
     pub fn advance(&self, span: Duration) {
-        self.now.send_modify(|now| *now = within_reach(now.after(span)));
+        self.now.send_modify(|now| *now = clamped(now.after(span)));
     }
 
     /// Steps the clock back, as a failover to a server with another clock does.
@@ -96,13 +95,13 @@ impl ManualClock {
         ));
     }
 
-    /// Puts the clock at `moment`, later or earlier.
+    /// Sets the clock to `moment`, later or earlier.
     pub fn set(&self, moment: Timestamp) {
-        self.now.send_replace(within_reach(moment));
+        self.now.send_replace(clamped(moment));
     }
 }
 
-fn within_reach(moment: Timestamp) -> Timestamp {
+fn clamped(moment: Timestamp) -> Timestamp {
     moment.clamp(Timestamp::from_micros(1), LAST)
 }
 
@@ -118,7 +117,7 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-/// The system's clock, as it is read once in a process, and what has passed since then.
+/// The system clock, which is read once per process, plus the monotonic time since then.
 #[derive(Clone, Copy, Debug)]
 struct System {
     start: Timestamp,
@@ -136,7 +135,7 @@ impl System {
     }
 
     fn timestamp(self) -> Timestamp {
-        // In 64 bits: half a million years fit, and 128 take longer.
+        // 64 bits cover half a million years; 128-bit arithmetic is slower.
         let micros = self.elapsed.as_secs().saturating_mul(1_000_000);
         let micros = micros.saturating_add(self.elapsed.subsec_micros().into());
         Timestamp::from_micros(self.start.as_micros().saturating_add(micros))
@@ -152,8 +151,8 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The clock's moment. The system's never runs back within a process: it is read once, and then
-    /// moves with the monotonic clock.
+    /// Returns the time of the clock. The system clock never steps back within a process: it is
+    /// read once and then advanced by the monotonic clock.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         match self {
@@ -162,9 +161,9 @@ impl Clock {
         }
     }
 
-    /// The moment by the calendar, for what ends at a date that a person gave and for periods of
-    /// the calendar: the system's as it is set now, which may have been stepped, or have gone on
-    /// while the machine was suspended, since the process first read it.
+    /// Returns the calendar time, for user-defined dates and calendar periods: the current setting
+    /// of the system clock, which may have been stepped, or have advanced during a suspend, since
+    /// the process first read it.
     pub(crate) fn calendar(&self) -> Timestamp {
         match self {
             Self::System => Timestamp::from(SystemTime::now()),
@@ -175,9 +174,9 @@ impl Clock {
         }
     }
 
-    /// The moment at a third of the price, where the processor has a counter that serves: to two
-    /// microseconds, by which different threads may also disagree. Whoever needs their readings in
-    /// order uses [`in_order`](Self::in_order).
+    /// Returns the time in a third of the time of [`now`](Self::now), if the processor has a
+    /// suitable counter: exact to two microseconds, by which threads may also disagree. Callers
+    /// that need ordered readings use [`in_order`](Self::in_order).
     #[inline]
     pub(crate) fn reading(&self) -> Timestamp {
         match self {
@@ -187,9 +186,9 @@ impl Clock {
         }
     }
 
-    /// The moment of a decision that comes after one of `last`, from a reading made `before` it was
-    /// known what came last. The system's clock never runs back, so the later of the two is as good
-    /// as another reading; a test's may have been set back.
+    /// Returns the time of a decision that follows one at `last`, from a reading made before `last`
+    /// was known. The system clock never steps back, so the later of the two is equivalent to
+    /// another reading; a manual clock may have been set back.
     #[inline]
     pub(crate) fn in_order(&self, before: Timestamp, last: Timestamp) -> Timestamp {
         match self {
@@ -198,7 +197,7 @@ impl Clock {
         }
     }
 
-    /// The injected moment, where the clock is a test's.
+    /// Returns the time of a manual clock.
     #[cfg(feature = "redis")]
     pub(crate) fn injected(&self) -> Option<Timestamp> {
         match self {
@@ -207,7 +206,8 @@ impl Clock {
         }
     }
 
-    /// Real time for a span on this clock: unbounded on a test's, which moves when the test wants.
+    /// Converts a span of this clock to real time: unbounded for a manual clock, which moves
+    /// independently.
     pub(crate) fn real(&self, span: Duration) -> Duration {
         match self {
             Self::System => span,
@@ -215,18 +215,18 @@ impl Clock {
         }
     }
 
-    /// The moment of this clock at which `span` has passed since a store decided something, which
-    /// it has just told.
+    /// Returns the time of this clock at which `span` has passed since a store decision that was
+    /// just received.
     pub(crate) fn due(&self, decided_at: Timestamp, span: Duration) -> Timestamp {
         match self {
-            // The store's moment may be another machine's.
+            // The store's time may come from another machine.
             Self::System => self.now().after(span),
             // The test may have moved the clock since then.
             Self::Manual(_) => decided_at.after(span),
         }
     }
 
-    /// Waits for a moment of this clock.
+    /// Waits for a time of this clock.
     ///
     /// # Cancel safety
     ///
@@ -242,18 +242,18 @@ impl Clock {
         }
     }
 
-    /// Waits until `span` has passed since `moment`, which a caller has just read from this clock.
+    /// Waits until `span` has passed since `moment`, which the caller has just read from this
+    /// clock.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub(crate) async fn sleep(&self, moment: Timestamp, span: Duration) {
         match self {
-            // The moment may be another machine's. The timer fires late by up to a millisecond,
+            // The time may come from another machine. The timer fires late by up to a millisecond,
             // never early.
             Self::System => real_time::sleep(span).await,
-            // Counted from the moment and not from now: the test may have moved the clock in
-            // between.
+            // Counted from `moment` and not from now: the test may have moved the clock in between.
             Self::Manual(clock) => {
                 let until = moment.after(span);
                 // The sender is held by `clock`, so the channel cannot close.
@@ -263,19 +263,19 @@ impl Clock {
     }
 }
 
-/// Sees to it that something is told seldom: what comes and goes must not fill a log.
+/// Limits the rate of a repeated log message.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle(std::sync::atomic::AtomicU64);
 
 impl LogThrottle {
-    const EVERY: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Whether it is time to tell it again.
+    /// Returns true if the message may be logged again.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         let last = self.0.load(Relaxed);
         let now = now.as_micros().max(1);
-        let due = last == 0 || now.abs_diff(last) >= micros_ceil(Self::EVERY);
+        let due = last == 0 || now.abs_diff(last) >= micros_ceil(Self::INTERVAL);
         due && self.0.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
     }
 }
@@ -285,15 +285,15 @@ mod tests {
     use crate::support::clock::*;
 
     #[test]
-    fn what_is_told_seldom_is_told_at_once_and_again_after_a_while() {
-        let (seldom, clock) = (LogThrottle::default(), ManualClock::new());
-        let told = [0, 1, 9, 10, 19, 20].map(|at| {
+    fn throttled_message_is_due_at_once_and_after_interval() {
+        let (throttle, clock) = (LogThrottle::default(), ManualClock::new());
+        let due = [0, 1, 9, 10, 19, 20].map(|at| {
             let clock = clock.clone();
             clock.advance(Duration::from_secs(at));
-            let due = seldom.is_due(clock.now());
+            let is_due = throttle.is_due(clock.now());
             clock.step_back(Duration::from_secs(at));
-            due
+            is_due
         });
-        assert_eq!(told, [true, false, false, true, false, true]);
+        assert_eq!(due, [true, false, false, true, false, true]);
     }
 }

@@ -1,16 +1,16 @@
-//! One of something where it lies, or several on the heap: nearly every decision has one limit,
-//! which then is neither moved about with a length nor dropped in a loop.
+//! One inline item or several on the heap: nearly all decisions have one limit, which then needs no
+//! length and no drop loop.
 
 use std::iter::Chain;
 use std::ops::{Deref, DerefMut};
 use std::{option, slice, vec};
 
-/// As a `Vec`, without an allocation for one.
+/// Like a `Vec`, without an allocation for a single item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneOrMany<T> {
     /// One.
     One(T),
-    /// Several, or none.
+    /// Several items, or none.
     Several(Vec<T>),
 }
 
@@ -70,12 +70,15 @@ mod tests {
     use crate::support::one_or_many::*;
 
     #[test]
-    fn however_many_there_are_they_stay_in_order() {
+    fn order_is_kept_for_every_count() {
         for count in 0..5 {
-            let few: OneOrMany<i32> = (0..count).collect();
+            let items: OneOrMany<i32> = (0..count).collect();
             let all: Vec<i32> = (0..count).collect();
-            assert_eq!((&*few, few.clone().into_iter().collect()), (&*all, all.clone()));
-            assert_eq!(matches!(few, OneOrMany::One(_)), count == 1);
+            assert_eq!(
+                (&*items, items.clone().into_iter().collect()),
+                (&*all, all.clone())
+            );
+            assert_eq!(matches!(items, OneOrMany::One(_)), count == 1);
         }
     }
 }

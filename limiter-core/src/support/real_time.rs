@@ -1,16 +1,15 @@
-//! Timers that measure real time, also where a test has paused the time of the runtime.
+//! Timers that measure real time, even if a test has paused the time of the runtime.
 //!
 //! Under `tokio::time::pause`, Tokio's timers do not measure real time: as soon as all tasks are
 //! idle, the time jumps to the next timer. A task that waits for a socket is idle, so the deadline
 //! of a call to Redis would end before the reply can arrive; and a wait for a permit, which is due
-//! in real time, would poll its timer in a loop. So every timer here compares its end with the
-//! clock of the operating system, and a thread wakes it where the runtime's time is another one.
+//! in real time, would poll its timer in a loop. Every timer here therefore compares its end with
+//! the clock of the operating system, and a thread wakes it if the runtime's time is paused.
 //!
 //! A *timeout* keeps the paused time from advancing while it lasts (Tokio does not advance it
-//! during `spawn_blocking`), so that no other timer fires for the time that a reply takes. A
-//! *sleep* lets it advance, since what ends the sleep early may itself depend on a timer of the
-//! test. Where the time is not paused, each timer costs two readings of the clock more than
-//! Tokio's.
+//! during `spawn_blocking`), so that no other timer fires while a reply is pending. A *sleep* lets
+//! it advance, because an early end of the sleep may depend on a timer of the test. If the time is
+//! not paused, each timer costs two more clock readings than Tokio's.
 //!
 //! Tests: below, and `tests/paused_time.rs`.
 
@@ -22,14 +21,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// The time was over before the future was ready.
+/// The timeout ended before the future completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
-/// A timer beyond what the clock can represent fires after a day.
+/// A timer beyond the range of the clock fires after a day.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The moment at which `span` has passed since `start`.
+/// Returns the time at which `span` has passed since `start`.
 pub(crate) fn after(start: Instant, span: Duration) -> Instant {
     start.checked_add(span).unwrap_or(start + LONGEST)
 }
@@ -50,7 +49,7 @@ pub(crate) async fn sleep(span: Duration) {
     Box::pin(Timer::new(until)).await;
 }
 
-/// Waits for `future` for `span` of real time at most.
+/// Waits for `future` for at most `span` of real time.
 ///
 /// # Cancel safety
 ///
@@ -59,7 +58,7 @@ pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> Result<F::O
     timeout_at_pinned(after(Instant::now(), span), pin!(future)).await
 }
 
-/// Waits for `future` until a moment of real time.
+/// Waits for `future` until a real time.
 ///
 /// # Cancel safety
 ///
@@ -69,8 +68,8 @@ pub(crate) async fn timeout_at<F: Future>(until: Instant, future: F) -> Result<F
     timeout_at_pinned(until, pin!(future)).await
 }
 
-/// As [`timeout_at`], for a future that is pinned already: one that is passed by value takes its
-/// room twice.
+/// As [`timeout_at`], for a pinned future: a future that is passed by value occupies its space
+/// twice.
 ///
 /// # Cancel safety
 ///
@@ -100,14 +99,14 @@ async fn timeout_while_paused<T>(
     }
 }
 
-/// Whether the runtime's timers measure another time than the real one.
+/// True if the runtime's timers do not measure real time.
 fn is_paused() -> bool {
     let before = Instant::now();
     let timers = tokio::time::Instant::now().into_std();
     timers < before || timers > Instant::now()
 }
 
-/// Ends at a moment of real time, by a thread that sleeps until then.
+/// Ends at a real time, by a thread that sleeps until then.
 struct Timer {
     fired: oneshot::Receiver<()>,
     /// Ends the thread when it is dropped.
@@ -117,8 +116,8 @@ struct Timer {
 impl Timer {
     fn new(until: Instant) -> Self {
         let (timer, thread) = Self::with_thread(until);
-        // Without a thread the timer fires at once: the caller looks again, as it does after any
-        // wake-up.
+        // Without a thread the timer fires at once: the caller checks the time again, as after
+        // every wake-up.
         let _ = thread::Builder::new().name("limiter-timer".into()).spawn(thread);
         timer
     }
@@ -134,7 +133,7 @@ impl Timer {
         let (fire, fired) = oneshot::channel();
         let (cancel, cancelled): (Sender<()>, Receiver<()>) = mpsc::channel();
         let thread = move || {
-            // Nothing is ever sent: this ends at the time, or when the timer is dropped.
+            // No message is ever sent: the receive ends at the time, or when the timer is dropped.
             let _ = cancelled.recv_timeout(until.saturating_duration_since(Instant::now()));
             let _ = fire.send(());
         };
@@ -150,7 +149,7 @@ impl Future for Timer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // The sender is dropped unused where there is no thread.
+        // Without a thread the sender is dropped unused.
         let _ = ready!(Pin::new(&mut self.fired).poll(context));
         Poll::Ready(())
     }
@@ -167,9 +166,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn timeout_measures_real_time_and_holds_paused_time() {
-        let (began, paused) = (Instant::now(), tokio::time::Instant::now());
+        let (start, paused) = (Instant::now(), tokio::time::Instant::now());
         assert!(timeout(MOMENT, pending::<()>()).await.is_err());
-        assert!(began.elapsed() >= MOMENT);
+        assert!(start.elapsed() >= MOMENT);
         assert_eq!(paused.elapsed(), Duration::ZERO);
 
         let (send, answer) = oneshot::channel();
@@ -179,16 +178,16 @@ mod tests {
         });
         assert_eq!(timeout(LONG, answer).await, Ok(Ok(7)));
         assert_eq!(paused.elapsed(), Duration::ZERO);
-        // The time advances again afterwards.
+        // Afterwards the time advances again.
         tokio::time::sleep(LONG).await;
         assert!(paused.elapsed() >= LONG);
     }
 
     #[tokio::test(start_paused = true)]
     async fn sleep_measures_real_time_and_lets_paused_time_advance() {
-        let began = Instant::now();
+        let start = Instant::now();
         sleep(MOMENT).await;
-        assert!(began.elapsed() >= MOMENT);
+        assert!(start.elapsed() >= MOMENT);
         let sleeping = pin!(sleep(LONG * 60));
         let first = tokio::select! {
             () = sleeping => "real",
@@ -199,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn timers_notice_that_time_is_paused_meanwhile() {
-        let began = Instant::now();
+        let start = Instant::now();
         let pause = async {
             tokio::task::yield_now().await;
             tokio::time::pause();
@@ -209,12 +208,12 @@ mod tests {
             biased;
             () = async {
                 assert!(timeout(MOMENT, pending::<()>()).await.is_err());
-                assert!(began.elapsed() >= MOMENT);
+                assert!(start.elapsed() >= MOMENT);
                 sleep(MOMENT).await;
             } => {}
             () = pause => {}
         }
-        assert!(began.elapsed() >= 2 * MOMENT);
+        assert!(start.elapsed() >= 2 * MOMENT);
     }
 
     #[tokio::test]

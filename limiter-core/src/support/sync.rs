@@ -1,11 +1,11 @@
-//! Locks and atomics: the standard library's, one for brief moments, or those of the model checker.
+//! Locks and atomics: those of the standard library, a spin lock, or those of the model checker.
 //!
 //! `cargo xtask model` compiles the crate's own tests with `cfg(shuttle)`; each lock and each
-//! atomic access is then a point at which the checker may let another thread run, and the tests
-//! named `model` run under all schedules, or very many. Shuttle rather than loom: what is shared
-//! here is guarded by mutexes, so that weak memory orders, which loom would explore as well, change
-//! nothing; shuttle runs futures and Tokio's channels as they stand; and no crate below this one
-//! changes under `cfg(shuttle)`, as Tokio does under `cfg(loom)`, which takes its network away.
+//! atomic access is then a point at which the checker may switch threads, and the tests named
+//! `model` run under all schedules, or very many. Shuttle is used instead of loom: mutexes guard
+//! all shared data, so weak memory orders, which loom would explore too, change nothing; shuttle
+//! runs futures and Tokio's channels unchanged; and no dependency changes under `cfg(shuttle)`,
+//! whereas `cfg(loom)` removes Tokio's network.
 
 #[cfg(not(all(test, shuttle)))]
 mod brief;

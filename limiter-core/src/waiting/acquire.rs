@@ -420,7 +420,7 @@ mod tests {
     use crate::waiting::acquire::*;
 
     #[tokio::test]
-    async fn call_beyond_max_waiting_is_overloaded() {
+    async fn call_above_max_waiting_is_overloaded() {
         let policy = crate::Policy::token_bucket("p")
             .capacity(1)
             .rate(1)

@@ -173,7 +173,7 @@ fn delayed(mut decision: Decision, delays: &[u64]) -> Decision {
                 delay: 0,
                 ..outcome
             };
-            *limit = LimitOutcome::new(limit.policy(), StepResult::Told(delayed));
+            *limit = LimitOutcome::new(limit.policy(), StepResult::Computed(delayed));
             decision.allowed = false;
         }
     }

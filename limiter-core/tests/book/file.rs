@@ -1,4 +1,4 @@
-//! Books in files. Time is Tokio's, which stands still until everybody waits for it.
+//! Registries in files. Time is Tokio's paused time, which advances when all tasks are idle.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -46,14 +46,14 @@ fn capacity(book: &PolicyRegistry) -> u64 {
     book.get("p").unwrap().policy().quota().whole()
 }
 
-/// Waits until the file is looked at and found as expected.
-async fn until(what: &str, holds: impl Fn() -> bool) {
+/// Waits until a read of the file has the expected effect.
+async fn until(operation: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
             sleep(millis(10)).await;
         }
     };
-    assert!(timeout(secs(3), waiting).await.is_ok(), "{what}");
+    assert!(timeout(secs(3), waiting).await.is_ok(), "{operation}");
 }
 
 /// The next change of the book, and how long it took.
@@ -95,7 +95,7 @@ async fn a_file_is_read_at_once_and_followed() {
 
 /// As Kubernetes does it: a new directory, and a symbolic link renamed over the old one.
 #[tokio::test(start_paused = true)]
-async fn a_config_map_that_is_swapped_is_seen() {
+async fn swapped_config_map_is_detected() {
     let (dir, book) = (Dir::new("swapped"), PolicyRegistry::new());
     let mount = |version: &str, capacity| {
         let (data, link) = (dir.0.join(version), dir.0.join("..data_tmp"));
@@ -116,11 +116,11 @@ async fn a_config_map_that_is_swapped_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is() {
+async fn invalid_file_is_ignored_and_reported_repeatedly() {
     let (dir, book) = (Dir::new("wrong"), PolicyRegistry::new());
     let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     let file = dir.file();
-    let told = || {
+    let result = || {
         let error = followed.last_error()?;
         Some(error.to_string().replace(&*file.to_string_lossy(), "FILE"))
     };
@@ -137,7 +137,7 @@ async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is(
         ),
     ] {
         dir.write(&text);
-        until(message, || told().as_deref() == Some(message)).await;
+        until(message, || result().as_deref() == Some(message)).await;
     }
     fs::remove_file(&file).unwrap();
     until("gone", || {
@@ -152,16 +152,16 @@ async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is(
     .await;
     assert_eq!((book.revision(), capacity(&book)), (revision, 2));
     dir.write(&sized(2));
-    until("as before", || told().is_none()).await;
+    until("as before", || result().is_none()).await;
     assert_eq!(book.revision(), revision);
     dir.write(&sized(3));
     changed(&book, revision).await;
     assert_eq!(capacity(&book), 3);
 }
 
-/// A file that is written in pieces is read once they are all there.
+/// A file that is written in parts is read when it is complete.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_being_written_is_not_taken_for_what_it_will_be() {
+async fn partially_written_file_is_not_applied() {
     let (dir, book) = (Dir::new("pieces"), PolicyRegistry::new());
     let all = sized(2) + "policy.q = { algorithm = 'token_bucket', capacity = 1, rate = 1 }\n";
     let _followed = FileSource::follow(&book, dir.write(&all)).unwrap();
@@ -202,7 +202,7 @@ async fn file_is_followed_until_it_is_stopped_or_the_registry_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quotas_that_code_gave_keys_of_the_files_policy_go_when_code_takes_them_out() {
+async fn code_overrides_of_file_policy_can_be_removed() {
     let (dir, book) = (Dir::new("removed"), PolicyRegistry::new());
     let _followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     book.set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
@@ -215,7 +215,7 @@ async fn quotas_that_code_gave_keys_of_the_files_policy_go_when_code_takes_them_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_the_code_counts_again_when_the_files_is_over() {
+async fn expired_file_override_restores_code_override() {
     let (dir, book, clock) = (Dir::new("over"), PolicyRegistry::new(), ManualClock::new());
     let text = format!(
         "{}[[override]]\npolicy = 'p'\nkey = 'k'\ncapacity = 7\nrate = 1\nuntil = 2031-01-01T00:00:00Z\n",
@@ -246,7 +246,7 @@ async fn a_quota_of_the_code_counts_again_when_the_files_is_over() {
 }
 
 #[test]
-fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
+fn oversized_file_is_rejected() {
     const MOST: usize = 4 << 20;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -256,13 +256,13 @@ fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
     let dir = Dir::new("long");
     for (first, rest) in [("", "\n"), ("revision = 7\n", "\n"), ("revision = 7\n", "é")] {
         let head = format!("{first}{}#", sized(2));
-        // A character that is cut in two is no mistake of its own.
+        // A character that the length limit splits is not an error of its own.
         let text = format!("{head}{}", rest.repeat(MOST / rest.len()));
         let refused = FileSource::follow(&PolicyRegistry::new(), dir.write(&text)).unwrap_err();
-        let told = refused.to_string();
+        let result = refused.to_string();
         assert!(
-            told.ends_with(":1:1: more than 4194304 bytes, expected at most as many"),
-            "{told}"
+            result.ends_with(":1:1: more than 4194304 bytes, expected at most as many"),
+            "{result}"
         );
         let book = PolicyRegistry::new();
         let fits = format!("{head}{}", "x".repeat(MOST - head.len()));
@@ -272,16 +272,19 @@ fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_turns_into_another_kind_of_limit_is_refused() {
+async fn change_of_limit_kind_is_rejected() {
     let (dir, book) = (Dir::new("turned"), PolicyRegistry::new());
     let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     let held = "policy.p = { algorithm = 'concurrency', max = 3 }\npolicy.q = { algorithm = 'concurrency', max = 3 }\n";
     dir.write(held);
     until("it is refused", || followed.last_error().is_some()).await;
-    let told = followed.last_error().unwrap().to_string();
-    assert!(told.contains("policy `p` turns from p (token bucket"), "{told}");
+    let result = followed.last_error().unwrap().to_string();
+    assert!(
+        result.contains("policy `p` turns from p (token bucket"),
+        "{result}"
+    );
     assert_eq!((capacity(&book), book.get("q")), (2, None));
-    // What is taken out first may come back as whatever it likes.
+    // A policy that was removed first may return with another kind of limit.
     dir.write("policy.q = { algorithm = 'concurrency', max = 3 }\n");
     until("it is taken out", || book.get("p").is_none()).await;
     dir.write(held);

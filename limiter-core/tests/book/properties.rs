@@ -1,4 +1,4 @@
-//! Whatever a book holds, its text holds too.
+//! The text of a registry represents every policy.
 
 use limiter_core::redisson::RateType;
 use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyRegistry, RegistryError};
@@ -64,7 +64,7 @@ fn key() -> impl Strategy<Value = Key<'static>> {
 
 type Extras = (Enforcement, OnDenial, Option<&'static str>, Option<KeyList>);
 
-/// What few policies say.
+/// Rarely used options.
 fn extras() -> impl Strategy<Value = Option<Extras>> {
     let modes = prop::sample::select(vec![Enforcement::Enforce, Enforcement::Shadow, Enforcement::Off]);
     let answers = prop::sample::select(vec![
@@ -190,7 +190,7 @@ fn all(book: &PolicyRegistry) -> Vec<(PolicyEntry, Vec<KeyOverride>)> {
 
 proptest! {
     #[test]
-    fn a_book_that_was_written_is_read_as_it_was(book in book()) {
+    fn written_registry_text_parses_back(book in book()) {
         let text = book.to_toml();
         let read = PolicyRegistry::from_toml(&text);
         prop_assert!(read.is_ok(), "{text}\n{read:?}");
@@ -199,17 +199,17 @@ proptest! {
         prop_assert_eq!(read.to_toml(), text);
     }
 
-    /// And no mistake is shown without a place in it.
+    /// Every error has a position inside the text.
     #[test]
-    fn any_text_is_read_or_refused(text in "(policy\\.|\\[\\[override\\]\\]|key|rate|capacity|algorithm|'funnel'|[=.\"\n é{}\\[\\]a-c0-9'-]){0,40}") {
+    fn every_text_is_parsed_or_rejected(text in "(policy\\.|\\[\\[override\\]\\]|key|rate|capacity|algorithm|'funnel'|[=.\"\n é{}\\[\\]a-c0-9'-]){0,40}") {
         match PolicyRegistry::from_toml(&text) {
             Ok(book) => prop_assert_eq!(all(&PolicyRegistry::from_toml(&book.to_toml()).unwrap()), all(&book)),
             Err(RegistryError::Mistakes { mistakes }) => {
                 prop_assert!(!mistakes.is_empty());
                 let lines: Vec<_> = text.split('\n').collect();
-                for mistake in mistakes {
-                    let line = lines.get(mistake.line() - 1);
-                    prop_assert!(line.is_some_and(|line| mistake.column() <= line.chars().count() + 1), "{mistake}");
+                for error in mistakes {
+                    let line = lines.get(error.line() - 1);
+                    prop_assert!(line.is_some_and(|line| error.column() <= line.chars().count() + 1), "{error}");
                 }
             }
             Err(other) => prop_assert!(false, "{other}"),

@@ -1,4 +1,4 @@
-//! Books as text.
+//! Text form of registries.
 
 use limiter_core::redisson::RateType;
 use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry, RegistryError};
@@ -46,7 +46,7 @@ until = "2030-01-01 00:00:00.000001Z"
 "#;
 
 #[test]
-fn a_text_says_all_that_code_can() {
+fn text_covers_all_policy_options() {
     let book = PolicyRegistry::from_toml(ALL).unwrap();
     assert_eq!(book.names(), ["mail out", "search", "upload"]);
     let search = Policy::token_bucket("search").capacity(20).rate(10).group("all");
@@ -80,7 +80,7 @@ fn a_text_says_all_that_code_can() {
 }
 
 #[test]
-fn a_book_is_written_as_it_is_read() {
+fn registry_text_round_trips() {
     let book = PolicyRegistry::from_toml(ALL).unwrap();
     let text = book.to_toml();
     assert_eq!(
@@ -131,16 +131,16 @@ until = 2029-12-31T23:00:00Z
     assert_eq!(empty, "format = 1\nmin_reader = 1\n");
 }
 
-fn told(text: &str) -> Vec<String> {
+fn result(text: &str) -> Vec<String> {
     match PolicyRegistry::from_toml(text) {
         Err(RegistryError::Mistakes { mistakes }) => mistakes.iter().map(ToString::to_string).collect(),
         other => unreachable!("{text}: {other:?}"),
     }
 }
 
-/// One mistake each, in a policy or an override that is right otherwise.
+/// One error each, in a policy or an override that is otherwise valid.
 #[test]
-fn a_mistake_has_a_place_and_says_what_was_expected() {
+fn error_has_position_and_expectation() {
     const RATE: &str = "permits per time, such as 10/s, 100/min, 7/3s or 1/30d";
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
@@ -160,7 +160,7 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
             field.len() + 4
         };
         let message = format!("text:2:{column}: policy.p.{field} is {is}, expected {expected}");
-        assert_eq!(told(&text), [message], "{text}");
+        assert_eq!(result(&text), [message], "{text}");
     };
     let same = |line: &str, expected: &str| {
         let value = line.split_once(" = ").unwrap().1;
@@ -241,7 +241,7 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
         ),
         (
             "policy.p = { algorithm = 'sliding_window', limit = 1, window = '1s', lease = '1s' }",
-            "1:78: policy.p.lease is '1s', expected none for an exact window, whose permits are dated when they are spent",
+            "1:78: policy.p.lease is '1s', expected none for an exact window, which needs the time of each permit",
         ),
         (
             "policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, apps = ['a', 2] }",
@@ -285,13 +285,13 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
             "2:20: invalid literal string, expected `'`",
         ),
     ] {
-        assert_eq!(told(text), [format!("text:{message}")], "{text}");
+        assert_eq!(result(text), [format!("text:{message}")], "{text}");
     }
 
     let own = |lines: &str, message: &str| {
         let policy = "policy.p = { algorithm = 'funnel', capacity = 1, rate = 1 }";
         let text = format!("{policy}\n[[override]]\n{lines}");
-        assert_eq!(told(&text), [format!("text:{message}")], "{text}");
+        assert_eq!(result(&text), [format!("text:{message}")], "{text}");
     };
     let numbers = "capacity = 2\nrate = 2";
     let place = "override[0]";
@@ -370,7 +370,7 @@ second \\\"line\\\"\"\"\"
     assert!(plain.metadata().is_empty() && plain != *entry);
     assert_eq!(plain.clone().with_metadata(PolicyMetadata::new()), plain);
     assert_eq!(
-        told("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, note = 7, updated_at = 'now' }"),
+        result("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, note = 7, updated_at = 'now' }"),
         [
             "text:1:67: policy.p.note is 7, expected text, in quotes",
             "text:1:83: policy.p.updated_at is 'now', expected a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z",
@@ -401,7 +401,7 @@ fn text_for_newer_readers_is_rejected_as_a_whole() {
     let huge = PolicyRegistry::from_toml("min_reader = 99999999999");
     assert!(matches!(huge, Err(RegistryError::NewerFormat { .. })), "{huge:?}");
     assert_eq!(
-        told("format = '1'\nmin_reader = 0"),
+        result("format = '1'\nmin_reader = 0"),
         [
             "text:1:10: format is '1', expected a whole number from 1",
             "text:2:14: min_reader is 0, expected a whole number from 1",
@@ -425,11 +425,11 @@ deny_keys = ['ann', '', '10.0.0.7/8', 'a*b',
         "text:5:39: policy.p.deny_keys[3] is 'a*b', expected `*` only as the last character",
         "text:6:5: policy.p.deny_keys[4] is 7, expected a key, in quotes",
     ];
-    assert_eq!(told(text), expected);
+    assert_eq!(result(text), expected);
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_the_order_of_the_text() {
+fn all_errors_are_reported_in_order() {
     let text = "\
 [policy.search]
 algorithm = 'token_bucket'
@@ -440,17 +440,17 @@ lease = '1ms'
 aps = ['a']
 [policy.mail]
 algorithm = 'window'
-limit = 'é' # what it may be depends on the algorithm
+limit = 'é' # operation it may be depends on the algorithm
 [[override]]
 policy = 'mail'
 [[override]]
 policy = 'serch'
 key = 3
 ";
-    let lines: Vec<String> = told(text)
+    let lines: Vec<String> = result(text)
         .iter()
-        .map(|mistake| {
-            let mut parts = mistake.splitn(5, [':', ' ']);
+        .map(|entry_error| {
+            let mut parts = entry_error.splitn(5, [':', ' ']);
             let place: Vec<&str> = parts.by_ref().take(3).collect();
             let field = parts.last().unwrap().split(' ').next().unwrap();
             format!("{}:{} {field}", place[1], place[2])
@@ -470,13 +470,13 @@ key = 3
             "15:7 override[1].key",
         ]
     );
-    assert_eq!(told(&"x = 1\n[".repeat(1_000)).len(), 50, "the first fifty");
+    assert_eq!(result(&"x = 1\n[".repeat(1_000)).len(), 50, "the first fifty");
 }
 
 #[test]
 fn columns_are_counted_in_characters() {
     assert_eq!(
-        told("policy.'é' = { algorithm = 'ü' }"),
+        result("policy.'é' = { algorithm = 'ü' }"),
         [
             "text:1:28: policy.\"é\".algorithm is 'ü', expected one of \"token_bucket\", \"funnel\", \"sliding_window\", \"counter_window\", \"fixed_window\", \"concurrency\""
         ]
@@ -484,14 +484,14 @@ fn columns_are_counted_in_characters() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_or_shown_in_part() {
-    let long = told(&format!("x = '{}'", "y".repeat(5 << 20)));
+fn overlong_values_are_rejected_or_truncated() {
+    let long = result(&format!("x = '{}'", "y".repeat(5 << 20)));
     assert_eq!(long, ["text:1:1: 5242886 bytes, expected at most 4194304"]);
     let name = "x".repeat(300);
-    let [told] = &*told(&format!("policy.{name} = {{ algorithm = '{name}' }}")) else {
+    let [result] = &*result(&format!("policy.{name} = {{ algorithm = '{name}' }}")) else {
         unreachable!()
     };
-    assert!(told.len() < 300, "{told}");
+    assert!(result.len() < 300, "{result}");
     let line = "[[override]]\npolicy = 'p'\ncapacity = 1\nrate = 1\n";
     let mut text = String::from("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1 }\n");
     for key in 0..=PolicyRegistry::MAX_OVERRIDES {
@@ -505,7 +505,7 @@ fn what_is_too_long_is_refused_or_shown_in_part() {
 }
 
 #[test]
-fn two_quotas_of_one_limit_are_refused_though_the_keys_differ() {
+fn duplicate_key_override_is_rejected() {
     let quota = "policy = 'p'\nkey = 'k'\ncapacity = 2\nrate = 2\n";
     let text = |policy: &str, one: &str, other: &str| {
         format!(
@@ -514,12 +514,12 @@ fn two_quotas_of_one_limit_are_refused_though_the_keys_differ() {
     };
     let of_group = ", group = 'g'";
     for (one, other) in [("", "group = 'g'\n"), ("group = 'g'\n", "")] {
-        let [told] = &*told(&text(of_group, one, other)) else {
+        let [result] = &*result(&text(of_group, one, other)) else {
             unreachable!()
         };
         assert!(
-            told.ends_with("override[1] is for a policy and key that stand further up already"),
-            "{told}"
+            result.ends_with("override[1] is for a policy and key that stand further up already"),
+            "{result}"
         );
         assert!(PolicyRegistry::from_toml(&text("", one, other)).is_ok());
         assert!(PolicyRegistry::from_toml(&text(", group = 'h'", one, other)).is_ok());
@@ -527,7 +527,7 @@ fn two_quotas_of_one_limit_are_refused_though_the_keys_differ() {
 }
 
 #[test]
-fn a_text_says_what_a_policy_was_before() {
+fn text_contains_previous_policy() {
     let text = "
         [policy.b]
         algorithm = 'token_bucket'
@@ -564,7 +564,7 @@ fn a_text_says_what_a_policy_was_before() {
 }
 
 #[test]
-fn what_cannot_be_inherited_is_refused_at_its_place() {
+fn invalid_inheritance_is_reported_with_position() {
     let text = "
 [policy.b]
 algorithm = 'funnel'
@@ -578,9 +578,9 @@ limit = 1
 window = '1s'
 scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
 ";
-    let told = PolicyRegistry::from_toml(text).unwrap_err().to_string();
+    let result = PolicyRegistry::from_toml(text).unwrap_err().to_string();
     assert_eq!(
-        told,
+        result,
         "text:6:14: policy.b.generation is -1, expected a whole number from 0 to 4294967295\n\
          text:7:1: policy.b.scaled.at is missing\n\
          text:7:23: policy.b.scaled.capacity is 0, expected more than zero and at most 4503599627370.496\n\
@@ -590,7 +590,7 @@ scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
 }
 
 #[test]
-fn a_quota_of_a_key_whose_periods_cannot_begin_as_those_of_the_policy_is_a_mistake() {
+fn unalignable_key_override_is_an_error() {
     let text = |window: &str| {
         format!(
             "policy.p = {{ algorithm = 'fixed_window', limit = 5, window = 'month', align = 'utc' }}\n\
@@ -598,16 +598,16 @@ fn a_quota_of_a_key_whose_periods_cannot_begin_as_those_of_the_policy_is_a_mista
         )
     };
     assert!(PolicyRegistry::from_toml(&text("1d")).is_ok());
-    let told = PolicyRegistry::from_toml(&text("7h")).unwrap_err().to_string();
+    let result = PolicyRegistry::from_toml(&text("7h")).unwrap_err().to_string();
     assert!(
-        told.contains("override[0].window is 25200s, expected a week, or what makes a day"),
-        "{told}"
+        result.contains("override[0].window is 25200s, expected a week, or what makes a day"),
+        "{result}"
     );
     for (window, expected) in [
         ("month", "`align`"),
-        ("1 month", "or `week`, or (of a fixed window) `month`"),
+        ("1 month", "or `week`, or (for a fixed window) `month`"),
     ] {
-        let told = PolicyRegistry::from_toml(&text(window)).unwrap_err().to_string();
-        assert!(told.contains(expected), "{told}");
+        let result = PolicyRegistry::from_toml(&text(window)).unwrap_err().to_string();
+        assert!(result.contains(expected), "{result}");
     }
 }

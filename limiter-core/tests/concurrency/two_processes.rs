@@ -1,5 +1,5 @@
-//! Two processes on one server, each with many tasks that enter and leave; a counter that Redis
-//! keeps tells how many are inside.
+//! Two processes on one server, each with many tasks that acquire and release; a counter in Redis
+//! counts the holders.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -27,11 +27,11 @@ fn shared() -> limiter_core::Policy {
     policy(u32::try_from(MAX).unwrap(), secs(30))
 }
 
-/// What a child does; in the parent it is nothing.
+/// Runs in the child; does nothing in the parent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_enters_and_leaves() {
-    let told = [URL, COUNTER, NAMESPACE].map(std::env::var);
-    let [Ok(url), Ok(counter), Ok(namespace)] = told else {
+async fn child_acquires_and_releases() {
+    let result = [URL, COUNTER, NAMESPACE].map(std::env::var);
+    let [Ok(url), Ok(counter), Ok(namespace)] = result else {
         return;
     };
     let limits = Limiter::redis(url).namespace(namespace).build().unwrap();
@@ -69,7 +69,7 @@ async fn a_child_enters_and_leaves() {
         });
     }
     tasks.join_all().await;
-    // What was left is told, too.
+    // Reports the remaining counts too.
     limits.shutdown(PATIENT).await;
     println!("\nmost: {}", most_inside.load(Ordering::SeqCst));
 }
@@ -82,7 +82,7 @@ impl Cycles {
         command
             .args([
                 "--exact",
-                "two_processes::a_child_enters_and_leaves",
+                "two_processes::child_acquires_and_releases",
                 "--nocapture",
             ])
             .env(URL, server.url())
@@ -92,7 +92,7 @@ impl Cycles {
         Self(command.spawn().unwrap())
     }
 
-    /// How many this process has seen inside at once, of both.
+    /// Returns the maximum number of holders of both processes that this process observed.
     fn most(mut self) -> u64 {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let mut lines = lines.map_while(Result::ok);

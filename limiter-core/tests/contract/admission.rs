@@ -1,4 +1,4 @@
-//! Who is admitted, and what it costs.
+//! Admission and its costs.
 
 use limiter_core::Amount;
 
@@ -28,8 +28,8 @@ pub(crate) async fn a_window_passes_its_limit_at_once(subject: Subject) {
     assert_eq!(subject.calls(&policy, 6).await, "PPPPPD");
 }
 
-/// A permit of a window comes back a window after it was given, and not a microsecond earlier.
-pub(crate) async fn a_permit_of_a_window_lasts_exactly_a_window(subject: Subject) {
+/// A permit of a window expires exactly one window after it was charged, not a microsecond earlier.
+pub(crate) async fn window_permit_lasts_exactly_one_window(subject: Subject) {
     let policy = window("p", 3, "1s");
     assert_eq!(subject.calls(&policy, 4).await, "PPPD");
     subject.clock.advance(micros(999_999));
@@ -38,7 +38,7 @@ pub(crate) async fn a_permit_of_a_window_lasts_exactly_a_window(subject: Subject
     assert_eq!(subject.calls(&policy, 4).await, "PPPD");
 }
 
-/// What the command `CL.THROTTLE k 15 30 60` of redis-cell answers: a limit of 16, one every two
+/// The replies of the command `CL.THROTTLE k 15 30 60` of redis-cell: a limit of 16, one every two
 /// seconds.
 pub(crate) async fn cell_rate_vectors_come_out(subject: Subject) {
     for policy in [bucket("p", 16, "30/60s"), funnel("p", 16, "30/60s")] {
@@ -98,8 +98,8 @@ pub(crate) async fn a_denied_call_does_not_prolong_the_wait(subject: Subject) {
     }
 }
 
-/// Entries of one moment stay as many as they are, and so do those of neighbouring microseconds.
-pub(crate) async fn calls_of_one_moment_do_not_collapse(subject: Subject) {
+/// Entries with the same time remain separate, and so do those of neighbouring microseconds.
+pub(crate) async fn simultaneous_calls_do_not_collapse(subject: Subject) {
     let policy = window("p", 6, "1s");
     assert_eq!(subject.calls(&policy, 3).await, "PPP");
     subject.clock.advance(micros(1));
@@ -118,7 +118,7 @@ pub(crate) async fn calls_of_one_moment_do_not_collapse(subject: Subject) {
     assert_eq!(subject.calls(&policy, 3).await, "PPD", "the two of the one after");
 }
 
-pub(crate) async fn a_cost_counts_as_so_many_calls(subject: Subject) {
+pub(crate) async fn cost_counts_as_multiple_calls(subject: Subject) {
     for policy in one_of_each() {
         assert_eq!(subject.call_of(&policy, 3).await.remaining(), 2, "{policy}");
         assert!(!subject.call_of(&policy, 3).await.is_allowed(), "{policy}");
@@ -170,7 +170,7 @@ pub(crate) async fn remaining_is_what_could_be_taken_next(subject: Subject) {
     );
 }
 
-/// All of it at once, and again as soon as it is back.
+/// The whole quota at once, and again as soon as it is refilled.
 pub(crate) async fn a_call_may_cost_the_whole_quota(subject: Subject) {
     for policy in one_of_each() {
         for _ in 0..3 {

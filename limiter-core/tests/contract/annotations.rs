@@ -1,5 +1,4 @@
-//! Annotated functions: results that do not count, and budgets that are found by name and key
-//! parts.
+//! Annotated functions: uncounted results, and budgets found by name and key parts.
 
 use limiter_core::{Limiter, OnDenial, Policy, Rejection, token_limiter, window_limiter};
 
@@ -30,7 +29,7 @@ async fn login(limits: &Limiter, tenant: &str, user: &str, right: bool) -> Resul
     if right { Ok(()) } else { Err(Failure::Wrong) }
 }
 
-pub(crate) async fn a_call_that_does_not_count_is_given_back(subject: Subject) {
+pub(crate) async fn uncounted_call_is_refunded(subject: Subject) {
     let limits = &subject.limits;
     let failures = limits.annotation("login").unwrap().key(["ann", "acme"]).unwrap();
     let attempts = limits.annotation("attempts").unwrap().key(["acme"]).unwrap();
@@ -66,8 +65,8 @@ async fn computed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whatever stands in the parts: the budget that is looked at, reset and named is the one that the
-/// call has charged.
+/// For every content of the parts: the budget that is peeked, reset and named is the one that the
+/// call charged.
 pub(crate) async fn a_budget_is_found_by_name_and_key_parts(subject: Subject) {
     let limits = &subject.limits;
     let site = limits.annotation("placed").unwrap();
@@ -121,8 +120,8 @@ async fn search_or_not(limits: &Limiter) -> Result<&'static str, Rejection> {
     Ok("fresh")
 }
 
-/// A policy that degrades is a limit of annotated functions all the same: the fallback serves what
-/// is cheaper, and a function that has none is not called.
+/// A degrading policy limits annotated functions too: the fallback returns the cheaper response,
+/// and a function without a fallback is not called.
 pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject) {
     let (limits, book) = (&subject.limits, subject.limits.registry());
     let built = [Policy::token_bucket("searches"), Policy::funnel("searches")];
@@ -133,11 +132,11 @@ pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject
         for call in 0..3 {
             let expected = if call == 0 { "fresh" } else { "from the cache" };
             assert_eq!(search(limits).await.unwrap(), expected, "{round}: {call}");
-            let told = search_or_not(limits).await;
-            let is_limited = told
+            let result = search_or_not(limits).await;
+            let is_limited = result
                 .as_ref()
-                .is_err_and(|told| told.is_limited() && told.retry_after().is_some());
-            assert_eq!(is_limited, call > 0, "{round}: {told:?}");
+                .is_err_and(|result| result.is_limited() && result.retry_after().is_some());
+            assert_eq!(is_limited, call > 0, "{round}: {result:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is in flight: held until it is dropped, and never more than the maximum.
+//! Concurrency limits: permits are held until they are dropped, and never exceed the maximum.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn remaining(subject: &Subject, policy: &Policy) -> u64 {
     subject.limits.peek(policy, KEY).await.unwrap().remaining()
 }
 
-/// Waits until so much remains: what is dropped is given back in the background.
+/// Waits until `expected` permits remain: dropped permits are released in the background.
 async fn comes_to_remain(subject: &Subject, policy: &Policy, expected: u64) {
     let comes = async {
         while remaining(subject, policy).await != expected {
@@ -42,7 +42,7 @@ async fn comes_to_remain(subject: &Subject, policy: &Policy, expected: u64) {
         .expect("it is never given back");
 }
 
-/// A waiter in a task of its own; it tells its number, and holds what it has until the channel is
+/// A waiter in its own task; it reports its number, and holds its permit until the channel is
 /// closed.
 fn waiter(
     subject: &Subject,
@@ -62,7 +62,7 @@ fn waiter(
     })
 }
 
-/// Lets every task that can go on do so, and answers of the server come in.
+/// Lets every ready task run, and waits for pending replies.
 async fn settle(subject: &Subject, policy: &Policy) {
     for _ in 0..3 {
         for _ in 0..50 {
@@ -111,7 +111,7 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_cost_is_held_whole_or_not_at_all(subject: Subject) {
+pub(crate) async fn cost_is_acquired_as_a_whole(subject: Subject) {
     let policy = concurrency(5);
     let three = enter(&subject, &policy, 3).await.unwrap();
     assert!(enter(&subject, &policy, 3).await.unwrap_err().is_limited());
@@ -126,7 +126,7 @@ pub(crate) async fn a_cost_is_held_whole_or_not_at_all(subject: Subject) {
     assert_eq!(remaining(&subject, &policy).await, 5);
 }
 
-pub(crate) async fn what_is_held_outlives_many_leases(subject: Subject) {
+pub(crate) async fn held_permits_outlive_many_leases(subject: Subject) {
     let policy = concurrency(1);
     let permit = enter(&subject, &policy, 1).await.unwrap();
     for _ in 0..60 {
@@ -139,7 +139,7 @@ pub(crate) async fn what_is_held_outlives_many_leases(subject: Subject) {
     comes_to_remain(&subject, &policy, 1).await;
 }
 
-pub(crate) async fn what_is_given_back_goes_to_who_came_first(subject: Subject) {
+pub(crate) async fn released_permit_goes_to_first_waiter(subject: Subject) {
     let policy = concurrency(1);
     let first = enter(&subject, &policy, 1).await.unwrap();
     let (order, mut served) = mpsc::unbounded_channel();
@@ -161,8 +161,8 @@ pub(crate) async fn what_is_given_back_goes_to_who_came_first(subject: Subject) 
     comes_to_remain(&subject, &policy, 1).await;
 }
 
-/// For up to a second in a row, counted from when it is handed on for the first time.
-pub(crate) async fn what_was_held_for_long_is_handed_on_as_well(subject: Subject) {
+/// Transferred for up to a second in a row, counted from the first transfer.
+pub(crate) async fn long_held_permit_is_transferred(subject: Subject) {
     let policy = concurrency(1);
     let first = enter(&subject, &policy, 1).await.unwrap();
     let (order, mut served) = mpsc::unbounded_channel();
@@ -186,7 +186,7 @@ pub(crate) async fn what_was_held_for_long_is_handed_on_as_well(subject: Subject
     settle(&subject, &policy).await;
     drop(third);
     settle(&subject, &policy).await;
-    // Other processes have had their turn.
+    // Other processes have had a turn.
     subject.clock.advance(millis(500));
     let (_, fourth) = next_of(&mut served).await;
     assert_eq!(
@@ -197,7 +197,7 @@ pub(crate) async fn what_was_held_for_long_is_handed_on_as_well(subject: Subject
     comes_to_remain(&subject, &policy, 1).await;
 }
 
-pub(crate) async fn who_needs_little_does_not_overtake_who_needs_much(subject: Subject) {
+pub(crate) async fn cheap_waiter_does_not_overtake_expensive_one(subject: Subject) {
     let policy = concurrency(3);
     let [one, another, third] = [(); 3].map(|()| subject.limits.acquire_concurrency(&policy, KEY));
     let (one, another, third) = (one.await.unwrap(), another.await.unwrap(), third.await.unwrap());
@@ -215,7 +215,7 @@ pub(crate) async fn who_needs_little_does_not_overtake_who_needs_much(subject: S
     settle(&subject, &policy).await;
     assert!(served.try_recv().is_err());
     third.release().await.unwrap();
-    // Who is first asks Redis again after a pause.
+    // The first waiter queries Redis again after a pause.
     subject.clock.advance(millis(500));
     let (number, small) = next_of(&mut served).await;
     assert_eq!(number, 1);
@@ -242,7 +242,7 @@ pub(crate) async fn a_wait_ends_when_its_time_is_over(subject: Subject) {
     comes_to_remain(&subject, &policy, 1).await;
 }
 
-pub(crate) async fn who_leaves_the_queue_holds_nothing(subject: Subject) {
+pub(crate) async fn waiter_leaving_queue_holds_no_permit(subject: Subject) {
     let policy = concurrency(1);
     let held = enter(&subject, &policy, 1).await.unwrap();
     let (order, mut served) = mpsc::unbounded_channel();
@@ -254,7 +254,8 @@ pub(crate) async fn who_leaves_the_queue_holds_nothing(subject: Subject) {
     waiting[2].abort();
     settle(&subject, &policy).await;
     drop(held);
-    // Handed on or not, it comes to those who are left; who is first asks again after a pause.
+    // With or without a transfer, the remaining waiters get the permit; the first one queries again
+    // after a pause.
     for expected in [1, 3] {
         let (number, permit) = next_of(&mut served).await;
         assert_eq!(number, expected);
@@ -263,7 +264,7 @@ pub(crate) async fn who_leaves_the_queue_holds_nothing(subject: Subject) {
     comes_to_remain(&subject, &policy, 1).await;
 }
 
-pub(crate) async fn shutdown_ends_waits_and_leaves_what_is_held(subject: Subject) {
+pub(crate) async fn shutdown_ends_waits_and_keeps_held_permits(subject: Subject) {
     let policy = concurrency(1);
     let held = enter(&subject, &policy, 1).await.unwrap();
     let (limits, other) = (subject.limits.clone(), policy.clone());
@@ -283,7 +284,7 @@ pub(crate) async fn shutdown_ends_waits_and_leaves_what_is_held(subject: Subject
     held.release().await.unwrap();
 }
 
-pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Subject) {
+pub(crate) async fn only_concurrency_policy_can_be_acquired(subject: Subject) {
     let (policy, rate) = (concurrency(1), bucket("rate", 5, 1));
     let limits = &subject.limits;
     let refused = [
@@ -321,7 +322,7 @@ pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Sub
     most.release().await.unwrap();
 }
 
-pub(crate) async fn keys_in_groups_are_in_flight_apart(subject: Subject) {
+pub(crate) async fn keys_in_groups_have_separate_concurrency(subject: Subject) {
     let policy = concurrency(1);
     let _one = subject
         .limits
@@ -351,9 +352,9 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
     comes_to_remain(&subject, &small, 1).await;
 }
 
-/// Who waits under an old maximum holds up nobody under a new one, and is told if that never admits
-/// as much.
-pub(crate) async fn a_changed_maximum_counts_for_those_who_wait_too(subject: Subject) {
+/// A waiter under an old maximum does not block waiters under a new one, and is rejected if the new
+/// maximum never admits its cost.
+pub(crate) async fn changed_maximum_applies_to_waiters(subject: Subject) {
     let (order, mut served) = mpsc::unbounded_channel();
     let [small, large] = [concurrency(1), concurrency(4)];
     let held = enter(&subject, &small, 1).await.unwrap();
@@ -385,7 +386,7 @@ pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     comes_to_remain(&subject, &policy, 2).await;
 }
 
-/// On every store the same as a count: who is admitted, and every number that the answers tell.
+/// Every store equals a count: each admission and each number of the decisions.
 pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -393,7 +394,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
     let mut held: Vec<ConcurrencyPermit> = Vec::new();
     let mut costs: Vec<u64> = Vec::new();
     for step in 0..300 {
-        let told = format!("step {step} of seed {seed}");
+        let result = format!("step {step} of seed {seed}");
         subject.clock.advance(millis(random.u64(0..1_500)));
         let policy = &policies[random.usize(..2)];
         let (max, before) = (policy.quota().whole(), costs.iter().sum::<u64>());
@@ -417,7 +418,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
                     (decision, before + u64::from(cost))
                 }
                 Err(Rejection::Limited(denied)) => (*denied, before),
-                Err(other) => unreachable!("{told}: {other:?}"),
+                Err(other) => unreachable!("{result}: {other:?}"),
             }
         };
         let reset_after = if after == 0 { Duration::ZERO } else { LEASE };
@@ -429,14 +430,14 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
                 decision.reset_after()
             ),
             (fits, max.saturating_sub(after), None, reset_after),
-            "{told}: {cost} of {max} where {before} are held"
+            "{result}: {cost} of {max} where {before} are held"
         );
-        assert_eq!(decision.decided_at(), subject.clock.now(), "{told}");
+        assert_eq!(decision.decided_at(), subject.clock.now(), "{result}");
     }
     assert!(held.iter().all(ConcurrencyPermit::is_valid));
 }
 
-/// Sixty-four tasks come and go, and some of them give up on the way.
+/// Sixty-four tasks acquire and release, and some of them are cancelled.
 pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Subject) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -456,7 +457,7 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
                     .into_future();
                 let mut entering = std::pin::pin!(entering);
                 if random.u32(0..8) == 0 {
-                    // Given up after some polls, wherever it is then.
+                    // Cancelled after some polls, at any stage.
                     let polls = random.u32(0..4);
                     let some = async {
                         for _ in 0..polls {
@@ -486,7 +487,7 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
             }
         });
     }
-    // Who is first asks again after pauses of this clock.
+    // The first waiter queries again after pauses of this clock.
     let clock = subject.clock.clone();
     let ticking = tokio::spawn(async move {
         loop {
@@ -501,9 +502,9 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
     ticking.abort();
 }
 
-/// What is off or listed holds nothing; what is in shadow is counted as far as there is room, and
-/// denied to nobody.
-pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: Subject) {
+/// Exempt calls hold no permit; calls in shadow mode are counted while permits remain, and never
+/// denied.
+pub(crate) async fn modes_and_key_lists_apply_to_concurrency(subject: Subject) {
     let policy = |name: &str| {
         let policy = Policy::concurrency(name).max(1).deadline(PATIENT);
         policy.on_store_failure(OnStoreFailure::Error)

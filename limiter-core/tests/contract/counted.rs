@@ -1,4 +1,5 @@
-//! Windows that keep counts: fixed ones, by the calendar too, and sliding ones of two counters.
+//! Windows with counters: fixed windows, also aligned with the calendar, and sliding windows of two
+//! counters.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ fn leap_day(subject: &Subject) {
     subject.clock.set(Timestamp::from_micros(1_709_247_600_000_000));
 }
 
-pub(crate) async fn a_fixed_window_gives_its_limit_in_each_period(subject: Subject) {
+pub(crate) async fn fixed_window_admits_limit_per_period(subject: Subject) {
     let policy = fixed("p", 3, "10s");
     assert_eq!(subject.calls(&policy, 2).await, "PP");
     subject.clock.advance(secs(4));
@@ -92,10 +93,10 @@ pub(crate) async fn an_aligned_period_ends_with_the_calendars(subject: Subject) 
     }
 }
 
-pub(crate) async fn a_counter_window_forgets_the_last_period_bit_by_bit(subject: Subject) {
+pub(crate) async fn counter_window_decays_previous_period(subject: Subject) {
     let policy = counter("p", 10, "10s");
     assert_eq!(subject.call_of(&policy, 10).await.reset_after(), secs(20));
-    // One comes back when a tenth of the next period has passed.
+    // One permit expires after a tenth of the next period.
     assert_eq!(wait_of(&subject.call(&policy).await), secs(11));
     assert_eq!(wait_of(&subject.call_of(&policy, 10).await), secs(20));
     subject.clock.advance(secs(11) - micros(1));
@@ -106,7 +107,7 @@ pub(crate) async fn a_counter_window_forgets_the_last_period_bit_by_bit(subject:
     // Half of ten, and one.
     assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32));
     assert_eq!(subject.call_of(&policy, 4).await.reset_after(), secs(15));
-    // What was given before has faded at the end of the period; the five of this one are left.
+    // The earlier permits have expired at the end of the period; the five of this period remain.
     subject.clock.advance(secs(5));
     assert_eq!(subject.remaining(&policy).await, Amount::from(5_u32));
     subject.clock.advance(secs(10));
@@ -119,7 +120,7 @@ pub(crate) async fn large_limits_are_exact(subject: Subject) {
     assert!(subject.call_of(&policy, most - 1).await.is_allowed());
     assert_eq!(subject.calls(&policy, 2).await, "PD");
     let wait = wait_of(&subject.call(&policy).await);
-    // In a microsecond a little more than one fades.
+    // In a microsecond slightly more than one permit expires.
     assert_eq!(wait, secs(50 * 86_400) + micros(1));
     subject.clock.advance(wait);
     assert_eq!(subject.calls(&policy, 2).await, "PD");
@@ -144,8 +145,7 @@ pub(crate) async fn a_changed_limit_keeps_what_was_used(subject: Subject) {
     }
 }
 
-/// What was used is kept for no longer than a window of the new length, and nothing of it is
-/// forgotten at once.
+/// The usage is kept for at most one window of the new length, and none of it is discarded at once.
 pub(crate) async fn a_changed_window_takes_effect_within_itself(subject: Subject) {
     let lasting = |window| fixed("f", 2, window);
     assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");
@@ -161,14 +161,14 @@ pub(crate) async fn a_changed_window_takes_effect_within_itself(subject: Subject
 
     let lasting = |window| counter("c", 2, window);
     assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");
-    // They count less and less from now on: one no more after half of the window.
+    // The usage decays from now on: one permit has expired after half of the window.
     assert_eq!(wait_of(&subject.call(&lasting("1m")).await), secs(30));
     subject.clock.advance(secs(30));
     assert_eq!(subject.calls(&lasting("1m"), 2).await, "PD");
     assert_eq!(wait_of(&subject.call(&lasting("1h")).await), secs(30));
 }
 
-pub(crate) async fn a_clock_that_steps_back_ends_no_period_and_prolongs_none(subject: Subject) {
+pub(crate) async fn clock_step_back_keeps_period_end(subject: Subject) {
     for policy in [
         fixed("f", 5, "10s"),
         counter("c", 5, "10s"),
@@ -205,8 +205,8 @@ pub(crate) async fn a_clock_that_steps_back_ends_no_period_and_prolongs_none(sub
     }
 }
 
-/// At the end of a period by the calendar a clock that goes to and fro is the worst that there is.
-pub(crate) async fn a_clock_that_trembles_at_midnight_gives_one_day_and_the_next(subject: Subject) {
+/// A clock that jitters around the end of a calendar period is the worst case.
+pub(crate) async fn jittering_clock_at_midnight_admits_one_quota_per_day(subject: Subject) {
     let policy = aligned("p", 5, "1d", "utc");
     leap_day(&subject);
     subject.clock.advance(secs(3_600) - millis(1));
@@ -220,7 +220,7 @@ pub(crate) async fn a_clock_that_trembles_at_midnight_gives_one_day_and_the_next
     assert!(admitted <= 10, "{admitted}");
 }
 
-pub(crate) async fn time_passes_for_what_began_with_its_first_use(subject: Subject) {
+pub(crate) async fn period_from_first_use_follows_monotonic_time(subject: Subject) {
     let policy = fixed("f", 2, "10s");
     assert!(subject.call(&policy).await.is_allowed());
     subject.clock.advance(secs(4));
@@ -231,7 +231,7 @@ pub(crate) async fn time_passes_for_what_began_with_its_first_use(subject: Subje
     assert_eq!(subject.calls(&policy, 3).await, "PPD");
 }
 
-pub(crate) async fn what_was_used_comes_back(subject: Subject) {
+pub(crate) async fn usage_is_refilled(subject: Subject) {
     for policy in [
         fixed("f", 5, "10s"),
         counter("c", 5, "10s"),
@@ -251,7 +251,7 @@ pub(crate) async fn what_was_used_comes_back(subject: Subject) {
         assert_eq!(only(&peeked).expires_after(), Duration::ZERO, "{policy}");
         assert_eq!(subject.redis_keys(), Vec::<String>::new(), "{policy}");
     }
-    // Of a counter window the oldest first, as much as it counts for.
+    // A counter window refunds the oldest permits first, with their weight.
     let policy = counter("c", 10, "10s");
     assert!(subject.call_of(&policy, 10).await.is_allowed());
     subject.clock.advance(secs(15));

@@ -1,10 +1,10 @@
-//! Enforced, in shadow, or off.
+//! Enforcement modes: enforced, shadow, off.
 
 use limiter_core::{Enforcement, LimitRequest, OnStoreFailure, Origin, Policy, Rejection};
 
 use crate::support::{KEY, Kind, PATIENT, Subject, bucket, one_of_each, secs, window};
 
-/// A bucket of `capacity`, of which a permit comes back every minute.
+/// A bucket of `capacity` that refills one permit per minute.
 fn policy(name: &str, capacity: u32, enforcement: Enforcement) -> Policy {
     Policy::token_bucket(name)
         .capacity(capacity)
@@ -16,18 +16,18 @@ fn policy(name: &str, capacity: u32, enforcement: Enforcement) -> Policy {
         .unwrap()
 }
 
-/// Shadow tells of each call what enforcing it would answer, number by number, and allows it.
-pub(crate) async fn shadow_decides_as_ever_and_denies_nobody(subject: Subject) {
+/// Shadow mode reports for each call the numbers of the enforced decision, and allows the call.
+pub(crate) async fn shadow_mode_decides_and_denies_no_call(subject: Subject) {
     let shadow = policy("shadow", 2, Enforcement::Shadow);
     let plain = bucket("plain", 2, "1/min");
     for call in 0..5 {
-        let (told, denies) = (subject.call(&shadow).await, subject.call(&plain).await);
-        assert!(told.is_allowed(), "call {call}");
-        assert_eq!(told.would_deny(), !denies.is_allowed(), "call {call}");
-        assert_eq!(told.remaining(), denies.remaining(), "call {call}");
-        assert_eq!(told.reset_after(), denies.reset_after(), "call {call}");
-        assert_eq!(told.retry_after(), None, "what is allowed waits for nothing");
-        let limits = (&told.limits()[0], &denies.limits()[0]);
+        let (result, denies) = (subject.call(&shadow).await, subject.call(&plain).await);
+        assert!(result.is_allowed(), "call {call}");
+        assert_eq!(result.would_deny(), !denies.is_allowed(), "call {call}");
+        assert_eq!(result.remaining(), denies.remaining(), "call {call}");
+        assert_eq!(result.reset_after(), denies.reset_after(), "call {call}");
+        assert_eq!(result.retry_after(), None, "what is allowed waits for nothing");
+        let limits = (&result.limits()[0], &denies.limits()[0]);
         assert_eq!(limits.0.retry_after(), limits.1.retry_after());
         subject.clock.advance(secs(7));
     }
@@ -37,8 +37,8 @@ pub(crate) async fn shadow_decides_as_ever_and_denies_nobody(subject: Subject) {
     assert!(!subject.call(&shadow).await.would_deny());
 }
 
-/// The same limit, enforced again, goes on with what was used in shadow.
-pub(crate) async fn what_was_used_in_shadow_is_used(subject: Subject) {
+/// The limit continues with its shadow usage when it is enforced again.
+pub(crate) async fn shadow_usage_counts(subject: Subject) {
     for mode in [Enforcement::Shadow, Enforcement::Enforce] {
         subject.limits.set_enforcement(mode);
         assert_eq!(subject.limits.enforcement(), mode);
@@ -54,7 +54,7 @@ pub(crate) async fn what_was_used_in_shadow_is_used(subject: Subject) {
     }
 }
 
-pub(crate) async fn off_asks_nobody_and_charges_nothing(subject: Subject) {
+pub(crate) async fn off_mode_queries_and_charges_nothing(subject: Subject) {
     let off = policy("off", 1, Enforcement::Off);
     for _ in 0..3 {
         let decision = subject.call_of(&off, 7).await;
@@ -89,13 +89,13 @@ pub(crate) async fn the_looser_of_policy_and_limiter_holds(subject: Subject) {
                 Shadow => (true, true, 1),
                 _ => (true, false, 0),
             };
-            let told = (second.is_allowed(), second.would_deny(), second.limits().len());
-            assert_eq!(told, expected, "{own} under {whole}");
+            let result = (second.is_allowed(), second.would_deny(), second.limits().len());
+            assert_eq!(result, expected, "{own} under {whole}");
         }
     }
 }
 
-/// In one decision, what is in shadow makes no difference to what is enforced.
+/// In one decision, shadow limits do not affect enforced limits.
 pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subject: Subject) {
     let shadow = policy("shadow", 1, Enforcement::Shadow);
     let off = policy("off", 1, Enforcement::Off);
@@ -106,13 +106,12 @@ pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subje
         assert!(decision.is_allowed(), "call {call}");
         assert_eq!(decision.would_deny(), call > 1, "call {call}");
         let limits = decision.limits().iter();
-        let told: Vec<_> = limits
+        let result: Vec<_> = limits
             .map(|limit| (limit.policy().name(), limit.remaining().whole()))
             .collect();
-        assert_eq!(told, [("shadow", 0), ("first", 3 - call), ("second", 3 - call)]);
+        assert_eq!(result, [("shadow", 0), ("first", 3 - call), ("second", 3 - call)]);
     }
-    // Denied by those that are enforced, which is all there is to say; nothing is taken from the
-    // one in shadow.
+    // Denied by the enforced limits, which alone are reported; the shadow limit is not charged.
     let fresh = policy("fresh", 1, Enforcement::Shadow);
     let asks = [LimitRequest::new(&fresh, KEY), LimitRequest::new(&first, KEY)];
     let denied = subject.limits.check_all(asks).await.unwrap();
@@ -121,7 +120,7 @@ pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subje
     assert_eq!(subject.remaining(&fresh).await.whole(), 1);
 }
 
-pub(crate) async fn nobody_waits_for_a_limit_in_shadow(subject: Subject) {
+pub(crate) async fn shadow_limit_causes_no_wait(subject: Subject) {
     let shadow = policy("shadow", 1, Enforcement::Shadow);
     let enforced = bucket("enforced", 2, "1/min");
     for call in 0..3 {
@@ -136,8 +135,8 @@ pub(crate) async fn nobody_waits_for_a_limit_in_shadow(subject: Subject) {
     assert!(matches!(late, Err(Rejection::Limited(_))), "{late:?}");
 }
 
-/// Whatever would reject a call that is enforced is told in shadow, and the call goes on.
-pub(crate) async fn what_would_be_rejected_is_allowed_in_shadow(subject: Subject) {
+/// In shadow mode each cause of a rejection is reported, and the call continues.
+pub(crate) async fn rejected_call_is_allowed_in_shadow(subject: Subject) {
     let shadow = policy("shadow", 1, Enforcement::Shadow);
     for answer in [
         subject.limits.check(&shadow, KEY).cost(2).await,
@@ -159,8 +158,8 @@ pub(crate) async fn what_would_be_rejected_is_allowed_in_shadow(subject: Subject
     assert!(subject.limits.check(&bucket("b", 1, 1), KEY).await.is_err());
 }
 
-/// A value that cannot be read rejects nobody either.
-pub(crate) async fn a_store_that_fails_denies_nobody_in_shadow(subject: Subject) {
+/// An unreadable value rejects no call either.
+pub(crate) async fn failing_store_denies_no_shadow_call(subject: Subject) {
     if subject.kind == Kind::Memory {
         return;
     }
@@ -170,6 +169,6 @@ pub(crate) async fn a_store_that_fails_denies_nobody_in_shadow(subject: Subject)
         unreachable!("one limit")
     };
     subject.command(name, &["SET", name, "not ours"]);
-    let told = subject.call(&shadow).await;
-    assert!(told.is_allowed() && told.would_deny() && told.store_error().is_some());
+    let result = subject.call(&shadow).await;
+    assert!(result.is_allowed() && result.would_deny() && result.store_error().is_some());
 }

@@ -1,4 +1,4 @@
-//! Waits that end without a permit: no time left, cancelled, shut down.
+//! Waits that end without a permit: timeout, cancellation, shutdown.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use limiter_core::{Allowed, Policy, Rejection, StoreErrorKind};
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, millis, one_of_each, secs, window};
 use crate::waiting::{answer, served, settle, waiter};
 
-/// What is due too late may come back sooner, so a wait lasts as long as was said, and tells then
-/// what it was waiting for.
-pub(crate) async fn a_wait_that_is_too_short_lasts_as_long_as_was_said(subject: Subject) {
+/// Permits that are due too late may be refunded earlier, so a wait lasts for its timeout and then
+/// returns the last denial.
+pub(crate) async fn short_wait_lasts_for_its_timeout(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let wait = subject.peek(&policy).await.retry_after().unwrap();
@@ -41,9 +41,8 @@ pub(crate) async fn a_wait_that_is_too_short_lasts_as_long_as_was_said(subject: 
     }
 }
 
-/// What is due too late comes back in time: from a call that came to nothing, by a reset, by
-/// another policy.
-pub(crate) async fn who_waits_for_what_is_due_too_late_is_served_if_it_comes_back(subject: Subject) {
+/// Permits that were due too late are released in time: by a refund, a reset, or another policy.
+pub(crate) async fn waiter_is_served_by_early_refund(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
         let reserved = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
         let waiting = waiter(&subject, &policy, 1, secs(30));
@@ -55,8 +54,8 @@ pub(crate) async fn who_waits_for_what_is_due_too_late_is_served_if_it_comes_bac
     }
 }
 
-/// A call that does not wait is denied, as by a check, whichever method asks and whether or not
-/// others wait.
+/// A call that does not wait is denied, as by a check, for every method and with or without other
+/// waiters.
 pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
     let limits = &subject.limits;
     let expect_denial = |rejection: Rejection, retry_after| {
@@ -89,14 +88,14 @@ pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
     expect_denial(entered.unwrap_err(), None);
     drop(held);
 
-    // Its turn comes in a second, for which it does not wait; the permit is given back.
+    // The delay is one second, which the call does not wait for; the permit is refunded.
     let paced = Policy::funnel("paced").capacity(2).rate("1/s").paced();
     let paced = paced.deadline(PATIENT).build().unwrap();
     assert!(limits.acquire(&paced, KEY).timeout(Duration::ZERO).await.is_ok());
     let late = limits.acquire(&paced, KEY).timeout(Duration::ZERO).await;
     expect_denial(late.unwrap_err(), Some(secs(1)));
 
-    // Behind another call it is denied for as long as both need.
+    // Behind another call it is denied for the time that both need.
     let bucket = bucket("p", 5, "1/m");
     subject.use_up(&bucket).await;
     let head = waiter(&subject, &bucket, 2, secs(300));
@@ -107,7 +106,7 @@ pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
     served(head).await;
 }
 
-/// The time in the queue counts: whose turn comes late has less left.
+/// The time in the queue counts towards the timeout.
 pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
@@ -125,7 +124,7 @@ pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
     );
 }
 
-/// Somebody else takes the permit that was waited for: the deadline stays where it was.
+/// Another caller takes the awaited permit: the deadline does not change.
 pub(crate) async fn the_deadline_is_for_all_tries_together(subject: Subject) {
     let (one, two) = (window("p", 1, "1s"), window("p", 2, "1s"));
     assert!(subject.call(&one).await.is_allowed());
@@ -147,7 +146,7 @@ pub(crate) async fn the_deadline_is_for_all_tries_together(subject: Subject) {
     );
 }
 
-pub(crate) async fn who_never_reaches_the_head_times_out_too(subject: Subject) {
+pub(crate) async fn waiter_behind_head_times_out(subject: Subject) {
     let policy = bucket("p", 5, "1/m");
     subject.use_up(&policy).await;
     let head = waiter(&subject, &policy, 1, secs(300));
@@ -162,7 +161,7 @@ pub(crate) async fn who_never_reaches_the_head_times_out_too(subject: Subject) {
     served(head).await;
 }
 
-pub(crate) async fn a_cancelled_waiter_leaves_its_place_to_the_next(subject: Subject) {
+pub(crate) async fn cancelled_waiter_is_replaced_by_next(subject: Subject) {
     for policy in [bucket("p", 5, 1), funnel("p", 5, 1), window("p", 1, "1s")] {
         subject.use_up(&policy).await;
         let [head, second, third, fourth] = [(); 4].map(|()| waiter(&subject, &policy, 1, secs(60)));
@@ -176,7 +175,7 @@ pub(crate) async fn a_cancelled_waiter_leaves_its_place_to_the_next(subject: Sub
         assert!(!fourth.is_finished(), "{policy}");
         subject.clock.advance(secs(1));
         served(fourth).await;
-        // Nobody is left in the queue, and nothing was taken for those who left.
+        // The queue is empty, and the cancelled waiters were not charged.
         subject.clock.advance(policy.window());
         assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
     }

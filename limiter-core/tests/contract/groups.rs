@@ -1,4 +1,4 @@
-//! Limits of one decision share a group, so that a cluster can decide them at one place.
+//! The limits of one decision share a group, so that a cluster can decide them in one slot.
 
 use limiter_core::{ConfigError, Key, LimitRequest, Policy};
 
@@ -39,16 +39,15 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
     );
     let (first, other) = ("grouped".to_owned(), "window".to_owned());
     assert_eq!(error, ConfigError::DifferentGroups { first, other });
-    let told = error.to_string();
+    let result = error.to_string();
     assert!(
-        told.contains("`grouped` and `window`"),
-        "the policies are named: {told}"
+        result.contains("`grouped` and `window`"),
+        "the policies are named: {result}"
     );
-    assert!(!told.contains("ann"), "and no key: {told}");
+    assert!(!result.contains("ann"), "and no key: {result}");
 }
 
-/// A user's and a tenant's limit, in the tenant's group: wherever a cluster keeps it, it keeps
-/// both.
+/// A user's and a tenant's limit in the tenant's group share a slot of the cluster.
 pub(crate) async fn a_common_group_of_the_keys_allows_different_keys(subject: Subject) {
     let per_user = bucket("user", 2, 1);
     let per_tenant = window("tenant", 3, "1m");
@@ -96,7 +95,7 @@ pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject
     }
 }
 
-/// The group is part of the identity: what is used in one is not used in another.
+/// The group is part of the identity: usage in one group does not count in another.
 pub(crate) async fn a_key_in_a_group_is_another_key(subject: Subject) {
     for policy in one_of_each() {
         for key in [

@@ -1,4 +1,4 @@
-//! What becomes of what was used when a policy changes: as it is, in proportion, or nothing.
+//! Usage after a policy change: kept, converted proportionally, or discarded.
 
 use limiter_core::{Amount, ConfigError, Inheritance, Limiter, Policy, RedisBuilder};
 use limiter_testing::{RedisCluster, RedisServer};
@@ -15,7 +15,7 @@ fn fixed(limit: u64) -> Policy {
     policy.deadline(PATIENT).build().unwrap()
 }
 
-/// The same policies with a tenth of their quota, and of their rate where they have one.
+/// The policies with a tenth of their quota and of their rate.
 pub(crate) fn pairs() -> [(Policy, Policy); 4] {
     [
         (bucket("b", 10, "1/s"), bucket("b", 100, "10/s")),
@@ -25,7 +25,7 @@ pub(crate) fn pairs() -> [(Policy, Policy); 4] {
     ]
 }
 
-/// Another replica of the subject's; in process, where there are no replicas, itself.
+/// Another replica of the subject; in process the subject itself.
 fn replica(subject: &Subject) -> Limiter {
     let configured = |builder: RedisBuilder| {
         let builder = builder.namespace(&subject.namespace).clock(&subject.clock);
@@ -38,7 +38,7 @@ fn replica(subject: &Subject) -> Limiter {
     }
 }
 
-pub(crate) async fn a_reset_has_everybody_start_afresh(subject: Subject) {
+pub(crate) async fn reset_change_discards_all_usage(subject: Subject) {
     let book = subject.limits.registry();
     let exact = window("w", 10, "10s");
     for small in pairs().map(|(small, _)| small).into_iter().chain([exact]) {
@@ -50,19 +50,19 @@ pub(crate) async fn a_reset_has_everybody_start_afresh(subject: Subject) {
             book.change(&small, Inheritance::Reset).unwrap();
             assert_eq!(named.check(KEY).cost(10).await.unwrap().remaining(), 0, "{small}");
         }
-        // What is set without a word goes on where it was.
+        // A plain `set` keeps the state.
         book.set(&small);
         assert!(!named.check(KEY).await.unwrap().is_allowed(), "{small}");
         assert_eq!(book.get(small.name()).unwrap().policy().generation(), 2);
     }
     let flight = Policy::concurrency("c").max(1).deadline(PATIENT).build().unwrap();
     let held = subject.limits.acquire_concurrency(&flight, KEY).await.unwrap();
-    let afresh = flight.with_generation(1);
-    let other = subject.limits.acquire_concurrency(&afresh, KEY).await.unwrap();
+    let next = flight.with_generation(1);
+    let other = subject.limits.acquire_concurrency(&next, KEY).await.unwrap();
     assert!(held.is_valid() && other.is_valid());
 }
 
-pub(crate) async fn what_was_used_is_the_same_part_of_the_new_quota(subject: Subject) {
+pub(crate) async fn usage_keeps_its_fraction_of_new_quota(subject: Subject) {
     for (small, large) in pairs() {
         for (before, after, used, expected) in [(&small, &large, 6_u32, 40_u32), (&large, &small, 60, 4)] {
             assert!(subject.call_of(before, used).await.is_allowed());
@@ -75,7 +75,7 @@ pub(crate) async fn what_was_used_is_the_same_part_of_the_new_quota(subject: Sub
             }
             assert!(subject.call_of(&after, expected).await.is_allowed(), "{after}");
             assert!(!subject.call(&after).await.is_allowed(), "{after}");
-            // Who has used nothing has used no part of it.
+            // A key without usage stays unused.
             let peeked = subject.limits.peek(&after, "other").await.unwrap();
             assert_eq!(left(&peeked), after.quota());
             subject.limits.reset(&after, KEY).await.unwrap();
@@ -83,8 +83,8 @@ pub(crate) async fn what_was_used_is_the_same_part_of_the_new_quota(subject: Sub
     }
 }
 
-/// Two seconds at the old rate, and one at the new one, though nobody has asked in between.
-pub(crate) async fn what_came_back_did_so_at_the_rate_of_its_time(subject: Subject) {
+/// Two seconds at the old rate and one at the new one, without a call in between.
+pub(crate) async fn refill_uses_rate_of_its_time(subject: Subject) {
     for (small, large) in pairs().into_iter().take(2) {
         assert!(subject.call_of(&small, 7).await.is_allowed());
         subject.clock.advance(secs(2));
@@ -92,7 +92,7 @@ pub(crate) async fn what_came_back_did_so_at_the_rate_of_its_time(subject: Subje
         let large = large.proportional_to(&small, at).unwrap();
         subject.clock.advance(secs(1));
         assert_eq!(subject.call(&large).await.remaining(), 59, "{large}");
-        // It is a plain policy when nothing can be left of what was used before.
+        // It is a plain policy once no earlier usage can remain.
         subject.clock.advance(secs(1_000));
         assert_eq!(subject.call(&large).await.remaining(), 99, "{large}");
     }
@@ -107,13 +107,13 @@ pub(crate) async fn the_policy_before_decides_until_the_change(subject: Subject)
         assert!(wait_of(&denied) > secs(0), "{large}");
         subject.clock.set(at);
         let peeked = subject.limits.peek(&large, KEY).await.unwrap();
-        // Of a level a tenth has come back meanwhile, and a window has none that counts less yet.
+        // A level has refilled a tenth meanwhile; a window has not decayed yet.
         let expected = if large.name().len() == 1 { 60 } else { 50 };
         assert_eq!(left(&peeked).whole(), expected, "{large}");
     }
 }
 
-/// Whoever converts it: a limit that was charged since is found as it is.
+/// A limit that was charged since the change is not converted again, by any replica.
 pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
     let other = replica(&subject);
     for (small, large) in pairs() {
@@ -127,7 +127,7 @@ pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
         }
         assert!(other.check(&large, KEY).cost(40).await.unwrap().is_allowed());
         assert!(!subject.call(&large).await.is_allowed(), "{large}");
-        // One that has not heard of it charges what is left under the policy that it has.
+        // A replica that has not received the change charges under its own policy.
         assert!(
             !other.check(&small, KEY).cost(10).await.unwrap().is_allowed(),
             "{small}"
@@ -135,7 +135,7 @@ pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
     }
 }
 
-/// However a denial before the change was remembered.
+/// For every way in which a denial before the change was cached.
 pub(crate) async fn a_denial_before_the_change_is_none_after_it(subject: Subject) {
     for (small, large) in pairs() {
         assert!(subject.call_of(&small, 7).await.is_allowed());
@@ -146,7 +146,7 @@ pub(crate) async fn a_denial_before_the_change_is_none_after_it(subject: Subject
     }
 }
 
-pub(crate) async fn refunds_and_debts_find_what_was_converted(subject: Subject) {
+pub(crate) async fn refunds_and_debts_apply_to_converted_state(subject: Subject) {
     for (small, large) in pairs() {
         assert!(subject.call_of(&small, 9).await.is_allowed());
         subject.clock.advance(micros(1));
@@ -157,7 +157,7 @@ pub(crate) async fn refunds_and_debts_find_what_was_converted(subject: Subject) 
         subject.limits.charge(&large, KEY).cost(15).await.unwrap();
         assert_eq!(subject.remaining(&large).await, Amount::from(5_u32), "{large}");
     }
-    // Half of a quota is owed before, and after.
+    // The debt is half of the quota before and after.
     let (small, large) = (bucket("debt", 10, "1/s"), bucket("debt", 100, "1/s"));
     subject.limits.charge(&small, KEY).cost(15).await.unwrap();
     subject.clock.advance(micros(1));
@@ -194,7 +194,7 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
     assert_eq!(subject.remaining(&plain).await, Amount::from(15_u32));
 }
 
-pub(crate) async fn a_book_says_how_a_policy_was_changed(subject: Subject) {
+pub(crate) async fn registry_text_contains_policy_changes(subject: Subject) {
     let book = subject.limits.registry();
     for (small, large) in pairs() {
         book.set(&small);

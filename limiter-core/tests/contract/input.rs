@@ -1,4 +1,4 @@
-//! What callers may hand in, and what becomes of it.
+//! Input of callers and its validation.
 
 use limiter_core::{Allowed, Amount, ConfigError, LimitRequest, Policy, Rejection, Timestamp};
 
@@ -66,7 +66,7 @@ pub(crate) async fn a_cost_above_the_quota_never_fits(subject: Subject) {
     assert!(matches!(above, Err(Rejection::NeverFits { .. })), "{above:?}");
 }
 
-/// One limit that can never fit refuses the whole decision, and charges none of the others.
+/// One limit that can never fit rejects the whole decision, and the others are not charged.
 pub(crate) async fn a_cost_that_never_fits_one_limit_charges_no_other(subject: Subject) {
     let (wide, narrow) = (bucket("wide", 100, 1), window("narrow", 5, "5s"));
     let asks = [
@@ -122,7 +122,7 @@ pub(crate) async fn a_cost_that_is_no_amount_is_refused_by_name(subject: Subject
     }
 }
 
-pub(crate) async fn a_fraction_of_a_windows_permit_is_refused_by_name(subject: Subject) {
+pub(crate) async fn fractional_cost_of_window_is_named(subject: Subject) {
     let policy = window("p", 5, "5s");
     assert_eq!(
         named_in(subject.limits.check(&policy, KEY).cost(1.5).await),
@@ -135,7 +135,7 @@ pub(crate) async fn a_fraction_of_a_windows_permit_is_refused_by_name(subject: S
     assert_eq!(subject.call_of(&policy, 2.0).await.remaining(), 3);
 }
 
-/// The ends of what can be built: no overflow, and every answer as the formula says.
+/// The limits of valid policies: no overflow, and every number as the formula states.
 pub(crate) async fn extreme_policies_are_exact(subject: Subject) {
     let largest = Amount::from_thousandths(1 << 52);
     for policy in [
@@ -171,7 +171,7 @@ pub(crate) async fn extreme_policies_are_exact(subject: Subject) {
     assert_eq!(subject.calls(&wide, 1).await, "D");
 }
 
-pub(crate) async fn policies_that_cannot_hold_are_refused_by_name(subject: Subject) {
+pub(crate) async fn invalid_policies_are_named(subject: Subject) {
     let bucket = |capacity: f64, rate: f64| Policy::token_bucket("p").capacity(capacity).rate(rate).build();
     let funnel = |capacity: f64, rate: &str| Policy::funnel("p").capacity(capacity).rate(rate).build();
     let window = |limit: i64, window: &str| Policy::sliding_window("p").limit(limit).window(window).build();
@@ -198,7 +198,7 @@ pub(crate) async fn policies_that_cannot_hold_are_refused_by_name(subject: Subje
             "{error}, expected {named}"
         );
     }
-    // The smallest ones hold.
+    // The smallest policies are exact.
     let smallest = self::bucket("p", 0.001, "0.001/s");
     assert!(subject.call_of(&smallest, 0.001).await.is_allowed());
 }

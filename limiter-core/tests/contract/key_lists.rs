@@ -1,4 +1,4 @@
-//! Keys that are allowed or denied without a look.
+//! Keys that are allowed or denied without a decision.
 
 use std::net::IpAddr;
 
@@ -69,8 +69,8 @@ pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject:
     assert_eq!(subject.redis_keys(), Vec::<String>::new());
 }
 
-/// Of several limits, those that allow the key take no part; one that denies it denies the call.
-pub(crate) async fn a_list_speaks_for_its_own_limit(subject: Subject) {
+/// Limits whose allow list contains the key take no part; a deny list denies the call.
+pub(crate) async fn key_list_applies_to_its_own_limit(subject: Subject) {
     let (listed, plain) = (listed(), bucket("plain", 2, "1/min"));
     let asks = |key| [LimitRequest::new(&listed, key), LimitRequest::new(&plain, key)];
     for _ in 0..2 {
@@ -88,10 +88,10 @@ pub(crate) async fn a_list_speaks_for_its_own_limit(subject: Subject) {
     assert_eq!(subject.limits.peek(&plain, "eve").await.unwrap().remaining(), 2);
 }
 
-/// Who is charged nothing is given nothing back, which would be others' permits.
-pub(crate) async fn a_refund_gives_nothing_back_where_nothing_is_charged(subject: Subject) {
+/// A call without a charge is not refunded, because the refund would reduce the usage of others.
+pub(crate) async fn refund_without_charge_changes_nothing(subject: Subject) {
     let (listed, plain) = (listed(), bucket("listed", 1, "1/min"));
-    // From before the key was on the list.
+    // Charged before the key was on the list.
     assert!(subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
     subject.limits.refund(&listed, "bob").await.unwrap();
     assert!(!subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
@@ -103,15 +103,15 @@ pub(crate) async fn a_refund_gives_nothing_back_where_nothing_is_charged(subject
     assert!(subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
 }
 
-pub(crate) async fn lists_are_obeyed_as_far_as_decisions_are(subject: Subject) {
+pub(crate) async fn key_lists_follow_enforcement_mode(subject: Subject) {
     let policy = listed();
     subject.limits.set_enforcement(Enforcement::Shadow);
-    let told = subject.limits.check(&policy, "eve").await.unwrap();
-    assert!(told.is_allowed() && told.would_deny());
+    let result = subject.limits.check(&policy, "eve").await.unwrap();
+    assert!(result.is_allowed() && result.would_deny());
     assert!(!subject.limits.check(&policy, "bob").await.unwrap().would_deny());
     subject.limits.set_enforcement(Enforcement::Off);
-    let told = subject.limits.check(&policy, "eve").await.unwrap();
-    assert!(told.is_allowed() && !told.would_deny());
+    let result = subject.limits.check(&policy, "eve").await.unwrap();
+    assert!(result.is_allowed() && !result.would_deny());
     subject.limits.set_enforcement(Enforcement::Enforce);
     subject.limits.shutdown(secs(1)).await;
     let closed = subject.limits.check(&policy, "bob").await;
@@ -132,7 +132,7 @@ pub(crate) async fn a_list_that_cannot_be_read_names_its_entry(_: Subject) {
     }
 }
 
-pub(crate) async fn no_colon_in_a_name_leads_out_of_a_list(subject: Subject) {
+pub(crate) async fn colon_in_name_does_not_escape_list(subject: Subject) {
     let of = |policy: Policy| {
         let (limits, policy) = (subject.limits.clone(), policy);
         async move |value: &str| {

@@ -1,10 +1,10 @@
-//! Keys, groups and names that people, or attackers, come up with.
+//! Keys, groups and names of users and attackers.
 
 use limiter_core::{Key, LimitRequest};
 
 use crate::support::{KEY, Subject, bucket, funnel, key, window};
 
-/// Keys that would meet, break a name, or fill a server, were they taken as they are.
+/// Keys that would collide, break a name or fill a server if they were not escaped.
 fn hostile() -> Vec<Vec<u8>> {
     let long = |last: u8| {
         let mut long = vec![b'x'; 1 << 20];
@@ -92,7 +92,7 @@ pub(crate) async fn hostile_keys_have_budgets_of_their_own(subject: Subject) {
     }
 }
 
-/// The same for groups, which a cluster reads: each has its budgets, and those of one group are
+/// Groups, which a cluster interprets: each has its own budgets, and the limits of one group are
 /// decided together.
 pub(crate) async fn hostile_groups_have_budgets_of_their_own(subject: Subject) {
     let (first, second) = (bucket("first", 1, "1/h"), funnel("second", 1, "1/h"));

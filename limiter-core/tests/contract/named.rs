@@ -1,4 +1,4 @@
-//! Policies that are asked for by name.
+//! Policies that are looked up by name.
 
 use limiter_core::registry::KeyOverride;
 use limiter_core::{Amount, Key, OnDenial, Origin, Policy, Rejection};
@@ -28,8 +28,8 @@ pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
     }
 }
 
-/// However a denial before it was remembered.
-pub(crate) async fn a_policy_that_changes_in_the_book_counts_for_the_next_call(subject: Subject) {
+/// For every way in which an earlier denial was cached.
+pub(crate) async fn registry_change_applies_to_next_call(subject: Subject) {
     let book = subject.limits.registry();
     for (small, large) in [
         (funnel("f", 2, "1/h"), funnel("f", 4, "1/h")),
@@ -48,7 +48,7 @@ pub(crate) async fn a_policy_that_changes_in_the_book_counts_for_the_next_call(s
     }
 }
 
-pub(crate) async fn what_is_not_configured_is_allowed_and_counted(subject: Subject) {
+pub(crate) async fn unknown_policy_is_allowed_and_counted(subject: Subject) {
     let (limits, policy) = (&subject.limits, bucket("p", 1, "1/h"));
     let book = limits.registry();
     let named = limits.named("p");
@@ -131,7 +131,7 @@ pub(crate) async fn named_and_given_policies_are_decided_together(subject: Subje
     assert_eq!(subject.remaining(&burst).await.whole(), 3);
 }
 
-pub(crate) async fn whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name(subject: Subject) {
+pub(crate) async fn handle_by_name_has_every_policy_operation(subject: Subject) {
     let (limits, book) = (&subject.limits, subject.limits.registry());
     for configured in [false, true] {
         let export = limits.named("export");
@@ -180,7 +180,7 @@ pub(crate) async fn whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name(s
     }
 }
 
-pub(crate) async fn a_quota_of_a_key_is_found_wherever_its_colons_came_from(subject: Subject) {
+pub(crate) async fn key_override_matches_plain_and_escaped_colons(subject: Subject) {
     let book = subject.limits.registry();
     book.set(bucket("p", 1, "1/h"));
     let named = subject.limits.named("p");
@@ -191,7 +191,7 @@ pub(crate) async fn a_quota_of_a_key_is_found_wherever_its_colons_came_from(subj
     assert_eq!(has(&user("2001:db8::7")).await, 5);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
     assert_eq!(has(&user("2001:db8::8")).await, 1);
-    // One that says where the colons came from counts before.
+    // An override with the exact escaping takes precedence.
     book.set_override(KeyOverride::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 9);
@@ -211,7 +211,7 @@ pub(crate) async fn a_quota_of_a_key_is_found_wherever_its_colons_came_from(subj
     );
 }
 
-pub(crate) async fn a_quota_of_a_key_begins_its_periods_as_the_policy_does(subject: Subject) {
+pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
     let (book, clock) = (subject.limits.registry(), &subject.clock);
     let hour = |limit: u32| {
         Policy::fixed_window("p")

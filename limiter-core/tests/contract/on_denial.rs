@@ -1,4 +1,4 @@
-//! What becomes of a call that is denied.
+//! Handling of denied calls.
 
 use limiter_core::{Enforcement, LimitRequest, OnDenial, Policy, Rejection};
 
@@ -9,7 +9,7 @@ fn policy(name: &str, answer: OnDenial) -> Policy {
     policy.on_denial(answer).deadline(PATIENT).build().unwrap()
 }
 
-pub(crate) async fn a_policy_that_says_nothing_rejects(subject: Subject) {
+pub(crate) async fn default_denial_handling_rejects(subject: Subject) {
     let policy = policy("p", OnDenial::default());
     assert!(subject.limits.admit(&policy, KEY).await.is_ok());
     let rejected = subject.limits.admit(&policy, KEY).await;
@@ -21,7 +21,7 @@ pub(crate) async fn a_policy_that_says_nothing_rejects(subject: Subject) {
     assert!(matches!(dear, Err(Rejection::NeverFits { .. })));
 }
 
-pub(crate) async fn a_denied_call_waits_as_long_as_its_policy_says(subject: Subject) {
+pub(crate) async fn denied_call_waits_for_policy_timeout(subject: Subject) {
     let policy = policy("p", OnDenial::Wait(millis(150)));
     assert!(subject.limits.admit(&policy, KEY).await.is_ok());
     let mut waiting = subject.limits.admit(&policy, KEY).into_future();
@@ -38,7 +38,7 @@ pub(crate) async fn a_denied_call_waits_as_long_as_its_policy_says(subject: Subj
     assert!(matches!(late, Err(Rejection::TimedOut { .. })), "{late:?}");
 }
 
-pub(crate) async fn a_degraded_call_goes_on_and_is_charged_nothing(subject: Subject) {
+pub(crate) async fn degraded_call_continues_without_charge(subject: Subject) {
     let policy = policy("p", OnDenial::Degrade);
     assert!(!subject.limits.admit(&policy, KEY).await.unwrap().is_degraded());
     for _ in 0..3 {
@@ -49,11 +49,11 @@ pub(crate) async fn a_degraded_call_goes_on_and_is_charged_nothing(subject: Subj
     }
     subject.clock.advance(millis(100));
     assert!(!subject.limits.admit(&policy, KEY).await.unwrap().is_degraded());
-    // Whoever asks by himself is told that it is denied.
+    // A plain check returns the denial.
     assert!(!subject.call(&policy).await.is_allowed());
 }
 
-pub(crate) async fn the_strictest_of_several_policies_says_what_becomes_of_the_call(subject: Subject) {
+pub(crate) async fn strictest_policy_determines_denial_handling(subject: Subject) {
     let [degrade, wait, reject] = [
         policy("degrade", OnDenial::Degrade),
         policy("wait", OnDenial::Wait(secs(1))),

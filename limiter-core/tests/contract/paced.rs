@@ -1,4 +1,4 @@
-//! Paced funnels: who is admitted is told how long to wait, so that calls leave evenly.
+//! Paced funnels: each admitted call gets a delay, so that calls leave evenly.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn paced(name: &str, capacity: u64, rate: &str) -> Policy {
     policy.deadline(PATIENT).build().unwrap()
 }
 
-pub(crate) async fn calls_of_one_moment_leave_one_by_one(subject: Subject) {
+pub(crate) async fn simultaneous_calls_leave_one_by_one(subject: Subject) {
     let policy = paced("p", 5, "2/s");
     for number in 0..5 {
         let decision = subject.call(&policy).await;
@@ -21,7 +21,7 @@ pub(crate) async fn calls_of_one_moment_leave_one_by_one(subject: Subject) {
     }
     let denied = subject.call(&policy).await;
     assert_eq!((wait_of(&denied), denied.delay()), (millis(500), Duration::ZERO));
-    // The place that has become free is the last of the queue.
+    // The freed place is the last of the queue.
     subject.clock.advance(millis(500));
     assert_eq!(subject.call(&policy).await.delay(), secs(2));
     subject.clock.advance(secs(10));
@@ -32,7 +32,7 @@ pub(crate) async fn calls_of_one_moment_leave_one_by_one(subject: Subject) {
     );
 }
 
-/// Whenever calls come, and whatever they cost: each leaves when all before it have drained, and no
+/// For all arrival times and costs: each call leaves when all earlier ones have drained, and no
 /// earlier.
 pub(crate) async fn calls_leave_evenly_whenever_they_come(subject: Subject) {
     let policy = paced("p", 10, "7/3s");
@@ -45,7 +45,7 @@ pub(crate) async fn calls_leave_evenly_whenever_they_come(subject: Subject) {
         if decision.is_allowed() {
             admitted += 1;
             let delay = decision.delay();
-            // Rounded up to a microsecond each time, of which nothing adds up.
+            // Each delay is rounded up to a microsecond, and the rounding does not accumulate.
             assert!(
                 passed + delay + micros(1) >= leaves,
                 "{delay:?} at {passed:?}, not before {leaves:?}"
@@ -64,7 +64,7 @@ pub(crate) async fn calls_leave_evenly_whenever_they_come(subject: Subject) {
     assert!((50..200).contains(&admitted), "{admitted}");
 }
 
-pub(crate) async fn a_peek_says_how_long_a_call_would_wait(subject: Subject) {
+pub(crate) async fn peek_reports_delay(subject: Subject) {
     let policy = paced("p", 3, "1/s");
     assert!(subject.call_of(&policy, 2).await.is_allowed());
     assert_eq!(subject.peek(&policy).await.delay(), secs(2));
@@ -73,7 +73,7 @@ pub(crate) async fn a_peek_says_how_long_a_call_would_wait(subject: Subject) {
     assert!(nothing.is_allowed() && nothing.delay().is_zero());
 }
 
-pub(crate) async fn of_several_limits_the_longest_delay_counts(subject: Subject) {
+pub(crate) async fn longest_delay_of_several_limits_applies(subject: Subject) {
     let (slow, quick) = (paced("slow", 5, "1/s"), paced("quick", 5, "10/s"));
     let tight = bucket("tight", 2, "1/h");
     let limits = &subject.limits;
@@ -97,7 +97,7 @@ pub(crate) async fn pacing_may_begin_and_end_while_calls_are_waiting(subject: Su
     assert!(!subject.call(&plain).await.is_allowed());
 }
 
-pub(crate) async fn who_gives_up_lets_the_next_leave_earlier(subject: Subject) {
+pub(crate) async fn cancelled_delayed_call_lets_next_leave_earlier(subject: Subject) {
     let policy = paced("p", 3, "1/s");
     for _ in 0..3 {
         assert!(subject.call(&policy).await.is_allowed());
@@ -106,7 +106,7 @@ pub(crate) async fn who_gives_up_lets_the_next_leave_earlier(subject: Subject) {
     assert_eq!(subject.call(&policy).await.delay(), secs(2));
 }
 
-pub(crate) async fn who_acquires_waits_until_its_turn(subject: Subject) {
+pub(crate) async fn acquire_waits_for_delay(subject: Subject) {
     let policy = paced("p", 5, "2/s");
     let waiters = [(); 3].map(|()| waiter(&subject, &policy, 1, secs(60)));
     settle(&subject, &policy).await;
@@ -121,7 +121,7 @@ pub(crate) async fn who_acquires_waits_until_its_turn(subject: Subject) {
     served(third).await;
 }
 
-pub(crate) async fn who_cannot_leave_in_time_is_charged_nothing(subject: Subject) {
+pub(crate) async fn call_above_delay_budget_is_not_charged(subject: Subject) {
     let policy = paced("p", 5, "2/s");
     served(waiter(&subject, &policy, 3, secs(60))).await;
     let late = waiter(&subject, &policy, 1, millis(1_499));
@@ -146,7 +146,7 @@ async fn letter(limits: &Limiter) -> Result<(), Rejection> {
     Ok(())
 }
 
-pub(crate) async fn an_annotated_call_that_is_cancelled_gives_its_place_back(subject: Subject) {
+pub(crate) async fn cancelled_annotated_call_is_refunded(subject: Subject) {
     let budget = subject.limits.annotation("letters").unwrap().global().unwrap();
     let left = async |wanted: u64| {
         let until_then = async {
@@ -167,10 +167,10 @@ pub(crate) async fn an_annotated_call_that_is_cancelled_gives_its_place_back(sub
     left(2).await;
 }
 
-pub(crate) async fn nobody_waits_for_a_turn_in_shadow(subject: Subject) {
+pub(crate) async fn shadow_limit_causes_no_delay(subject: Subject) {
     subject.limits.set_enforcement(Enforcement::Shadow);
     for _ in 0..5 {
-        let told = tokio::time::timeout(PATIENT, letter(&subject.limits)).await;
-        assert!(told.expect("no clock is moved").is_ok());
+        let result = tokio::time::timeout(PATIENT, letter(&subject.limits)).await;
+        assert!(result.expect("no clock is moved").is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Looking without taking, and forgetting.
+//! Peeks and resets.
 
 use limiter_core::LimitRequest;
 
@@ -25,8 +25,8 @@ pub(crate) async fn a_peek_changes_nothing(subject: Subject) {
     }
 }
 
-/// A peek answers what a check of the same cost would, its wait included.
-pub(crate) async fn a_peek_says_what_a_check_would(subject: Subject) {
+/// A peek returns the decision of a check with the same cost, including its wait.
+pub(crate) async fn peek_equals_check(subject: Subject) {
     for policy in one_of_each() {
         for cost in [1, 3, 2, 1, 5, 4] {
             let peeked = subject.limits.peek(&policy, KEY).cost(cost).await.unwrap();
@@ -88,15 +88,15 @@ pub(crate) async fn a_reset_touches_no_other_limit(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_reset_of_an_unknown_key_is_no_mistake(subject: Subject) {
+pub(crate) async fn reset_of_unknown_key_succeeds(subject: Subject) {
     for policy in one_of_each() {
         subject.limits.reset(&policy, "nobody").await.unwrap();
         assert_eq!(subject.calls(&policy, 6).await, "PPPPPD", "{policy}");
     }
 }
 
-/// A state that equals absence is told as such, and one that does not is kept.
-pub(crate) async fn state_is_kept_as_long_as_it_means_something(subject: Subject) {
+/// A state that equals absence is reported as absent, and every other state is kept.
+pub(crate) async fn state_is_kept_while_relevant(subject: Subject) {
     for policy in one_of_each() {
         assert!(subject.call_of(&policy, 2).await.is_allowed());
         let kept = only(&subject.peek(&policy).await).expires_after();
@@ -123,7 +123,7 @@ pub(crate) async fn state_is_kept_as_long_as_it_means_something(subject: Subject
     }
 }
 
-pub(crate) async fn a_question_may_be_asked_of_several_limits_at_once(subject: Subject) {
+pub(crate) async fn several_limits_can_be_peeked_together(subject: Subject) {
     let policies = one_of_each();
     let asks = || {
         policies

@@ -1,4 +1,4 @@
-//! Who is denied too often is blocked for a while.
+//! A key that is denied too often is blocked for a while.
 
 use limiter_core::penalty::Penalty;
 use limiter_core::{Decision, Enforcement, LimitRequest, OnDenial, OnStoreFailure, Policy, Rejection};
@@ -25,7 +25,7 @@ async fn until_blocked(subject: &Subject, policy: &Policy) -> Decision {
     subject.call(policy).await
 }
 
-pub(crate) async fn a_key_that_is_denied_too_often_is_blocked_for_exactly_as_long(subject: Subject) {
+pub(crate) async fn key_denied_too_often_is_blocked_for_block_time(subject: Subject) {
     let policy = policy("p");
     let third = until_blocked(&subject, &policy).await;
     assert!(third.is_blocked() && !third.is_allowed());
@@ -61,13 +61,13 @@ pub(crate) async fn other_keys_and_policies_are_not_blocked(subject: Subject) {
     let other = subject.limits.check(&policy, "other").await.unwrap();
     assert!(other.is_allowed() && !other.is_blocked());
     assert!(subject.call(&bucket("other", 1, 1)).await.is_allowed());
-    // One that has the same name and no penalty shares the bucket, and nothing else.
+    // A policy of the same name without a penalty shares only the bucket.
     subject.clock.advance(secs(1));
     assert!(subject.call(&bucket("p", 1, 1)).await.is_allowed());
     assert!(subject.call(&policy).await.is_blocked());
 }
 
-pub(crate) async fn denials_that_lie_far_apart_block_nobody(subject: Subject) {
+pub(crate) async fn distant_denials_cause_no_block(subject: Subject) {
     let policy = policy("p");
     for _ in 0..3 {
         assert_eq!(subject.calls(&policy, 3).await, "PDD");
@@ -90,12 +90,12 @@ pub(crate) async fn peeks_and_calls_in_shadow_do_not_count(subject: Subject) {
     assert_eq!(subject.limits.blocked_until(&policy, KEY).await.unwrap(), None);
     assert_eq!(subject.calls(&policy, 2).await, "DD");
     assert!(subject.call(&policy).await.is_blocked());
-    // What is blocked is told to those who peek, and to those in shadow.
+    // Peeks and shadow mode report the block.
     subject.clock.advance(secs(5));
     assert!(subject.peek(&policy).await.is_blocked());
     subject.limits.set_enforcement(Enforcement::Shadow);
-    let told = subject.call(&policy).await;
-    assert!(told.is_allowed() && told.would_deny() && told.is_blocked());
+    let result = subject.call(&policy).await;
+    assert!(result.is_allowed() && result.would_deny() && result.is_blocked());
 }
 
 pub(crate) async fn a_reset_lifts_the_block_and_the_count(subject: Subject) {
@@ -113,7 +113,7 @@ pub(crate) async fn a_reset_lifts_the_block_and_the_count(subject: Subject) {
     );
 }
 
-/// What costs nothing is always allowed, and asks for no block.
+/// A cost of zero is always allowed and checks no block.
 pub(crate) async fn a_cost_of_zero_is_never_blocked(subject: Subject) {
     let policy = policy("p");
     assert!(until_blocked(&subject, &policy).await.is_blocked());
@@ -134,7 +134,7 @@ pub(crate) async fn a_block_denies_the_whole_decision_and_charges_nothing(subjec
     assert_eq!(subject.remaining(&plain).await, plain.quota());
 }
 
-/// Of several limits only one that denies counts its denials.
+/// Only the limits that deny count a denial.
 pub(crate) async fn a_denial_counts_for_the_limit_that_denies(subject: Subject) {
     let (punishing, full) = (policy("p"), bucket("full", 1, "1/h"));
     subject.use_up(&full).await;
@@ -145,7 +145,7 @@ pub(crate) async fn a_denial_counts_for_the_limit_that_denies(subject: Subject) 
     assert!(subject.call(&punishing).await.is_allowed());
 }
 
-pub(crate) async fn a_wait_in_vain_counts_as_one_denial(subject: Subject) {
+pub(crate) async fn timed_out_wait_counts_as_one_denial(subject: Subject) {
     let policy = policy("p");
     subject.use_up(&policy).await;
     for call in 1..=3 {
@@ -162,7 +162,7 @@ pub(crate) async fn a_wait_in_vain_counts_as_one_denial(subject: Subject) {
     );
 }
 
-pub(crate) async fn who_is_blocked_is_not_degraded(subject: Subject) {
+pub(crate) async fn blocked_key_is_not_degraded(subject: Subject) {
     let policy = Policy::sliding_window("w").limit(1).window("1m");
     let policy = policy
         .penalty("2 in 1m: 5m")
@@ -179,9 +179,9 @@ pub(crate) async fn who_is_blocked_is_not_degraded(subject: Subject) {
     );
 }
 
-/// A clock that steps back while a key is blocked blocks it for what was left, and no longer than a
-/// whole block.
-pub(crate) async fn a_step_back_prolongs_no_block_beyond_its_length(subject: Subject) {
+/// If the clock steps back during a block, the block lasts for its remaining time, and at most for
+/// a whole block.
+pub(crate) async fn clock_step_back_extends_no_block(subject: Subject) {
     let policy = policy("p");
     assert!(until_blocked(&subject, &policy).await.is_blocked());
     subject.clock.step_back(secs(3_600));
@@ -191,7 +191,7 @@ pub(crate) async fn a_step_back_prolongs_no_block_beyond_its_length(subject: Sub
     assert!(subject.call(&policy).await.is_allowed());
 }
 
-pub(crate) async fn a_block_lies_beside_its_limit_and_goes_with_its_time(subject: Subject) {
+pub(crate) async fn block_is_stored_beside_limit_and_expires(subject: Subject) {
     let policy = policy("p");
     let key = limiter_core::Key::from("k").in_group("tenant");
     for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! Policies that change while their state lives.
+//! Policies that change while their state exists.
 
 use limiter_core::Amount;
 
@@ -22,15 +22,14 @@ pub(crate) async fn a_bucket_keeps_its_tokens_up_to_the_new_capacity(subject: Su
     assert_eq!(subject.remaining(&sized(20)).await.whole(), 2);
 }
 
-/// The stored tokens count until the bucket would be full under every policy that has decided about
-/// the key. From then on the key equals one that was never used, which has a full bucket, however
-/// large.
+/// The stored tokens count until the bucket would be full under every policy that has charged the
+/// key. Afterwards the key equals an unused one, which has a full bucket of any size.
 pub(crate) async fn raised_bucket_keeps_tokens_until_old_state_expires(subject: Subject) {
     let (small, large) = (bucket("p", 2, "1/m"), bucket("p", 100, "1/m"));
     let minute = secs(60);
 
-    // No decision under the new policy: the state of the old one expires when its two tokens are
-    // back.
+    // Without a decision under the new policy, the state of the old one expires when its two tokens
+    // are refilled.
     subject.use_up(&small).await;
     assert_eq!(subject.remaining(&large).await.whole(), 0);
     subject.clock.advance(minute);
@@ -44,8 +43,7 @@ pub(crate) async fn raised_bucket_keeps_tokens_until_old_state_expires(subject: 
     subject.clock.advance(micros(1));
     assert_eq!(subject.remaining(&large).await.whole(), 100);
 
-    // A decision under the new policy, whether it admits the call or denies it, keeps the tokens
-    // until 100 are back.
+    // A decision under the new policy, allowed or denied, keeps the tokens until 100 are refilled.
     for admits in [true, false] {
         subject.limits.reset(&small, KEY).await.unwrap();
         subject.use_up(&small).await;
@@ -62,7 +60,7 @@ pub(crate) async fn raised_bucket_keeps_tokens_until_old_state_expires(subject: 
     }
 }
 
-pub(crate) async fn a_funnel_and_a_window_keep_what_was_used(subject: Subject) {
+pub(crate) async fn funnel_and_window_keep_usage(subject: Subject) {
     for sized in [
         (|capacity: u32| funnel("p", capacity, "1/h")) as fn(u32) -> _,
         |limit| window("p", u64::from(limit), "1h"),
@@ -106,9 +104,8 @@ pub(crate) async fn a_changed_window_counts_from_the_next_call(subject: Subject)
     );
 }
 
-/// A longer window looks at what a shorter one has stored, and it is still there when the wait is
-/// over.
-pub(crate) async fn what_a_denial_names_is_kept_until_then(subject: Subject) {
+/// A longer window reads the state of a shorter one, and the state still exists when the wait ends.
+pub(crate) async fn denied_state_is_kept_until_retry_time(subject: Subject) {
     for (quick, slow) in [
         (bucket("b", 1, "1/s"), bucket("b", 1, "1/m")),
         (funnel("f", 1, "1/s"), funnel("f", 1, "1/m")),
@@ -124,8 +121,8 @@ pub(crate) async fn what_a_denial_names_is_kept_until_then(subject: Subject) {
     }
 }
 
-/// After the ring has wrapped, a larger limit lays it out anew: the permits leave in the order in
-/// which they came.
+/// After the ring has wrapped, a larger limit reorders it: the permits expire in the order of their
+/// charges.
 pub(crate) async fn a_ring_that_grows_keeps_its_order(subject: Subject) {
     for (small, large) in [(3, 5), (200, 300)] {
         let sized = |limit| window("p", limit, "1000s");

@@ -1,10 +1,10 @@
-//! Giving back what was taken and not used.
+//! Refunds of unused permits.
 
 use limiter_core::Amount;
 
 use crate::support::{KEY, Subject, bucket, micros, one_of_each, only, secs, wait_of, window};
 
-pub(crate) async fn a_refund_makes_room_at_once(subject: Subject) {
+pub(crate) async fn refund_is_available_at_once(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
@@ -13,8 +13,8 @@ pub(crate) async fn a_refund_makes_room_at_once(subject: Subject) {
     }
 }
 
-/// Whatever is given back, no more than the quota is there afterwards.
-pub(crate) async fn a_refund_returns_at_most_what_was_used(subject: Subject) {
+/// A refund of any amount leaves at most the quota.
+pub(crate) async fn refund_returns_at_most_usage(subject: Subject) {
     for policy in one_of_each() {
         assert!(subject.call_of(&policy, 2).await.is_allowed());
         for cost in [5, 1, 100] {
@@ -25,7 +25,7 @@ pub(crate) async fn a_refund_returns_at_most_what_was_used(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_refund_of_nothing_or_to_nobody_does_nothing(subject: Subject) {
+pub(crate) async fn refund_of_zero_or_unknown_key_changes_nothing(subject: Subject) {
     for policy in one_of_each() {
         subject.limits.refund(&policy, KEY).await.unwrap();
         subject.limits.refund(&policy, KEY).cost(0).await.unwrap();
@@ -37,7 +37,7 @@ pub(crate) async fn a_refund_of_nothing_or_to_nobody_does_nothing(subject: Subje
     }
 }
 
-/// Where all of it comes back, it is as if it had never been taken.
+/// A full refund leaves the state as if no call had been made.
 pub(crate) async fn a_refund_of_all_leaves_nothing(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
@@ -51,9 +51,9 @@ pub(crate) async fn a_refund_of_all_leaves_nothing(subject: Subject) {
     }
 }
 
-/// A window gives back the permits that would leave it next, so that those who waited for them wait
-/// for the others now.
-pub(crate) async fn a_window_gives_back_its_oldest_permits(subject: Subject) {
+/// A window refunds the permits that would expire next, so waiters for those now wait for the
+/// others.
+pub(crate) async fn window_refunds_oldest_permits(subject: Subject) {
     let policy = window("w", 3, "10s");
     for _ in 0..3 {
         assert!(subject.call(&policy).await.is_allowed());
@@ -77,8 +77,8 @@ pub(crate) async fn a_window_gives_back_its_oldest_permits(subject: Subject) {
     assert_eq!(subject.calls(&policy, 4).await, "PPPD");
 }
 
-/// A window so long that it reaches back before clocks began.
-pub(crate) async fn a_window_of_a_century_gives_back_too(subject: Subject) {
+/// A window that reaches back before the epoch.
+pub(crate) async fn window_of_a_century_is_refundable(subject: Subject) {
     let policy = window("w", 3, "5000w");
     subject.use_up(&policy).await;
     subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
@@ -89,7 +89,7 @@ pub(crate) async fn a_window_of_a_century_gives_back_too(subject: Subject) {
     assert_eq!(subject.calls(&longer, 4).await, "PPPD");
 }
 
-pub(crate) async fn a_refund_keeps_what_comes_back_by_itself(subject: Subject) {
+pub(crate) async fn refund_keeps_refilled_permits(subject: Subject) {
     let policy = bucket("b", 5, 1);
     subject.use_up(&policy).await;
     subject.clock.advance(secs(1) + micros(500_000));
@@ -98,7 +98,7 @@ pub(crate) async fn a_refund_keeps_what_comes_back_by_itself(subject: Subject) {
     assert_eq!(subject.peek(&policy).await.reset_after(), secs(3));
 }
 
-pub(crate) async fn a_refund_of_what_is_no_amount_is_refused(subject: Subject) {
+pub(crate) async fn refund_of_invalid_amount_is_rejected(subject: Subject) {
     for policy in one_of_each() {
         let refused = subject.limits.refund(&policy, KEY).cost(-1).await;
         assert!(

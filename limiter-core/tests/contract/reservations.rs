@@ -1,4 +1,4 @@
-//! Permits that are taken by an estimate and settled by the true cost, and debts.
+//! Reservations by an estimate, their settlement by the actual cost, and debts.
 
 use limiter_core::{Amount, Enforcement, LimitRequest, Policy, Rejection};
 
@@ -7,7 +7,7 @@ use crate::support::{
 };
 use crate::waiting::{answer, settle, waiter};
 
-pub(crate) async fn what_was_not_needed_is_given_back(subject: Subject) {
+pub(crate) async fn unused_estimate_is_refunded(subject: Subject) {
     for policy in one_of_each() {
         let reservation = subject.limits.reserve(&policy, KEY).cost(4).await.unwrap();
         assert!(reservation.decision().is_allowed());
@@ -20,8 +20,8 @@ pub(crate) async fn what_was_not_needed_is_given_back(subject: Subject) {
     }
 }
 
-/// What was used beyond the estimate is owed, and waited for.
-pub(crate) async fn what_was_needed_beyond_is_a_debt(subject: Subject) {
+/// Usage above the estimate is a debt that delays later calls.
+pub(crate) async fn cost_above_estimate_is_a_debt(subject: Subject) {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1)] {
         let reservation = subject.limits.reserve(&policy, KEY).cost(4).await.unwrap();
         reservation.settle(8).await.unwrap();
@@ -39,7 +39,7 @@ pub(crate) async fn what_was_needed_beyond_is_a_debt(subject: Subject) {
     }
 }
 
-/// A window's debt is over with the window.
+/// A debt of a window ends with the window.
 pub(crate) async fn a_debt_of_a_window_lasts_for_one_window(subject: Subject) {
     let policy = window("w", 3, "10s");
     let reservation = subject.limits.reserve(&policy, KEY).cost(2).await.unwrap();
@@ -52,7 +52,7 @@ pub(crate) async fn a_debt_of_a_window_lasts_for_one_window(subject: Subject) {
     assert_eq!(subject.calls(&policy, 4).await, "PPPD");
 }
 
-/// The newest permits count, wherever the ring stands.
+/// The newest permits count, at every position of the ring.
 pub(crate) async fn a_debt_pushes_the_oldest_permits_out_of_a_window(subject: Subject) {
     let policy = window("w", 3, "10s");
     for _ in 0..3 {
@@ -68,7 +68,7 @@ pub(crate) async fn a_debt_pushes_the_oldest_permits_out_of_a_window(subject: Su
     assert_eq!(subject.calls(&policy, 3).await, "PPD");
 }
 
-pub(crate) async fn what_is_known_afterwards_is_charged_whatever_is_left(subject: Subject) {
+pub(crate) async fn late_cost_is_charged_unconditionally(subject: Subject) {
     for policy in one_of_each() {
         subject.limits.charge(&policy, KEY).await.unwrap();
         subject.limits.charge(&policy, KEY).cost(2).await.unwrap();
@@ -84,7 +84,7 @@ pub(crate) async fn what_is_known_afterwards_is_charged_whatever_is_left(subject
     }
 }
 
-/// A refund pays the debt first.
+/// A refund reduces the debt first.
 pub(crate) async fn a_refund_pays_a_debt(subject: Subject) {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1)] {
         subject.limits.charge(&policy, KEY).cost(9).await.unwrap();
@@ -95,8 +95,8 @@ pub(crate) async fn a_refund_pays_a_debt(subject: Subject) {
     }
 }
 
-/// One that nobody settles stays charged at its estimate, which comes back as what was used.
-pub(crate) async fn one_that_is_dropped_stays_charged(subject: Subject) {
+/// A reservation that is not settled stays charged at its estimate, which refills like other usage.
+pub(crate) async fn dropped_reservation_stays_charged(subject: Subject) {
     for policy in one_of_each() {
         drop(subject.limits.reserve(&policy, KEY).cost(5).await.unwrap());
         assert_eq!(subject.calls(&policy, 1).await, "D", "{policy}");
@@ -105,8 +105,8 @@ pub(crate) async fn one_that_is_dropped_stays_charged(subject: Subject) {
     }
 }
 
-/// What has come back by itself is not given back once more, whoever has used it since.
-pub(crate) async fn a_settlement_mints_nothing(subject: Subject) {
+/// Refilled permits are not refunded again, even if they were used since.
+pub(crate) async fn settlement_creates_no_permits(subject: Subject) {
     for policy in one_of_each() {
         let early = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
         subject.clock.advance(secs(5));
@@ -114,7 +114,7 @@ pub(crate) async fn a_settlement_mints_nothing(subject: Subject) {
         early.cancel().await.unwrap();
         assert_eq!(subject.calls(&policy, 1).await, "D", "{policy}");
     }
-    // In part, where it comes back in part.
+    // Refunded in part while it is refilled in part.
     for policy in [bucket("p", 5, 1), funnel("p", 5, 1)] {
         let early = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
         subject.clock.advance(secs(3));
@@ -124,7 +124,7 @@ pub(crate) async fn a_settlement_mints_nothing(subject: Subject) {
     }
 }
 
-pub(crate) async fn one_that_does_not_fit_is_refused(subject: Subject) {
+pub(crate) async fn oversized_reservation_is_denied(subject: Subject) {
     for policy in one_of_each() {
         assert!(subject.call_of(&policy, 3).await.is_allowed());
         let refused = subject.limits.reserve(&policy, KEY).cost(3).await;
@@ -141,8 +141,8 @@ pub(crate) async fn one_that_does_not_fit_is_refused(subject: Subject) {
     }
 }
 
-/// A reservation may be waited for, and a settlement wakes who waits.
-pub(crate) async fn a_settlement_is_seen_by_those_who_wait(subject: Subject) {
+/// A reservation can wait, and a settlement wakes waiters.
+pub(crate) async fn settlement_wakes_waiters(subject: Subject) {
     for policy in one_of_each() {
         let reservation = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
         let waiting = waiter(&subject, &policy, 2, secs(60));
@@ -168,7 +168,7 @@ pub(crate) async fn a_reservation_can_be_waited_for(subject: Subject) {
     assert_eq!(subject.remaining(&policy).await, Amount::ONE);
 }
 
-/// Requests and their tokens, say: one decision, and each limit settled by its own amount.
+/// For example requests and their tokens: one decision, and each limit settled by its own amount.
 pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
     let (calls, tokens) = (window("calls", 10, "1m"), bucket("tokens", 1_000, 10));
     let asks = || {
@@ -188,8 +188,8 @@ pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
     assert_eq!(wait_of(&subject.call(&tokens).await), secs(2) + millis(100));
 }
 
-/// An amount that one of the limits cannot count settles none.
-pub(crate) async fn what_is_no_amount_settles_nothing(subject: Subject) {
+/// An amount that one of the limits cannot count settles no limit.
+pub(crate) async fn invalid_amount_settles_nothing(subject: Subject) {
     let (level, ring) = (bucket("b", 5, 1), window("w", 5, "5s"));
     let asks = || {
         [
@@ -210,22 +210,22 @@ pub(crate) async fn what_is_no_amount_settles_nothing(subject: Subject) {
     }
 }
 
-/// A debt is a bucket's under any policy of its name, and no smaller than what it is.
+/// A debt of a bucket applies under every policy of its name, in full.
 pub(crate) async fn a_debt_outlasts_a_change_of_policy(subject: Subject) {
     for (small, large) in [
         (bucket("b", 5, 1), bucket("b", 10, 2)),
         (funnel("f", 5, 1), funnel("f", 10, 2)),
     ] {
         subject.limits.charge(&small, KEY).cost(25).await.unwrap();
-        let told = wait_of(&subject.call(&large).await);
-        assert!(told >= secs(8), "{large}: {told:?}");
-        subject.clock.advance(told);
+        let result = wait_of(&subject.call(&large).await);
+        assert!(result >= secs(8), "{large}: {result:?}");
+        subject.clock.advance(result);
         assert!(subject.call(&large).await.is_allowed(), "{large}");
     }
 }
 
-/// A settlement gives back and charges where something was charged, and nowhere else.
-pub(crate) async fn what_was_not_charged_is_not_settled(subject: Subject) {
+/// A settlement affects only limits that were charged.
+pub(crate) async fn uncharged_limit_is_not_settled(subject: Subject) {
     let policy = |name: &str| {
         let policy = Policy::token_bucket(name).capacity(5).rate("1/h");
         policy.deadline(PATIENT)
@@ -242,7 +242,7 @@ pub(crate) async fn what_was_not_charged_is_not_settled(subject: Subject) {
     assert_eq!(subject.remaining(&plain).await, Amount::from(3_u32));
     assert_eq!(subject.remaining(&shadow).await, Amount::from(2_u32));
 
-    // Let through by shadow, and charged nothing: there is nothing to give back.
+    // Allowed by shadow mode without a charge: there is no refund.
     let reservation = limits.reserve(&shadow, KEY).cost(4).await.unwrap();
     assert!(reservation.decision().would_deny());
     reservation.settle(1).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a denied call is told: exact to the microsecond, in both directions.
+//! `retry_after` of denied calls: exact to the microsecond, in both directions.
 
 use limiter_core::{Amount, LimitRequest, Policy};
 
@@ -6,7 +6,7 @@ use crate::support::{
     KEY, Subject, bucket, funnel, micros, millis, one_of_each, only, secs, wait_of, window,
 };
 
-/// A policy of each algorithm whose numbers do not come out even.
+/// A policy of each algorithm with non-terminating fractions.
 fn uneven() -> [Policy; 6] {
     [
         bucket("sevens", 10, "7/3s"),
@@ -18,8 +18,8 @@ fn uneven() -> [Policy; 6] {
     ]
 }
 
-/// Denied now, denied one microsecond before the advertised moment, admitted at it.
-async fn admitted_exactly_when_told(subject: &Subject, policy: &Policy, cost: Amount) {
+/// Denied now, denied one microsecond before the retry time, admitted at the retry time.
+async fn call_is_admitted_exactly_at_retry_time(subject: &Subject, policy: &Policy, cost: Amount) {
     let wait = wait_of(&subject.call_of(policy, cost).await);
     assert!(!wait.is_zero(), "{policy}, cost {cost}");
     subject.clock.advance(wait - micros(1));
@@ -39,10 +39,10 @@ pub(crate) async fn retry_after_is_exact(subject: Subject) {
         subject.use_up(&policy).await;
         let quota = policy.quota().whole();
         for (round, cost) in [1, 2, quota / 2, 1, quota, quota - 1, 3].into_iter().enumerate() {
-            // Odd gaps leave remainders, and moments of the window that differ.
+            // Odd gaps produce remainders and different times in the window.
             subject.clock.advance(micros([0, 1, 7, 13][round % 4]));
             subject.use_up(&policy).await;
-            admitted_exactly_when_told(&subject, &policy, Amount::from(cost)).await;
+            call_is_admitted_exactly_at_retry_time(&subject, &policy, Amount::from(cost)).await;
         }
     }
 }
@@ -56,7 +56,7 @@ pub(crate) async fn retry_after_is_exact_for_fractions(subject: Subject) {
         subject.use_up(&policy).await;
         for thousandths in [1, 2, 333, 999, 1_000] {
             let cost = Amount::from_thousandths(thousandths);
-            admitted_exactly_when_told(&subject, &policy, cost).await;
+            call_is_admitted_exactly_at_retry_time(&subject, &policy, cost).await;
         }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) async fn retry_after_is_never_zero_on_a_denial(subject: Subject) {
     }
 }
 
-pub(crate) async fn an_allowed_call_is_told_no_wait(subject: Subject) {
+pub(crate) async fn allowed_call_has_no_retry_after(subject: Subject) {
     for policy in one_of_each() {
         let decision = subject.call_of(&policy, 5).await;
         assert_eq!(decision.retry_after(), None, "{policy}");
@@ -108,8 +108,8 @@ pub(crate) async fn an_allowed_call_is_told_no_wait(subject: Subject) {
     }
 }
 
-/// The largest among the limits that deny, and not that of one which has room.
-pub(crate) async fn several_limits_are_waited_for_together(subject: Subject) {
+/// The largest of the limits that deny; limits that fit do not count.
+pub(crate) async fn several_limits_can_be_waited_for(subject: Subject) {
     let short = bucket("short", 2, "1/s");
     let long = window("long", 3, "7s");
     let roomy = funnel("roomy", 10, "1/h");
@@ -134,7 +134,7 @@ pub(crate) async fn several_limits_are_waited_for_together(subject: Subject) {
     assert!(subject.limits.check_all(all()).await.unwrap().is_allowed());
 }
 
-/// At `reset_after` nothing is left of what was used, and one microsecond earlier something is.
+/// At `reset_after` the usage is zero; one microsecond earlier it is not.
 pub(crate) async fn reset_after_is_exact(subject: Subject) {
     for policy in uneven() {
         for costs in [&[1][..], &[3, 2], &[10]] {
@@ -159,8 +159,8 @@ pub(crate) async fn reset_after_is_exact(subject: Subject) {
     }
 }
 
-/// At `next_after` a permit more remains, and one microsecond earlier none does, after charges at
-/// several moments too.
+/// At `next_after` one more permit remains; one microsecond earlier it does not, after charges at
+/// several times too.
 pub(crate) async fn next_after_is_exact(subject: Subject) {
     for policy in uneven().into_iter().chain(one_of_each()) {
         for costs in [&[1][..], &[3, 2], &[1, 4, 5]] {

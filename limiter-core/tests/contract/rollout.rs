@@ -1,12 +1,12 @@
-//! Old and new policy side by side: during a rollout they alternate call by call.
+//! Old and new policy alternate call by call, as during a rollout.
 
 use limiter_core::Policy;
 
 use crate::promise::{self, Grant};
 use crate::support::{KEY, Subject, bucket, funnel, micros, millis, secs, window};
 
-/// Whole permits that each policy, asked in turn every 70 ms, was given; and what the smaller one
-/// alone would have had.
+/// Returns the whole permits that each policy admitted with one call every 70 ms in turn, and those
+/// that the smaller one would have admitted alone.
 async fn alternate(subject: &Subject, old: &Policy, new: &Policy, calls: u64) -> (Vec<Grant>, u64) {
     let (mut grants, mut alone) = (Vec::new(), 0);
     for call in 0..calls {
@@ -22,7 +22,7 @@ async fn alternate(subject: &Subject, old: &Policy, new: &Policy, calls: u64) ->
     (grants, alone)
 }
 
-pub(crate) async fn alternating_buckets_mint_nothing_and_clip_nothing(subject: Subject) {
+pub(crate) async fn alternating_buckets_create_and_lose_no_permits(subject: Subject) {
     for (old, new, capacity, rate) in [
         (bucket("a", 5, "2/s"), bucket("a", 20, "2/s"), 20, 2),
         (bucket("b", 5, "2/s"), bucket("b", 5, "7/s"), 5, 7),
@@ -39,7 +39,7 @@ pub(crate) async fn alternating_buckets_mint_nothing_and_clip_nothing(subject: S
     }
 }
 
-pub(crate) async fn alternating_funnels_mint_nothing_and_clip_nothing(subject: Subject) {
+pub(crate) async fn alternating_funnels_create_and_lose_no_permits(subject: Subject) {
     for (old, new, capacity, rate) in [
         (funnel("a", 5, "2/s"), funnel("a", 20, "2/s"), 20, 2),
         (funnel("b", 5, "2/s"), funnel("b", 5, "7/s"), 5, 7),
@@ -56,7 +56,7 @@ pub(crate) async fn alternating_funnels_mint_nothing_and_clip_nothing(subject: S
     }
 }
 
-pub(crate) async fn alternating_windows_mint_nothing_and_clip_nothing(subject: Subject) {
+pub(crate) async fn alternating_windows_create_and_lose_no_permits(subject: Subject) {
     for (old, new, limits) in [
         (
             window("a", 5, "2s"),
@@ -80,8 +80,8 @@ pub(crate) async fn alternating_windows_mint_nothing_and_clip_nothing(subject: S
     }
 }
 
-/// A change that is rolled back restores nothing that was used in between.
-pub(crate) async fn a_change_to_and_fro_mints_nothing(subject: Subject) {
+/// A change that is rolled back restores no permits that were used in between.
+pub(crate) async fn alternating_change_creates_no_permits(subject: Subject) {
     for (small, large) in [
         (bucket("b", 2, "1/h"), bucket("b", 10, "1/h")),
         (funnel("f", 2, "1/h"), funnel("f", 10, "1/h")),
@@ -97,7 +97,7 @@ pub(crate) async fn a_change_to_and_fro_mints_nothing(subject: Subject) {
     }
 }
 
-/// What a small bucket gives while a large one refills is missing from the large one.
+/// Permits of a small bucket are missing from the large one while it refills.
 pub(crate) async fn a_small_buckets_permits_are_missing_from_the_large_one(subject: Subject) {
     let (small, large) = (bucket("p", 10, "1/s"), bucket("p", 100, "1/s"));
     let mut grants = Vec::new();
@@ -111,7 +111,7 @@ pub(crate) async fn a_small_buckets_permits_are_missing_from_the_large_one(subje
     promise::level(&grants, 100_000, (1_000, 1_000_000)).unwrap();
 }
 
-/// What a short window gave while a long one was in use still counts in the long one.
+/// Permits of a short window still count in a long one that was in use.
 pub(crate) async fn a_short_windows_permits_count_in_the_long_one(subject: Subject) {
     let (short, long) = (window("p", 5, "1s"), window("p", 100, "10s"));
     let mut grants = Vec::new();
@@ -125,8 +125,8 @@ pub(crate) async fn a_short_windows_permits_count_in_the_long_one(subject: Subje
     promise::window_of_each(&grants, [(5, 1_000_000), (100, 10_000_000)]).unwrap();
 }
 
-/// Rates whose remainders never come out even, polled at odd moments: after a long time the count
-/// is the formula's.
+/// Rates with permanent remainders, polled at odd times: after a long time the count equals the
+/// formula.
 pub(crate) async fn a_rate_polled_often_loses_nothing(subject: Subject) {
     // Permits per microseconds; the longest gap between two polls; a capacity of which half is
     // never filled or emptied.

@@ -1,5 +1,4 @@
-//! What is given back afterwards, where a call's limits do not all stand alike: some in shadow, off
-//! or listed, some of a policy that was changed meanwhile.
+//! Refunds and settlements of calls whose limits differ: shadow, off, exempt, or changed meanwhile.
 
 use limiter_core::{
     Amount, Enforcement, Inheritance, LimitRequest, Limiter, Policy, Rejection, token_limiter, window_limiter,
@@ -8,7 +7,7 @@ use limiter_core::{
 use crate::inheritance::pairs;
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, one_of_each, secs};
 
-/// Of ten, none of which is left: it would deny every call.
+/// An exhausted limit of ten, which would deny every call.
 async fn would_deny(subject: &Subject, name: &str) -> Policy {
     let policy = in_shadow(name, 10);
     assert!(!subject.call_of(&policy, 10).await.would_deny());
@@ -21,9 +20,9 @@ fn in_shadow(name: &str, capacity: u32) -> Policy {
     policy.build().unwrap()
 }
 
-/// A limit in shadow makes no difference to what comes back of those beside it: where it denies the
-/// call, where it allows it, and where the cost never fits it.
-pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject) {
+/// A shadow limit does not affect the refunds of the others: if it denies the call, if it allows
+/// it, and if the cost never fits it.
+pub(crate) async fn shadow_limit_ignores_refund(subject: Subject) {
     let full = would_deny(&subject, "full").await;
     let roomy = Policy::funnel("roomy")
         .capacity(100)
@@ -48,7 +47,7 @@ pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject
             subject.limits.reset(&policy, KEY).await.unwrap();
         }
     }
-    // Four for each of two calls were estimated and used of what had room, in three rounds.
+    // The limits that fit were charged four for each of two calls, in three rounds.
     assert_eq!(subject.remaining(&roomy).await, Amount::from(100_u32 - 3 * 4));
     assert_eq!(
         subject.remaining(&full).await,
@@ -57,8 +56,8 @@ pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject
     );
 }
 
-/// And nothing of a debt.
-pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_debt(subject: Subject) {
+/// Nor does it affect debts.
+pub(crate) async fn shadow_limit_ignores_debt(subject: Subject) {
     let small = in_shadow("small", 1);
     for policy in [bucket("b", 10, "1/h"), funnel("f", 10, "1/h")] {
         let both = [&small, &policy].map(|policy| LimitRequest::new(policy, KEY).cost(5));
@@ -73,8 +72,8 @@ pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_debt(subject: Subject) 
     }
 }
 
-/// Of those that are off, or that a list allows, nothing is settled, wherever they stand.
-pub(crate) async fn each_limit_is_settled_by_its_own_part(subject: Subject) {
+/// Limits that are off or exempt are not settled, at every position.
+pub(crate) async fn each_limit_is_settled_with_its_own_amount(subject: Subject) {
     let built = |name: &str| {
         Policy::token_bucket(name)
             .capacity(10)
@@ -111,8 +110,8 @@ async fn log_in(limits: &Limiter, user: &str, right: bool) -> Result<(), Rejecti
     }
 }
 
-/// Right logins do not count, whatever a limit in shadow beside says.
-pub(crate) async fn what_does_not_count_is_given_back_beside_a_limit_in_shadow(subject: Subject) {
+/// Successful logins are not counted, independent of a shadow limit beside them.
+pub(crate) async fn uncounted_call_is_refunded_beside_shadow_limit(subject: Subject) {
     let guarded = Policy::sliding_window("guarded")
         .limit(4)
         .window("1h")
@@ -120,15 +119,18 @@ pub(crate) async fn what_does_not_count_is_given_back_beside_a_limit_in_shadow(s
     subject.limits.registry().set(guarded.build().unwrap());
     subject.limits.registry().set(in_shadow("watched", 1));
     for call in 0..10 {
-        let told = log_in(&subject.limits, KEY, true).await;
-        assert!(told.is_ok(), "{call}: {told:?}");
+        let result = log_in(&subject.limits, KEY, true).await;
+        assert!(result.is_ok(), "{call}: {result:?}");
     }
     for _ in 0..4 {
-        let told = log_in(&subject.limits, KEY, false).await;
-        assert!(matches!(told, Err(Rejection::NotConfigured { .. })), "{told:?}");
+        let result = log_in(&subject.limits, KEY, false).await;
+        assert!(
+            matches!(result, Err(Rejection::NotConfigured { .. })),
+            "{result:?}"
+        );
     }
-    let told = log_in(&subject.limits, KEY, true).await;
-    assert!(matches!(told, Err(Rejection::Limited(_))), "{told:?}");
+    let result = log_in(&subject.limits, KEY, true).await;
+    assert!(matches!(result, Err(Rejection::Limited(_))), "{result:?}");
 }
 
 #[token_limiter(name = "brief", capacity = 2, rate = "1/s", deadline = "30s", limiter = limits, count_if = Result::is_err)]
@@ -138,8 +140,8 @@ async fn lasts(limits: &Limiter, meanwhile: impl Future<Output = ()>) -> Result<
     Ok(())
 }
 
-/// A call that outlives its permit gives back nothing: what counts there now is somebody else's.
-pub(crate) async fn a_call_that_outlives_its_permit_gives_nothing_back(subject: Subject) {
+/// A call that outlives its permit refunds nothing: the current usage belongs to other callers.
+pub(crate) async fn expired_permit_is_not_refunded(subject: Subject) {
     let limits = &subject.limits;
     let budgets = ["brief", "short"].map(|name| limits.annotation(name).unwrap().global().unwrap());
     let slow = lasts(limits, async {
@@ -161,8 +163,8 @@ async fn paced(limits: &Limiter) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Nobody waits for what is in shadow, whichever way he asks, and nobody is told to.
-pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
+/// No entry point waits for a shadow limit or returns its delay.
+pub(crate) async fn shadow_funnel_delays_no_call(subject: Subject) {
     let shadow = Policy::funnel("paced")
         .capacity(5)
         .rate("1/min")
@@ -174,20 +176,20 @@ pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
     let all = async {
         for call in 0..4_u32 {
             let both = || [&shadow, &plain].map(|policy| LimitRequest::new(policy, KEY));
-            let told = limits.check_all(both()).await.unwrap();
-            assert_eq!(told.delay(), secs(0), "call {call}");
+            let result = limits.check_all(both()).await.unwrap();
+            assert_eq!(result.delay(), secs(0), "call {call}");
             assert!(limits.acquire_all(both()).await.is_ok());
             assert!(limits.acquire(&shadow, "alone").await.is_ok());
             assert!(limits.admit_all(both()).await.is_ok());
             assert!(paced(limits).await.is_ok());
         }
     };
-    let told = tokio::time::timeout(PATIENT, all).await;
-    assert!(told.is_ok(), "no clock is moved");
+    let result = tokio::time::timeout(PATIENT, all).await;
+    assert!(result.is_ok(), "no clock is moved");
 }
 
-/// A change in proportion converts what was reserved before it, too.
-pub(crate) async fn a_settlement_across_a_change_in_proportion_mints_nothing(subject: Subject) {
+/// A proportional change also converts earlier reservations.
+pub(crate) async fn settlement_across_proportional_change_creates_no_permits(subject: Subject) {
     let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (small, large) in pairs() {
         for (before, after) in [(&large, &small), (&small, &large)] {
@@ -199,22 +201,22 @@ pub(crate) async fn a_settlement_across_a_change_in_proportion_mints_nothing(sub
             let (first, second) = (reserve().await, reserve().await);
             let at = clock.now().after(micros(2));
             book.change_at(after, Inheritance::Proportional, at).unwrap();
-            // Until then by the numbers of before.
+            // Until then the previous numbers apply.
             clock.advance(micros(1));
             first.cancel().await.unwrap();
-            let told = async || left(&named.peek(KEY).await.unwrap());
-            assert_about(told().await, half, before);
+            let result = async || left(&named.peek(KEY).await.unwrap());
+            assert_about(result().await, half, before);
             clock.advance(micros(1));
-            assert_about(told().await, half_after, after);
-            let others = told().await;
+            assert_about(result().await, half_after, after);
+            let others = result().await;
             assert!(named.check(KEY).cost(others).await.unwrap().is_allowed());
             second.cancel().await.unwrap();
-            assert_about(told().await, half_after, after);
+            assert_about(result().await, half_after, after);
         }
     }
 }
 
-/// What is converted is rounded against the caller, and a microsecond brings next to nothing.
+/// The conversion is rounded against the caller, and a microsecond refills nearly nothing.
 fn assert_about(left: Amount, expected: Amount, policy: &Policy) {
     let missing = expected.as_thousandths().checked_sub(left.as_thousandths());
     assert!(
@@ -223,8 +225,8 @@ fn assert_about(left: Amount, expected: Amount, policy: &Policy) {
     );
 }
 
-/// And what is owed is the same part of the new quota.
-pub(crate) async fn a_debt_across_a_change_in_proportion_is_converted(subject: Subject) {
+/// A debt keeps its fraction of the quota.
+pub(crate) async fn debt_is_converted_by_proportional_change(subject: Subject) {
     let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (small, large) in pairs() {
         book.set(&large);
@@ -233,14 +235,13 @@ pub(crate) async fn a_debt_across_a_change_in_proportion_is_converted(subject: S
         book.change_at(&small, Inheritance::Proportional, clock.now())
             .unwrap();
         reservation.settle(50).await.unwrap();
-        let told = limits.named(small.name()).peek(KEY).await.unwrap();
-        assert_eq!(left(&told), Amount::from(5_u32), "{small}");
+        let result = limits.named(small.name()).peek(KEY).await.unwrap();
+        assert_eq!(left(&result), Amount::from(5_u32), "{small}");
     }
 }
 
-/// What the new rate has brought back by then is not given back once more, whoever has used it
-/// since.
-pub(crate) async fn what_came_back_by_the_new_rate_is_not_given_back(subject: Subject) {
+/// Permits refilled at the new rate are not refunded again, even if they were used since.
+pub(crate) async fn refill_at_new_rate_is_not_refunded(subject: Subject) {
     let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (before, after) in [
         (bucket("b", 100, "1/s"), bucket("b", 10, "1/s")),
@@ -266,9 +267,8 @@ fn fixed(window: &str, limit: u64) -> Policy {
     policy.deadline(PATIENT).build().unwrap()
 }
 
-/// What is reserved before a change that its policy knows of already is settled by the numbers that
-/// decided.
-pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: Subject) {
+/// A reservation before a scheduled change is settled by the numbers that decided it.
+pub(crate) async fn reservation_before_scheduled_change_is_converted(subject: Subject) {
     let (limits, clock) = (&subject.limits, &subject.clock);
     for (small, large) in pairs() {
         let at = clock.now().after(micros(2));
@@ -286,8 +286,8 @@ pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: 
     }
 }
 
-/// Across several changes nobody knows what it is worth now.
-pub(crate) async fn nothing_is_given_back_across_several_changes_in_proportion(subject: Subject) {
+/// After several changes the current value of the refund is unknown.
+pub(crate) async fn several_proportional_changes_refund_nothing(subject: Subject) {
     let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     let sized = [
         |capacity: u32| bucket("b", capacity, "1/h"),

@@ -1,4 +1,4 @@
-//! Several limits, one decision.
+//! Several limits in one decision.
 
 use limiter_core::{ConfigError, LimitRequest, Policy, Rejection};
 
@@ -37,8 +37,7 @@ pub(crate) async fn all_are_charged_or_none(subject: Subject) {
     }
 }
 
-/// Also where nothing is stored yet: the denied first call leaves no trace of the limits that had
-/// room.
+/// Also without stored state: the denied first call leaves no trace in the limits that fit.
 pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
     for full in one_of_each() {
         subject.use_up(&full).await;
@@ -122,7 +121,7 @@ pub(crate) async fn one_cost_can_be_given_for_all(subject: Subject) {
     assert_eq!(left, [2, 2, 2]);
 }
 
-/// A cost of zero for one of the limits only looks at it.
+/// A cost of zero peeks at its limit.
 pub(crate) async fn a_cost_of_zero_among_several_charges_the_others(subject: Subject) {
     let [bucket, funnel, window] = one_of_each();
     subject.use_up(&window).await;
@@ -166,7 +165,7 @@ pub(crate) async fn a_repeated_limit_is_refused(subject: Subject) {
     );
 }
 
-pub(crate) async fn sixteen_limits_are_decided_and_seventeen_or_none_refused(subject: Subject) {
+pub(crate) async fn sixteen_limits_are_decided_and_seventeen_or_zero_rejected(subject: Subject) {
     let policies: Vec<_> = (0..17)
         .map(|number| bucket(&format!("p{number}"), 5, 1))
         .collect();

@@ -1,4 +1,4 @@
-//! A clock that runs, leaps, and steps back.
+//! Clocks that advance, jump and step back.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ pub(crate) async fn a_step_back_refills_nothing(subject: Subject) {
     }
 }
 
-/// The denial re-anchors the state: from then on the clock counts as it stands, however far it
-/// stepped back.
-pub(crate) async fn a_step_back_locks_nobody_out(subject: Subject) {
+/// The denial re-anchors the state: from then on the clock counts, independent of the size of the
+/// step.
+pub(crate) async fn clock_step_back_locks_out_no_client(subject: Subject) {
     for policy in one_of_each() {
         for step in STEPS_BACK {
             subject.use_up(&policy).await;
@@ -60,7 +60,7 @@ pub(crate) async fn a_step_back_locks_nobody_out(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_step_back_keeps_what_is_left(subject: Subject) {
+pub(crate) async fn clock_step_back_keeps_remaining(subject: Subject) {
     for policy in one_of_each() {
         for step in STEPS_BACK {
             assert_eq!(subject.call_of(&policy, 2).await.remaining(), 3, "{policy}");
@@ -86,7 +86,7 @@ pub(crate) async fn a_step_back_keeps_what_is_left(subject: Subject) {
     }
 }
 
-/// Time that passed before the step has passed, and time that passes after it passes.
+/// Time counts before and after the step.
 pub(crate) async fn time_counts_before_and_after_a_step_back(subject: Subject) {
     for policy in [bucket("p", 10, 1), funnel("p", 10, 1)] {
         subject.use_up(&policy).await;
@@ -110,7 +110,7 @@ pub(crate) async fn time_counts_before_and_after_a_step_back(subject: Subject) {
     assert_eq!(subject.calls(&policy, 2).await, "PD");
 }
 
-/// A clock that goes to and fro by a little, as those of two servers do, gives nothing away.
+/// A clock that jitters slightly, like those of two servers, admits no additional permits.
 pub(crate) async fn a_trembling_clock_admits_no_more(subject: Subject) {
     for policy in one_of_each() {
         let mut admitted = 0_u64;
@@ -128,9 +128,8 @@ pub(crate) async fn a_trembling_clock_admits_no_more(subject: Subject) {
     }
 }
 
-/// As far as the clock leaps, a budget is full and no fuller, and leaping home again locks nobody
-/// out.
-pub(crate) async fn a_leap_ahead_fills_a_budget_once(subject: Subject) {
+/// After a jump of any size a budget is full at most once, and the jump back locks out no client.
+pub(crate) async fn clock_jump_forward_refills_once(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         subject.clock.advance(TEN_YEARS);
@@ -145,8 +144,8 @@ pub(crate) async fn a_leap_ahead_fills_a_budget_once(subject: Subject) {
     }
 }
 
-/// A state that was spent before the clock stepped back is as good as none.
-pub(crate) async fn a_step_back_into_the_past_starts_afresh_at_worst(subject: Subject) {
+/// A state that expired before the clock stepped back equals none.
+pub(crate) async fn large_clock_step_back_resets_at_most(subject: Subject) {
     for policy in one_of_each() {
         let start = subject.clock.now();
         assert!(subject.call_of(&policy, 5).await.is_allowed(), "{policy}");
@@ -170,7 +169,7 @@ pub(crate) async fn decisions_are_dated_by_the_clock(subject: Subject) {
     }
 }
 
-/// Every microsecond counts at the end of a century as it does today.
+/// Microseconds are as exact at the end of a century as today.
 pub(crate) async fn microseconds_are_exact_in_the_year_2100(subject: Subject) {
     let far = limiter_core::Timestamp::from_micros(4_102_444_800_000_001);
     subject.clock.set(ManualClock::starting_at(far).now());

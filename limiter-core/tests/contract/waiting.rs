@@ -1,4 +1,4 @@
-//! Waiting for a permit: first come, first served, and no longer than was said.
+//! Waiting for permits: first come, first served, bounded by the timeout.
 
 use std::time::Duration;
 
@@ -10,8 +10,7 @@ use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, one_of_each, s
 
 pub(crate) type Answer = Result<limiter_core::Decision, Rejection>;
 
-/// A waiter in a task of its own. Tasks of a test take their places in the order in which they are
-/// spawned.
+/// A waiter in its own task. Tasks of a test queue in the order in which they are spawned.
 pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, timeout: Duration) -> JoinHandle<Answer> {
     let (limits, policy) = (subject.limits.clone(), policy.clone());
     tokio::spawn(async move {
@@ -24,7 +23,7 @@ pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, timeout: Dur
     })
 }
 
-/// Lets every task that can go on do so, and answers of the server come in.
+/// Lets every ready task run, and waits for pending replies.
 pub(crate) async fn settle(subject: &Subject, policy: &Policy) {
     for _ in 0..3 {
         for _ in 0..50 {
@@ -35,7 +34,7 @@ pub(crate) async fn settle(subject: &Subject, policy: &Policy) {
     }
 }
 
-/// What a waiter was told, which must come by itself: no clock is moved any more.
+/// The result of a waiter, which must arrive without a further step of the clock.
 pub(crate) async fn answer(waiter: JoinHandle<Answer>) -> Answer {
     tokio::time::timeout(PATIENT, waiter)
         .await
@@ -48,7 +47,7 @@ pub(crate) async fn served(waiter: JoinHandle<Answer>) {
     assert!(answer(waiter).await.unwrap().is_allowed());
 }
 
-pub(crate) async fn a_permit_that_is_there_is_given_at_once(subject: Subject) {
+pub(crate) async fn available_permit_is_granted_at_once(subject: Subject) {
     for policy in one_of_each() {
         let acquire = subject.limits.acquire(&policy, KEY);
         let decision = acquire.cost(2).timeout(Duration::ZERO).await.unwrap();
@@ -57,7 +56,7 @@ pub(crate) async fn a_permit_that_is_there_is_given_at_once(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_waiter_is_served_at_the_moment_it_was_told(subject: Subject) {
+pub(crate) async fn waiter_is_served_at_announced_time(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let wait = subject.peek(&policy).await.retry_after().unwrap();
@@ -100,7 +99,7 @@ pub(crate) async fn waiters_are_served_in_the_order_of_arrival(subject: Subject)
     }
 }
 
-/// One that needs little does not overtake one that came before and needs much.
+/// A cheap call does not overtake an earlier expensive one.
 pub(crate) async fn a_small_cost_does_not_overtake_a_large_one(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
@@ -121,7 +120,7 @@ pub(crate) async fn a_small_cost_does_not_overtake_a_large_one(subject: Subject)
     assert_eq!(subject.remaining(&policy).await, Amount::ZERO);
 }
 
-/// Queues are per key: who waits for one holds up nobody at another.
+/// Queues are per key: a waiter of one key does not delay those of another.
 pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
@@ -134,7 +133,7 @@ pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
     served(waiting).await;
 }
 
-pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
+pub(crate) async fn several_limits_share_one_wait(subject: Subject) {
     let (fast, slow) = (bucket("fast", 1, 1), window("slow", 2, "5s"));
     let asks = || [&fast, &slow].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
     for _ in 0..2 {
@@ -164,7 +163,7 @@ pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
     served(waiting).await;
 }
 
-/// In the order of arrival, none too early and none left out; those who leave cost nobody anything.
+/// In the order of arrival, none too early and none left out; cancelled waiters cost no permit.
 pub(crate) async fn a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave(subject: Subject) {
     let policy = bucket("p", 1, "100/s");
     subject.use_up(&policy).await;
@@ -193,8 +192,8 @@ pub(crate) async fn a_thousand_are_served_in_the_order_of_arrival_and_half_may_l
     assert_eq!(subject.remaining(&policy).await, Amount::ONE);
 }
 
-/// What comes back before its time goes to who has waited longest.
-pub(crate) async fn a_refund_wakes_who_waits(subject: Subject) {
+/// An early refund goes to the waiter that has waited longest.
+pub(crate) async fn refund_wakes_waiter(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let first = waiter(&subject, &policy, 1, secs(60));
@@ -209,9 +208,8 @@ pub(crate) async fn a_refund_wakes_who_waits(subject: Subject) {
     }
 }
 
-/// Those who wait for several limits as one hear what comes back to one of them, and the other way
-/// round.
-pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_others(subject: Subject) {
+/// Waiters for several limits are woken by a refund of one of them, and the other way round.
+pub(crate) async fn refund_wakes_waiters_of_several_limits(subject: Subject) {
     let (hour, day) = (window("hour", 1, "1h"), window("day", 9, "1d"));
     let limits = &subject.limits;
     let both = |patience| {
@@ -253,9 +251,9 @@ pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_o
     served(alone).await;
 }
 
-/// Who waits under an old policy holds up nobody who comes under a new one, and is served by that,
-/// too.
-pub(crate) async fn who_comes_under_another_policy_is_not_held_up_by_those_before(subject: Subject) {
+/// A waiter under an old policy does not block waiters under a new one, and is served by the new
+/// one too.
+pub(crate) async fn newer_policy_is_not_blocked_by_earlier_waiters(subject: Subject) {
     let policies = [
         [bucket("b", 5, "1/h"), bucket("b", 5, "100/s")],
         [funnel("f", 5, "1/h"), funnel("f", 5, "100/s")],
@@ -273,8 +271,8 @@ pub(crate) async fn who_comes_under_another_policy_is_not_held_up_by_those_befor
     }
 }
 
-/// What a new policy never admits holds up nobody, and is told so.
-pub(crate) async fn who_wants_more_than_a_new_policy_ever_admits_is_told_so(subject: Subject) {
+/// A waiter that a new policy never admits blocks no other and is rejected.
+pub(crate) async fn waiter_above_new_quota_is_rejected(subject: Subject) {
     for [old, new] in [
         [bucket("b", 5, "1/h"), bucket("b", 2, "1/s")],
         [window("w", 5, "1h"), window("w", 2, "1s")],
@@ -283,16 +281,16 @@ pub(crate) async fn who_wants_more_than_a_new_policy_ever_admits_is_told_so(subj
         let much = waiter(&subject, &old, 3, secs(7_200));
         settle(&subject, &old).await;
         let little = waiter(&subject, &new, 1, secs(60));
-        let told = answer(much).await;
-        assert!(matches!(told, Err(Rejection::NeverFits { .. })), "{told:?}");
+        let result = answer(much).await;
+        assert!(matches!(result, Err(Rejection::NeverFits { .. })), "{result:?}");
         settle(&subject, &old).await;
         subject.clock.advance(secs(4));
         served(little).await;
     }
 }
 
-/// It keeps its place and its permit, and not those of the others.
-pub(crate) async fn a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_only(subject: Subject) {
+/// It keeps its place and its permit, and does not take those of others.
+pub(crate) async fn unpolled_waiter_delays_queue_briefly(subject: Subject) {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 1, "1s")] {
         subject.use_up(&policy).await;
         let mut kept = std::pin::pin!(subject.limits.acquire(&policy, KEY).into_future());
@@ -301,7 +299,7 @@ pub(crate) async fn a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_on
         let second = waiter(&subject, &policy, 1, secs(60));
         let third = waiter(&subject, &policy, 1, secs(60));
         settle(&subject, &policy).await;
-        // The first permit comes after one second, and it is not polled.
+        // The first permit is available after one second, and its waiter is not polled.
         subject.clock.advance(Duration::from_millis(1_500));
         settle(&subject, &policy).await;
         assert!(!second.is_finished() && !third.is_finished(), "{policy}");
@@ -318,8 +316,9 @@ pub(crate) async fn a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_on
     }
 }
 
-/// What comes back while it is its turn is not lost, and neither is its permit when it is dropped.
-pub(crate) async fn what_a_waiter_was_given_that_is_not_polled_goes_to_the_next(subject: Subject) {
+/// A refund for the unpolled first waiter is not lost, and neither is its permit when it is
+/// dropped.
+pub(crate) async fn grant_of_cancelled_unpolled_waiter_goes_to_next(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
         subject.use_up(&policy).await;
         let patience = secs(86_400);

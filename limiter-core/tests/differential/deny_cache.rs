@@ -1,5 +1,5 @@
-//! The deny cache answers what Redis would: its answers are compared with those of the store in
-//! this process, number by number.
+//! The deny cache equals Redis: its decisions are compared with those of the memory store, number
+//! by number.
 
 use fastrand::Rng;
 use limiter_core::ManualClock;
@@ -11,7 +11,7 @@ use super::{setting, trace};
 const KEPT_FOR: std::time::Duration = secs(100_000);
 
 #[tokio::test]
-async fn deny_cache_answers_as_redis_does() {
+async fn deny_cache_equals_redis() {
     let traces = setting("LIMITER_TRACES", 10_000) / 10;
     let seed = setting("LIMITER_SEED", fastrand::u64(..));
     println!("LIMITER_SEED={seed} LIMITER_TRACES={}", 10 * traces);

@@ -1,5 +1,5 @@
-//! What is enforced, in shadow and off in one decision, changed at any call: stores agree on what
-//! is charged and told.
+//! Enforced, shadow and off limits in one decision, changed at any call: stores agree on charges
+//! and decisions.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{PATIENCE, STEPS, setting};
 const MODES: [Enforcement; 3] = [Enforcement::Enforce, Enforcement::Shadow, Enforcement::Off];
 
 #[tokio::test]
-async fn stores_agree_on_what_is_enforced_in_shadow_and_off() {
+async fn stores_agree_on_enforcement_modes() {
     let traces = setting("LIMITER_TRACES", 10_000) / 80;
     let seed = setting("LIMITER_SEED", fastrand::u64(..));
     println!("LIMITER_SEED={seed} LIMITER_TRACES={}", 80 * traces);
@@ -50,13 +50,13 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
                 (policy, Amount::from(rng.u64(0..=policy.quota().whole())))
             })
             .collect();
-        let (what, actual) = (rng.u8(0..12), rng.u64(0..6));
+        let (operation, actual) = (rng.u8(0..12), rng.u64(0..6));
         let modes: Vec<_> = chosen.iter().map(|(policy, _)| policy.enforcement()).collect();
         history.push(format!(
-            "{} {for_all:?} {chosen:?} {modes:?}: {what}, {actual}",
+            "{} {for_all:?} {chosen:?} {modes:?}: {operation}, {actual}",
             clock.now().as_micros()
         ));
-        let mut told = Vec::new();
+        let mut result = Vec::new();
         for store in stores {
             store.limits.set_enforcement(for_all);
             let asks = || {
@@ -65,7 +65,7 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
                     .map(|(policy, cost)| LimitRequest::new(policy, &key).cost(*cost))
             };
             let (first, cost) = chosen[0];
-            let decision = match what {
+            let decision = match operation {
                 0 => {
                     store.limits.refund(first, &key).cost(cost).await.unwrap();
                     store.limits.peek_all(asks()).await.unwrap()
@@ -89,15 +89,15 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
                 (true, true) => 1,
                 (false, _) => 2,
             }] += 1;
-            told.push(facts(&decision));
-            // What is charged says more than what is told of it.
+            result.push(facts(&decision));
+            // The charges contain more than the decision reports.
             store.limits.set_enforcement(Enforcement::Enforce);
             for family in &families {
                 let peeked = store.limits.peek(&family[0], &key).cost(0).await.unwrap();
-                told.push(facts(&peeked));
+                result.push(facts(&peeked));
             }
         }
-        let (ours, theirs) = told.split_at(told.len() / 2);
+        let (ours, theirs) = result.split_at(result.len() / 2);
         assert_eq!(
             ours,
             theirs,

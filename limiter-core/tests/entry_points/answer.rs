@@ -1,4 +1,4 @@
-//! What an entry point answers, in a form that all of them share.
+//! The result of an entry point, in a common form.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) struct Denial {
     pub(crate) is_blocked: bool,
 }
 
-/// Who decided. Redis, its deny cache and the store in this process are one.
+/// The origin. Redis, its deny cache and the memory store are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Store,

@@ -1,4 +1,4 @@
-//! The conditions under which calls are made, and the one answer that each of them has.
+//! The conditions of calls, and the expected result of each.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) enum Situation {
     UsedUp,
 }
 
-/// So many denials of each kind come before the call; with a penalty they block the key.
+/// The number of denials of each kind before the call; with a penalty they block the key.
 pub(crate) const DENIALS: u32 = 3;
 const BLOCKED_FOR: Duration = Duration::from_secs(600);
 const REFILLED_AFTER: Duration = Duration::from_secs(60);
@@ -225,7 +225,7 @@ pub(crate) fn plain(name: &str) -> Policy {
     builder(name).build().unwrap()
 }
 
-/// `p` is the policy that is tested; `q` stands beside it, and always has room.
+/// `p` is the tested policy; `q` is a second one that always fits.
 fn builder(name: &str) -> PolicyBuilder<limiter_core::typestate::LevelParams> {
     let capacity = if name == "p" { QUOTA } else { 1_000 };
     Policy::token_bucket(name)

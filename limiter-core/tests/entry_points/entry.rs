@@ -1,4 +1,4 @@
-//! The entry points: every way to ask for a permit of a policy.
+//! The entry points: every way to request a permit of a policy.
 
 use std::future::IntoFuture;
 use std::task::Poll;
@@ -107,8 +107,7 @@ async fn two_attributes(limits: &Limiter, key: Key<'static>, cost: u64) -> Resul
 }
 
 impl Entry {
-    /// Whether the entry point can be used under the condition, and the condition means for it what
-    /// the table says.
+    /// True if the entry point is available under the condition, with the meaning of the table.
     pub(crate) fn applies_to(&self, condition: &Condition) -> bool {
         match (self, condition.on_unknown_policy) {
             // The policy stands in the attribute, where it has neither a mode nor a list.
@@ -232,7 +231,7 @@ impl Entry {
     }
 }
 
-/// A request before a layer that tells nothing of what it allows.
+/// A request to a layer that does not report allowed decisions.
 async fn layer(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
     if passes(limits, policy, key, Amount::from(cost)) {
         return Answer::Allowed(None);
@@ -285,7 +284,7 @@ fn of_unit(answer: Result<(), Rejection>) -> Answer {
     }
 }
 
-/// Calls that give back or charge what a decision did not.
+/// Calls that refund or charge without a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
     Refund,

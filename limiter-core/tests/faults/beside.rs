@@ -1,5 +1,5 @@
-//! Limits in shadow and penalties beside what is enforced: they take none of its time, and keep
-//! nothing of its permits.
+//! Shadow limits and penalties beside enforced limits: they use none of their deadline and none of
+//! their permits.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn on_redis(server: &RedisServer) -> Limiter {
 }
 
 #[tokio::test]
-async fn a_deadline_counts_once_for_what_is_enforced_and_what_is_in_shadow() {
+async fn enforced_and_shadow_limits_share_one_deadline() {
     let server = RedisServer::start();
     let limits = on_redis(&server);
     let enforced = policy("enforced", Enforcement::Enforce, DEADLINE);
@@ -55,15 +55,15 @@ async fn a_deadline_counts_once_for_what_is_enforced_and_what_is_in_shadow() {
             .await?
             .origin())
     });
-    let told = tokio::join!(timed(&mut check), timed(&mut acquire), timed(&mut at_once));
-    for (origin, took) in [told.0, told.1, told.2] {
+    let result = tokio::join!(timed(&mut check), timed(&mut acquire), timed(&mut at_once));
+    for (origin, took) in [result.0, result.1, result.2] {
         assert_eq!(origin, Origin::LocalFallback);
         assert!(took < ONE_DEADLINE, "{took:?}");
     }
 }
 
 #[tokio::test]
-async fn a_denial_that_is_due_to_be_told_waits_no_longer_than_its_call() {
+async fn denial_report_waits_no_longer_than_call() {
     let server = RedisServer::start();
     let limits = on_redis(&server);
     let policy = Policy::token_bucket("p")
@@ -76,23 +76,23 @@ async fn a_denial_that_is_due_to_be_told_waits_no_longer_than_its_call() {
     }
     server.pause();
     let started = Instant::now();
-    let told = limits.acquire(&policy, "k").timeout(millis(200)).await;
+    let result = limits.acquire(&policy, "k").timeout(millis(200)).await;
     assert!(
         matches!(
-            told,
+            result,
             Err(Rejection::TimedOut {
                 decision: Some(_),
                 ..
             })
         ),
-        "{told:?}"
+        "{result:?}"
     );
     assert!(started.elapsed() < ONE_DEADLINE, "{:?}", started.elapsed());
 }
 
-/// Whoever leaves while what is in shadow is asked, or at any other moment, has charged nothing.
+/// A call that is cancelled during a shadow decision, or at any other time, is not charged.
 #[tokio::test]
-async fn a_cancelled_wait_beside_shadow_leaves_no_charge_behind() {
+async fn cancelled_wait_with_shadow_limit_leaves_no_charge() {
     let server = RedisServer::start();
     let limits = on_redis(&server);
     let enforced = policy("enforced", Enforcement::Enforce, PATIENT);
@@ -101,17 +101,17 @@ async fn a_cancelled_wait_beside_shadow_leaves_no_charge_behind() {
     let mut granted = 0;
     for round in 0..400 {
         let patience = micros(round * 7 % 1_500);
-        let told = tokio::time::timeout(patience, limits.acquire_all(both())).await;
-        granted += u64::from(told.is_ok_and(|told| told.is_ok()));
+        let result = tokio::time::timeout(patience, limits.acquire_all(both())).await;
+        granted += u64::from(result.is_ok_and(|result| result.is_ok()));
     }
     let is_given_back = async {
         while limits.peek(&enforced, "k").await.unwrap().remaining() != 10_000 - granted {
             tokio::task::yield_now().await;
         }
     };
-    let told = tokio::time::timeout(PATIENT, is_given_back).await;
+    let result = tokio::time::timeout(PATIENT, is_given_back).await;
     assert!(
-        told.is_ok(),
+        result.is_ok(),
         "{:?} for {granted}",
         limits.peek(&enforced, "k").await
     );

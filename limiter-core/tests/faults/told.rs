@@ -1,4 +1,4 @@
-//! What operators read in the log of an outage: its reason, from the first call on.
+//! The log of an outage: its cause, from the first call on.
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -23,7 +23,7 @@ fn policy(answer: OnStoreFailure) -> Policy {
 }
 
 #[tokio::test]
-async fn a_wrong_password_stands_in_the_log_from_the_first_call_on() {
+async fn wrong_password_is_logged_at_first_call() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     for (login, said) in [(":wrong", "WRONGPASS"), ("", "NOAUTH")] {
         for answer in ANSWERS {
@@ -59,7 +59,7 @@ async fn a_wrong_password_stands_in_the_log_from_the_first_call_on() {
 }
 
 #[tokio::test]
-async fn each_answer_that_policies_give_is_told_once() {
+async fn each_policy_outcome_is_counted_once() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}/", free.local_addr().unwrap());
     drop(free);
@@ -80,7 +80,7 @@ async fn each_answer_that_policies_give_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_anew_once_redis_has_decided_for_a_while() {
+async fn outage_is_logged_again_after_recovery() {
     let server = RedisServer::start();
     let clock = ManualClock::new();
     let limits = Limiter::redis(server.url()).namespace(namespace());
@@ -121,7 +121,7 @@ async fn a_server_that_is_silent_does_not_answer() {
 }
 
 #[tokio::test]
-async fn ready_says_the_cause_itself() {
+async fn ready_error_contains_cause() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     let error = limiter(server.url_as(":wrong")).ready().await.unwrap_err();
     let told = error.to_string();

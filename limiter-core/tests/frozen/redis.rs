@@ -262,7 +262,7 @@ async fn registry_layout_is_frozen() {
     assert_frozen("redis_registry.txt", &scenario.page);
 }
 
-/// Random ids differ in one byte of 256 runs by chance; in so many runs every one of their bytes
+/// Random ids differ in one byte of 256 runs by chance; in this number of runs each of their bytes
 /// differs at least once.
 const RUNS: usize = 6;
 

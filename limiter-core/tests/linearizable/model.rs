@@ -1,11 +1,11 @@
-//! What limits answer one by one: counters, a few lines each, that can be copied and compared.
+//! Sequential models of limits: counters, a few lines each, that can be copied and compared.
 
 use fastrand::Rng;
 use limiter_core::{LimitOutcome, Policy, Rate};
 
 use crate::support::{PATIENT, micros};
 
-/// A policy's numbers: so many permits, and one (a level) or all (a window) back in a period.
+/// Numbers of a policy: the permits, and one (a level) or all (a window) refilled per period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) algorithm: Algorithm,
@@ -21,7 +21,7 @@ pub(crate) enum Algorithm {
     SlidingWindow,
 }
 
-/// What is asked: so many permits of each of these keys, all or nothing.
+/// A request: permits of each of these keys, all or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     Check(Vec<(usize, u64)>),
@@ -31,7 +31,7 @@ pub(crate) enum Question {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The moment, and what each limit says.
+    /// The time, and the result of each limit.
     Decided(u64, Vec<Facts>),
     Done,
 }
@@ -89,8 +89,8 @@ impl Shape {
     }
 }
 
-/// What was used of one key. Times are those of the store's clock; a call that was cancelled may
-/// arrive with an earlier one, which moves what is stored ahead of it back as a whole.
+/// The usage of one key. Times are those of the store's clock; a cancelled call may arrive with an
+/// earlier one, which moves a later state back as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     /// A window's: when each permit was granted, oldest first.
@@ -102,8 +102,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What this key says to a call of this cost, and its state once that is charged, refused, or
-    /// only looked at.
+    /// Returns the result of a call with this cost, and the state after a charge, a denial or a
+    /// peek.
     fn answer(&self, shape: Shape, cost: u64, moment: u64) -> Looked {
         let mut now = self.clone();
         if now.at > moment {
@@ -169,7 +169,7 @@ struct Looked {
     refused: State,
 }
 
-/// The answer to a question at a moment, and what is stored afterwards.
+/// Returns the result of a request at a time, and the stored state afterwards.
 pub(crate) fn step(shape: Shape, states: &[State], question: &Question, moment: u64) -> (Answer, Vec<State>) {
     let mut after = states.to_vec();
     let (limits, charge) = match question {

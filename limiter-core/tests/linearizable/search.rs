@@ -1,6 +1,6 @@
-//! Looks for an order that explains a history, as Wing and Gong did ("Testing and verifying
-//! concurrent objects", 1993), and remembers where it has been in vain, as Lowe proposed ("Testing
-//! for linearizability", 2017).
+//! Searches an order that explains a history, as Wing and Gong did ("Testing and verifying
+//! concurrent objects", 1993), and caches failed prefixes, as Lowe proposed ("Testing for
+//! linearizability", 2017).
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ pub(crate) fn explain(shape: Shape, keys: usize, history: &[Call]) -> bool {
 struct Search<'a> {
     shape: Shape,
     history: &'a [Call],
-    /// Which calls were placed, with what was stored then: nothing follows from here.
+    /// The placed calls with the stored state: no explanation continues from here.
     seen: HashSet<(u64, Vec<State>)>,
 }
 
@@ -74,8 +74,7 @@ pub(crate) fn overlapping(history: &[Call]) -> usize {
         .count()
 }
 
-/// The same history, but for one answer that nobody can have been given: a permit more, and yet
-/// more time until all are back.
+/// The history with one impossible result: one more permit, and yet a longer reset time.
 pub(crate) fn with_a_wrong_answer(history: &[Call], rng: &mut Rng) -> Option<Vec<Call>> {
     let mut history = history.to_vec();
     let decided: Vec<_> = history
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_permit_is_not_given_twice() {
+    fn permit_is_not_granted_twice() {
         let twice = [call(1, 0, Some((2, left(1)))), call(1, 1, Some((3, left(1))))];
         assert!(!explained(&twice));
         let once_each = [call(1, 0, Some((2, left(0)))), call(1, 1, Some((3, left(1))))];
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_seen_by_what_begins_later() {
+    fn completed_operation_is_visible_to_later_one() {
         let charged = call(1, 0, Some((1, left(1))));
         assert!(!explained(&[charged.clone(), call(0, 2, Some((3, left(2))))]));
         assert!(explained(&[charged.clone(), call(0, 2, Some((3, left(1))))]));
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_call_is_charged_once_or_never_and_not_before_it_began() {
+    fn cancelled_call_is_charged_at_most_once() {
         let cancelled = call(1, 2, None);
         for (remaining, possible) in [(2, true), (1, true), (0, false)] {
             let seen = call(0, 3, Some((4, left(remaining))));

@@ -1,4 +1,4 @@
-//! What keys that are no plain state of an algorithm take in Redis.
+//! Sizes of keys in Redis that are no plain state of an algorithm.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ fn engine_column(server: &RedisServer) -> usize {
 }
 
 /// Releases of Redis and of its allocator differ a little.
-fn is_about(told: &str, used: i64) -> bool {
-    let told: i64 = told.parse().unwrap();
-    (told * 85 / 100..=told * 115 / 100).contains(&used)
+fn is_about(result: &str, used: i64) -> bool {
+    let result: i64 = result.parse().unwrap();
+    (result * 85 / 100..=result * 115 / 100).contains(&used)
 }
 
 #[tokio::test]
@@ -67,14 +67,14 @@ async fn permits_in_flight_take_the_stated_bytes() {
         assert!(is_about(&row[column], now), "{row:?}, but {now}");
     }
     assert!(!held.is_empty());
-    // A key that nobody holds permits of is gone.
+    // A key without held permits is removed.
     drop(held);
     limits.shutdown(PATIENCE).await;
     assert_eq!(server.command(&["EXISTS", key]).integer(), 0);
 }
 
 #[tokio::test]
-async fn penalties_take_the_keys_and_the_bytes_that_are_told() {
+async fn penalties_take_documented_keys_and_bytes() {
     let server = RedisServer::start();
     let limits = limiter(&server);
     let policy = Policy::token_bucket("login")
@@ -120,7 +120,7 @@ async fn penalties_take_the_keys_and_the_bytes_that_are_told() {
 
 #[cfg(feature = "registry")]
 #[test]
-fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
+fn key_override_takes_documented_bytes() {
     const KEYS: usize = 1_000;
     let search = |capacity: u32| {
         let policy = Policy::token_bucket("search").capacity(capacity).rate("100/s");
@@ -133,7 +133,7 @@ fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
         book.set_override(own).unwrap();
     }
     let each = (book.to_toml().len() - before) / KEYS;
-    let (_, told) = super::PAGE.split_once("Each override takes about ").unwrap();
-    let (told, _) = told.split_once(" bytes").unwrap();
-    assert!(is_about(told, each.try_into().unwrap()), "{told}, but {each}");
+    let (_, result) = super::PAGE.split_once("Each override takes about ").unwrap();
+    let (result, _) = result.split_once(" bytes").unwrap();
+    assert!(is_about(result, each.try_into().unwrap()), "{result}, but {each}");
 }

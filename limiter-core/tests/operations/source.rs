@@ -1,4 +1,4 @@
-//! What the source tells by the macros of `tracing`.
+//! Events that the source emits with the macros of `tracing`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What limits should answer, computed in the plainest way.
+//! Reference models of limits, computed in the simplest way.
 
 use limiter_core::{Amount, LimitOutcome, Policy, Rate};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use crate::PARTS;
 use crate::Step;
 use crate::support::micros;
 
-/// Numbers of a bucket or a funnel: thousandths, and thousandths per so many microseconds.
+/// Numbers of a bucket or a funnel: thousandths, and thousandths per period in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Level {
     pub(crate) funnel: bool,
@@ -112,13 +112,13 @@ pub(crate) fn facts(outcome: &LimitOutcome) -> Facts {
     )
 }
 
-/// What a limit should answer, computed in the plainest way.
+/// A reference model of a limit.
 pub(crate) trait Model {
     /// The answer to a call of this cost at this moment; charged if it fits and is to be charged.
     fn answer(&mut self, cost: Amount, moment: u64, charge: bool) -> Facts;
 }
 
-/// What was used of a bucket or a funnel, in fractions of which `period` make a thousandth.
+/// The usage of a bucket or a funnel, in fractions; `period` fractions are one thousandth.
 pub(crate) struct LevelModel {
     level: Level,
     used: u128,
@@ -156,7 +156,7 @@ impl Model for Log {
         self.granted.retain(|at| at + length > moment);
         let (used, cost) = (self.granted.len() as u64, cost.whole());
         let fits = used + cost <= limit;
-        // So many of the oldest have to leave first.
+        // The number of oldest permits that have to expire first.
         let leaving = usize::try_from((used + cost).saturating_sub(limit)).unwrap();
         let retry = if fits {
             0

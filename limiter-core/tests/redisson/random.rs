@@ -9,7 +9,7 @@ use limiter_core::redisson::{Client, RateLimiter, RateType};
 use crate::World;
 use crate::support::{Kind, millis};
 
-/// The same calls, one after the other, in process and on Redis, under one clock.
+/// Plays the calls one after the other, in process and on Redis, under one clock.
 #[tokio::test]
 async fn both_stores_answer_the_same_to_random_calls() {
     let seed = std::env::var("LIMITER_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
@@ -23,12 +23,12 @@ async fn both_stores_answer_the_same_to_random_calls() {
         for step in 0..40 {
             let (who, call) = (rng.usize(..2), rng.u32(..14));
             let (count, wait) = (rng.u64(1..6), millis(rng.u64(..4_000)));
-            let mut told = Vec::new();
+            let mut result = Vec::new();
             for limiter in [&memory[who], &redis[who]] {
-                told.push(answer(limiter, call, count, wait).await);
+                result.push(answer(limiter, call, count, wait).await);
             }
             assert_eq!(
-                told[0], told[1],
+                result[0], result[1],
                 "seed {seed}, trace {trace}, step {step}: call {call} of {count}"
             );
             be_patient(&limits[1]).await;
@@ -41,11 +41,11 @@ async fn both_stores_answer_the_same_to_random_calls() {
 
 /// Has "p" wait for a busy machine, however it was configured.
 async fn be_patient(limits: &Limiter) {
-    let shelf = limits.redis_registry().unwrap();
-    let (revision, text) = shelf.read().await.unwrap().unwrap_or_default();
+    let store = limits.redis_registry().unwrap();
+    let (revision, text) = store.read().await.unwrap().unwrap_or_default();
     if text.contains("[policy.p]") && !text.contains("deadline") {
         let patient = text.replacen("[policy.p]\n", "[policy.p]\ndeadline = \"30s\"\n", 1);
-        shelf.publish(&patient, revision).await.unwrap();
+        store.publish(&patient, revision).await.unwrap();
     }
 }
 

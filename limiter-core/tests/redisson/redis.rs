@@ -1,4 +1,4 @@
-//! What a server sees of it.
+//! Effects on the server.
 
 use limiter_core::redisson::{Client, RateType};
 use limiter_core::registry::PolicyRegistry;
@@ -18,7 +18,7 @@ fn all(server: &RedisServer) -> Vec<(String, String)> {
     let keys = server.command(&["KEYS", "*"]);
     let mut names: Vec<String> = keys.items().iter().map(RespValue::text).collect();
     names.sort();
-    // Who counts replicas writes by itself.
+    // The replica count writes by itself.
     names.retain(|name| !name.contains("|replicas"));
     let dump = |name: String| {
         let held = format!("{:?}", server.command(&["DUMP", &name]));
@@ -28,7 +28,7 @@ fn all(server: &RedisServer) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn what_only_looks_writes_nothing() {
+async fn peeks_write_nothing() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = limiter(&server, &namespace);
     let p = configured(&limits, RateType::Overall, 5, "1h").await;
@@ -55,7 +55,7 @@ async fn configured_besides(limits: &Limiter) -> limiter_core::redisson::RateLim
 }
 
 #[tokio::test]
-async fn what_was_used_goes_by_itself_whatever_becomes_of_the_configuration() {
+async fn usage_expires_independent_of_configuration() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let p = configured(&limiter(&server, &namespace), RateType::Overall, 5, "10s").await;
     let ttl = || {
@@ -77,7 +77,7 @@ async fn what_was_used_goes_by_itself_whatever_becomes_of_the_configuration() {
 }
 
 #[tokio::test]
-async fn many_calls_for_what_is_not_configured_ask_redis_a_few_times() {
+async fn unconfigured_calls_query_redis_rarely() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = limiter(&server, &namespace);
     limits.ready().await.unwrap();
@@ -109,7 +109,7 @@ async fn many_calls_for_what_is_not_configured_ask_redis_a_few_times() {
 }
 
 #[tokio::test]
-async fn while_redis_is_out_what_is_known_counts() {
+async fn last_known_usage_counts_in_outage() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = Limiter::redis(server.url()).namespace(&namespace).replicas(1);
     let limits = limits.build().unwrap();
@@ -150,24 +150,24 @@ async fn while_redis_is_out_what_is_known_counts() {
 }
 
 #[tokio::test]
-async fn what_an_edit_of_the_book_says_is_the_rate() {
+async fn registry_edit_sets_rate() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = limiter(&server, &namespace);
     let p = configured(&limits, RateType::PerClient, 5, "1h").await;
     p.expire(secs(7_200)).await.unwrap();
-    let shelf = limits.redis_registry().unwrap();
-    let (revision, text) = shelf.read().await.unwrap().unwrap();
+    let store = limits.redis_registry().unwrap();
+    let (revision, text) = store.read().await.unwrap().unwrap();
     assert!(text.contains("rate_type = \"per_client\"\n"), "{text}");
     assert!(text.contains("deadline = \"30s\"\n"), "settings are kept: {text}");
     let edited = text.replace("limit = 5", "limit = 9");
-    shelf.publish(&edited, revision).await.unwrap();
+    store.publish(&edited, revision).await.unwrap();
     let config = p.config().await.unwrap().unwrap();
     assert_eq!((config.rate, config.rate_type), (9, RateType::PerClient));
     assert!(p.remaining_ttl().await.unwrap().is_some());
 
     let revision = limits.registry().published().unwrap();
     let bucket = "policy.p = { algorithm = 'token_bucket', capacity = 9, rate = '1/h', deadline = '30s' }";
-    shelf.publish(bucket, revision).await.unwrap();
+    store.publish(bucket, revision).await.unwrap();
     assert!(p.try_acquire(9).await.unwrap() && !p.try_acquire(1).await.unwrap());
     let refused = p.update_rate(RateType::Overall, 5, "1h").await.unwrap_err();
     assert!(
@@ -182,7 +182,7 @@ async fn what_an_edit_of_the_book_says_is_the_rate() {
 }
 
 #[tokio::test]
-async fn what_stands_elsewhere_alone_is_changed_in_redis_and_not_deleted_there() {
+async fn policy_of_other_source_is_changed_not_deleted() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let book = PolicyRegistry::new().with(window("p", 5, "1h"));
     let limits = Limiter::redis(server.url()).namespace(&namespace).registry(&book);
@@ -209,7 +209,7 @@ async fn what_stands_elsewhere_alone_is_changed_in_redis_and_not_deleted_there()
 }
 
 #[tokio::test]
-async fn those_who_look_for_a_name_while_redis_says_nothing_wait_for_one_answer() {
+async fn concurrent_name_lookups_share_one_reply() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = limiter(&server, &namespace);
     limits.ready().await.unwrap();

@@ -1,4 +1,4 @@
-//! When keys go, and what is written.
+//! Expiry of keys, and writes.
 
 use limiter_core::LimitRequest;
 use limiter_testing::RedisServer;
@@ -44,7 +44,7 @@ async fn every_key_goes_when_its_state_equals_absence() {
 
 /// The policies of a rollout agree on the later of their moments, and so does a ring that grows.
 #[tokio::test]
-async fn a_changed_policy_keeps_a_key_for_as_long_as_it_needs() {
+async fn changed_policy_extends_key_lifetime() {
     let server = RedisServer::shared();
     for (quick, slow) in [
         (bucket("p", 5, 100), bucket("p", 7, "1/m")),
@@ -83,7 +83,7 @@ async fn an_idle_key_leaves_by_itself() {
 /// A counter whose life time is set by a second command can lose it; here every moment is as good
 /// as any other.
 #[tokio::test]
-async fn a_key_that_expires_at_any_moment_never_stays_for_good() {
+async fn expiring_key_is_never_persistent() {
     let server = RedisServer::shared();
     let namespace = namespace();
     let limits = limiter(server, &namespace);

@@ -1,4 +1,4 @@
-//! Names, sharing, and servers that forget, stand still or are gone.
+//! Names, sharing, and servers that lose scripts, stall or are gone.
 
 use limiter_core::{Key, LimitRequest, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
@@ -7,7 +7,7 @@ use crate::support::{KEY, PATIENT, bucket, funnel, millis, namespace, secs, wind
 use crate::{kind_of, limiter, names};
 
 #[tokio::test]
-async fn names_tell_namespace_algorithm_policy_and_tag() {
+async fn names_contain_namespace_algorithm_policy_and_tag() {
     let server = RedisServer::start();
     let limits = limiter(&server, "prod:checkout");
     let grouped = Policy::token_bucket("grouped")
@@ -112,7 +112,7 @@ async fn limiters_of_one_namespace_share_and_others_do_not() {
     }
 }
 
-/// A restart, a failover, an administrator: the server forgets the script, and nobody notices.
+/// A restart, a failover, an administrator: the server loses the script, and callers do not notice.
 #[tokio::test]
 async fn a_server_that_forgot_the_script_charges_once() {
     let server = RedisServer::start();
@@ -138,7 +138,7 @@ async fn a_server_that_forgot_the_script_charges_once() {
 /// The caller's time is up while the server is being asked: that is a wait that was too short, and
 /// no reason to let anybody in.
 #[tokio::test]
-async fn a_wait_that_ends_while_the_server_is_asked_has_timed_out() {
+async fn wait_ending_during_query_is_timed_out() {
     let server = RedisServer::start();
     let limits = limiter(&server, "ns");
     limits.ready().await.unwrap();
@@ -162,9 +162,9 @@ async fn a_wait_that_ends_while_the_server_is_asked_has_timed_out() {
     }
 }
 
-/// What is refused before anything is sent is refused with no server there.
+/// Invalid calls are rejected without a server.
 #[tokio::test]
-async fn what_can_never_be_is_told_without_a_server() {
+async fn impossible_cost_is_rejected_without_server() {
     let server = RedisServer::start();
     let limits = limiter(&server, "ns");
     server.kill();

@@ -1,4 +1,4 @@
-//! What others have left at a key.
+//! Foreign values at a key.
 
 use limiter_core::{Allowed, LimitRequest, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
@@ -71,7 +71,7 @@ async fn a_value_of_another_type_fails_its_own_decision_only() {
 /// A newer layout, foreign data, or a value cut short: an error, no fresh start, and the value
 /// stays as it is.
 #[tokio::test]
-async fn a_value_of_an_unknown_layout_is_never_a_fresh_start() {
+async fn unknown_layout_is_never_treated_as_unused() {
     let server = RedisServer::shared();
     let policies = [
         bucket("p", 5, "1/h"),
@@ -125,7 +125,7 @@ async fn a_value_of_an_unknown_layout_is_never_a_fresh_start() {
     }
 }
 
-/// An empty string is what some commands answer for no key at all; it is a value all the same.
+/// Some commands return an empty string for an absent key; it is still a value.
 #[tokio::test]
 async fn an_empty_value_is_an_unknown_layout() {
     let server = RedisServer::shared();
@@ -142,9 +142,9 @@ async fn an_empty_value_is_an_unknown_layout() {
     }
 }
 
-/// What says of its loans what cannot be is no state that any of our scripts has left.
+/// A state with impossible lease numbers was not written by these scripts.
 #[tokio::test]
-async fn loans_that_cannot_be_are_an_unknown_layout() {
+async fn invalid_lease_numbers_are_an_unknown_layout() {
     const AT: usize = 26;
     const KEEP_UNTIL: usize = 34;
     const SINCE: usize = 58;
@@ -207,10 +207,10 @@ async fn loans_that_cannot_be_are_an_unknown_layout() {
 /// Whatever a value has become, a decision or a typed error comes of it: the script itself never
 /// fails.
 #[tokio::test]
-async fn a_damaged_value_breaks_no_script() {
+async fn damaged_value_does_not_break_script() {
     let server = RedisServer::shared();
     let mut random = fastrand::Rng::with_seed(11);
-    let lent = [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
+    let leased = [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
         let shape = shape.capacity(50).rate("7/3s").lease("1m");
         shape.deadline(PATIENT).build().unwrap()
     });
@@ -219,8 +219,8 @@ async fn a_damaged_value_breaks_no_script() {
         (funnel("p", 5, "7/3s"), None),
         (window("p", 5, "3s"), None),
         (window("p", 200, "3s"), None),
-        (bucket("p", 50, "7/3s"), lent.first()),
-        (funnel("p", 50, "7/3s"), lent.last()),
+        (bucket("p", 50, "7/3s"), leased.first()),
+        (funnel("p", 50, "7/3s"), leased.last()),
     ] {
         let namespace = namespace();
         let limits = limiter(server, &namespace);

@@ -1,4 +1,4 @@
-//! What stands in the log.
+//! Captured log events.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

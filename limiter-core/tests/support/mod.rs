@@ -1,4 +1,4 @@
-//! What the tests share: limiters on every store, under a clock that the test moves.
+//! Shared helpers of the tests: limiters on every store, under a clock that the test moves.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod log;
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Cluster,
 }
 
-/// What a limiter has that is told nothing else.
+/// The default settings of a limiter.
 const DENY_CACHE: Duration = secs(1);
 
 /// A limiter with the clock that drives it.
@@ -125,7 +125,7 @@ impl Subject {
         self.limits.peek(policy, KEY).await.unwrap()
     }
 
-    /// What remains, without asking for anything.
+    /// The remaining permits, without a charge.
     pub(crate) async fn remaining(&self, policy: &Policy) -> Amount {
         left(&self.peek(policy).await)
     }
@@ -166,7 +166,7 @@ pub(crate) fn only(decision: &Decision) -> &LimitOutcome {
     limit
 }
 
-/// What remains under a decision's only limit.
+/// The remaining permits under a decision's only limit.
 pub(crate) fn left(decision: &Decision) -> Amount {
     only(decision).remaining()
 }
@@ -177,7 +177,7 @@ pub(crate) fn wait_of(decision: &Decision) -> Duration {
     decision.retry_after().unwrap()
 }
 
-/// What a loaded machine may add to a deadline.
+/// The allowance of a loaded machine in addition to a deadline.
 pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
 /// Waits until a call is decided, as a limiter whose server is back does within this time.
@@ -191,8 +191,8 @@ pub(crate) async fn answers_again(limits: &Limiter, within: Duration) {
     tokio::time::timeout(within + SLACK, answered).await.unwrap();
 }
 
-/// Far above what a decision takes on a busy machine: a test about permits must not fail for want
-/// of time.
+/// Far above the duration of a decision on a busy machine: a test about permits must not fail for
+/// want of time.
 pub(crate) const PATIENT: Duration = Duration::from_secs(30);
 
 pub(crate) fn bucket<C, R>(name: &str, capacity: C, rate: R) -> Policy
@@ -266,7 +266,7 @@ pub(crate) fn policy(answer: OnStoreFailure) -> Policy {
         .unwrap()
 }
 
-/// The same, for calls that must succeed, however busy the machine is.
+/// For calls that must succeed, even on a busy machine.
 pub(crate) fn patient() -> Policy {
     Policy::token_bucket("p")
         .capacity(100)

@@ -1,4 +1,4 @@
-//! What was promised about any window of time, measured on what was granted. Exact: integers only.
+//! Bounds over any window of time, checked against grants. Exact: integers only.
 
 use limiter_core::Decision;
 
@@ -14,7 +14,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// A decision that granted so many permits.
+    /// A decision that granted this number of permits.
     pub(crate) fn of(decision: &Decision, permits: u64, second: bool) -> Self {
         assert!(decision.is_allowed(), "{decision:?}");
         Self {
@@ -25,9 +25,9 @@ impl Grant {
     }
 }
 
-/// A bucket's and a funnel's promise: from any grant to any later one, no more than capacity + rate
-/// · time. Capacity in thousandths, rate in thousandths per so many microseconds; grants in the
-/// order of their moments.
+/// The bound of a bucket and a funnel: from any grant to any later one, at most capacity + rate ·
+/// time. Capacity in thousandths, rate in thousandths per period in microseconds; grants in the
+/// order of their times.
 ///
 /// For every pair i ≤ j: cost(i) + … + cost(j) ≤ capacity + rate · (at(j) − at(i)). With S(k) the
 /// sum before k and f(k) = S(k) − rate · at(k) it says f(j) + cost(j) ≤ capacity + f(i) for every i
@@ -62,8 +62,8 @@ pub(crate) fn window(grants: &[Grant], limit: u64, length: u64) -> Result<(), St
     window_of_each(grants, [(limit, length); 2])
 }
 
-/// The same where two policies take turns: each grant keeps the promise of the policy that gave it,
-/// and counts what both have given.
+/// The bound for two alternating policies: each grant keeps the bound of its policy, and counts the
+/// grants of both.
 pub(crate) fn window_of_each(grants: &[Grant], limits: [(u64, u64); 2]) -> Result<(), String> {
     let mut edges = [0_usize; 2];
     let mut sums = [0_u64; 2];

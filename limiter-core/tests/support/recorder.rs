@@ -1,4 +1,4 @@
-//! A recorder that says at any time what it was told.
+//! A recorder whose values can be read at any time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +29,8 @@ impl HistogramFn for Records {
 }
 
 impl Ledger {
-    /// By name and labels, such as `seconds{origin=redis}`: what a counter or a gauge stands at, or
-    /// how often a histogram was told something.
+    /// By name and labels, such as `seconds{origin=redis}`: the value of a counter or a gauge, or
+    /// the number of values of a histogram.
     #[expect(clippy::cast_precision_loss, reason = "a test counts little")]
     pub(crate) fn all(&self) -> Vec<(String, f64)> {
         let load = |number: &AtomicU64| number.load(Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Ledger {
         all.collect()
     }
 
-    /// What one of them stands at, if there is one.
+    /// The value of one of them, if it exists.
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
         self.all()
             .into_iter()

@@ -1,4 +1,4 @@
-//! A level that becomes the same part of another quota, whatever is lent of it.
+//! Proportional policy changes of a level with leased tokens.
 
 use crate::algorithm::StepState;
 use crate::algorithm::leased_level::step::view;
@@ -8,11 +8,11 @@ use crate::algorithm::ratio::{QuotaRatio, ScaleChange};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
-/// The state as it stands now, if it was stored before the change.
+/// Returns the converted state if it was stored before the change.
 ///
-/// What is lent stays what it is: it was taken under the policy before, and is spent or comes back
-/// as such. What holders have and what is stored are together at most what the larger of the two
-/// policies gives.
+/// Leased tokens are not converted: they were leased under the previous policy and are spent or
+/// returned as such. The tokens of the holders and the stored level together stay within the larger
+/// of the two quotas.
 pub(crate) fn scale(
     scaling: &ScaleChange<'_>,
     state: &StepState,
@@ -43,7 +43,7 @@ fn convert<M: LevelKind>(
             level: *level,
             loans: LeaseGrants::default(),
         },
-        StepState::Lent(lent) => **lent,
+        StepState::Leased(leased) => **leased,
         _ => return None,
     };
     if stored.level.at >= scaling.at {
@@ -52,26 +52,26 @@ fn convert<M: LevelKind>(
     let then = view(before, Some(stored), scaling.at);
     let scaled = LeasedLevel {
         level: Level {
-            // Kept until it is looked at now, whatever becomes of it.
+            // Kept until the conversion is complete.
             keep_until: u64::MAX,
             ..then.level.scaled(before, after, ratio)
         },
         ..then
     };
-    let mut lent = view(after, Some(scaled), now);
-    // Those who have not heard of the change yet take it for absent no sooner than it is whole for
-    // them, too.
-    let theirs = LeasedLevel {
+    let mut leased = view(after, Some(scaled), now);
+    // Replicas with the previous policy must not treat the state as absent before it is full under
+    // their policy.
+    let under_previous = LeasedLevel {
         level: Level {
             remainder: 0,
-            ..lent.level
+            ..leased.level
         },
-        ..lent
+        ..leased
     };
-    let longest = theirs.idle_after(before).max(lent.idle_after(after));
-    lent.level.keep_until = now + longest.min(MAX_EXACT);
-    Some(match lent.loans.total() {
-        0 => StepState::of_level(scaling.after, lent.level),
-        _ => StepState::Lent(Box::new(lent)),
+    let expires_after = under_previous.idle_after(before).max(leased.idle_after(after));
+    leased.level.keep_until = now + expires_after.min(MAX_EXACT);
+    Some(match leased.loans.total() {
+        0 => StepState::from_level(scaling.after, leased.level),
+        _ => StepState::Leased(Box::new(leased)),
     })
 }

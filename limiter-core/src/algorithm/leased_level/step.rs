@@ -1,4 +1,5 @@
-//! A look at a level of which some may be lent, and what is done to it then.
+//! One step on a level that may have leased tokens: the state is read at the time of the call,
+//! changed, and written back if necessary.
 
 #[cfg(any(feature = "redis", test))]
 use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, PERMIT};
@@ -8,14 +9,14 @@ use crate::algorithm::{Mode, StepOutcome, StepState, level, next_permit};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
-/// A level as it is stored, and as it stands at `now` under the policy of a call.
+/// A level at `now` under the policy of a call, and the relation to its stored form.
 #[derive(Debug)]
 struct LevelStep {
     is_stored: bool,
-    /// It is stored as of a later moment.
+    /// The stored time is later than `now`: the clock stepped back.
     is_ahead: bool,
-    lent: LeasedLevel,
-    /// A larger or slower policy keeps it for longer than this one would.
+    leased: LeasedLevel,
+    /// A larger or slower policy keeps the state longer than this one would.
     for_others: bool,
 }
 
@@ -26,70 +27,70 @@ impl LevelStep {
                 level: *level,
                 loans: LeaseGrants::default(),
             }),
-            StepState::Lent(lent) => Some(**lent),
-            // What stands for a level was settled before.
+            StepState::Leased(leased) => Some(**leased),
+            // The caller has expanded the fast form.
             StepState::Absent
-            | StepState::Steady(_)
+            | StepState::Fast(_)
             | StepState::SlidingWindow(_)
             | StepState::CounterWindow(_)
             | StepState::FixedWindow(_) => None,
         };
-        let stored = stored.filter(|lent| !lent.is_expired(now));
-        let lent = view(meter, stored, now);
+        let stored = stored.filter(|leased| !leased.is_expired(now));
+        let leased = view(meter, stored, now);
         Self {
             is_stored: stored.is_some(),
             is_ahead: stored.is_some_and(|stored| now < stored.level.at),
-            lent,
-            for_others: lent.level.keep_until > now + lent.idle_after(meter),
+            leased,
+            for_others: leased.level.keep_until > now + leased.idle_after(meter),
         }
     }
 
-    /// What was lent came back: it is not missing from any policy any more.
-    fn notify_refund(&mut self, meter: &impl LevelKind, returned: u64) {
-        let level = &mut self.lent.level;
+    /// Shortens the life of the state by returned tokens, which no policy is missing any more.
+    fn shorten_life(&mut self, meter: &impl LevelKind, returned: u64) {
+        let level = &mut self.leased.level;
         let sooner = level
             .keep_until
             .saturating_sub(meter.rate().time_for(returned, 0));
-        let idle_at = self.lent.level.at + self.lent.idle_after(meter);
-        self.lent.level.keep_until = sooner.max(idle_at);
+        let idle_at = self.leased.level.at + self.leased.idle_after(meter);
+        self.leased.level.keep_until = sooner.max(idle_at);
         self.for_others = sooner > idle_at;
     }
 
-    /// The outcome after what was done to the level, which is stored if that `changed` it or if it
-    /// has to be mended. `taken` was taken from it.
+    /// Returns the outcome after a change. The state is stored if it `changed` or has to be
+    /// repaired; `taken` is the charged amount.
     fn settle(
         mut self,
         meter: &impl LevelKind,
         algorithm: &Algorithm,
         state: &mut StepState,
         taken: u64,
-        (changed, may_mend): (bool, bool),
+        (changed, may_repair): (bool, bool),
     ) -> StepOutcome {
-        let LeasedLevel { level, loans } = self.lent;
+        let LeasedLevel { level, loans } = self.leased;
         let (now, kept) = (level.at, level.keep_until);
-        let reset_after = self.lent.idle_after(meter);
+        let reset_after = self.leased.idle_after(meter);
         let mut keep_until = kept;
         if taken > 0 && self.for_others {
-            // It is missing from the other policy too, and begins to come back when the last loan
-            // ends.
+            // The charge also counts under the other policy, where it is refilled from the end of
+            // the last lease.
             let from = kept.max(if loans.total() > 0 { loans.last_end() } else { 0 });
             keep_until = (from + meter.rate().time_for(taken, 0)).min(now + MAX_EXACT);
         }
         keep_until = keep_until.max(now + reset_after);
-        let mended = may_mend && self.is_stored && (self.is_ahead || keep_until > kept);
-        if changed || mended {
-            self.lent.level.keep_until = keep_until;
-            *state = self.lent.into_state(algorithm);
+        let repaired = may_repair && self.is_stored && (self.is_ahead || keep_until > kept);
+        if changed || repaired {
+            self.leased.level.keep_until = keep_until;
+            *state = self.leased.into_state(algorithm);
         }
-        let remaining = self.lent.remaining(meter);
-        let next_after = self.lent.retry_after(meter, next_permit(remaining));
+        let remaining = self.leased.remaining(meter);
+        let next_after = self.leased.retry_after(meter, next_permit(remaining));
         StepOutcome {
             fits: true,
             remaining,
             retry_after: 0,
             reset_after,
             next_after: next_after.min(reset_after),
-            expires_after: self.lent.level.keep_until.saturating_sub(now),
+            expires_after: self.leased.level.keep_until.saturating_sub(now),
             ..StepOutcome::default()
         }
     }
@@ -99,13 +100,13 @@ impl LeasedLevel {
     fn into_state(self, algorithm: &Algorithm) -> StepState {
         match algorithm {
             _ if self.is_expired(self.level.at) => StepState::Absent,
-            _ if self.loans.total() > 0 => StepState::Lent(Box::new(self)),
-            _ => StepState::of_level(algorithm, self.level),
+            _ if self.loans.total() > 0 => StepState::Leased(Box::new(self)),
+            _ => StepState::from_level(algorithm, self.level),
         }
     }
 }
 
-/// Takes a step.
+/// Executes a step.
 pub(crate) fn decide(
     meter: &impl LevelKind,
     algorithm: &Algorithm,
@@ -114,17 +115,17 @@ pub(crate) fn decide(
     now: u64,
     mode: Mode,
 ) -> StepOutcome {
-    let mut look = LevelStep::view_at(meter, state, now);
-    let fits = look.lent.fits(meter, cost);
+    let mut step = LevelStep::view_at(meter, state, now);
+    let fits = step.leased.fits(meter, cost);
     let retry_after = if fits {
         0
     } else {
-        look.lent.retry_after(meter, cost)
+        step.leased.retry_after(meter, cost)
     };
     let charged = fits && mode == Mode::Charge;
     let taken = if charged { cost } else { 0 };
-    look.lent.level.amount = meter.charged(look.lent.level.amount, taken);
-    let settled = look.settle(meter, algorithm, state, taken, (charged, mode != Mode::Peek));
+    step.leased.level.amount = meter.charged(step.leased.level.amount, taken);
+    let settled = step.settle(meter, algorithm, state, taken, (charged, mode != Mode::Peek));
     StepOutcome {
         fits,
         retry_after,
@@ -132,7 +133,7 @@ pub(crate) fn decide(
     }
 }
 
-/// Gives back what was used and is not lent.
+/// Refunds usage without the leased tokens.
 pub(crate) fn refund_level(
     meter: &impl LevelKind,
     algorithm: &Algorithm,
@@ -140,25 +141,25 @@ pub(crate) fn refund_level(
     amount: u64,
     now: u64,
 ) {
-    let mut look = LevelStep::view_at(meter, state, now);
-    let level = &mut look.lent.level;
-    let left = meter.without(look.lent.loans.total());
-    let used = left.used(level.amount);
+    let mut step = LevelStep::view_at(meter, state, now);
+    let level = &mut step.leased.level;
+    let reduced = meter.without(step.leased.loans.total());
+    let used = reduced.used(level.amount);
     let refunded = amount.min(used);
     if refunded == 0 {
         return;
     }
-    level.amount = left.recovered(level.amount, refunded);
+    level.amount = reduced.after_refill(level.amount, refunded);
     if refunded == used {
         level.remainder = 0;
     }
-    if !look.for_others {
+    if !step.for_others {
         level.keep_until = now;
     }
-    look.settle(meter, algorithm, state, 0, (true, false));
+    step.settle(meter, algorithm, state, 0, (true, false));
 }
 
-/// Charges an amount, whatever is left. What is used is at most what is exact.
+/// Charges an amount unconditionally. The usage stays within the exact range.
 pub(crate) fn charge(
     meter: &impl LevelKind,
     algorithm: &Algorithm,
@@ -166,55 +167,57 @@ pub(crate) fn charge(
     amount: u64,
     now: u64,
 ) {
-    let mut look = LevelStep::view_at(meter, state, now);
-    let (level, lent) = (&mut look.lent.level, look.lent.loans.total());
-    // What is lent may be spent yet.
-    let used = meter.without(lent).used(level.amount) + lent;
-    let owed = amount.min(MAX_EXACT.saturating_sub(used));
-    if owed == 0 {
+    let mut step = LevelStep::view_at(meter, state, now);
+    let (level, leased) = (&mut step.leased.level, step.leased.loans.total());
+    // Leased tokens may still be spent.
+    let used = meter.without(leased).used(level.amount) + leased;
+    let charged = amount.min(MAX_EXACT.saturating_sub(used));
+    if charged == 0 {
         return;
     }
-    level.amount = meter.charged(level.amount, owed);
-    look.settle(meter, algorithm, state, owed, (true, false));
+    level.amount = meter.charged(level.amount, charged);
+    step.settle(meter, algorithm, state, charged, (true, false));
 }
 
-/// Heeds a report, charges and lends, in this order.
+/// Applies a report, a charge and a lease, in this order.
 #[cfg(any(feature = "redis", test))]
-pub(crate) fn borrow(
+pub(crate) fn lease(
     meter: &impl LevelKind,
     algorithm: &Algorithm,
     state: &mut StepState,
-    ask: &LeaseRequest,
+    request: &LeaseRequest,
     now: u64,
 ) -> (StepOutcome, LeaseGrant) {
-    let mut look = LevelStep::view_at(meter, state, now);
-    let heard = look.lent.heed(meter, ask.report);
-    if let Some(returned) = heard {
-        look.notify_refund(meter, returned);
+    let mut step = LevelStep::view_at(meter, state, now);
+    let returned = step.leased.apply_report(meter, request.report);
+    if let Some(returned) = returned {
+        step.shorten_life(meter, returned);
     }
-    let fits = look.lent.fits(meter, ask.cost);
+    let fits = step.leased.fits(meter, request.cost);
     let retry_after = if fits {
         0
     } else {
-        look.lent.retry_after(meter, ask.cost)
+        step.leased.retry_after(meter, request.cost)
     };
-    let charged = if fits { ask.cost } else { 0 };
-    look.lent.level.amount = meter.charged(look.lent.level.amount, charged);
-    // Some is left for those who ask for themselves, and for other holders; and fractions of a
-    // permit would lie about.
-    let some = if fits {
-        ask.want.min(look.lent.remaining(meter) / 2)
+    let charged = if fits { request.cost } else { 0 };
+    step.leased.level.amount = meter.charged(step.leased.level.amount, charged);
+    // Half of the remaining tokens stays for other calls and holders; fractions of a permit are not
+    // leased.
+    let wanted = if fits {
+        request.want.min(step.leased.remaining(meter) / 2)
     } else {
         0
     };
-    let loan = look.lent.grant_lease(meter, some - some % PERMIT, ask.epoch);
+    let loan = step
+        .leased
+        .grant_lease(meter, wanted - wanted % PERMIT, request.epoch);
     let taken = charged + loan.amount;
-    let settled = look.settle(
+    let settled = step.settle(
         meter,
         algorithm,
         state,
         taken,
-        (heard.is_some() || taken > 0, true),
+        (returned.is_some() || taken > 0, true),
     );
     let outcome = StepOutcome {
         fits,
@@ -224,24 +227,24 @@ pub(crate) fn borrow(
     (outcome, loan)
 }
 
-/// The level and the loans at `now`, read under the policy of this call.
+/// Returns the level and the leased tokens at `now` under the policy of this call.
 pub(crate) fn view(meter: &impl LevelKind, stored: Option<LeasedLevel>, now: u64) -> LeasedLevel {
-    let Some(mut lent) = stored else {
+    let Some(mut leased) = stored else {
         return LeasedLevel {
             level: level::view(meter, None, now),
             loans: LeaseGrants::default(),
         };
     };
-    // Time that ran back moves the whole state back.
-    let back = lent.level.at.saturating_sub(now);
-    lent.loans.since = lent.loans.since.saturating_sub(back);
+    // If the clock stepped back, the whole state moves back.
+    let back = leased.level.at.saturating_sub(now);
+    leased.loans.since = leased.loans.since.saturating_sub(back);
     if back > 0 {
-        lent.forward(meter, now);
+        leased.forward(meter, now);
     }
-    while let Some(end) = lent.loans.end().filter(|end| *end <= now) {
-        lent.forward(meter, end);
-        lent.end_epoch(meter);
+    while let Some(end) = leased.loans.end().filter(|end| *end <= now) {
+        leased.forward(meter, end);
+        leased.end_epoch(meter);
     }
-    lent.forward(meter, now);
-    lent
+    leased.forward(meter, now);
+    leased
 }

@@ -1,10 +1,10 @@
-//! What is lent of a level, as a store outside of this process keeps it.
+//! The form in which an external store keeps leased tokens.
 
 use crate::algorithm::leased_level::{LeaseGrants, LeasedLevel};
 use crate::algorithm::{StepState, StoredLevel};
 use crate::units::MAX_EXACT;
 
-/// The numbers of what is lent.
+/// The stored numbers of leased tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredLoans {
     pub(crate) current: u64,
@@ -15,18 +15,18 @@ pub(crate) struct StoredLoans {
 }
 
 impl LeasedLevel {
-    /// From when on it equals absence.
+    /// Returns the time from which the state equals absence.
     pub(crate) fn keep_until(&self) -> u64 {
         self.level.keep_until
     }
 
-    /// The numbers of its level and of its loans.
+    /// Returns the numbers of the level and of the leased tokens.
     pub(crate) fn stored(&self) -> (StoredLevel, StoredLoans) {
         let loans = StoredLoans {
             current: self.loans.current,
             previous: self.loans.previous,
             since: self.loans.since,
-            // Half of a lease, which is an hour at most.
+            // Half of a lease, whose maximum is one hour.
             epoch: u32::try_from(self.loans.epoch).unwrap_or(u32::MAX),
             number: self.loans.number,
         };
@@ -35,12 +35,12 @@ impl LeasedLevel {
 }
 
 impl StoredLoans {
-    /// The state of a level of which so much is lent, if these are numbers of loans.
+    /// Returns the state of a level with these leased tokens, if the numbers are valid.
     pub(crate) fn state(self, level: &StepState) -> Option<StepState> {
         let (StepState::TokenBucket(level) | StepState::Funnel(level)) = *level else {
             return None;
         };
-        let is_sound = self.current <= MAX_EXACT
+        let is_valid = self.current <= MAX_EXACT
             && self.previous <= MAX_EXACT
             && self.since <= level.at
             // An epoch that has ended is never stored as the current one.
@@ -53,6 +53,6 @@ impl StoredLoans {
             epoch: self.epoch.into(),
             number: self.number,
         };
-        is_sound.then(|| StepState::Lent(Box::new(LeasedLevel { level, loans })))
+        is_valid.then(|| StepState::Leased(Box::new(LeasedLevel { level, loans })))
     }
 }

@@ -1,11 +1,11 @@
-//! Random histories of holders who borrow, spend, report, lose what they were told, and vanish.
+//! Random histories of holders that lease tokens, spend them, report, lose replies, and disappear.
 
 mod holders;
 
 use fastrand::Rng;
 
 use crate::algorithm;
-use crate::algorithm::leased_level::tests::holders::{Held, Holder};
+use crate::algorithm::leased_level::tests::holders::{HeldLease, Holder};
 use crate::algorithm::leased_level::*;
 use crate::policy::{Funnel, Rate, TokenBucket};
 
@@ -47,7 +47,7 @@ fn limit(rng: &mut Rng, funnel: bool) -> (Algorithm, u64, Rate) {
     (algorithm, capacity, rate)
 }
 
-/// The server's clock, and the time that really passes.
+/// The server's clock and monotonic time.
 #[derive(Clone, Copy)]
 struct Time {
     now: u64,
@@ -70,22 +70,22 @@ impl Time {
     }
 }
 
-/// A state after some random operations of one policy, and the moment.
+/// Returns a state after random operations under one policy, and the time.
 fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (StepState, u64) {
     let mut state = StepState::Absent;
     let mut time = Time { now: NOW, passed: 0 };
     let mut holder = Holder::default();
     for _ in 0..rng.u8(1..12) {
         time.pass(rng, true);
-        let ask = LeaseRequest {
+        let request = LeaseRequest {
             cost: if rng.bool() { 0 } else { rng.u64(0..=capacity) },
             want: rng.u64(0..=capacity),
             epoch: rng.u64(1..2_000_000),
             report: holder.report(rng, 0),
         };
-        let (_, loan) = algorithm::grant_lease(algorithm, &mut state, &ask, time.now);
+        let (_, loan) = algorithm::grant_lease(algorithm, &mut state, &request, time.now);
         if loan.amount > 0 {
-            holder.0.push(Held {
+            holder.0.push(HeldLease {
                 limit: 0,
                 epoch: loan.epoch,
                 left: loan.amount,
@@ -94,38 +94,37 @@ fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (StepState
             });
         }
     }
-    // A state ahead of the clock is mended by whoever asks.
+    // The step repairs a state ahead of the clock.
     algorithm::step(algorithm, &mut state, capacity, time.now, Mode::Refuse);
     (state, time.now)
 }
 
 #[test]
-fn an_advertised_wait_is_exact_while_something_is_lent() {
+fn retry_after_is_exact_with_leased_tokens() {
     let mut waits = 0;
     each(fastrand::u64(..), 2_000, |rng| {
         let funnel = rng.bool();
         let (algorithm, capacity, _) = limit(rng, funnel);
         let (state, now) = some_state(rng, &algorithm, capacity);
         let cost = rng.u64(1..=capacity);
-        let ask = |now| algorithm::step(&algorithm, &mut state.clone(), cost, now, Mode::Peek);
-        let outcome = ask(now);
+        let request = |now| algorithm::step(&algorithm, &mut state.clone(), cost, now, Mode::Peek);
+        let outcome = request(now);
         if !outcome.fits {
             waits += 1;
             assert_eq!(
-                ask(now + outcome.retry_after - 1).retry_after,
+                request(now + outcome.retry_after - 1).retry_after,
                 1,
                 "{state:?} {cost}"
             );
-            assert!(ask(now + outcome.retry_after).fits, "{state:?} {cost}");
+            assert!(request(now + outcome.retry_after).fits, "{state:?} {cost}");
         }
-        // When the state goes, and not before, everything is back.
+        // When the state expires, and not earlier, all permits are available.
         if outcome.reset_after > 0 {
             let all = |now| algorithm::step(&algorithm, &mut state.clone(), capacity, now, Mode::Peek);
             assert!(all(now + outcome.reset_after).fits);
             assert!(!all(now + outcome.reset_after - 1).fits);
             assert!(all(now + outcome.reset_after - 1).expires_after > 0);
-            // Loans that were reported before their end may keep it for longer than it need be, but
-            // not for ever.
+            // Leases that were reported early may extend the state, but only for a bounded time.
             let longer = outcome.expires_after - outcome.reset_after;
             assert!(longer < 4_100_000, "{longer}: {state:?}");
         }
@@ -133,10 +132,10 @@ fn an_advertised_wait_is_exact_while_something_is_lent() {
     assert!(waits > 100, "{waits}");
 }
 
-/// A denial says when all is lent, a crash costs what was lent until the loans end, and then all
-/// comes back.
+/// A denial reports when all tokens are leased; a crash costs the leased tokens until the leases
+/// end, and then all are refilled.
 #[test]
-fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
+fn tokens_of_crashed_holder_are_refilled_after_lease() {
     let rate = Rate::per_second(1).unwrap();
     for algorithm in [
         Algorithm::TokenBucket(TokenBucket {
@@ -150,16 +149,16 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
         }),
     ] {
         let mut state = StepState::Absent;
-        let ask = LeaseRequest {
+        let request = LeaseRequest {
             want: 8_000,
             epoch: 500_000,
             ..LeaseRequest::default()
         };
-        let (outcome, loan) = algorithm::grant_lease(&algorithm, &mut state, &ask, NOW);
+        let (outcome, loan) = algorithm::grant_lease(&algorithm, &mut state, &request, NOW);
         assert_eq!(
             (loan.amount, loan.life),
             (5_000, 1_000_000),
-            "half of what is left"
+            "half of the remaining tokens"
         );
         assert_eq!((outcome.remaining, outcome.reset_after), (5_000, 6_000_000));
         let later = algorithm::step(&algorithm, &mut state, 6_000, NOW + 300_000, Mode::Charge);
@@ -167,35 +166,35 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
         assert_eq!(
             later.retry_after,
             700_000 + 1_000_000,
-            "nothing comes on top while it is lent"
+            "leased tokens reduce the capacity"
         );
-        let (_, second) = algorithm::grant_lease(&algorithm, &mut state, &ask, NOW + 600_000);
+        let (_, second) = algorithm::grant_lease(&algorithm, &mut state, &request, NOW + 600_000);
         assert_eq!(second.epoch, loan.epoch.wrapping_add(1));
         assert_eq!((second.amount, second.life), (2_000, 900_000));
-        // Given back, it is there at once.
+        // Returned tokens are available at once.
         let report = UsageReport {
             epoch: second.epoch,
             spent: 500,
             returned: 1_500,
         };
-        let ask = LeaseRequest {
+        let request = LeaseRequest {
             epoch: 1,
             report,
             ..LeaseRequest::default()
         };
-        let (outcome, _) = algorithm::grant_lease(&algorithm, &mut state, &ask, NOW + 600_000);
+        let (outcome, _) = algorithm::grant_lease(&algorithm, &mut state, &request, NOW + 600_000);
         assert_eq!(outcome.remaining, 4_500);
-        // A report of what has ended says nothing.
+        // A report of an ended epoch is ignored.
         let late = NOW + 5_000_000;
         let before = algorithm::step(&algorithm, &mut state.clone(), 0, late, Mode::Peek);
-        let (after, _) = algorithm::grant_lease(&algorithm, &mut state, &ask, late);
+        let (after, _) = algorithm::grant_lease(&algorithm, &mut state, &request, late);
         assert_eq!(before.remaining, after.remaining);
     }
 }
 
-/// Of two policies that take turns, neither of which ever leaves the key alone.
+/// Two policies alternate, and the key is never idle.
 #[test]
-fn a_longer_lease_is_taken_up_while_the_key_stays_busy() {
+fn longer_lease_applies_while_key_is_busy() {
     let rate = Rate::per_second(1).unwrap();
     let limits = [
         Algorithm::TokenBucket(TokenBucket {
@@ -210,33 +209,37 @@ fn a_longer_lease_is_taken_up_while_the_key_stays_busy() {
     ];
     for algorithm in limits {
         let mut state = StepState::Absent;
-        let mut lend = |epoch, at| {
-            let ask = LeaseRequest {
+        let mut lease = |epoch, at| {
+            let request = LeaseRequest {
                 want: 1_000,
                 epoch,
                 ..LeaseRequest::default()
             };
-            algorithm::grant_lease(&algorithm, &mut state, &ask, NOW + at).1
+            algorithm::grant_lease(&algorithm, &mut state, &request, NOW + at).1
         };
-        assert_eq!(lend(100_000, 0).life, 200_000);
+        assert_eq!(lease(100_000, 0).life, 200_000);
         assert_eq!(
-            lend(300_000, 99_999).life,
+            lease(300_000, 99_999).life,
             100_001,
-            "something is lent in this epoch already"
+            "the current epoch has leased tokens"
         );
-        let longer = lend(300_000, 110_000);
-        assert_eq!(longer.life, 590_000, "counted from when the epoch began");
-        assert_eq!(lend(100_000, 120_000).life, 580_000, "a shorter one waits");
-        assert_eq!(lend(300_000, 410_000).life, 590_000);
+        let longer = lease(300_000, 110_000);
+        assert_eq!(longer.life, 590_000, "counted from the start of the epoch");
+        assert_eq!(
+            lease(100_000, 120_000).life,
+            580_000,
+            "a shorter lease does not apply yet"
+        );
+        assert_eq!(lease(300_000, 410_000).life, 590_000);
     }
 }
 
 #[test]
-fn with_nothing_lent_a_step_is_an_ordinary_one() {
+fn step_without_leases_is_ordinary() {
     each(fastrand::u64(..), 3_000, |rng| {
         let funnel = rng.bool();
         let limits: Vec<_> = (0..2).map(|_| limit(rng, funnel)).collect();
-        let (mut plain, mut lent) = (StepState::Absent, StepState::Absent);
+        let (mut plain, mut leased) = (StepState::Absent, StepState::Absent);
         let mut time = Time { now: NOW, passed: 0 };
         for _ in 0..30 {
             time.pass(rng, true);
@@ -244,24 +247,24 @@ fn with_nothing_lent_a_step_is_an_ordinary_one() {
             let cost = rng.u64(1..=*capacity);
             let mode = if rng.bool() { Mode::Charge } else { Mode::Refuse };
             let ordinary = algorithm::step(algorithm, &mut plain, cost, time.now, mode);
-            assert_eq!(ordinary, step(algorithm, &mut lent, cost, time.now, mode));
+            assert_eq!(ordinary, step(algorithm, &mut leased, cost, time.now, mode));
         }
     });
 }
 
 #[test]
-fn a_refund_returns_what_was_used_and_no_more() {
+fn refund_is_limited_to_usage() {
     each(fastrand::u64(..), 2_000, |rng| {
         let funnel = rng.bool();
         let (algorithm, capacity, _) = limit(rng, funnel);
         let (mut state, now) = some_state(rng, &algorithm, capacity);
-        let look = |state: &StepState| algorithm::step(&algorithm, &mut state.clone(), 0, now, Mode::Peek);
-        let before = look(&state);
-        let lent = lent_at(&algorithm, &state, now);
+        let peek = |state: &StepState| algorithm::step(&algorithm, &mut state.clone(), 0, now, Mode::Peek);
+        let before = peek(&state);
+        let leased = leased_at(&algorithm, &state, now);
         let amount = rng.u64(0..=capacity * 2);
         let after = algorithm::refund(&algorithm, &mut state, amount, now);
-        let most = capacity.saturating_sub(lent);
-        assert_eq!(after.remaining, most.min(before.remaining + amount));
+        let max = capacity.saturating_sub(leased);
+        assert_eq!(after.remaining, max.min(before.remaining + amount));
         assert!(after.expires_after <= before.expires_after.max(after.reset_after));
     });
 }

@@ -15,7 +15,7 @@ use crate::support::sync::{Mutex, MutexGuard};
 #[derive(Debug)]
 pub(crate) struct HandOff<C> {
     state: Mutex<HandOffState<C>>,
-    pub(crate) told: Notify,
+    pub(crate) changed: Notify,
     /// The waiter has to query the store.
     pub(crate) query_pending: AtomicBool,
 }
@@ -42,14 +42,14 @@ impl<C> HandOff<C> {
                 wanted,
                 take_permits: None,
             }),
-            told: Notify::new(),
+            changed: Notify::new(),
             query_pending: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn hand_over(&self, payload: C) {
         self.lock().take_permits = Some(payload);
-        self.told.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn requested_terms(&self) -> PermitTerms {
@@ -73,7 +73,7 @@ impl<C> HandOff<C> {
 
     pub(crate) fn request_query(&self) {
         self.query_pending.store(true, Ordering::Relaxed);
-        self.told.notify_one();
+        self.changed.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, HandOffState<C>> {
@@ -97,7 +97,7 @@ impl<C: PermitPayload> PermitWaiter<C> {
     ///
     /// Cancel safe: permits that were handed over stay in the cell.
     pub(crate) async fn notified(&self) {
-        self.hand_off.told.notified().await;
+        self.hand_off.changed.notified().await;
     }
 
     /// Returns true once for each requested query.

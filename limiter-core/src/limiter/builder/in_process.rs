@@ -129,7 +129,7 @@ impl InProcessBuilder {
     #[must_use]
     pub fn build(self) -> Limiter {
         let enforcement = self.enforcement.unwrap_or_else(|| {
-            let said = Enforcement::of_environment().unwrap_or_else(|error| {
+            let said = Enforcement::from_environment().unwrap_or_else(|error| {
                 tracing::error!(%error, "invalid LIMITER_ENFORCEMENT; using enforce");
                 None
             });

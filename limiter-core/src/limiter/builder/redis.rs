@@ -268,7 +268,7 @@ impl RedisBuilder {
         }
         let enforcement = match self.enforcement {
             Some(enforcement) => enforcement,
-            None => Enforcement::of_environment()?.unwrap_or_default(),
+            None => Enforcement::from_environment()?.unwrap_or_default(),
         };
         let namespace = Namespace::new(&self.prefix, &namespace);
         let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;

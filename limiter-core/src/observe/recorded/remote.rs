@@ -1,4 +1,4 @@
-//! What is told of Redis and the way there.
+//! Metrics of Redis and its connections.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,12 +11,12 @@ use crate::metrics_handles::{LazyHandle, ORIGINS};
 use crate::observe::names::describe_histogram;
 use crate::observe::recorded::{METADATA, describe_gauge, gauge, names, origin_label};
 
-/// Records how long a decision took for which Redis was asked, whoever made it in the end.
+/// Records the duration of a decision that queried Redis, by its final origin.
 pub(crate) fn record_query(started: Instant, origin: Option<Origin>) {
     static SECONDS: [LazyHandle<Histogram>; ORIGINS] = [const { LazyHandle::new() }; ORIGINS];
-    let (place, label) = origin_label(origin);
-    let histogram = SECONDS.get(place).and_then(|late| {
-        late.get(|recorder| {
+    let (index, label) = origin_label(origin);
+    let histogram = SECONDS.get(index).and_then(|handle| {
+        handle.get(|recorder| {
             let labels = vec![Label::from_static_parts("origin", label)];
             histogram(recorder, Key::from_parts(names::SECONDS, labels), names::SECONDS)
         })
@@ -26,12 +26,12 @@ pub(crate) fn record_query(started: Instant, origin: Option<Origin>) {
     }
 }
 
-/// Records that so many questions go to Redis in one command.
-pub(crate) fn batch(questions: usize) {
-    static QUESTIONS: LazyHandle<Histogram> = LazyHandle::new();
+/// Records the number of requests in one command.
+pub(crate) fn batch(requests: usize) {
+    static REQUESTS: LazyHandle<Histogram> = LazyHandle::new();
     let key = || Key::from_static_name(names::BATCH_REQUESTS);
-    if let Some(histogram) = QUESTIONS.get(|recorder| histogram(recorder, key(), names::BATCH_REQUESTS)) {
-        histogram.record(u32::try_from(questions).unwrap_or(u32::MAX));
+    if let Some(histogram) = REQUESTS.get(|recorder| histogram(recorder, key(), names::BATCH_REQUESTS)) {
+        histogram.record(u32::try_from(requests).unwrap_or(u32::MAX));
     }
 }
 
@@ -40,7 +40,7 @@ fn histogram(recorder: &dyn Recorder, key: Key, name: &'static str) -> Histogram
     recorder.register_histogram(&key, &METADATA)
 }
 
-/// Says how many replicas share the limits.
+/// Sets the number of replicas that share the limits.
 pub(crate) fn replicas(count: u32) {
     static REPLICAS: LazyHandle<Gauge> = LazyHandle::new();
     if let Some(gauge) = REPLICAS.get(|recorder| gauge(recorder, names::REPLICAS)) {
@@ -48,7 +48,7 @@ pub(crate) fn replicas(count: u32) {
     }
 }
 
-/// How a breaker stands, as the gauge tells it.
+/// The state of a circuit breaker, as the value of the gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BreakerState {
@@ -57,11 +57,11 @@ pub(crate) enum BreakerState {
     Open = 2,
 }
 
-/// Shows how the breaker of one node stands.
+/// Shows the state of the breaker of one node.
 #[derive(Debug)]
 pub(crate) struct BreakerGauge {
     node: Box<str>,
-    /// As a number, for when there was no recorder yet.
+    /// Stored as a number for a recorder that is installed later.
     state: AtomicU8,
     gauge: LazyHandle<Gauge>,
 }
@@ -75,13 +75,13 @@ impl BreakerGauge {
         }
     }
 
-    /// Shows a change. To be called in the order of the changes.
+    /// Shows a change. Must be called in the order of the changes.
     pub(crate) fn is(&self, state: BreakerState) {
         self.state.store(state as u8, Ordering::Relaxed);
         self.show();
     }
 
-    /// Shows what it is, if that could not be shown yet. To be called now and then.
+    /// Shows the current state if no recorder was installed before. Called regularly.
     #[inline]
     pub(crate) fn keep_shown(&self) {
         if !self.gauge.is_initialised() {
@@ -102,7 +102,8 @@ impl BreakerGauge {
     }
 }
 
-/// A node that is not asked any more, such as one that has left its cluster, is nobody's trouble.
+/// A node that is no longer used, for example after it has left its cluster, must not stay open in
+/// the gauge.
 impl Drop for BreakerGauge {
     fn drop(&mut self) {
         if self.gauge.is_initialised() && self.state.load(Ordering::Relaxed) != BreakerState::Closed as u8 {

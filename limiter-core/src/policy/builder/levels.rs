@@ -1,11 +1,11 @@
-//! What token buckets and funnels need.
+//! Parameters of token buckets and funnels.
 
 use crate::error::ConfigError;
 use crate::policy::builder::PolicyBuilder;
 use crate::policy::{Algorithm, Funnel, Policy, Rate};
 use crate::units::{Amount, MAX_EXACT};
 
-/// What a token bucket or a funnel needs: a capacity and a rate.
+/// Parameters of a token bucket or a funnel: a capacity and a rate.
 #[derive(Clone, Debug)]
 pub struct LevelParams {
     capacity: Option<Amount>,
@@ -27,31 +27,32 @@ impl PolicyBuilder<LevelParams> {
         )
     }
 
-    /// What can be admitted at once: the tokens of a full bucket, what a funnel holds. Required.
+    /// Sets the largest cost that can be admitted at once: the tokens of a full bucket, the
+    /// capacity of a funnel. Required.
     pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.capacity = self.parse(capacity);
         self
     }
 
-    /// How fast tokens come back, or the funnel drains: a number (per second), text such as
-    /// `"100/min"`, or a [`Rate`]. Required.
+    /// Sets the rate at which tokens are refilled or the funnel drains: a number (per second), text
+    /// such as `"100/min"`, or a [`Rate`]. Required.
     pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
         self.shape.rate = self.parse(rate);
         self
     }
 
-    /// Has a funnel tell each call that it admits how long to wait
-    /// ([`Decision::delay`](crate::Decision::delay)): until all that was admitted before it has
-    /// drained. Calls that wait so long leave evenly, at the funnel's rate. The queue is bounded by
-    /// the capacity: who would make it longer is denied. Default: calls leave at once.
+    /// Assigns a delay ([`Decision::delay`](crate::Decision::delay)) to each call that a funnel
+    /// admits: the time until all earlier calls have drained. Calls that wait for their delay leave
+    /// evenly, at the funnel's rate. The capacity bounds the queue: calls beyond it are denied.
+    /// Default: no delay.
     ///
-    /// [`Limiter::check`](crate::Limiter::check) and [`Limiter::admit`](crate::Limiter::admit)
-    /// tell, and the caller waits: one that gives up meanwhile has been charged, and
-    /// [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after.
-    /// [`Limiter::acquire`](crate::Limiter::acquire), an annotated function and a layer wait by
-    /// themselves, and give the place of one back that is cancelled meanwhile, or whose limiter is
-    /// shut down. In [shadow](crate::Enforcement::Shadow) they do not wait. A paced funnel can lend
-    /// nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
+    /// After [`Limiter::check`](crate::Limiter::check) and
+    /// [`Limiter::admit`](crate::Limiter::admit) the caller waits: a caller that gives up meanwhile
+    /// has been charged, and [`Limiter::refund`](crate::Limiter::refund) lets later calls leave
+    /// earlier. [`Limiter::acquire`](crate::Limiter::acquire), an annotated function and a layer
+    /// wait for the delay, and refund a call that is cancelled meanwhile or whose limiter is shut
+    /// down. In [shadow mode](crate::Enforcement::Shadow) they do not wait. A paced funnel cannot
+    /// be leased ([`lease`](Self::lease)), and a token bucket cannot be paced.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -75,7 +76,7 @@ impl PolicyBuilder<LevelParams> {
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl PolicyBuilder<LevelParams> {
                 match algorithm(capacity, rate) {
                     Algorithm::Funnel(funnel) => Ok(Algorithm::Funnel(Funnel { paced, ..funnel })),
                     _ if paced => {
-                        let expected = "a funnel, which knows what has not drained yet";
+                        let expected = "a funnel, because pacing needs the level that has not drained";
                         Err(ConfigError::invalid("paced policy", "token bucket", expected))
                     }
                     bucket => Ok(bucket),
@@ -102,7 +103,7 @@ impl PolicyBuilder<LevelParams> {
     }
 }
 
-/// A capacity and a rate that the exact arithmetic holds.
+/// Validates a capacity and a rate for the exact arithmetic.
 fn level(capacity: Option<Amount>, rate: Option<Rate>) -> Result<(u64, Rate), ConfigError> {
     let capacity = capacity.ok_or(ConfigError::Missing { what: "capacity" })?;
     let rate = rate.ok_or(ConfigError::Missing { what: "rate" })?;

@@ -1,8 +1,8 @@
 use crate::policy::builder::*;
 
 #[test]
-fn a_mistake_names_the_value_and_what_was_expected() {
-    let refused = [
+fn error_names_value_and_expectation() {
+    let cases = [
         (
             Policy::token_bucket("p").rate(1).build(),
             "policy `p`: capacity is missing",
@@ -84,11 +84,11 @@ fn a_mistake_names_the_value_and_what_was_expected() {
                 .max(1)
                 .on_denial(OnDenial::Degrade)
                 .build(),
-            "on_denial is `degrade`, expected `reject` or a wait for what is in flight",
+            "on_denial is `degrade`, expected `reject` or a wait for a concurrency policy",
         ),
         (
             Policy::concurrency("p").max(1).penalty("1 in 1m: 1m").build(),
-            "penalty is `given`, expected none for what is in flight",
+            "penalty is `given`, expected none for a concurrency policy",
         ),
         (
             Policy::sliding_window("").limit(1).window("1s").build(),
@@ -103,7 +103,7 @@ fn a_mistake_names_the_value_and_what_was_expected() {
             "deadline is `0ns`",
         ),
     ];
-    for (policy, message) in refused {
+    for (policy, message) in cases {
         let error = policy.expect_err(message).to_string();
         assert!(error.contains(message), "{error}");
     }

@@ -1,4 +1,4 @@
-//! What windows need.
+//! Parameters of windows.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use crate::policy::{
 };
 use crate::units::{Amount, MAX_EXACT};
 
-/// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost
-/// writes at once.
+/// Maximum limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at
+/// once.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
-/// What a sliding window needs: a limit and a window.
+/// Parameters of a sliding window: a limit and a window.
 #[derive(Clone, Debug, Default)]
 pub struct SlidingWindowParams {
     limit: Option<Amount>,
     window: Option<Duration>,
 }
 
-/// What a counter window needs: a limit and a window.
+/// Parameters of a counter window: a limit and a window.
 #[derive(Clone, Debug, Default)]
 pub struct CounterWindowParams {
     limit: Option<Amount>,
     window: Option<Duration>,
 }
 
-/// What a fixed window needs: a limit and a window; and how it is aligned, where it is.
+/// Parameters of a fixed window: a limit, a window and an optional alignment.
 #[derive(Clone, Debug, Default)]
 pub struct FixedWindowParams {
     limit: Option<Amount>,
@@ -53,7 +53,7 @@ impl PolicyBuilder<SlidingWindowParams> {
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl PolicyBuilder<CounterWindowParams> {
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
     ///
@@ -120,17 +120,17 @@ impl PolicyBuilder<FixedWindowParams> {
         self
     }
 
-    /// Has periods begin with those of the calendar, at this offset from UTC: [`UtcOffset::UTC`],
-    /// or text such as `"utc"` or `"+02:00"`. Default: they begin with a key's first permit.
+    /// Aligns periods with the calendar at this offset from UTC: [`UtcOffset::UTC`], or text such
+    /// as `"utc"` or `"+02:00"`. Default: a period starts with a key's first permit.
     ///
-    /// For months, weeks (which begin on Monday), and whatever makes a day a whole number of times:
-    /// days, hours, minutes, 15 minutes, 8 hours, … The clock is the store's.
+    /// For months, weeks (which start on Monday), and lengths of which a day is a multiple: days,
+    /// hours, minutes, 15 minutes, 8 hours, … The clock is the store's.
     pub fn aligned(mut self, offset: impl TryInto<UtcOffset, Error: Into<ConfigError>>) -> Self {
         self.shape.aligned = self.parse(offset);
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl PolicyBuilder<FixedWindowParams> {
                 (Length::Of(window), Some(offset)) => {
                     let micros = whole_micros(window, MAX_EXACT, "142 years")?;
                     if !can_be_aligned(micros) {
-                        let expected = "a month, a week, or what makes a day a whole number of times, since it is aligned";
+                        let expected = "a month, a week, or a length of which a day is a multiple, because it is aligned";
                         return Err(ConfigError::invalid("window", format_args!("{window:?}"), expected));
                     }
                     (micros, Periods::Aligned(offset))
@@ -165,17 +165,17 @@ impl PolicyBuilder<FixedWindowParams> {
     }
 }
 
-/// What no window does without.
+/// Returns the required parameters of a window.
 fn both<W>(limit: Option<Amount>, window: Option<W>) -> Result<(Amount, W), ConfigError> {
     let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
     let window = window.ok_or(ConfigError::Missing { what: "window" })?;
     Ok((limit, window))
 }
 
-/// A limit that is a whole number.
-fn whole_permits(limit: Amount, most: u64) -> Result<u64, ConfigError> {
-    if !limit.is_whole() || limit.is_zero() || limit > Amount::from(most) {
-        let expected = format!("whole permits from 1 to {most}");
+/// Validates a limit, which is a whole number.
+fn whole_permits(limit: Amount, max: u64) -> Result<u64, ConfigError> {
+    if !limit.is_whole() || limit.is_zero() || limit > Amount::from(max) {
+        let expected = format!("whole permits from 1 to {max}");
         return Err(ConfigError::invalid("limit", limit, expected));
     }
     Ok(limit.whole())

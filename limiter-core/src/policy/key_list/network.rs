@@ -33,7 +33,7 @@ pub(super) enum NetworkError {
 }
 
 impl NetworkError {
-    /// What to write instead.
+    /// Returns the expected form.
     pub(super) fn expected(self) -> String {
         match self {
             Self::NoAddress | Self::Prefix => {
@@ -71,12 +71,12 @@ impl Network {
         }
     }
 
-    /// The network that an escaped key is. A value inside a key has escaped colons.
+    /// Parses the network in an escaped key. A value inside a key has escaped colons.
     pub(crate) fn of_key(text: &str) -> Option<Self> {
         /// The longest text of a network (`len("ffff:…:255.255.255.255/128")` is 49), and 8 spare
         /// bytes.
         const MAX_BYTES: usize = 57;
-        // Nearly all keys that are not addresses leave here.
+        // Nearly all keys that are not addresses return here.
         let first = *text.as_bytes().first()?;
         if !(first.is_ascii_hexdigit() || first == b':' || first == b'%') {
             return None;
@@ -85,12 +85,12 @@ impl Network {
             return Self::parse_any(text);
         }
         let mut plain = [0_u8; MAX_BYTES];
-        let mut room = plain.iter_mut();
+        let mut output = plain.iter_mut();
         let mut count = 0;
         for (number, piece) in text.split("%3A").enumerate() {
             let colon = (number > 0).then_some(&b':');
             for byte in colon.into_iter().chain(piece.as_bytes()) {
-                *room.next()? = *byte;
+                *output.next()? = *byte;
                 count += 1;
             }
         }

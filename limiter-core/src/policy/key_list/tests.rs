@@ -1,4 +1,4 @@
-//! Lists of keys: what they match, and how mistakes in them are told.
+//! Key lists: matching and error messages.
 
 use crate::policy::key_list::*;
 
@@ -7,7 +7,7 @@ fn list(entries: &[&str]) -> KeyList {
 }
 
 #[test]
-fn what_is_not_on_the_list_is_not_found() {
+fn list_matches_only_its_entries() {
     let list = list(&[
         "ann",
         "user:*",
@@ -55,27 +55,27 @@ fn what_is_not_on_the_list_is_not_found() {
 }
 
 #[test]
-fn a_colon_of_a_value_is_a_colon_of_an_entry() {
+fn colon_of_value_matches_colon_of_entry() {
     let list = list(&["user:2001:db8::1", "user:urn:*", "a:b"]);
     let user = |value: &str| Key::from("user:").part(value);
     assert!(list.allows(&user("2001:db8::1")) && list.denies(&user("2001:db8::1")));
     assert!(list.denies(&user("urn:bad")) && list.denies(&user("urn:")));
     assert!(
         !list.allows(&user("urn:bad")),
-        "no value brings its owner onto a list"
+        "a client cannot choose a value that is on an allow list"
     );
     assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::global().part("a:b")));
     let of_tenant = |tenant: &str, user: &str| Key::global().part(tenant).text(":").part(user);
     let vip = crate::policy::key_list::KeyList::parse(["acme:vip:1"]).unwrap();
     assert!(vip.allows(&of_tenant("acme", "vip:1")) && !vip.allows(&of_tenant("acme:vip", "1")));
     assert!(vip.denies(&of_tenant("acme:vip", "1")));
-    // What was a percent sign is none of a colon.
+    // An escaped percent sign does not form an escaped colon.
     assert!(!list.denies(&user("2001%3Adb8::1")) && !list.denies(&Key::from("a%3Ab")));
     assert!(!list.denies(&user("2001:db8::2")) && !list.denies(&user("ur:n")));
 }
 
 #[test]
-fn an_address_is_known_however_it_became_a_key() {
+fn address_matches_in_every_key_form() {
     let list = list(&["2001:db8::/32", "10.0.0.0/8"]);
     let address: IpAddr = "2001:db8::7".parse().unwrap();
     assert!(list.contains(address) && list.allows(&Key::global().part(address)));
@@ -86,11 +86,14 @@ fn an_address_is_known_however_it_became_a_key() {
     );
     let long = "%3A".repeat(100);
     assert!(!list.allows(&Key::global().part(&long)));
-    assert_eq!(address_of_part("2001:db8:1111:2222:3333:4444:255.255.255.255"), 9);
+    assert_eq!(
+        count_parts_of_address("2001:db8:1111:2222:3333:4444:255.255.255.255"),
+        9
+    );
 }
 
-/// How many parts the longest address has, which has to be found, too.
-fn address_of_part(text: &str) -> usize {
+/// Number of parts of the longest address, which has to match too.
+fn count_parts_of_address(text: &str) -> usize {
     let list = KeyList::parse([text]).unwrap();
     assert!(list.allows(&Key::global().part(text)));
     text.split([':', '.']).count() - 1
@@ -142,7 +145,7 @@ fn network_key_matches_every_entry_that_contains_it() {
 }
 
 #[test]
-fn every_length_of_a_network_holds_its_own_addresses() {
+fn network_of_each_length_contains_its_addresses() {
     for len in 0..=32_u8 {
         let bits = leading_v4(u32::from_be_bytes([203, 0, 113, 77]), len);
         let list = list(&[&format!("{}/{len}", Ipv4Addr::from_bits(bits))]);
@@ -185,7 +188,7 @@ fn every_invalid_entry_is_reported() {
 }
 
 #[test]
-fn a_mistake_names_its_entry() {
+fn error_names_entry() {
     for entry in [
         "",
         "a*b",
@@ -201,9 +204,9 @@ fn a_mistake_names_its_entry() {
         let error = KeyList::parse(["fine", entry]).unwrap_err();
         assert!(error.to_string().contains(&format!("`{entry}`")), "{error}");
     }
-    // No address stands before the slash, so this is a key as any other.
+    // The text before the slash is not an address, so the entry is an ordinary key.
     assert!(list(&["GET /search"]).contains("GET /search"));
     assert!(list(&["path:/v1/7"]).contains("path:/v1/7"));
     assert!(list(&["::ffff:10.0.0.0/104"]).contains("10.2.3.4"));
-    assert!(list(&["*"]).contains("whoever") && !list(&[]).contains(""));
+    assert!(list(&["*"]).contains("anything") && !list(&[]).contains(""));
 }

@@ -1,4 +1,4 @@
-//! Rates and spans as people write them.
+//! Text form of rates and time spans.
 
 use std::fmt;
 
@@ -6,13 +6,11 @@ use crate::error::ConfigError;
 use crate::policy::rate::{Rate, greatest_common_divisor};
 use crate::units::{Amount, parse_duration};
 
-/// As a person would write it, and exactly this rate when it is read again: `10/s`, `100/min`,
-/// `7/3s`, `1/30d`.
+/// The shortest text that parses back to exactly this rate: `10/s`, `100/min`, `7/3s`, `1/30d`.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (thousandths, micros) = (u128::from(self.thousandths), u128::from(self.micros));
-        // A whole number in the shortest common period; else of the fewest permits, in the time
-        // that they take.
+        // A whole number in the shortest common period; otherwise the fewest permits in their time.
         for (unit, name) in [
             (1_000_000, "s"),
             (60_000_000, "min"),
@@ -33,7 +31,7 @@ impl fmt::Display for Rate {
 
 const DAY: u64 = 86_400_000_000;
 
-/// Microseconds as a person would write them, and exactly: `3s`, `1h30m`, `30d`.
+/// Microseconds as exact text: `3s`, `1h30m`, `30d`.
 pub(crate) struct Span(pub(crate) u64);
 
 impl fmt::Display for Span {
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn rate_out_of_range_is_named() {
         for text in [
             "0/s",
             "1/0s",

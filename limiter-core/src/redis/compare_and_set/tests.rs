@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Mode, ScaleChange, grant_lease, lent_at, scale, step};
+use crate::algorithm::{Mode, ScaleChange, grant_lease, leased_at, scale, step};
 use crate::policy::Policy;
 use crate::redis::compare_and_set::*;
 use crate::redis::token_lease::leased_limit::tests::store;
@@ -62,7 +62,7 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
                 at: now,
             };
             assert!(scale(&scaling, &mut model, now));
-            assert_eq!(lent_at(policy.algorithm(), &model, now), loan.amount);
+            assert_eq!(leased_at(policy.algorithm(), &model, now), loan.amount);
 
             let [limit] = &*request.limits else { unreachable!() };
             let found = store.read_state(limit).await.unwrap();

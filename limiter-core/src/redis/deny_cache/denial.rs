@@ -60,7 +60,7 @@ impl DenialReport {
                 expires_after: outcome.expires_after,
             };
         };
-        match FastLevel::of_stored(algorithm, state) {
+        match FastLevel::from_stored(algorithm, state) {
             Some(level) => Self::FastLevel(level),
             None => Self::StepState(state.clone()),
         }
@@ -231,7 +231,7 @@ impl DeniedRequest {
         }
         match &self.report {
             DenialReport::FastLevel(level) => match level.peek(&self.algorithm, charge.cost, now) {
-                Some(outcome) => LimitDenial::StepResult(StepResult::Left(outcome)),
+                Some(outcome) => LimitDenial::StepResult(StepResult::Level(outcome)),
                 // The clock of the store is before the last charge: a denial changes the state.
                 None => LimitDenial::Unknown,
             },
@@ -241,7 +241,7 @@ impl DeniedRequest {
                 // A denial that changes the state is left to the store: later answers depend on the
                 // change.
                 if after == *before {
-                    LimitDenial::StepResult(StepResult::Told(outcome))
+                    LimitDenial::StepResult(StepResult::Computed(outcome))
                 } else {
                     LimitDenial::Unknown
                 }
@@ -263,7 +263,7 @@ impl DeniedRequest {
                     };
                 }
                 let left = |span: &u64| span.saturating_sub(passed);
-                LimitDenial::StepResult(StepResult::Told(StepOutcome {
+                LimitDenial::StepResult(StepResult::Computed(StepOutcome {
                     fits,
                     remaining: *remaining,
                     retry_after: left(retry_after),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Mode, StepOutcome, StepState, owe, step};
+use crate::algorithm::{Mode, StepOutcome, StepState, force_charge, step};
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 use crate::redis::local_fallback::last_known::LastRemaining;
 use crate::units::micros_ceil;
@@ -40,7 +40,7 @@ impl ReplicaShare {
         let used = self.whole.quota() - left.remaining;
         step(&self.whole, &mut heard, used, left.as_of.min(now), Mode::Charge);
         if left.owed > 0 {
-            owe(&self.whole, &mut heard, left.owed, left.as_of.min(now));
+            force_charge(&self.whole, &mut heard, left.owed, left.as_of.min(now));
         }
         if state.is_expired(now) {
             *state = heard;
@@ -50,7 +50,7 @@ impl ReplicaShare {
             // Nothing remains of either, so they are told apart by when they are whole again.
             let whole_in = |state| step(&self.whole, state, 0, now, Mode::Peek).reset_after;
             let later = whole_in(&mut heard).saturating_sub(whole_in(state));
-            owe(&self.whole, state, comes_in(&self.whole, later), now);
+            force_charge(&self.whole, state, comes_in(&self.whole, later), now);
             return;
         }
         let remaining = |state| step(&self.whole, state, 0, now, Mode::Peek).remaining;

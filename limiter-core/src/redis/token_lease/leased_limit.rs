@@ -102,7 +102,7 @@ pub(crate) fn apply_change(
 ) -> Call<'static> {
     let (operation, whole_at) = match change {
         Change::Refund { whole_at } => (REFUND, whole_at),
-        Change::Owe => (OWE, 0),
+        Change::ForceCharge => (OWE, 0),
     };
     let ask = LeaseRequest {
         cost: limit.cost,

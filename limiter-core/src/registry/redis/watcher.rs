@@ -63,7 +63,7 @@ async fn poll_until_dropped(
         {
             let Some(book) = book.upgrade() else { return };
             shared.poll(&book).await;
-            observe::book_revision(book.published().unwrap_or(0));
+            observe::registry_revision(book.published().unwrap_or(0));
             has_looked.send_replace(true);
         }
         tokio::select! {
@@ -124,7 +124,7 @@ impl RedisWatcher {
         // Of an outage others say enough.
         let is_outage = matches!(&error, RegistryError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
         if !is_outage {
-            observe::book_refused("redis");
+            observe::registry_rejected("redis");
         }
         let reason = reason(&error);
         if self.trouble.is_new(error) && !is_outage {

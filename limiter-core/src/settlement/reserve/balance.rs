@@ -26,7 +26,7 @@ impl Reservation {
                 delay: 0,
                 ..outcome
             };
-            *limit_outcome = LimitOutcome::new(limit_outcome.policy(), StepResult::Told(denied));
+            *limit_outcome = LimitOutcome::new(limit_outcome.policy(), StepResult::Computed(denied));
         });
         denied
     }

@@ -1,15 +1,15 @@
-//! The processor's counter, read in place of the system's clock between two readings of that.
+//! The processor's time stamp counter, which replaces the system clock between two readings of it.
 //!
-//! What a thread measures of the counter's rate is believed for a millisecond, and only if it
-//! measured the same, to a thousandth, the time before. So a reading is wrong by two microseconds
-//! at most, a clock that the system steers is followed, and a counter that steps, with a machine
-//! that is suspended or moved, is not believed. One that changes its rate, which the processors do
-//! not that the kernel takes the time from, is wrong for a millisecond; a clock that the system
-//! makes up for by more than a thousandth is followed a tenth of a millisecond late.
+//! Each thread measures the rate of the counter and uses it for a millisecond, only if two
+//! consecutive measurements agree to a thousandth. A reading is therefore wrong by at most two
+//! microseconds, a steered system clock is followed, and a counter that steps, because the machine
+//! was suspended or moved, is not used. If the counter changes its rate, which the processors that
+//! the kernel accepts do not, readings are wrong for a millisecond; a clock that the system
+//! corrects by more than a thousandth is followed with a delay of a tenth of a millisecond.
 //!
-//! A reading takes 9 ns in place of 29, 23 of which are the system's own call. (2.5 GHz; crates
-//! that count cycles from one measurement on, as `quanta` does, take 0.2 s for it and never compare
-//! again.)
+//! A reading takes 9 ns instead of 29, of which the system call takes 23. (2.5 GHz; crates that
+//! calibrate the counter once, such as `quanta`, take 0.2 s for it and never compare again.) Tests:
+//! below.
 
 use std::cell::Cell;
 use std::fs;
@@ -18,15 +18,15 @@ use std::sync::LazyLock;
 use crate::support::clock::System;
 use crate::units::Timestamp;
 
-/// Moments are counted in parts, 2^12 to a microsecond: until the year 2112 they fit.
+/// Times are counted in parts, 2^12 per microsecond, which fit until the year 2112.
 const PART_BITS: u32 = 12;
-/// The rate is counted in parts a tick, 2^32 to one.
+/// The rate is counted in parts per tick, with 32 fractional bits.
 const RATE_BITS: u32 = 32;
-/// The millisecond, in parts.
+/// One millisecond in parts.
 const SPAN: u64 = 1_000 << PART_BITS;
 
-/// Whether the kernel itself takes the time from the counter: it has then seen that it ticks
-/// evenly, in all sleeping states, and alike on all processors.
+/// True if the kernel itself uses the counter as clock source: it has then verified that the
+/// counter ticks evenly in all sleep states and equally on all processors.
 static IS_STEADY: LazyLock<bool> = LazyLock::new(|| {
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     source.is_ok_and(|source| source.trim() == "tsc")
@@ -36,20 +36,20 @@ thread_local! {
     static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor::UNKNOWN) };
 }
 
-/// The moment, as far as the counter tells it, else as the system's clock does.
+/// Returns the time from the counter if it is calibrated, otherwise from the system clock.
 ///
-/// Readings may be out of order by what they may be wrong by, those of one thread only while the
-/// system makes up for an error of its clock. Whoever needs them in order sees to it.
+/// Readings may be out of order by their error; those of one thread only while the system corrects
+/// its clock. Callers that need an order ensure it.
 #[inline]
 pub(crate) fn now() -> Timestamp {
     let anchor = ANCHOR.get();
-    // The counter is not read where it does not serve: a machine may be told to trap that.
-    let told = if anchor.believed == 0 {
+    // The counter is not read where it is unusable: a machine may be configured to trap that.
+    let counted = if anchor.valid_ticks == 0 {
         None
     } else {
         anchor.parts(ticks())
     };
-    let parts = told.unwrap_or_else(read_counter);
+    let parts = counted.unwrap_or_else(read_counter);
     Timestamp::from_micros(parts >> PART_BITS)
 }
 
@@ -58,21 +58,21 @@ fn ticks() -> u64 {
     safe_arch::read_timestamp_counter()
 }
 
-/// Compares the counter with the clock.
+/// Calibrates the counter with the system clock.
 #[cold]
 fn read_counter() -> u64 {
     if !*IS_STEADY {
-        return parts_of(System::get());
+        return to_parts(System::get());
     }
     let before = ticks();
-    let clock = parts_of(System::get());
+    let clock = to_parts(System::get());
     let after = ticks();
     let anchor = ANCHOR.get();
     ANCHOR.set(anchor.next(before, clock, after));
-    clock.max(anchor.nanos_at(clock))
+    clock.max(anchor.last_returned(clock))
 }
 
-fn parts_of(system: System) -> u64 {
+fn to_parts(system: System) -> u64 {
     let (start, elapsed) = (system.start.as_micros(), system.elapsed);
     let micros = start.saturating_add(elapsed.as_secs().saturating_mul(1_000_000));
     let nanos = u64::from(elapsed.subsec_nanos());
@@ -82,18 +82,18 @@ fn parts_of(system: System) -> u64 {
         .saturating_add(nanos * 512 / 125)
 }
 
-/// Where a thread last compared the counter with the clock.
+/// The last comparison of the counter with the clock in a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Anchor {
     ticks: u64,
-    /// The moment, in parts.
+    /// Time of the comparison, in parts.
     at: u64,
-    /// What a tick adds to it; 0 where that is unknown.
+    /// Parts per tick; 0 if unknown.
     rate: u64,
-    /// For so many ticks the rate is believed: a millisecond's, or none.
-    believed: u64,
-    /// What has been told already, where the rate was a little too high before.
-    least: u64,
+    /// Number of ticks for which the rate is used: one millisecond, or 0.
+    valid_ticks: u64,
+    /// The latest time returned so far, if the previous rate was slightly too high.
+    min: u64,
 }
 
 impl Anchor {
@@ -101,61 +101,61 @@ impl Anchor {
         ticks: 0,
         at: 0,
         rate: 0,
-        believed: 0,
-        least: 0,
+        valid_ticks: 0,
+        min: 0,
     };
 
-    /// The moment at which the counter stands there, where that is known.
+    /// Returns the time at this counter value, if the anchor covers it.
     #[inline]
     fn parts(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.ticks);
-        // What is believed is a product of at most 2^54.
-        (since < self.believed).then(|| self.least.max(self.at + ((since * self.rate) >> RATE_BITS)))
+        // The product is at most 2^54.
+        (since < self.valid_ticks).then(|| self.min.max(self.at + ((since * self.rate) >> RATE_BITS)))
     }
 
-    /// The last moment that can have been told, if it is not so far from the clock's that the
-    /// counter must have stepped.
-    fn nanos_at(&self, clock: u64) -> u64 {
-        let last = self.at + ((self.believed * self.rate) >> RATE_BITS);
-        let told = last.max(self.least);
-        if told.saturating_sub(clock) > SPAN >> 9 {
+    /// Returns the latest time that can have been returned, unless it is so far from the clock that
+    /// the counter must have stepped.
+    fn last_returned(&self, clock: u64) -> u64 {
+        let last = self.at + ((self.valid_ticks * self.rate) >> RATE_BITS);
+        let counted = last.max(self.min);
+        if counted.saturating_sub(clock) > SPAN >> 9 {
             0
         } else {
-            told
+            counted
         }
     }
 
-    /// What is known after the clock stood there between two readings of the counter.
+    /// Returns the anchor after a reading of the clock between two readings of the counter.
     fn next(self, before: u64, clock: u64, after: u64) -> Self {
         let (ticks, time) = (after.wrapping_sub(self.ticks), clock.saturating_sub(self.at));
-        let looked = after.wrapping_sub(before);
-        let here = Self {
+        let reading_ticks = after.wrapping_sub(before);
+        let calibrated = Self {
             ticks: after,
             at: clock,
-            least: self.nanos_at(clock),
+            min: self.last_returned(clock),
             ..self
         };
-        // Whoever was away may have been away with the machine, and measures nothing of that time.
-        let away = time > 4 * SPAN || ticks == 0;
-        if away && (self.believed == 0 || looked <= self.believed >> 12) {
-            return here;
+        // During a long pause the machine may have been suspended, so the pause is not measured.
+        let after_pause = time > 4 * SPAN || ticks == 0;
+        if after_pause && (self.valid_ticks == 0 || reading_ticks <= self.valid_ticks >> 12) {
+            return calibrated;
         }
-        // It is too early to measure, or the thread was interrupted between the readings, for more
-        // than a quarter of the difference that two rates may have.
-        if away || time < SPAN || looked > ticks >> 12 {
+        // It is too early to measure, or the thread was interrupted between the readings for more
+        // than a quarter of the allowed difference of two rates.
+        if after_pause || time < SPAN || reading_ticks > ticks >> 12 {
             return self;
         }
         let rate = (time << RATE_BITS) / ticks;
-        let is_the_same = rate > 0 && rate.abs_diff(self.rate) <= rate >> 10;
-        let believed = if is_the_same {
+        let is_confirmed = rate > 0 && rate.abs_diff(self.rate) <= rate >> 10;
+        let valid_ticks = if is_confirmed {
             (SPAN << RATE_BITS) / rate
         } else {
             0
         };
         Self {
             rate,
-            believed,
-            ..here
+            valid_ticks,
+            ..calibrated
         }
     }
 }
@@ -164,15 +164,15 @@ impl Anchor {
 mod tests {
     use crate::support::clock::tsc::*;
 
-    /// A counter that ticks 25 times in ten nanoseconds, the unit in which time passes here, and a
-    /// thread that looks at it.
+    /// A counter that ticks 25 times in ten nanoseconds, the time unit of the simulation, and a
+    /// thread that reads it.
     struct Machine {
         anchor: Anchor,
         ticks: u64,
         nanos: u64,
-        /// Ticks in ten nanoseconds.
+        /// Ticks per ten nanoseconds.
         rate: u64,
-        looks: u64,
+        reads: u64,
     }
 
     impl Machine {
@@ -182,14 +182,14 @@ mod tests {
                 ticks: 1 << 60,
                 nanos: 1_700_000_000_000_000_000,
                 rate: 25,
-                looks: 0,
+                reads: 0,
             };
             for _ in 0..100_000 {
                 machine.pass(50);
                 machine.read();
             }
-            assert!(machine.anchor.believed > 0);
-            machine.looks = 0;
+            assert!(machine.anchor.valid_ticks > 0);
+            machine.reads = 0;
             machine
         }
 
@@ -198,21 +198,21 @@ mod tests {
             self.ticks = self.ticks.wrapping_add(nanos * self.rate / 10);
         }
 
-        /// Reads the clock, and says by how many nanoseconds that is wrong.
+        /// Reads the time and returns its error in nanoseconds.
         fn read(&mut self) -> u64 {
             self.read_interrupted(0)
         }
 
         fn read_interrupted(&mut self, nanos: u64) -> u64 {
             let parts = self.anchor.parts(self.ticks).unwrap_or_else(|| {
-                self.looks += 1;
+                self.reads += 1;
                 let before = self.ticks;
                 self.pass(20 + nanos / 2);
                 let clock = self.parts();
                 self.pass(20 + nanos / 2);
-                let told = self.anchor.nanos_at(clock);
+                let counted = self.anchor.last_returned(clock);
                 self.anchor = self.anchor.next(before, clock, self.ticks);
-                clock.max(told)
+                clock.max(counted)
             });
             parts.abs_diff(self.parts()) * 125 / 512
         }
@@ -223,21 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_counter_is_the_clock_to_a_microsecond_and_is_seldom_compared() {
+    fn steady_counter_follows_clock_with_rare_comparisons() {
         let mut machine = Machine::steady();
         let mut last = 0;
         for passed in (0..2_000_000).map(|step| 20 + step % 9 * 10) {
             machine.pass(passed);
             assert!(machine.read() < 1_000);
-            let told = machine.anchor.parts(machine.ticks).unwrap_or_default();
-            assert!(told == 0 || told >= last);
-            last = last.max(told);
+            let counted = machine.anchor.parts(machine.ticks).unwrap_or_default();
+            assert!(counted == 0 || counted >= last);
+            last = last.max(counted);
         }
-        assert!(machine.looks < 200, "{} looks in 128 ms", machine.looks);
+        assert!(machine.reads < 200, "{} reads in 128 ms", machine.reads);
     }
 
     #[test]
-    fn a_counter_that_steps_is_not_believed() {
+    fn stepped_counter_is_not_used() {
         for step in [
             1_000_000_000,
             1 << 50,
@@ -250,12 +250,12 @@ mod tests {
                 machine.pass(50);
                 assert!(machine.read() < 2_000, "{step}");
             }
-            assert!(machine.anchor.believed > 0, "believed again");
+            assert!(machine.anchor.valid_ticks > 0, "the counter is used again");
         }
     }
 
     #[test]
-    fn a_counter_that_changes_its_rate_is_wrong_for_a_millisecond() {
+    fn changed_rate_is_corrected_within_a_millisecond() {
         for rate in [1, 20, 24, 26, 30, 100] {
             let mut machine = Machine::steady();
             machine.rate = rate;
@@ -265,41 +265,41 @@ mod tests {
                 let wrong = machine.read();
                 wrong_for += if wrong > 2_000 { 50 } else { 0 };
             }
-            // Of its own ticks.
+            // In ticks of its own rate.
             assert!(wrong_for <= 1_000_000 * 25 / rate, "{rate}: {wrong_for} ns");
-            assert_eq!(machine.anchor.believed > 0, wrong_for < 5_000_000);
+            assert_eq!(machine.anchor.valid_ticks > 0, wrong_for < 5_000_000);
         }
     }
 
     #[test]
-    fn whoever_is_interrupted_while_it_looks_believes_nothing_of_it() {
+    fn interrupted_measurement_is_discarded() {
         let mut machine = Machine::steady();
         for turn in 0..100_000 {
             machine.pass(50);
             let interrupted = if turn % 3 == 0 { 40_000 } else { 0 };
             let late = machine.read_interrupted(interrupted);
-            // What is told of the past is not wrong, but late.
+            // A reading during an interruption is late, not wrong.
             assert!(late < interrupted + 2_000, "{late}");
         }
     }
 
     #[test]
-    fn time_that_nobody_looked_is_not_measured_and_the_rate_holds_after_it() {
+    fn pause_is_not_measured_and_rate_remains_valid() {
         let mut machine = Machine::steady();
-        // Suspended: the counter goes on, the clock does not.
+        // Suspended: the counter continues, the clock does not.
         machine.ticks += 1 << 45;
         machine.pass(5_000_000);
         assert!(machine.read() < 1_000);
-        assert_eq!(machine.looks, 1);
+        assert_eq!(machine.reads, 1);
         for _ in 0..10_000 {
             machine.pass(50);
             assert!(machine.read() < 1_000);
         }
-        assert_eq!(machine.looks, 1);
+        assert_eq!(machine.reads, 1);
     }
 
     #[test]
-    fn it_goes_with_the_clock_of_this_machine() {
+    fn counter_follows_clock_of_this_machine() {
         let micros = || System::get().timestamp().as_micros();
         let (until, mut last) = (micros() + 20_000, Timestamp::default());
         loop {
@@ -311,6 +311,6 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(ANCHOR.get().believed > 0, *IS_STEADY);
+        assert_eq!(ANCHOR.get().valid_ticks > 0, *IS_STEADY);
     }
 }

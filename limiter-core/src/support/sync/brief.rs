@@ -1,21 +1,21 @@
-//! A lock that is nearly always held for some dozens of nanoseconds: to let it go is a write, where
-//! a mutex that threads sleep on has to ask whether one does.
+//! A spin lock for critical sections of some dozens of nanoseconds: its release is a single write,
+//! while a mutex has to check for sleeping threads.
 
 use std::time::Duration;
 use std::{hint, thread};
 
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// So often a thread looks again before it lets others run, who may have the lock …
-const LOOKS: u32 = 16;
-/// … pausing up to two to this power in between …
-const MOST_PAUSES_BITS: u32 = 3;
-/// … and so often before it sleeps: one of real-time priority only lets others run that have it
-/// too.
-const YIELDING_LOOKS: u32 = LOOKS + 64;
+/// Number of attempts before a thread yields to others, which may hold the lock …
+const SPIN_ATTEMPTS: u32 = 16;
+/// … with up to two to this power pauses in between …
+const MAX_PAUSE_BITS: u32 = 3;
+/// … and the number before it sleeps: a thread of real-time priority yields only to threads of that
+/// priority.
+const YIELD_ATTEMPTS: u32 = SPIN_ATTEMPTS + 64;
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// What is behind the lock. A panic while it is held leaves it as it is then.
+/// The data behind the lock. A panic while it is held leaves the data as it is.
 #[derive(Debug, Default)]
 pub(crate) struct SpinLock<T>(SpinMutex<T>);
 
@@ -27,7 +27,7 @@ impl<T> SpinLock<T> {
         self.0.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// The lock, if nobody has it.
+    /// Returns the guard if the lock is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         self.0.try_lock()
@@ -35,26 +35,27 @@ impl<T> SpinLock<T> {
 
     #[cold]
     fn wait(&self) -> SpinGuard<'_, T> {
-        let mut looks = 0_u32;
+        let mut attempts = 0_u32;
         loop {
-            // To look does not take the cache line from whoever has the lock; to try does.
+            // Reading the state does not take the cache line from the holder; an attempt to lock
+            // does.
             if !self.0.is_locked() {
                 if let Some(guard) = self.0.try_lock() {
                     return guard;
                 }
             }
-            looks += 1;
-            if looks < LOOKS {
-                // Longer each time: meanwhile whoever has the lock takes it again and again, with
-                // all that is behind it in its processor's own cache.
-                for _ in 0..1_u32 << looks.min(MOST_PAUSES_BITS) {
+            attempts += 1;
+            if attempts < SPIN_ATTEMPTS {
+                // Longer each time: meanwhile the holder can take the lock repeatedly with its data
+                // in its own cache.
+                for _ in 0..1_u32 << attempts.min(MAX_PAUSE_BITS) {
                     hint::spin_loop();
                 }
-            } else if looks < YIELDING_LOOKS {
+            } else if attempts < YIELD_ATTEMPTS {
                 thread::yield_now();
             } else {
                 thread::sleep(SLEEP);
-                looks = 0;
+                attempts = 0;
             }
         }
     }
@@ -68,7 +69,7 @@ mod tests {
     use crate::support::sync::brief::*;
 
     #[test]
-    fn one_thread_has_it_at_a_time() {
+    fn lock_is_exclusive() {
         let (sum, inside) = (SpinLock::<u64>::default(), AtomicBool::new(false));
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_be_tried() {
+    fn try_lock_fails_while_held() {
         let lock = SpinLock::<u64>::default();
         let guard = lock.lock();
         assert!(lock.try_lock().is_none());

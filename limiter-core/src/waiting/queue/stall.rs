@@ -58,7 +58,7 @@ impl Ticket {
         STALL_AFTER.saturating_add(PAUSE_PER_WAITER.saturating_mul(self.waiters_ahead))
     }
 
-    /// True if the first waiter has had to query for so long that it is assumed not to be polled.
+    /// True if the first waiter has had to query for one second and is assumed not to be polled.
     pub(crate) fn is_stalled(
         &self,
         queues: &WaitQueues,

@@ -131,7 +131,7 @@ fn mixed_policies_are_converted_up_to_run_length() {
 }
 
 #[test]
-fn waiter_beyond_newest_quota_is_rejected_when_first() {
+fn waiter_above_newest_quota_is_rejected_when_first() {
     let queues = Arc::new(WaitQueues::new(10));
     let id: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);

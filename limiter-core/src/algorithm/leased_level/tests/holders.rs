@@ -1,31 +1,31 @@
-//! What holders and store grant together, whatever becomes of what they say to each other.
+//! Bound on the permits admitted by holders and store together, with lost requests and replies.
 
 use crate::algorithm::leased_level::tests::*;
 
-/// What one holder has, of one loan.
-pub(super) struct Held {
-    /// Under which policy it was lent; a report comes under the same.
+/// Leased tokens of one holder.
+pub(super) struct HeldLease {
+    /// Index of the policy of the lease; its report uses the same policy.
     pub(super) limit: usize,
     pub(super) epoch: u32,
     pub(super) left: u64,
     pub(super) spent: u64,
-    /// By the time that passes, which no clock changes.
+    /// In monotonic time.
     pub(super) until: u64,
 }
 
 #[derive(Default)]
-pub(super) struct Holder(pub(super) Vec<Held>);
+pub(super) struct Holder(pub(super) Vec<HeldLease>);
 
 impl Holder {
-    /// Says what became of one loan of a limit, whole or in part.
+    /// Reports the usage of one lease of a limit, in whole or in part.
     pub(super) fn report(&mut self, rng: &mut Rng, limit: usize) -> UsageReport {
-        let of_it = self.0.iter_mut().filter(|held| held.limit == limit);
-        let mut of_it: Vec<_> = of_it.collect();
-        if of_it.is_empty() || rng.u8(0..4) == 0 {
+        let own_leases = self.0.iter_mut().filter(|held| held.limit == limit);
+        let mut own_leases: Vec<_> = own_leases.collect();
+        if own_leases.is_empty() || rng.u8(0..4) == 0 {
             return UsageReport::default();
         }
-        let number = rng.usize(0..of_it.len());
-        let held = &mut of_it[number];
+        let number = rng.usize(0..own_leases.len());
+        let held = &mut own_leases[number];
         let returned = if rng.bool() {
             held.left
         } else {
@@ -52,25 +52,23 @@ impl Holder {
     }
 }
 
-/// Costs by the time at which they were granted: from any grant on, no more than the capacity and
-/// what has come since.
-fn assert_kept(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
+/// Asserts that from any grant on, the granted costs stay within the capacity plus the refill.
+fn assert_within_bound(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
     let (per, amount) = (i128::from(rate.micros), i128::from(rate.thousandths));
-    let (mut sum, mut least) = (0, i128::MAX);
+    let (mut sum, mut min) = (0, i128::MAX);
     for (at, cost) in grants {
         let f = sum * per - amount * i128::from(*at);
-        least = least.min(f);
+        min = min.min(f);
         sum += i128::from(*cost);
         assert!(
-            f + i128::from(*cost) * per <= i128::from(capacity) * per + least,
+            f + i128::from(*cost) * per <= i128::from(capacity) * per + min,
             "{} of {per} too much at {at}: {grants:?}",
-            f + i128::from(*cost) * per - i128::from(capacity) * per - least
+            f + i128::from(*cost) * per - i128::from(capacity) * per - min
         );
     }
 }
 
-/// One history; what was granted, by the time that has passed. `refunds` may be made of what was
-/// granted by the store.
+/// Plays one history and returns the granted costs by monotonic time.
 fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> Vec<(u64, u64)> {
     let mut state = StepState::Absent;
     let mut holders: [Holder; 3] = Default::default();
@@ -91,24 +89,24 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
                 }
             }
             2..5 => {
-                let ask = LeaseRequest {
+                let request = LeaseRequest {
                     cost,
                     want: rng.u64(0..=*capacity),
                     epoch: epochs[limit],
                     report: holder.report(rng, limit),
                 };
-                // The question is lost, or the answer, or neither.
+                // The request is lost, the reply is lost, or neither.
                 let lost = rng.u8(0..12);
                 if lost == 0 {
                     continue;
                 }
-                let (outcome, loan) = algorithm::grant_lease(algorithm, &mut state, &ask, time.now);
+                let (outcome, loan) = algorithm::grant_lease(algorithm, &mut state, &request, time.now);
                 if outcome.fits && cost > 0 {
                     grants.push((time.passed, cost));
                 }
                 if loan.amount > 0 && lost != 1 {
                     assert!(loan.life > epochs[limit] || limits.len() > 1 && loan.life > 0);
-                    holder.0.push(Held {
+                    holder.0.push(HeldLease {
                         limit,
                         epoch: loan.epoch,
                         left: loan.amount,
@@ -128,7 +126,7 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
         }
         let outcome = algorithm::step(algorithm, &mut state.clone(), 0, time.now, Mode::Peek);
         assert!(
-            limits.len() > 1 || outcome.remaining + lent_at(algorithm, &state, time.now) <= *capacity,
+            limits.len() > 1 || outcome.remaining + leased_at(algorithm, &state, time.now) <= *capacity,
             "{state:?}"
         );
         let held: u64 = holders
@@ -137,10 +135,10 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
             .filter(|held| time.passed < held.until)
             .map(|held| held.left)
             .sum();
-        let lent = lent_at(algorithm, &state, time.now);
+        let leased = leased_at(algorithm, &state, time.now);
         assert!(
-            held <= lent,
-            "{held} are held, {lent} lent: {} {state:?}",
+            held <= leased,
+            "{held} are held, {leased} leased: {} {state:?}",
             time.now
         );
     }
@@ -148,18 +146,18 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
 }
 
 #[test]
-fn holders_and_store_together_keep_the_promise() {
+fn holders_and_store_stay_within_bound() {
     each(fastrand::u64(..), 2_000, |rng| {
         let funnel = rng.bool();
         let limit = limit(rng, funnel);
         let grants = play(rng, &[limit], rng.clone().bool());
-        assert_kept(&grants, limit.1, limit.2);
+        assert_within_bound(&grants, limit.1, limit.2);
     });
 }
 
-/// Of two policies that take turns, the larger capacity and the faster rate bound what is granted.
+/// With two alternating policies, the larger capacity and the faster rate bound the grants.
 #[test]
-fn a_policy_that_changes_while_something_is_lent_mints_nothing() {
+fn policy_change_with_leased_tokens_creates_no_permits() {
     each(fastrand::u64(..), 2_000, |rng| {
         let funnel = rng.bool();
         let (old, new) = (limit(rng, funnel), limit(rng, funnel));
@@ -171,6 +169,6 @@ fn a_policy_that_changes_while_something_is_lent_mints_nothing() {
         } else {
             new.2
         };
-        assert_kept(&grants, old.1.max(new.1), faster);
+        assert_within_bound(&grants, old.1.max(new.1), faster);
     });
 }

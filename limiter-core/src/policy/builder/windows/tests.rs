@@ -1,10 +1,10 @@
 use crate::policy::builder::windows::*;
 
 #[test]
-fn a_mistake_names_the_value_and_what_was_expected() {
+fn error_names_value_and_expectation() {
     let counter = || Policy::counter_window("p");
     let fixed = || Policy::fixed_window("p");
-    let refused = [
+    let cases = [
         (counter().window("1s").build(), "limit is missing"),
         (counter().limit(1).build(), "window is missing"),
         (counter().limit(0).window("1s").build(), "limit is `0`"),
@@ -39,7 +39,7 @@ fn a_mistake_names_the_value_and_what_was_expected() {
         ),
         (
             fixed().limit(1).window("2w").aligned("utc").build(),
-            "since it is aligned",
+            "because it is aligned",
         ),
         (
             fixed().limit(1).window("1d").aligned("CET").build(),
@@ -50,16 +50,16 @@ fn a_mistake_names_the_value_and_what_was_expected() {
             "expected none for a window",
         ),
     ];
-    for (policy, message) in refused {
+    for (policy, message) in cases {
         let error = policy.expect_err(message).to_string();
         assert!(error.contains(message), "{error}");
     }
 }
 
 #[test]
-fn a_policy_shows_what_it_is() {
+fn display_describes_policy() {
     let fixed = |window: &str| Policy::fixed_window("p").limit(5).window(window);
-    let shown = [
+    let cases = [
         (
             Policy::counter_window("p").limit(5).window("week").build(),
             "p (counter window: 5 in about 7d)",
@@ -77,7 +77,7 @@ fn a_policy_shows_what_it_is() {
             "p (fixed window: 5 in each month of -05:30)",
         ),
     ];
-    for (policy, text) in shown {
+    for (policy, text) in cases {
         assert_eq!(policy.unwrap().to_string(), text);
     }
     let month = fixed("month").aligned("utc").build().unwrap();

@@ -76,7 +76,7 @@ impl ModelStore {
     }
 
     pub(crate) fn leased(&self, algorithm: &Algorithm) -> u64 {
-        algorithm::lent_at(algorithm, &self.state, self.now())
+        algorithm::leased_at(algorithm, &self.state, self.now())
     }
 
     /// Gives back up to so much of what the store knows to be used: how much that was, under this

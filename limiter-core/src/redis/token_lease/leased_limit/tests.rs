@@ -126,10 +126,10 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
                     5 => Change::Refund {
                         whole_at: now + rng.u64(0..3_000_000) - 500_000,
                     },
-                    _ => Change::Owe,
+                    _ => Change::ForceCharge,
                 };
                 let mut limit = request.limits[0].clone();
-                if change == Change::Owe {
+                if change == Change::ForceCharge {
                     limit.cost = match rng.u8(0..6) {
                         0 => cost.saturating_mul(3).min(MAX_EXACT),
                         1 if kind < 2 => MAX_EXACT,
