@@ -105,7 +105,7 @@ impl Deployment {
             Topology::Sentinel { sentinels, primary } => [primary].into_iter().chain(sentinels).collect(),
             Topology::Pool(_) => Vec::new(),
         };
-        if !self.certificates.are_given()
+        if !self.certificates.is_configured()
             || urls
                 .iter()
                 .any(|url| crate::redis::client::endpoint::wants_tls(url))
@@ -145,10 +145,10 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) async fn run<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+    pub(crate) async fn run<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
         match self {
-            Self::Standalone(node) => Ok(errand.execute(node, BatchPart::default()).await?),
-            Self::Cluster(cluster) => cluster.execute(errand).await,
+            Self::Standalone(node) => Ok(operation.execute(node, BatchPart::default()).await?),
+            Self::Cluster(cluster) => cluster.execute(operation).await,
         }
     }
 }
@@ -249,7 +249,7 @@ impl RedisStore {
         started: Instant,
     ) -> Result<Verdict, StoreError> {
         let decision = DecideOperation {
-            question: InputDraft::new(request, operation, &self.namespace),
+            input: InputDraft::new(request, operation, &self.namespace),
             wait: CallDeadline::since(started, request.deadline()),
         };
         self.route.run(&decision).await
@@ -325,14 +325,14 @@ mod tests {
     ) -> Vec<Result<Verdict, StoreError>> {
         let node = crate::redis::client::node::tests::node_of(server);
         let namespace = Namespace::new("", "");
-        let questions = requests.iter().map(|request| {
-            let mut question = ScriptInput::new(request, Operation::Check, &namespace);
+        let inputs = requests.iter().map(|request| {
+            let mut input = ScriptInput::new(request, Operation::Check, &namespace);
             let names = request.limits.iter().map(|limit| limit.policy.name().to_owned());
-            question.keys = names.collect();
-            question
+            input.keys = names.collect();
+            input
         });
-        let questions: Vec<_> = questions.collect();
-        let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
+        let inputs: Vec<_> = inputs.collect();
+        let items: Vec<_> = inputs.iter().map(|input| (input, 1)).collect();
         let call = crate::redis::script::wire::call(&items, Some(NOW), Duration::from_secs(5));
         let verdicts =
             crate::redis::script::reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items)

@@ -9,7 +9,7 @@ use crate::redis::RedisStore;
 use crate::redis::script::reply::LimitReply;
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
-use crate::redis::token_lease::leased_limit::AccountReply;
+use crate::redis::token_lease::leased_limit::LeaseScriptReply;
 use crate::request::RequestedLimit;
 
 const REPLACE: u8 = 3;
@@ -81,7 +81,7 @@ impl RedisStore {
 }
 
 fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreError> {
-    let AccountReply { now, lent, piece } = AccountReply::read(reply)?;
+    let LeaseScriptReply { now, granted, piece } = LeaseScriptReply::read(reply)?;
     let value = piece.0.to_vec();
     // The script that replaces does not know what a value means.
     let is_ours = value.is_empty() || value.starts_with(&[LAYOUT, wire::parameters(algorithm).0]);
@@ -92,12 +92,12 @@ fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreEr
         now,
         state,
         value,
-        is_replaced: lent == 1,
+        is_replaced: granted == 1,
     })
 }
 
 /// A state as it is stored; nothing of one that is absent. The layouts are told in `lua/level.lua`,
-/// `lua/lent.lua` and `lua/counted.lua`.
+/// `lua/leased_level.lua` and `lua/counted_windows.lua`.
 fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
     let Some(kept) = state.stored() else {
         return Vec::new();

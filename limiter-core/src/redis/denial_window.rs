@@ -1,12 +1,12 @@
 //! Denials of a penalty, which are charged to a window at the moments at which they occurred; see
-//! `lua/account.lua`.
+//! `lua/token_lease.lua`.
 
 use crate::algorithm::{LeaseRequest, Mode};
 use crate::error::StoreError;
 use crate::penalty::denial_counts::DatedDenials;
 use crate::redis::RedisStore;
 use crate::redis::script::reply::LimitReply;
-use crate::redis::token_lease::leased_limit::{self, AccountReply};
+use crate::redis::token_lease::leased_limit::{self, LeaseScriptReply};
 use crate::request::DecisionRequest;
 use crate::units::micros_ceil;
 
@@ -43,10 +43,10 @@ impl RedisStore {
         let key = leased_limit::key(limit, &self.namespace);
         let call = leased_limit::call(key, plan, limit.policy.deadline());
         let reply = self.route.run(&call).await?;
-        let reply = AccountReply::read(&reply)?;
+        let reply = LeaseScriptReply::read(&reply)?;
         let outcome =
             LimitReply::read(reply.piece, algorithm)?.outcome(algorithm, 0, 0, reply.now, Mode::Peek);
-        Ok(if reply.lent == 1 { 0 } else { outcome.remaining })
+        Ok(if reply.granted == 1 { 0 } else { outcome.remaining })
     }
 }
 

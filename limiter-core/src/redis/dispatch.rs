@@ -1,15 +1,17 @@
-//! Calls that arrive together leave together.
+//! Batching of concurrent calls to one Redis node.
 //!
-//! A call that finds nobody on the way to its node is sent at once, by its own future. Others wait
-//! in a lane, one for each node and runtime, until a slot is free; then a task of that runtime
-//! takes what waits, up to 64 different questions, and has one call of the script answer all of
-//! them. Whoever gives a slot back sees to it that the next batch starts.
+//! A call to an idle node is sent immediately by its own future. Concurrent calls wait in a queue,
+//! one for each node and runtime, until a batch slot is free. Then a task of the runtime takes up
+//! to 64 different requests, and one call of the script decides all of them. Releasing a slot
+//! starts the next batch.
 //!
-//! A few slots keep the server busy while answers travel and callers are woken: two where the round
-//! trip is short, more as it gets longer, so that nobody waits for a slot longer than a fraction of
-//! the round trip. What holds a slot without an answer for far longer than a round trip gives it
-//! back, since the connection may be dead. A whole batch does not wait for a slot, as it would not
-//! grow by waiting.
+//! Several slots keep the server busy while replies travel: two for a short round trip, more for a
+//! longer one, so that the wait for a slot is a fraction of the round trip. A slot without a reply
+//! for much longer than a round trip is released, since the connection may be dead. A full batch
+//! does not wait for a slot, since waiting would not make it larger.
+//!
+//! Invariant: every waiting caller receives a reply or an error. Tests: `tests.rs`, and `model.rs`
+//! under every schedule.
 
 pub(crate) mod batch;
 pub(crate) mod in_flight;
@@ -34,130 +36,129 @@ use crate::redis::script::input::LazyInput;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
-/// Batches on their way, where the round trip takes no time: one is at work on the server while the
-/// answers of the other are handed out. One fewer leaves the server idle half of the time, more
-/// make the batches smaller.
-const FEWEST_SLOTS: u32 = 2;
-/// One slot more for each such part of the round trip, so that nobody waits longer for a slot.
-const SLOT_EVERY: Duration = Duration::from_micros(250);
-/// Slots at most, and whole batches on their way.
-const MOST_SLOTS: u32 = 32;
-/// A slot is given back after so many round trips without an answer, and after so long at least: a
-/// server stands still for a moment now and then.
+/// Batches in flight for a negligible round trip: the server executes one while the replies of the
+/// other are delivered. One slot leaves the server idle half of the time; more slots make the
+/// batches smaller.
+const MIN_SLOTS: u32 = 2;
+/// Round trip time per additional slot; bounds the wait for a slot.
+const ROUND_TRIP_PER_SLOT: Duration = Duration::from_micros(250);
+/// Upper bound of slots, and of full batches in flight.
+const MAX_SLOTS: u32 = 32;
+/// A slot is released after this number of round trips without a reply, and after at least
+/// `LATE_AFTER`, since a server pauses occasionally.
 const LATE_AFTER_ROUND_TRIPS: u32 = 4;
 const LATE_AFTER: Duration = Duration::from_millis(25);
-/// The same where no round trip is known yet. A network may be as slow, and who takes every first
-/// batch for late changes connections before any of them has answered.
+/// Replaces `LATE_AFTER` while the round trip is unknown. On a slow network, a shorter bound would
+/// discard each connection before its first reply.
 const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
 
-/// The calls of one runtime to one node.
+/// Queue and batch slots of the calls from one runtime to one node.
 pub(crate) struct BatchQueue {
     state: Mutex<QueueState>,
-    /// Whether the last who came asked the same as somebody before. Then the next may do so, too,
-    /// and need not make his question; else it is made before the lock is taken, for which others
-    /// may wait.
-    gathers: AtomicBool,
+    /// Whether the last caller joined an equal request. Then the next caller is likely to join it
+    /// too and builds its input only if necessary. Otherwise the input is built before the lock is
+    /// taken, since building it under the lock delays other callers.
+    joins: AtomicBool,
     start: Box<dyn Fn(BatchStart) + Send + Sync>,
 }
 
 #[derive(Debug)]
 struct QueueState {
     queue: Queue,
-    /// Slots that are taken.
+    /// Number of occupied slots.
     taken: u32,
-    /// Whether somebody is about to take a batch out of the queue.
+    /// Whether a task was started that has not taken its batch yet.
     starting: bool,
-    /// The lone call that holds one of them.
+    /// The call outside of a batch that occupies a slot.
     alone: Option<SoloCall>,
-    /// How many calls have left alone.
-    left_alone: u64,
-    /// The shortest round trip.
+    /// Number of calls that were sent outside of a batch.
+    solo_calls: u64,
+    /// Shortest round trip so far.
     round_trip: Duration,
 }
 
-/// A call that left by itself. Nobody has a timer for it, and its caller may not even look at it,
-/// so that those who come after it see to it that it keeps no slot for long.
+/// A call that its caller sends itself. Its caller may not be polled and no timer watches it, so
+/// later callers release its slot when it is late.
 #[derive(Clone, Copy, Debug)]
 struct SoloCall {
     number: u64,
     late_at: Instant,
 }
 
-/// How a call goes on.
+/// How a call proceeds.
 pub(crate) enum Admission {
-    /// It is alone, and leaves by itself.
+    /// The caller sends the call itself.
     Alone(InFlightBatch),
-    /// It is answered by others. An answer that never comes is an error: whoever was to give it is
-    /// gone.
+    /// A batch decides the call. A closed channel is an error: the runtime of the batch has ended.
     Waits(oneshot::Receiver<BatchReply>),
 }
 
-/// The right to take the next batch. Where it ends unused, its runtime has ended, and nobody else
-/// will come: then those who wait are told so.
-#[must_use = "those who wait fail when this is dropped"]
+/// Permission to take the next batch. If it is dropped unused, its runtime has ended, and all
+/// waiting callers receive an error.
+#[must_use = "waiting callers fail when this is dropped"]
 pub(crate) struct BatchStart(Option<Arc<BatchQueue>>);
 
-/// A batch, or a lone call, on its way. It makes room for the next as it ends, however it ends.
+/// A batch or a solo call in flight. Dropping it releases its slot and starts the next batch.
 #[must_use = "the next batch starts when this is dropped"]
 pub(crate) struct InFlightBatch {
     lane: Arc<BatchQueue>,
     began: Instant,
     is_held: bool,
-    /// The number of the lone call that it is.
+    /// The number of the solo call.
     alone: Option<u64>,
 }
 
 impl BatchQueue {
-    /// `start` has a task take the batch; it may drop the right where there is no runtime to run
-    /// it.
+    /// Creates a queue. `start` spawns a task that executes the batch; it drops the permission if
+    /// the runtime has ended.
     pub(crate) fn new(start: impl Fn(BatchStart) + Send + Sync + 'static) -> Arc<Self> {
         let state = QueueState {
             queue: Queue::default(),
             taken: 0,
             starting: false,
             alone: None,
-            left_alone: 0,
+            solo_calls: 0,
             round_trip: Duration::MAX,
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            gathers: AtomicBool::new(false),
+            joins: AtomicBool::new(false),
             start: Box::new(start),
         })
     }
 
-    /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
+    /// Admits a call: it is sent alone if the node is idle, and queued otherwise.
     pub(crate) fn enter(
         self: &Arc<Self>,
         part: BatchPart,
-        question: &impl LazyInput,
+        input: &impl LazyInput,
         wait: CallDeadline,
     ) -> Admission {
-        let (caller, told) = BatchCaller::new(wait);
-        let gathers = self.gathers.load(Ordering::Relaxed);
-        if !gathers {
-            question.question();
+        let (caller, reply) = BatchCaller::new(wait);
+        let joins = self.joins.load(Ordering::Relaxed);
+        if !joins {
+            input.input();
         }
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
-            return Admission::Alone(state.leave_alone(self));
+            return Admission::Alone(state.start_solo_call(self));
         }
-        let joined = state.queue.push(part, question, caller);
-        if joined != gathers {
-            self.gathers.store(joined, Ordering::Relaxed);
+        let joined = state.queue.push(part, input, caller);
+        if joined != joins {
+            self.joins.store(joined, Ordering::Relaxed);
         }
         self.start_next_batch(state);
-        Admission::Waits(told)
+        Admission::Waits(reply)
     }
 
-    /// Another connection may be longer.
+    /// Discards the measured round trip, since a new connection may be slower.
     pub(crate) fn forget_round_trip(&self) {
         self.lock().round_trip = Duration::MAX;
     }
 
-    /// Has the next batch started if it is due.
+    /// Starts the next batch if it is due.
     fn start_next_batch(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {
-        state.let_go_alone();
+        state.release_late_solo_call();
         if !state.is_due() {
             return;
         }
@@ -173,56 +174,54 @@ impl BatchQueue {
 
 impl QueueState {
     fn is_due(&self) -> bool {
-        !self.starting && !self.queue.is_empty() && self.has_room()
+        !self.starting && !self.queue.is_empty() && self.has_free_slot()
     }
 
-    fn has_room(&self) -> bool {
-        self.taken < self.slots() || (self.queue.is_full() && self.taken < MOST_SLOTS)
+    fn has_free_slot(&self) -> bool {
+        self.taken < self.slots() || (self.queue.is_full() && self.taken < MAX_SLOTS)
     }
 
-    /// The slot of a call that finds nobody on the way.
-    fn leave_alone(&mut self, lane: &Arc<BatchQueue>) -> InFlightBatch {
+    /// Occupies the slot of a call to an idle node.
+    fn start_solo_call(&mut self, lane: &Arc<BatchQueue>) -> InFlightBatch {
         let mut slot = InFlightBatch::new(lane);
         self.taken = 1;
-        self.left_alone += 1;
+        self.solo_calls += 1;
         self.alone = Some(SoloCall {
-            number: self.left_alone,
-            late_at: slot.began + self.patience(),
+            number: self.solo_calls,
+            late_at: slot.began + self.late_after(),
         });
-        slot.alone = Some(self.left_alone);
+        slot.alone = Some(self.solo_calls);
         slot
     }
 
-    /// Takes the slot of a lone call back that is late, if others wait for it.
-    fn let_go_alone(&mut self) {
+    /// Releases the slot of a late solo call if other calls wait for a slot.
+    fn release_late_solo_call(&mut self) {
         if let Some(alone) = self.alone {
-            if !self.queue.is_empty() && !self.has_room() && Instant::now() >= alone.late_at {
+            if !self.queue.is_empty() && !self.has_free_slot() && Instant::now() >= alone.late_at {
                 self.alone = None;
                 self.taken -= 1;
             }
         }
     }
 
-    /// How long a slot is kept without an answer.
-    fn patience(&self) -> Duration {
+    /// Returns the time after which a slot without a reply is released.
+    fn late_after(&self) -> Duration {
         let round_trips = self.round_trip.checked_mul(LATE_AFTER_ROUND_TRIPS);
-        round_trips.map_or(FIRST_LATE_AFTER, |patience| patience.max(LATE_AFTER))
+        round_trips.map_or(FIRST_LATE_AFTER, |late_after| late_after.max(LATE_AFTER))
     }
 
     fn slots(&self) -> u32 {
-        // A round trip that is not known yet counts as none.
+        // An unknown round trip counts as zero.
         let round_trip = Some(self.round_trip)
             .filter(|time| *time < Duration::MAX)
             .unwrap_or_default();
-        let more = round_trip.as_micros() / SLOT_EVERY.as_micros();
-        u32::try_from(more).map_or(MOST_SLOTS, |more| {
-            more.saturating_add(FEWEST_SLOTS).min(MOST_SLOTS)
-        })
+        let more = round_trip.as_micros() / ROUND_TRIP_PER_SLOT.as_micros();
+        u32::try_from(more).map_or(MAX_SLOTS, |more| more.saturating_add(MIN_SLOTS).min(MAX_SLOTS))
     }
 }
 
 impl BatchStart {
-    /// Takes what may leave together.
+    /// Takes the calls of the next batch from the queue.
     fn take_batch(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
         let lane = self.0.take()?;
         let mut state = lane.lock();
@@ -240,10 +239,10 @@ impl Drop for BatchStart {
         let Some(lane) = self.0.take() else { return };
         let mut state = lane.lock();
         state.starting = false;
-        let lost = std::mem::take(&mut state.queue);
+        let lost_calls = std::mem::take(&mut state.queue);
         drop(state);
-        // Their callers are woken, which needs no lock.
-        drop(lost);
+        // Wakes the callers, which does not need the lock.
+        drop(lost_calls);
     }
 }
 
@@ -257,19 +256,19 @@ impl InFlightBatch {
         }
     }
 
-    /// When it is late.
+    /// Returns the moment at which the slot counts as late.
     fn late_at(&self) -> Instant {
-        self.began + self.lane.lock().patience()
+        self.began + self.lane.lock().late_after()
     }
 
-    /// An answer came.
+    /// Records a reply and measures the round trip.
     pub(crate) fn answered(&self) {
         let took = self.began.elapsed();
         let mut state = self.lane.lock();
         state.round_trip = state.round_trip.min(took);
     }
 
-    /// Makes room for the next before this one has ended.
+    /// Releases the slot before the batch has ended.
     fn release(&mut self) {
         if !std::mem::take(&mut self.is_held) {
             return;
@@ -295,7 +294,7 @@ impl Drop for InFlightBatch {
 
 impl fmt::Debug for BatchQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane")
+        f.debug_struct("BatchQueue")
             .field("state", &self.state)
             .finish_non_exhaustive()
     }

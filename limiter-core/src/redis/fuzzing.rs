@@ -18,14 +18,11 @@ pub(crate) fn verdicts(
     requests: &[(DecisionRequest<'_>, usize)],
 ) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
     let namespace = Namespace::new("", "fuzz");
-    let question = |(request, times): &(DecisionRequest<'_>, usize)| {
+    let input = |(request, times): &(DecisionRequest<'_>, usize)| {
         (ScriptInput::new(request, Operation::Check, &namespace), *times)
     };
-    let questions: Vec<_> = requests.iter().map(question).collect();
-    let items: Vec<_> = questions
-        .iter()
-        .map(|(question, times)| (question, *times))
-        .collect();
+    let inputs: Vec<_> = requests.iter().map(input).collect();
+    let items: Vec<_> = inputs.iter().map(|(input, times)| (input, *times)).collect();
     let verdicts = reply::verdicts(answer, &items)?;
     Ok(verdicts.into_iter().map(|verdicts| verdicts.into_vec()).collect())
 }

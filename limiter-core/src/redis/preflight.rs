@@ -52,28 +52,25 @@ impl Trial<'_> {
     /// Takes one decision on two limits, as many permits as they have.
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
         let request = all_of(policies)?;
-        let mut question = ScriptInput::new(&request, operation, self.namespace);
+        let mut input = ScriptInput::new(&request, operation, self.namespace);
         let [level, window, _] = self.namespace.preflight_keys();
-        question.keys = [level, window].into_iter().collect();
-        let (question, wait) = (Arc::new(question), CallDeadline::after(READY_WITHIN));
-        self.route
-            .run(&DecideOperation { question, wait })
-            .await
-            .map(|_| ())
+        input.keys = [level, window].into_iter().collect();
+        let (input, wait) = (Arc::new(input), CallDeadline::after(READY_WITHIN));
+        self.route.run(&DecideOperation { input, wait }).await.map(|_| ())
     }
 
     /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is
     /// ever both a level's and a window's.
     async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
         let [level, _, other] = self.namespace.preflight_keys();
-        let mut questions = Vec::new();
+        let mut inputs = Vec::new();
         for key in [level, other] {
             let request = request([LimitRequest::new(policy, key.as_str())])?;
-            let mut question = ScriptInput::new(&request, operation, self.namespace);
-            question.keys = std::iter::once(key.clone()).collect();
-            questions.push(question);
+            let mut input = ScriptInput::new(&request, operation, self.namespace);
+            input.keys = std::iter::once(key.clone()).collect();
+            inputs.push(input);
         }
-        let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
+        let items: Vec<_> = inputs.iter().map(|input| (input, 1)).collect();
         let call = wire::call(&items, self.clock.injected(), READY_WITHIN);
         self.route.run(&call).await.map(|_| ())
     }

@@ -1,5 +1,5 @@
 //! The book of a namespace: what the third script is asked, and what it answers; the layout is told
-//! in `lua/book.lua`.
+//! in `lua/registry.lua`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bb8_redis::redis::Value;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::Route;
 use crate::redis::client::connection::Connection;
-use crate::redis::script::{BOOK, Call, wire};
+use crate::redis::script::{Call, REGISTRY, wire};
 use crate::redis::topology::slots::slot;
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
@@ -128,7 +128,7 @@ impl RegistryStore {
     }
 
     async fn execute(&self, plan: Vec<u8>, patience: Duration) -> Result<(i64, String), StoreError> {
-        let call = Call::new(&BOOK, [&self.key], plan, patience);
+        let call = Call::new(&REGISTRY, [&self.key], plan, patience);
         let reply = within(patience, self.route.run(&call)).await?;
         redis::from_redis_value::<(String, Value)>(reply)
             .ok()

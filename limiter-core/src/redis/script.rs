@@ -32,56 +32,56 @@ pub(crate) struct Script {
 pub(crate) static DECIDE: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/moment.lua"),
+    include_str!("script/lua/clock.lua"),
     "local function new_deciders(now, least_ttl)\n",
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/exact.lua"),
-    include_str!("script/lua/lent.lua"),
+    include_str!("script/lua/arithmetic.lua"),
+    include_str!("script/lua/leased_level.lua"),
     include_str!("script/lua/level.lua"),
     include_str!("script/lua/sliding_window.lua"),
-    include_str!("script/lua/counted.lua"),
+    include_str!("script/lua/counted_windows.lua"),
     include_str!("script/lua/decide.lua"),
     "end\n",
     "local function new_window_decider(now, least_ttl)\n",
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/plain_window.lua"),
+    include_str!("script/lua/window_fast_path.lua"),
     "end\n",
     include_str!("script/lua/driver.lua"),
 ));
 
 /// Gives back and lends.
-pub(crate) static ACCOUNT: Script = Script::new(concat!(
+pub(crate) static TOKEN_LEASE: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/moment.lua"),
-    include_str!("script/lua/exact.lua"),
-    include_str!("script/lua/lent.lua"),
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/arithmetic.lua"),
+    include_str!("script/lua/leased_level.lua"),
     include_str!("script/lua/sliding_window.lua"),
-    include_str!("script/lua/counted.lua"),
-    include_str!("script/lua/account.lua"),
+    include_str!("script/lua/counted_windows.lua"),
+    include_str!("script/lua/token_lease.lua"),
 ));
 
 /// Counts replicas.
 pub(crate) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/moment.lua"),
+    include_str!("script/lua/clock.lua"),
     include_str!("script/lua/heartbeat.lua"),
 ));
 
 /// Keeps the book of policies.
 #[cfg(feature = "registry")]
-pub(crate) static BOOK: Script = Script::new(concat!(
+pub(crate) static REGISTRY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/moment.lua"),
-    include_str!("script/lua/book.lua"),
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/registry.lua"),
 ));
 
 /// Counts who holds permits.
 pub(crate) static CONCURRENCY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/moment.lua"),
+    include_str!("script/lua/clock.lua"),
     include_str!("script/lua/concurrency.lua"),
 ));
 

@@ -1,10 +1,13 @@
-//! Spends borrowed permits without asking: Redis lends some of a limit, and hears later what became
-//! of them.
+//! Token leases: Redis leases permits of a limit to this process, which spends them without a call
+//! and reports the usage later.
 //!
-//! What is lent is missing at the store until it is reported or its time is over, so nobody gets
-//! more than was promised (`algorithm/lent.rs`). Here each limit has a wallet, filled in the
-//! background as fast as it is emptied. A call that a wallet covers is answered at once; of those
-//! that it does not cover one asks the store for more, and the others ask it for themselves.
+//! Leased permits count as used in Redis until they are reported or their lease expires, so a limit
+//! is never exceeded (`algorithm/leased_level.rs`). Each limit has a balance, which is refilled in
+//! the background at the rate of its use. A call that the balance covers is decided locally. Of the
+//! other calls, one requests a refill and the others are decided by Redis.
+//!
+//! Tests: `histories.rs` (random histories against a model store), `tests/leases.rs`,
+//! `tests/lease_exactness.rs`.
 
 pub(crate) mod balance;
 #[cfg(test)]
@@ -30,103 +33,103 @@ use crate::support::clock::Clock;
 use crate::support::sync::atomic::Ordering;
 use crate::units::Timestamp;
 
-/// What this process has borrowed.
+/// The leases of this process.
 #[derive(Debug)]
 pub(crate) struct Leases<L = RedisTokenLender> {
-    wallets: Arc<LeaseTable<L>>,
-    /// Whether all is to be given back. The task does it then, and when this is dropped.
+    table: Arc<LeaseTable<L>>,
+    /// Set on shutdown: the housekeeper then returns all tokens, as it does when this is dropped.
     closing: watch::Sender<bool>,
 }
 
 impl<L: TokenLender> Leases<L> {
     pub(crate) fn new(lender: L, clock: Clock) -> Self {
         Self {
-            wallets: Arc::new(LeaseTable::new(lender, clock)),
+            table: Arc::new(LeaseTable::new(lender, clock)),
             closing: watch::Sender::new(false),
         }
     }
 
-    /// The answer to a call that a wallet covers.
+    /// Decides a call that the balance covers.
     pub(crate) fn decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
-        let limit = leased(request)?;
-        let now = self.wallets.clock.now();
-        let (spent, errand) = {
-            let mut shard = self.wallets.shard(limit.identity);
+        let limit = leasable_charge(request)?;
+        let now = self.table.clock.now();
+        let (spent, operation) = {
+            let mut shard = self.table.shard(limit.identity);
             let entry = find(&mut shard, limit.identity)?;
             if !entry.is_of(limit) {
                 return None;
             }
-            let held = entry.wallet.spend(limit.cost, now.as_micros())?;
-            let errand = entry
-                .wallet
-                .should_ask(now.as_micros())
-                .then(|| entry.errand(0, now));
-            ((held + entry.elsewhere, entry.by_the_store(now)), errand)
+            let held = entry.balance.spend(limit.cost, now.as_micros())?;
+            let operation = entry
+                .balance
+                .should_refill(now.as_micros())
+                .then(|| entry.operation(0, now));
+            ((held + entry.store_remaining, entry.store_now(now)), operation)
         };
-        if let Some(errand) = errand {
-            self.spawn_refill(errand);
+        if let Some(operation) = operation {
+            self.spawn_refill(operation);
         }
         let (remaining, decided_at) = spent;
-        let outcomes = [standing(limit, remaining)].into_iter().collect();
+        let outcomes = [lease_outcome(limit, remaining)].into_iter().collect();
         Some(request.decision(Verdict::new(decided_at, outcomes), Origin::Lease))
     }
 
-    /// Has the store decide a call, and lend something beside it, if it is this call's turn to ask.
+    /// Decides a call in the store together with a refill, if this call has to request one.
     pub(crate) fn request_refill(
         &self,
         request: &DecisionRequest<'_>,
     ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<L>> {
-        let limit = leased(request)?;
-        let now = self.wallets.clock.now();
-        if self.wallets.is_closed.load(Ordering::Relaxed) {
+        let limit = leasable_charge(request)?;
+        let now = self.table.clock.now();
+        if self.table.is_closed.load(Ordering::Relaxed) {
             return None;
         }
-        let (errand, farewell) = {
-            let mut shard = self.wallets.shard(limit.identity);
-            let mut farewell = None;
+        let (operation, removed) = {
+            let mut shard = self.table.shard(limit.identity);
+            let mut removed = None;
             if let Some(entry) = find(&mut shard, limit.identity) {
                 if !entry.is_of(limit) {
-                    // Under another policy than this call's, so what was borrowed under it goes
-                    // back.
-                    farewell = remove(&mut shard, limit.identity);
+                    // The balance belongs to another version of the policy, so its tokens are
+                    // returned.
+                    removed = remove(&mut shard, limit.identity);
                 }
             }
             if find(&mut shard, limit.identity).is_none() {
-                self.wallets.open(&mut shard, limit, now);
+                self.table.open(&mut shard, limit, now);
             }
-            let errand = find(&mut shard, limit.identity)
+            let operation = find(&mut shard, limit.identity)
                 .filter(|entry| {
                     let now = now.as_micros();
-                    entry.wallet.should_ask(now) || entry.wallet.must_ask(limit.cost, now)
+                    entry.balance.should_refill(now) || entry.balance.must_refill(limit.cost, now)
                 })
-                .map(|entry| entry.errand(limit.cost, now));
-            (errand, farewell)
+                .map(|entry| entry.operation(limit.cost, now));
+            (operation, removed)
         };
-        if let Some(entry) = farewell {
+        if let Some(entry) = removed {
             self.return_tokens(entry, now);
         }
-        let answer = self.spawn_refill(errand?);
+        let answer = self.spawn_refill(operation?);
         Some(async move {
             answer.await.unwrap_or_else(|_| {
                 Err(StoreError::new(
                     StoreErrorKind::Connection,
-                    "the runtime that asked is gone",
+                    "the Tokio runtime of the refill has ended",
                 ))
             })
         })
     }
 
-    /// What is borrowed of the limit of a request, and not spent.
+    /// Returns the leased tokens of the request's limit that are not spent.
     pub(crate) fn held(&self, request: &DecisionRequest<'_>) -> u64 {
         let Some(limit) = leasable(request) else { return 0 };
-        let now = self.wallets.clock.now().as_micros();
-        let mut shard = self.wallets.shard(limit.identity);
+        let now = self.table.clock.now().as_micros();
+        let mut shard = self.table.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
-        entry.map_or(0, |entry| entry.wallet.held(now))
+        entry.map_or(0, |entry| entry.balance.held(now))
     }
 
-    /// Adds what is held here to what the store says is left: no more than was `held_before`, since
-    /// what was borrowed in the meantime the store may have counted as left.
+    /// Adds the local balance to the remaining permits that the store reported. At most
+    /// `held_before` is added, since the store may have counted later leases as remaining.
     pub(crate) fn complete(&self, request: &DecisionRequest<'_>, verdict: &mut Verdict, held_before: u64) {
         let Some(limit) = leasable(request) else { return };
         let held = self.held(request).min(held_before);
@@ -138,82 +141,84 @@ impl<L: TokenLender> Leases<L> {
         }
     }
 
-    /// Gives a wallet back what was spent of it and the store does not know of, but nothing that
-    /// has come back by itself: how much is left for the store to give back. `whole_at`, as of a
-    /// [`Change`](crate::algorithm::Change), is by its clock.
+    /// Refunds a balance with spent tokens that are not reported yet, except tokens that would have
+    /// been refilled in the meantime. Returns the amount that is left for a refund in the store.
+    /// `whole_at`, as in a [`Change`](crate::algorithm::Change), is in store time.
     pub(crate) fn refund(&self, limit: &RequestedLimit<'_>, whole_at: u64) -> u64 {
         if limit.policy.lease().is_none() {
             return limit.cost;
         }
-        let now = self.wallets.clock.now();
-        let mut shard = self.wallets.shard(limit.identity);
+        let now = self.table.clock.now();
+        let mut shard = self.table.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
         entry.map_or(limit.cost, |entry| {
             let missing = if whole_at == 0 {
                 limit.cost
             } else {
-                let by_the_store = entry.by_the_store(now).as_micros();
-                missing_until(limit.policy.algorithm(), whole_at, limit.cost, by_the_store)
+                let store_now = entry.store_now(now).as_micros();
+                missing_until(limit.policy.algorithm(), whole_at, limit.cost, store_now)
             };
-            match entry.wallet.take_back(missing, now.as_micros()) {
-                // By its own clock, which is not known before it has lent anything.
+            match entry.balance.take_back(missing, now.as_micros()) {
+                // In local time: store time is unknown before the first grant.
                 0 => limit.cost,
                 taken => missing - taken,
             }
         })
     }
 
-    /// Spends what a wallet has of a charge that has to be made: how much that was.
+    /// Spends the available part of an unconditional charge. Returns that part.
     pub(crate) fn charge(&self, limit: &RequestedLimit<'_>) -> u64 {
         if limit.policy.lease().is_none() {
             return 0;
         }
-        let now = self.wallets.clock.now().as_micros();
-        let mut shard = self.wallets.shard(limit.identity);
+        let now = self.table.clock.now().as_micros();
+        let mut shard = self.table.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
         entry.map_or(0, |entry| {
-            let part = entry.wallet.held(now).min(limit.cost);
-            entry.wallet.spend(part, now).map_or(0, |_| part)
+            let part = entry.balance.held(now).min(limit.cost);
+            entry.balance.spend(part, now).map_or(0, |_| part)
         })
     }
 
-    /// Forgets what was borrowed under the limits of a request.
+    /// Drops the balances of a request's limits.
     pub(crate) fn forget(&self, request: &DecisionRequest<'_>) {
         for limit in &request.limits {
-            drop(remove(&mut self.wallets.shard(limit.identity), limit.identity));
+            drop(remove(&mut self.table.shard(limit.identity), limit.identity));
         }
     }
 
-    /// Gives everything back, and borrows no more.
+    /// Returns all tokens and requests no more leases.
     pub(crate) async fn shutdown(&self) {
-        self.wallets.is_closed.store(true, Ordering::Relaxed);
+        self.table.is_closed.store(true, Ordering::Relaxed);
         self.closing.send_replace(true);
         self.closing.closed().await;
     }
 
     fn return_tokens(&self, mut entry: LeaseEntry, now: Timestamp) {
-        let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
+        let (table, open) = (Arc::clone(&self.table), self.closing.subscribe());
         tokio::spawn(async move {
-            wallets.return_all(&entry.account, &mut entry.wallet, now).await;
+            table
+                .return_all(&entry.leased_limit, &mut entry.balance, now)
+                .await;
             drop(open);
         });
     }
 
-    /// Sends a question on its way, which the caller need not wait for.
-    fn spawn_refill(&self, errand: RefillRequest) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
-        let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
-        crate::redis::token_lease::housekeeper::keep_looking(&wallets, &self.closing);
+    /// Spawns a refill, which the caller need not await.
+    fn spawn_refill(&self, operation: RefillRequest) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
+        let (table, open) = (Arc::clone(&self.table), self.closing.subscribe());
+        crate::redis::token_lease::housekeeper::spawn_if_absent(&table, &self.closing);
         tokio::spawn(async move {
-            let answer = wallets.execute(errand).await;
-            // Whoever leaves waits for it.
+            let answer = table.execute(operation).await;
+            // A shutdown waits for the refill.
             drop(open);
             answer
         })
     }
 }
 
-/// How a limit stands, of which so much remains.
-fn standing(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
+/// The outcome of a locally decided call with these remaining tokens.
+fn lease_outcome(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
     let algorithm = limit.policy.algorithm();
     let remaining = remaining.min(algorithm.quota());
     let quota = algorithm.quota();
@@ -241,7 +246,7 @@ fn standing(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
     }
 }
 
-/// The only limit of a request, if its permits may be borrowed.
+/// Returns the only limit of a request if it has a lease.
 fn leasable<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
     match &*request.limits {
         [limit] if limit.policy.lease().is_some() => Some(limit),
@@ -249,7 +254,7 @@ fn leasable<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLim
     }
 }
 
-/// The same for a call that charges.
-fn leased<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
+/// Returns that limit for a charge with a nonzero cost.
+fn leasable_charge<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
     leasable(request).filter(|limit| limit.cost > 0 && request.mode == Mode::Charge)
 }

@@ -240,7 +240,7 @@ pub(crate) fn without_revision(text: &str) -> &str {
     }
 }
 
-/// As `book.lua` reads it.
+/// As `registry.lua` reads it.
 fn is_revision(line: &str) -> bool {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let digits = line.strip_prefix("revision = ").unwrap_or_default();

@@ -1,10 +1,13 @@
-//! Stops asking a server that does not answer, and tries it again with one call at a time.
+//! Circuit breaker of one Redis server: rejects calls while the server does not reply and probes it
+//! with one call at a time.
 //!
-//! Five calls in a row without an answer open the breaker. While it is open, calls are told so at
-//! once. After a pause one call probes: its answer closes the breaker, its failure doubles the
-//! pause, up to 200 ms; one that has not come back by then gives its place to another. Pauses vary
-//! by a quarter, so that replicas do not probe in step, and end when a connection has been made. A
-//! server that is back is therefore used again within 300 ms and the time that a connection takes.
+//! Five calls in a row without a reply open the breaker. While it is open, calls fail immediately.
+//! After a pause, one call probes the server: a reply closes the breaker, a failure doubles the
+//! pause up to 200 ms. A probe without a result after 200 ms is replaced by another. Pauses vary by
+//! a quarter, so that replicas do not probe in step. A new connection ends the pause.
+//!
+//! Invariants: at most one probe is in flight, and a server that is reachable again is used within
+//! 300 ms plus the time to connect. Tests: below, and `model.rs` under every schedule.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -23,36 +26,36 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: Mutex<BreakerPhase>,
-    /// Told of each change under the lock, so that it hears of them in order.
-    shown: observe::BreakerGauge,
+    /// Updated under the lock of `state`, so that the gauge shows the changes in order.
+    gauge: observe::BreakerGauge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BreakerPhase {
-    /// Calls pass. So many in a row got no answer.
+    /// Calls pass. `failures` counts the calls in a row without a reply.
     Closed { failures: u32 },
-    /// No call passes until the pause is over.
+    /// No call passes before `until`.
     Open { until: Instant, pause: Duration },
-    /// One call is on its way, and no other passes until it should have come back: nobody may be
-    /// polling it.
+    /// A probe is in flight. No other call passes before `until`; then the probe counts as
+    /// abandoned, since its caller may no longer poll it.
     Probing { until: Instant, pause: Duration },
 }
 
-/// A call that may be made. Dropped without a result, it says nothing about the server.
+/// Permission to send a call. Dropped without a result, it does not change the breaker.
 #[derive(Debug)]
 #[must_use = "the breaker learns from the call's result"]
 pub(crate) struct Pass<'a> {
     breaker: &'a Breaker,
-    /// By when a probe should have come back, as long as it is one.
+    /// The deadline of the probe; `None` for calls that are not probes.
     probe: Option<Instant>,
 }
 
 impl Breaker {
-    /// The breaker of this server.
+    /// Creates the breaker of this server.
     pub(crate) fn for_server(server: &impl fmt::Display) -> Self {
         Self {
             state: Mutex::new(BreakerPhase::Closed { failures: 0 }),
-            shown: observe::BreakerGauge::new(server),
+            gauge: observe::BreakerGauge::new(server),
         }
     }
 
@@ -61,12 +64,12 @@ impl Breaker {
         Self::for_server(&"test")
     }
 
-    /// Lets a call pass, if the breaker is closed or it is time for a probe.
+    /// Admits a call if the breaker is closed or a probe is due.
     pub(crate) fn admit(&self, now: Instant) -> Option<Pass<'_>> {
         let mut state = self.lock();
         match *state {
             BreakerPhase::Closed { .. } => {
-                self.shown.keep_shown();
+                self.gauge.keep_shown();
                 Some(Pass {
                     breaker: self,
                     probe: None,
@@ -75,7 +78,7 @@ impl Breaker {
             BreakerPhase::Open { until, pause } | BreakerPhase::Probing { until, pause } if now >= until => {
                 let until = now + LONGEST_PAUSE;
                 *state = BreakerPhase::Probing { until, pause };
-                self.shown.is(BreakerState::HalfOpen);
+                self.gauge.is(BreakerState::HalfOpen);
                 Some(Pass {
                     breaker: self,
                     probe: Some(until),
@@ -85,16 +88,16 @@ impl Breaker {
         }
     }
 
-    /// A connection has been made, for which the server answered: the next call need not wait to
-    /// find out about the rest.
+    /// Ends the pause after a successful connection: the server replied to the login, so the next
+    /// call probes immediately.
     pub(crate) fn connected(&self, now: Instant) {
         if let BreakerPhase::Open { until, .. } = &mut *self.lock() {
             *until = now.min(*until);
         }
     }
 
-    /// An answer came to a call that counts as one without: as long as calls pass, the count begins
-    /// anew.
+    /// Resets the failure count after a late reply to a call that was counted as failed. Has no
+    /// effect unless the breaker is closed.
     pub(crate) fn on_success(&self) {
         if let BreakerPhase::Closed { failures } = &mut *self.lock() {
             *failures = 0;
@@ -107,20 +110,20 @@ impl Breaker {
 }
 
 impl Pass<'_> {
-    /// The server answered, be it with an error. Says whether that closed the breaker.
+    /// Records a reply, including an error reply. Returns whether the reply closed the breaker.
     pub(crate) fn answered(mut self) -> bool {
         self.probe = None;
-        // An answer to a call from before it opened tells as much as a probe's.
+        // A reply to a call from before the opening proves as much as the reply to a probe.
         let mut state = self.breaker.lock();
         let was_open = !matches!(*state, BreakerPhase::Closed { .. });
         *state = BreakerPhase::Closed { failures: 0 };
         if was_open {
-            self.breaker.shown.is(BreakerState::Closed);
+            self.breaker.gauge.is(BreakerState::Closed);
         }
         was_open
     }
 
-    /// The server did not answer. Says whether that opened the breaker.
+    /// Records a missing reply. Returns whether it opened the breaker.
     pub(crate) fn failed(mut self, now: Instant) -> bool {
         let probe = self.probe.take();
         let mut state = self.breaker.lock();
@@ -133,8 +136,7 @@ impl Pass<'_> {
             }
             BreakerPhase::Closed { .. } => FIRST_PAUSE,
             BreakerPhase::Probing { until, pause } if probe == Some(until) => (pause * 2).min(LONGEST_PAUSE),
-            // A call from before it opened, or a probe that another has replaced: what it says is
-            // known.
+            // A call from before the opening, or a replaced probe: its failure is already counted.
             BreakerPhase::Open { .. } | BreakerPhase::Probing { .. } => return false,
         };
         let opened = matches!(*state, BreakerPhase::Closed { .. });
@@ -142,7 +144,7 @@ impl Pass<'_> {
             until: now + varied(pause),
             pause,
         };
-        self.breaker.shown.is(BreakerState::Open);
+        self.breaker.gauge.is(BreakerState::Open);
         opened
     }
 }
@@ -158,7 +160,7 @@ impl Drop for Pass<'_> {
                         until: Instant::now(),
                         pause,
                     };
-                    self.breaker.shown.is(BreakerState::Open);
+                    self.breaker.gauge.is(BreakerState::Open);
                 }
             }
         }
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_in_a_row_open_it_and_an_answer_in_between_counts_anew() {
+    fn five_consecutive_failures_open_breaker_and_reply_resets_count() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         for _ in 0..FAILURES_UNTIL_OPEN - 1 {
             assert!(!fail(&breaker, now));
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_probes_and_its_answer_closes_it() {
+    fn one_call_probes_and_its_reply_closes_breaker() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         let later = now + FIRST_PAUSE * 5 / 4;
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_probes_come_less_often_but_within_300_ms() {
+    fn failed_probes_repeat_within_300_ms() {
         let (breaker, mut now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         for _ in 0..20 {
@@ -227,14 +229,14 @@ mod tests {
             let probing = breakers.iter().filter_map(|breaker| breaker.admit(now));
             probes.push(probing.map(|probe| probe.failed(now)).count());
         }
-        // The first probes still come together.
+        // The first probes still coincide.
         let at_once = probes[1_500..].windows(10).map(|window| window.iter().sum());
         let most: usize = at_once.max().unwrap();
         assert!((1..=BREAKERS / 2).contains(&most), "{most} within 10 ms");
     }
 
     #[test]
-    fn a_connection_ends_the_pause() {
+    fn new_connection_ends_pause() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         assert!(breaker.admit(now).is_none());
@@ -244,12 +246,12 @@ mod tests {
         assert!(breaker.admit(now).is_none(), "one at a time");
         assert!(
             !probe.failed(now) && breaker.admit(now).is_none(),
-            "it answers for no more than itself"
+            "one connection allows one probe"
         );
     }
 
     #[test]
-    fn a_cancelled_probe_leaves_its_place_to_the_next() {
+    fn cancelled_probe_is_replaced_by_next_call() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         let later = now + Duration::from_secs(60);
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_nobody_polls_keeps_the_others_out_for_a_moment_only() {
+    fn abandoned_probe_is_replaced_after_longest_pause() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         let later = now + FIRST_PAUSE * 5 / 4;
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_was_replaced_does_not_disturb_the_next() {
+    fn replaced_probe_does_not_affect_next_probe() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         let later = now + LONGEST_PAUSE;
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn late_results_of_earlier_calls_do_not_disturb_a_probe() {
+    fn late_results_of_earlier_calls_do_not_affect_probe() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         let (early, earlier) = (breaker.admit(now).unwrap(), breaker.admit(now).unwrap());
         while !fail(&breaker, now) {}

@@ -1,4 +1,4 @@
-//! Connections that know their own health, and how they come about.
+//! Connections with a health state, and the dialers that open them.
 
 use std::fmt;
 use std::pin::pin;
@@ -17,21 +17,21 @@ use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::health::Health;
 use crate::redis::topology::sentinel::Sentinel;
 
-/// One for each command of several.
-type Answers = Vec<Result<Value, RedisError>>;
+/// One reply for each command.
+type CommandReplies = Vec<Result<Value, RedisError>>;
 
 /// Opens connections.
 #[derive(Clone)]
 pub(crate) enum Dialer {
     /// To one server.
     To(Endpoint),
-    /// To whichever server is the primary now.
+    /// To the current primary that Sentinel reports.
     Primary(Arc<Sentinel>),
-    /// As the manager of a pool does.
+    /// Through the manager of a user's pool.
     Through(Pool<RedisConnectionManager>),
 }
 
-/// Where it leads to; never the credentials.
+/// Writes the address, never the credentials.
 impl fmt::Display for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -48,7 +48,7 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// One connection, shared by whoever has a clone: calls on it do not wait for each other.
+/// One multiplexed connection. Clones share it and send concurrently.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     inner: MultiplexedConnection,
@@ -65,17 +65,17 @@ impl Connection {
         }
     }
 
-    /// Whether a call of this deadline should use it.
+    /// Returns whether a call with this deadline should use the connection.
     pub(crate) fn is_healthy(&self, deadline: Duration) -> bool {
         self.health.is_good(deadline)
     }
 
-    /// How the connection is doing, as long as there is one.
+    /// Returns the health state; it lives as long as the connection.
     pub(crate) fn health(&self) -> Weak<Health> {
         Arc::downgrade(&self.health)
     }
 
-    /// Sends a command that is no call, so that it says nothing about the connection's health.
+    /// Sends a maintenance command, which does not affect the health state.
     pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         self.inner
             .req_packed_command(command)
@@ -83,15 +83,15 @@ impl Connection {
             .and_then(Value::extract_error)
     }
 
-    /// Subscribes to a channel, for which it has to speak RESP3. It should be used for nothing
+    /// Subscribes to a channel. The connection must speak RESP3 and must not be used for anything
     /// else.
     #[cfg(feature = "registry")]
     pub(crate) async fn subscribe(&mut self, channel: &str) -> Result<(), RedisError> {
         self.inner.subscribe(channel).await
     }
 
-    /// Waits for the next message, whatever it is: whether there will be more. One that came in the
-    /// meantime counts.
+    /// Waits for the next message on any channel, or for the end of the connection. Returns whether
+    /// the connection is still usable. A message that arrived before the call counts.
     ///
     /// # Cancel safety
     ///
@@ -99,23 +99,27 @@ impl Connection {
     #[cfg(feature = "registry")]
     pub(crate) async fn next_message(&self) -> bool {
         if !self.health.is_broken() {
-            self.health.news().await;
+            self.health.message_or_end().await;
         }
         !self.health.is_broken()
     }
 
-    /// Whether the other is a clone of it.
+    /// Returns whether `other` is a clone of this connection.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health, &other.health)
     }
 
-    /// A call of this deadline has waited in vain.
+    /// Records that a call with this deadline timed out.
     pub(crate) fn timed_out(&self, deadline: Duration) {
         self.health.timed_out(deadline);
     }
 
-    /// Sends commands together, each `asking` or not; an answer for each.
-    pub(crate) async fn send_all(&mut self, commands: Vec<(Cmd, bool)>) -> Result<Answers, RedisError> {
+    /// Sends commands in one pipeline and returns one reply for each. The flag of a command
+    /// requests `ASKING` before it.
+    pub(crate) async fn send_all(
+        &mut self,
+        commands: Vec<(Cmd, bool)>,
+    ) -> Result<CommandReplies, RedisError> {
         self.health.on_query();
         let answers = self.exchange(commands).await;
         let failure = match &answers {
@@ -126,30 +130,34 @@ impl Connection {
         answers
     }
 
-    async fn exchange(&mut self, commands: Vec<(Cmd, bool)>) -> Result<Answers, RedisError> {
+    async fn exchange(&mut self, commands: Vec<(Cmd, bool)>) -> Result<CommandReplies, RedisError> {
         if let [(command, false)] = commands.as_slice() {
             let answer = self.inner.req_packed_command(command).await?;
             return Ok(vec![answer.extract_error()]);
         }
         let mut pipeline = Pipeline::with_capacity(commands.len());
-        // The answer to an ASKING says nothing that the command's own does not.
-        let mut wanted = Vec::with_capacity(commands.len());
+        // The reply to ASKING carries no information beyond the reply to the command.
+        let mut is_command = Vec::with_capacity(commands.len());
         for (command, asking) in commands {
             if asking {
                 pipeline.cmd("ASKING");
-                wanted.push(false);
+                is_command.push(false);
             }
             pipeline.add_command(command);
-            wanted.push(true);
+            is_command.push(true);
         }
-        let answers = self.inner.req_packed_commands(&pipeline, 0, wanted.len()).await?;
-        let answers = answers.into_iter().zip(wanted);
-        let wanted = answers.filter_map(|(answer, wanted)| wanted.then(|| answer.extract_error()));
-        Ok(wanted.collect())
+        let answers = self
+            .inner
+            .req_packed_commands(&pipeline, 0, is_command.len())
+            .await?;
+        let answers = answers.into_iter().zip(is_command);
+        let is_command =
+            answers.filter_map(|(answer, is_command)| is_command.then(|| answer.extract_error()));
+        Ok(is_command.collect())
     }
 
-    /// Sends a command; `asking` with ASKING in front of it, so that a node answers which is only
-    /// about to own the slot.
+    /// Sends a command. `asking` sends ASKING first, which a node requires while it imports the
+    /// slot.
     pub(crate) async fn send(
         &mut self,
         command: Cmd,

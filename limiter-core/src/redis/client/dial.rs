@@ -1,4 +1,4 @@
-//! Opens a connection to a server: the socket, TLS where it is asked for, and the login.
+//! Opens a connection to a server: socket, TLS if configured, and login.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,25 +21,25 @@ use crate::redis::client::health::Health;
 use crate::support::jitter::varied;
 use crate::support::real_time::timeout_at;
 
-/// How long a connection may take: name, socket, TLS and login together.
+/// Bound of a whole dial: name resolution, socket, TLS and login.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Attempts that have not succeeded by then get company.
+/// Interval after which another attempt starts in parallel with the pending ones.
 const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(150);
-/// Calls that can be on their way to the writer of one connection.
+/// Capacity of the queue of calls to the writer of one connection.
 const PIPELINE_BUFFER: usize = 1024;
-/// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose
-/// other end is gone is found out though nobody calls …
+/// Idle time before TCP keepalive probes. Probes prevent firewalls from dropping idle connections
+/// and detect a dead peer on an idle connection.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// … once probes, or what was sent, stood without an acknowledgement for so long.
+/// Bound for unacknowledged probes and data before the kernel closes the socket.
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Opens a connection: the first of a few attempts to succeed, each begun when the ones before it
-/// have been silent for a while. What was lost on the way while the network was out is never
-/// answered, and would keep everybody waiting until the timeout, though the server can be reached
-/// again. It has failed once no attempt is left.
+/// Opens a connection: starts attempts at intervals and returns the first that succeeds. A packet
+/// that was lost during a network outage is never answered; without parallel attempts, the dial
+/// would wait for its timeout although the server is reachable again. Fails when no attempt is
+/// left.
 pub(crate) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let addresses: Arc<[SocketAddr]> = match endpoint.address() {
@@ -74,7 +74,7 @@ async fn attempt(
     addresses: &[SocketAddr],
     deadline: Instant,
 ) -> Result<Connection, RedisError> {
-    let host = match &endpoint.place {
+    let host = match &endpoint.host_port {
         #[cfg(unix)]
         HostPort::Unix(path) => {
             let stream =
@@ -87,15 +87,15 @@ async fn attempt(
     match &endpoint.tls {
         None => log_in(stream, endpoint, deadline).await.map_err(with_hint_of_tls),
         Some(tls) => {
-            let late = "the server did not answer to TLS, which it may not speak";
-            let stream = with_deadline(deadline, late, tls.clone().over(stream, host)).await?;
+            let timeout_message = "the server did not answer to TLS, which it may not speak";
+            let stream = with_deadline(deadline, timeout_message, tls.clone().over(stream, host)).await?;
             log_in(stream, endpoint, deadline).await
         }
     }
 }
 
-/// A server that expects TLS hangs up on a login in plain text, and says nothing that a client of
-/// Redis could read.
+/// Adds a hint at TLS to a login error. A server that expects TLS closes the connection during a
+/// login in plain text, without a reply that a Redis client could parse.
 fn with_hint_of_tls(error: RedisError) -> RedisError {
     let hung_up = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
     if !hung_up {
@@ -108,22 +108,22 @@ fn with_hint_of_tls(error: RedisError) -> RedisError {
     io::Error::new(io::ErrorKind::ConnectionAborted, detail).into()
 }
 
-/// One step of a dial, or what to say if it is not done by the deadline.
+/// Bounds one step of a dial and returns `timeout_message` on timeout.
 async fn with_deadline<T, E: Into<RedisError>>(
     deadline: Instant,
-    late: &str,
+    timeout_message: &str,
     step: impl Future<Output = Result<T, E>>,
 ) -> Result<T, RedisError> {
     match timeout_at(deadline, step).await {
         Ok(done) => done.map_err(Into::into),
         Err(_) => {
-            let late = format!("{late} within {} ms", DIAL_TIMEOUT.as_millis());
-            Err(io::Error::new(io::ErrorKind::TimedOut, late).into())
+            let timeout_message = format!("{timeout_message} within {} ms", DIAL_TIMEOUT.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, timeout_message).into())
         }
     }
 }
 
-/// Tries all addresses of a host at once, and takes the first that answers.
+/// Connects to all addresses of a host in parallel and returns the first connection.
 async fn reach(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut tried: JoinSet<_> = addresses.iter().copied().map(connect).collect();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
@@ -139,7 +139,7 @@ async fn reach(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
-    // A call is one small packet, which must not wait for the acknowledgement of the one before.
+    // A call is one small packet and must not wait for the acknowledgement of the previous one.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
@@ -157,7 +157,7 @@ where
 {
     let health = Arc::new(Health::new());
     let mut config = AsyncConnectionConfig::new()
-        // Each call has a deadline of its own.
+        // Each call has its own deadline.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(PIPELINE_BUFFER);
     if endpoint.login.protocol() == ProtocolVersion::RESP3 {
@@ -166,7 +166,7 @@ where
             match push.kind {
                 PushKind::Disconnection => watched.break_off(),
                 #[cfg(feature = "registry")]
-                PushKind::Message => watched.message_came(),
+                PushKind::Message => watched.on_message(),
                 _ => {}
             }
             Ok(())
@@ -179,8 +179,8 @@ where
     Ok(Connection::new(inner, health, Some(driver)))
 }
 
-/// The task that drives a connection. It ends with the last who can use it, since one whose server
-/// is gone would wait for the answers that are missing.
+/// The task that drives a connection. Dropping the last clone of the connection aborts it;
+/// otherwise it would wait for missing replies of a dead server.
 #[derive(Debug)]
 pub(crate) struct Driver(AbortHandle);
 
@@ -199,9 +199,9 @@ mod tests {
     use crate::redis::client::dial::*;
     use crate::redis::client::tls::Certificates;
 
-    /// What the kernel says of the socket itself.
+    /// Checks the options of the socket in the kernel.
     #[tokio::test]
-    async fn a_socket_sends_at_once_and_finds_out_when_its_other_end_is_gone() {
+    async fn socket_disables_nagle_and_enables_keepalive() {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let stream = reach(&[listener.local_addr().unwrap()]).await.unwrap();
         assert!(stream.nodelay().unwrap());
@@ -216,20 +216,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_without_an_address_or_a_listener_is_told() {
+    async fn host_without_address_or_listener_is_an_error() {
         assert_eq!(reach(&[]).await.unwrap_err().kind(), io::ErrorKind::NotFound);
-        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+        let unused = SocketAddr::from(([127, 0, 0, 1], 1));
         assert_eq!(
-            reach(&[nobody]).await.unwrap_err().kind(),
+            reach(&[unused]).await.unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
         let endpoint = |url: &str| Endpoint::parse(&url.into(), &Certificates::default()).unwrap();
         assert!(open(&endpoint("redis://no-such-host.invalid:1/")).await.is_err());
     }
 
-    /// The first is answered late, but it is answered; all the others are hung up on.
+    /// The first attempt gets a late reply; all later attempts are closed by the server.
     #[tokio::test]
-    async fn an_attempt_that_fails_does_not_end_one_that_may_succeed() {
+    async fn failed_attempt_does_not_cancel_pending_attempt() {
         let server = RedisServer::start();
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let [behind, at] = [server.port(), listener.local_addr().unwrap().port()];

@@ -1,5 +1,5 @@
-//! Why no connection comes about, told at once to all who wait for one: a pool would have them wait
-//! until it gives up.
+//! Reports dial errors to all callers that wait for a connection. Without it, a pool lets them wait
+//! until its timeout.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use tokio::sync::futures::Notified;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::client::connection::Dialer;
 
-/// The dials of one node that failed.
+/// The failed dials of one node.
 #[derive(Debug, Default)]
 pub(crate) struct DialFailures {
     happened: Notify,
@@ -19,17 +19,17 @@ pub(crate) struct DialFailures {
 }
 
 impl DialFailures {
-    /// Where a pool reports them.
+    /// The sink to which a pool reports dial errors.
     pub(crate) fn sink(self: &Arc<Self>) -> Box<dyn ErrorSink<RedisError>> {
         Box::new(Sink(Arc::clone(self)))
     }
 
-    /// Ends at the next one, once it is enabled.
+    /// Returns a future that completes at the next failure after it was enabled.
     pub(crate) fn next(&self) -> Notified<'_> {
         self.happened.notified()
     }
 
-    /// Why there is no connection.
+    /// Returns the error of the last failed dial.
     pub(crate) fn last(&self, dialer: &Dialer) -> StoreError {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let error = StoreError::new(

@@ -1,10 +1,11 @@
-//! The addresses of hosts.
+//! Resolution of host names.
 //!
-//! The system's look-up blocks a thread, and cannot be ended: while no server of names answers, it
-//! may hang for half a minute. So it has a thread of its own, which no runtime waits for as it
-//! ends, and whoever needs the same name waits for the same look-up. One that hangs gets company,
-//! since its question may have been lost, but the more hang the later: a name keeps a handful of
-//! threads, however long that lasts and however many ask.
+//! Problem: the system's resolver blocks a thread, cannot be cancelled, and may hang for half a
+//! minute while no name server replies. Each lookup therefore runs in its own thread, which no
+//! runtime waits for at shutdown, and all callers that need one name share its lookups. A pending
+//! lookup is supplemented by another, since its query may have been lost; the interval grows with
+//! the number of pending lookups. Invariant: one name occupies at most `MAX_LOOKUPS` threads,
+//! independent of the number of callers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -17,14 +18,15 @@ use tokio::sync::watch;
 use crate::support::jitter::varied;
 use crate::support::real_time::timeout;
 
-/// A look-up that has not ended by then gets company, two after twice the time, and so on …
-const NEXT_LOOK_UP_AFTER: Duration = Duration::from_millis(150);
-/// … up to so many.
-const MOST_LOOK_UPS: u32 = 12;
+/// Base interval after which another lookup of a name starts; multiplied by the number of pending
+/// lookups.
+const NEXT_LOOKUP_AFTER: Duration = Duration::from_millis(150);
+/// Upper bound of pending lookups of one name.
+const MAX_LOOKUPS: u32 = 12;
 
-static SYSTEM: LazyLock<DnsCache> = LazyLock::new(|| DnsCache::asking(system));
+static SYSTEM: LazyLock<DnsCache> = LazyLock::new(|| DnsCache::with_resolver(system));
 
-/// The addresses of a host at this port.
+/// Returns the addresses of a host with this port.
 pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
@@ -34,98 +36,100 @@ pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     Ok(addresses)
 }
 
-/// The port is of no account.
+/// Resolves a host through the system. The port is irrelevant.
 fn system(host: &str) -> io::Result<Vec<SocketAddr>> {
     Ok((host, 0).to_socket_addrs()?.collect())
 }
 
-/// Looks names up.
+/// Shares the lookups of names among concurrent callers. Results are not kept.
 struct DnsCache {
-    ask: fn(&str) -> io::Result<Vec<SocketAddr>>,
-    under_way: Mutex<HashMap<String, PendingLookups>>,
+    resolver: fn(&str) -> io::Result<Vec<SocketAddr>>,
+    pending: Mutex<HashMap<String, PendingLookups>>,
 }
 
-/// Those of one name that have not ended.
+/// The pending lookups of one name.
 struct PendingLookups {
-    number: u32,
-    /// When the last one began, unless there has been an answer since.
+    count: u32,
+    /// Start of the last lookup; `None` after a success.
     begun: Option<Instant>,
-    told: watch::Sender<Option<LookupResult>>,
+    result: watch::Sender<Option<LookupResult>>,
 }
 
 type LookupResult = Result<Arc<[SocketAddr]>, (io::ErrorKind, String)>;
 
 impl DnsCache {
-    fn asking(ask: fn(&str) -> io::Result<Vec<SocketAddr>>) -> Self {
+    fn with_resolver(resolver: fn(&str) -> io::Result<Vec<SocketAddr>>) -> Self {
         Self {
-            ask,
-            under_way: Mutex::default(),
+            resolver,
+            pending: Mutex::default(),
         }
     }
 
-    /// Waits for the next look-up that finds the host, or for the failure of the last one.
+    /// Waits for the next successful lookup, or for the failure of the last pending one.
     async fn addresses(&'static self, host: &str) -> io::Result<Arc<[SocketAddr]>> {
-        let mut told = self.join(host)?;
-        while timeout(varied(NEXT_LOOK_UP_AFTER), told.changed()).await.is_err() {
+        let mut result = self.join(host)?;
+        while timeout(varied(NEXT_LOOKUP_AFTER), result.changed())
+            .await
+            .is_err()
+        {
             self.join(host)?;
         }
-        let told = told.borrow().clone();
+        let result = result.borrow().clone();
         let unknown = || Err((io::ErrorKind::NotFound, "the host has no address".to_owned()));
-        told.unwrap_or_else(unknown)
+        result
+            .unwrap_or_else(unknown)
             .map_err(|(kind, text)| io::Error::new(kind, text))
     }
 
-    /// Begins to look the host up, unless enough is under way; what that will tell.
+    /// Starts a lookup unless enough are pending. Returns the receiver of the result.
     fn join(&'static self, host: &str) -> io::Result<watch::Receiver<Option<LookupResult>>> {
-        let (mut under_way, now) = (self.lock(), Instant::now());
-        let look_ups = under_way
-            .entry(host.to_owned())
-            .or_insert_with(|| PendingLookups {
-                number: 0,
-                begun: None,
-                told: watch::Sender::new(None),
-            });
-        let pause = NEXT_LOOK_UP_AFTER * look_ups.number;
-        let is_due = look_ups.begun.is_none_or(|begun| now >= begun + pause);
-        if is_due && look_ups.number < MOST_LOOK_UPS {
+        let (mut pending, now) = (self.lock(), Instant::now());
+        let lookups = pending.entry(host.to_owned()).or_insert_with(|| PendingLookups {
+            count: 0,
+            begun: None,
+            result: watch::Sender::new(None),
+        });
+        let pause = NEXT_LOOKUP_AFTER * lookups.count;
+        let is_due = lookups.begun.is_none_or(|begun| now >= begun + pause);
+        if is_due && lookups.count < MAX_LOOKUPS {
             let name = host.to_owned();
             let thread = thread::Builder::new().name("limiter-names".to_owned());
-            match thread.spawn(move || self.end(&name, (self.ask)(&name))) {
-                Ok(_) => (look_ups.number, look_ups.begun) = (look_ups.number + 1, Some(now)),
-                Err(error) if look_ups.number == 0 => {
-                    under_way.remove(host);
+            match thread.spawn(move || self.end(&name, (self.resolver)(&name))) {
+                Ok(_) => (lookups.count, lookups.begun) = (lookups.count + 1, Some(now)),
+                Err(error) if lookups.count == 0 => {
+                    pending.remove(host);
                     return Err(error);
                 }
-                // The others may find it yet.
+                // Pending lookups may still succeed.
                 Err(_) => {}
             }
         }
-        Ok(look_ups.told.subscribe())
+        Ok(lookups.result.subscribe())
     }
 
-    /// A look-up has ended.
+    /// Records the end of a lookup.
     fn end(&self, host: &str, found: io::Result<Vec<SocketAddr>>) {
-        let mut under_way = self.lock();
-        let Some(look_ups) = under_way.get_mut(host) else {
+        let mut pending = self.lock();
+        let Some(lookups) = pending.get_mut(host) else {
             return;
         };
-        look_ups.number -= 1;
-        // A failure is told by the last: another may find it yet.
-        if found.is_ok() || look_ups.number == 0 {
-            let told = found
+        lookups.count -= 1;
+        // Only the last pending lookup reports a failure, since another may still succeed.
+        if found.is_ok() || lookups.count == 0 {
+            let result = found
                 .map(Arc::from)
                 .map_err(|error| (error.kind(), error.to_string()));
-            let _previous = look_ups.told.send_replace(Some(told));
-            // What it found is for those who wait now.
-            look_ups.begun = None;
+            let _previous = lookups.result.send_replace(Some(result));
+            // The result goes to current callers only; the next call starts a new lookup.
+            lookups.begun = None;
         }
-        if look_ups.number == 0 {
-            under_way.remove(host);
+        if lookups.count == 0 {
+            pending.remove(host);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingLookups>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,15 +140,15 @@ mod tests {
 
     use crate::redis::client::dns::*;
 
-    fn names(ask: fn(&str) -> io::Result<Vec<SocketAddr>>) -> &'static DnsCache {
-        Box::leak(Box::new(DnsCache::asking(ask)))
+    fn names(resolver: fn(&str) -> io::Result<Vec<SocketAddr>>) -> &'static DnsCache {
+        Box::leak(Box::new(DnsCache::with_resolver(resolver)))
     }
 
-    fn address(number: u32) -> SocketAddr {
-        (Ipv4Addr::from(number), 0).into()
+    fn address(count: u32) -> SocketAddr {
+        (Ipv4Addr::from(count), 0).into()
     }
 
-    /// Servers of names that answer nothing for as long as a test lasts.
+    /// A resolver that does not return for the duration of a test.
     fn hang() -> ! {
         loop {
             thread::park();
@@ -152,29 +156,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_nobody_resolves_keeps_a_handful_of_threads_however_many_ask() {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
+    async fn unresolvable_name_uses_bounded_number_of_threads() {
+        static LOOKUPS: AtomicU32 = AtomicU32::new(0);
         let names = names(|_| {
-            ASKED.fetch_add(1, Ordering::SeqCst);
+            LOOKUPS.fetch_add(1, Ordering::SeqCst);
             hang()
         });
-        let asking = (0..100).map(|_| timeout(Duration::from_millis(800), names.addresses("h")));
-        let asked = tokio::task::JoinSet::from_iter(asking).join_all().await;
-        assert!(asked.iter().all(Result::is_err));
-        let look_ups = ASKED.load(Ordering::SeqCst);
+        let calls = (0..100).map(|_| timeout(Duration::from_millis(800), names.addresses("h")));
+        let results = tokio::task::JoinSet::from_iter(calls).join_all().await;
+        assert!(results.iter().all(Result::is_err));
+        let lookups = LOOKUPS.load(Ordering::SeqCst);
         // At 0, 150, 450 and not before 900 ms.
-        assert!((2..=3).contains(&look_ups), "{look_ups}");
+        assert!((2..=3).contains(&lookups), "{lookups}");
     }
 
     #[tokio::test]
-    async fn a_question_that_was_lost_is_asked_again_soon_and_what_was_found_is_not_kept() {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
-        let names = names(|_| match ASKED.fetch_add(1, Ordering::SeqCst) {
+    async fn lost_query_is_repeated_and_result_is_not_cached() {
+        static LOOKUPS: AtomicU32 = AtomicU32::new(0);
+        let names = names(|_| match LOOKUPS.fetch_add(1, Ordering::SeqCst) {
             0 => hang(),
             count => Ok(vec![address(count)]),
         });
         for count in 1..=2 {
-            let found = timeout(NEXT_LOOK_UP_AFTER * 4, names.addresses("h"))
+            let found = timeout(NEXT_LOOKUP_AFTER * 4, names.addresses("h"))
                 .await
                 .unwrap();
             assert_eq!(*found.unwrap(), [address(count)]);
@@ -182,12 +186,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_wait_learn_that_a_name_is_unknown_and_nothing_is_left_of_it() {
+    async fn all_callers_receive_failure_and_entry_is_removed() {
         let names = names(|_| Err(io::Error::other("no such name")));
         for _ in 0..3 {
             let (first, second) = tokio::join!(names.addresses("h"), names.addresses("h"));
-            for told in [first, second] {
-                assert!(told.unwrap_err().to_string().contains("no such name"));
+            for result in [first, second] {
+                assert!(result.unwrap_err().to_string().contains("no such name"));
             }
         }
         assert!(names.lock().is_empty());

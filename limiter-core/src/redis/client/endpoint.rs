@@ -1,4 +1,4 @@
-//! Where a server is, and how to log in there: what a URL says.
+//! Address and credentials of a server, parsed from a URL.
 
 use std::fmt;
 #[cfg(unix)]
@@ -12,10 +12,10 @@ use crate::error::ConfigError;
 use crate::redis::client::tls::{Certificates, Tls};
 use crate::redis::secret_url::SecretUrl;
 
-/// One server. Cheap to clone.
+/// Address, login and TLS settings of one server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    pub(crate) place: HostPort,
+    pub(crate) host_port: HostPort,
     pub(crate) login: RedisConnectionInfo,
     pub(crate) tls: Option<Tls>,
 }
@@ -24,19 +24,19 @@ pub(crate) struct Endpoint {
 pub(crate) enum HostPort {
     /// Host and port.
     Tcp(Arc<(String, u16)>),
-    /// The path of a socket.
+    /// The path of a Unix socket.
     #[cfg(unix)]
     Unix(PathBuf),
 }
 
 impl Endpoint {
-    /// What a URL says, with the settings that a limiter needs: RESP3, which tells at once when the
-    /// server hangs up, and no CLIENT SETINFO, which a user would need a permission for.
+    /// Parses a URL. The login uses RESP3, which reports a closed connection immediately, and omits
+    /// CLIENT SETINFO, for which the user would need a permission.
     pub(crate) fn parse(url: &SecretUrl, certificates: &Certificates) -> Result<Self, ConfigError> {
         let example =
             "a URL such as redis://user:password@host:6379/0, with user and password percent-encoded";
         let mut parsed = redis::parse_redis_url(url.expose()).ok_or_else(|| url.invalid(example))?;
-        // Of the parsed URL, since a scheme may be in capitals, or come after a blank.
+        // Uses the scheme of the parsed URL, since the text may have capitals or leading blanks.
         let tls = match without_tls(parsed.scheme()) {
             None => None,
             Some(_) if parsed.fragment().is_some() => {
@@ -44,9 +44,8 @@ impl Endpoint {
                 return Err(url.invalid(expected));
             }
             Some(plain) => {
-                // The client library is not asked for TLS, since it would read the system's
-                // certificates on each dial, and panics where a program has two providers of
-                // cryptography.
+                // The client library must not handle TLS: it reads the system's certificates on
+                // each dial and panics in a program with two cryptography providers.
                 parsed.set_scheme(plain).map_err(|()| url.invalid(example))?;
                 let absent = || url.invalid("redis://, or the feature `tls` of limiter-core");
                 Some(Tls::new(certificates)?.ok_or_else(absent)?)
@@ -55,34 +54,38 @@ impl Endpoint {
         let info = parsed
             .into_connection_info()
             .map_err(|error| match error.detail() {
-                // Without a detail the message is one of the client library's constants; a detail
-                // may quote the URL.
+                // Without a detail, the message is a constant of the client library; a detail may
+                // quote the URL.
                 None => url.invalid(format_args!("{example} ({error})")),
                 Some(_) => url.invalid(example),
             })?;
-        let place = match info.addr() {
+        let host_port = match info.addr() {
             ConnectionAddr::Tcp(host, port) => HostPort::Tcp(Arc::new((host.clone(), *port))),
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => HostPort::Unix(path.clone()),
-            // TLS was dealt with above. Taken for something else, it would be left out.
+            // TLS is handled above. Any other kind is rejected, since its TLS would be dropped.
             _ => return Err(url.invalid(example)),
         };
         let login = info.redis_settings().clone();
         let login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Ok(Self { place, login, tls })
+        Ok(Self {
+            host_port,
+            login,
+            tls,
+        })
     }
 
-    /// Another server, reached with the same settings.
+    /// Returns the endpoint of another server with the same settings.
     pub(crate) fn at(&self, address: Arc<(String, u16)>) -> Self {
         Self {
-            place: HostPort::Tcp(address),
+            host_port: HostPort::Tcp(address),
             ..self.clone()
         }
     }
 
-    /// Host and port, where it is reached by TCP.
+    /// Returns host and port of a TCP endpoint.
     pub(crate) fn address(&self) -> Option<&Arc<(String, u16)>> {
-        match &self.place {
+        match &self.host_port {
             HostPort::Tcp(address) => Some(address),
             #[cfg(unix)]
             HostPort::Unix(_) => None,
@@ -90,10 +93,10 @@ impl Endpoint {
     }
 }
 
-/// Never the credentials.
+/// Writes the address, never the credentials.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
+        match &self.host_port {
             HostPort::Tcp(address) => write!(f, "{}:{}", address.0, address.1),
             #[cfg(unix)]
             HostPort::Unix(path) => write!(f, "{}", path.display()),
@@ -111,12 +114,12 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Whether a URL asks for TLS.
+/// Returns whether the scheme of a URL requires TLS.
 pub(crate) fn wants_tls(url: &SecretUrl) -> bool {
     redis::parse_redis_url(url.expose()).is_some_and(|url| without_tls(url.scheme()).is_some())
 }
 
-/// What a scheme that asks for TLS is called without it.
+/// Returns the plain scheme that corresponds to a TLS scheme.
 fn without_tls(scheme: &str) -> Option<&'static str> {
     match scheme {
         "rediss" => Some("redis"),

@@ -1,4 +1,4 @@
-//! What is known about a connection without asking.
+//! Health of a connection, derived from the results of its calls without extra commands.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,38 +6,40 @@ use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// So many calls in quick succession without an answer, over so many deadlines and this long at
-/// least, and the connection is taken for dead …
+/// A connection without a reply to this number of calls in quick succession, over at least this
+/// number of deadlines and this time, counts as dead.
 const CALLS_UNTIL_SILENT: u32 = 3;
 const DEADLINES_UNTIL_SILENT: u32 = 2;
-const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-/// … and so is one on which so many calls ran into their deadlines, or one after this time without
-/// an answer. Shorter deadlines than this do not count.
+const MIN_SILENCE: Duration = Duration::from_millis(100);
+/// A connection also counts as dead after this number of timed-out calls, or after one timed-out
+/// call on a connection without a reply for `QUIET`. Shorter deadlines than `MIN_DEADLINE` do not
+/// count.
 const TIMEOUTS_UNTIL_BROKEN: u32 = 2;
 const QUIET: Duration = Duration::from_secs(1);
-const LEAST_TELLING: Duration = Duration::from_millis(20);
-/// A connection younger than this is not given up for one to a better server.
-const LEAST_AGE: Duration = Duration::from_millis(200);
+const MIN_DEADLINE: Duration = Duration::from_millis(20);
+/// A younger connection is kept although its server was demoted, since a new one may lead to the
+/// same server.
+const MIN_AGE: Duration = Duration::from_millis(200);
 
-/// How a connection is doing.
+/// Health state of one connection.
 #[derive(Debug)]
 pub(crate) struct Health {
     born: Instant,
     broken: AtomicBool,
     silence: Mutex<Silence>,
-    /// A message came, or the connection broke.
+    /// Notified when a message arrived or the connection broke.
     #[cfg(feature = "registry")]
-    news: tokio::sync::Notify,
+    message_or_end: tokio::sync::Notify,
 }
 
-/// Since the last answer.
+/// Calls and timeouts since the last reply.
 #[derive(Debug)]
 struct Silence {
     answered_at: Instant,
     timeouts: u32,
-    /// Calls in quick succession …
+    /// Calls in quick succession.
     calls: u32,
-    /// … the first of them, and the last.
+    /// Times of the first and of the last of these calls.
     first: Instant,
     last: Instant,
 }
@@ -57,13 +59,13 @@ impl Health {
             broken: AtomicBool::new(false),
             silence: Mutex::new(silence),
             #[cfg(feature = "registry")]
-            news: tokio::sync::Notify::new(),
+            message_or_end: tokio::sync::Notify::new(),
         }
     }
 
-    /// Whether a call of this deadline should use the connection.
+    /// Returns whether a call with this deadline should use the connection.
     pub(crate) fn is_good(&self, deadline: Duration) -> bool {
-        if self.is_silent(LEAST_PATIENCE.max(deadline * DEADLINES_UNTIL_SILENT)) {
+        if self.is_silent(MIN_SILENCE.max(deadline * DEADLINES_UNTIL_SILENT)) {
             self.break_off();
         }
         !self.is_broken()
@@ -73,54 +75,55 @@ impl Health {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// The connection is of no use any more.
+    /// Marks the connection as unusable.
     pub(crate) fn break_off(&self) {
         self.broken.store(true, Ordering::Relaxed);
         #[cfg(feature = "registry")]
-        self.news.notify_one();
+        self.message_or_end.notify_one();
     }
 
-    /// A message came on a channel to which the connection is subscribed.
+    /// Records a message on a subscribed channel.
     #[cfg(feature = "registry")]
-    pub(crate) fn message_came(&self) {
-        self.news.notify_one();
+    pub(crate) fn on_message(&self) {
+        self.message_or_end.notify_one();
     }
 
-    /// Waits until a message has come since the last time, or the connection is broken; for one who
-    /// waits at a time.
+    /// Waits until a message arrives or the connection breaks. A message since the previous wait
+    /// counts. Supports one waiter at a time.
     #[cfg(feature = "registry")]
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
+    pub(crate) async fn message_or_end(&self) {
+        self.message_or_end.notified().await;
     }
 
-    /// A call is about to be sent.
+    /// Records that a call is about to be sent.
     pub(crate) fn on_query(&self) {
         let (mut silence, now) = (self.silence(), Instant::now());
-        // Calls of long ago were cancelled, and their answers dropped unseen.
-        if silence.calls == 0 || now.duration_since(silence.last) > LEAST_PATIENCE {
+        // Older calls were cancelled, and their replies dropped unseen.
+        if silence.calls == 0 || now.duration_since(silence.last) > MIN_SILENCE {
             (silence.calls, silence.first) = (0, now);
         }
         silence.calls += 1;
         silence.last = now;
     }
 
-    /// An answer came, be it with an error.
+    /// Records a reply, including an error reply.
     pub(crate) fn answered(&self, error: Option<&RedisError>) {
         let mut silence = self.silence();
         (silence.answered_at, silence.timeouts, silence.calls) = (Instant::now(), 0, 0);
         drop(silence);
         let Some(error) = error else { return };
         let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
-        // One that is new leads to the same server again.
-        if connection_lost || (is_demoted(error) && self.born.elapsed() >= LEAST_AGE) {
+        // A new connection may lead to the same demoted server again.
+        if connection_lost || (is_demoted(error) && self.born.elapsed() >= MIN_AGE) {
             self.break_off();
         }
     }
 
-    /// A call ran into its deadline. On a connection that was quiet before, that is enough.
+    /// Records a call that exceeded its deadline. On a connection that was quiet before, one such
+    /// call suffices.
     pub(crate) fn timed_out(&self, deadline: Duration) {
-        // One that is shorter than a slow network tells nothing about the connection.
-        if deadline < LEAST_TELLING {
+        // A deadline shorter than a slow network's round trip proves nothing.
+        if deadline < MIN_DEADLINE {
             return;
         }
         let mut silence = self.silence();
@@ -130,12 +133,11 @@ impl Health {
         }
     }
 
-    /// Whether several calls in quick succession, over this time, got no answer. Cancelled ones
-    /// count too, since callers without patience would otherwise never learn that the server is
-    /// gone.
-    fn is_silent(&self, patience: Duration) -> bool {
+    /// Returns whether several calls in quick succession got no reply for this time. Cancelled
+    /// calls count too: otherwise callers with short deadlines would never detect a dead server.
+    fn is_silent(&self, min_silence: Duration) -> bool {
         let silence = self.silence();
-        silence.calls >= CALLS_UNTIL_SILENT && silence.first.elapsed() >= patience
+        silence.calls >= CALLS_UNTIL_SILENT && silence.first.elapsed() >= min_silence
     }
 
     fn silence(&self) -> MutexGuard<'_, Silence> {
@@ -143,9 +145,9 @@ impl Health {
     }
 }
 
-/// Whether a new connection may lead to a better server: after a failover behind one address it
-/// leads to the new primary. Servers before 7.0 wrap the error of a script's command into one of
-/// the script.
+/// Returns whether a new connection may lead to a better server: after a failover behind one
+/// address, it leads to the new primary. Servers before 7.0 wrap the error of a script's command
+/// into a script error.
 fn is_demoted(error: &RedisError) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! One Redis server, and the connections to it.
+//! One Redis server: its connections, circuit breaker and bound of calls in flight.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -29,8 +29,8 @@ use crate::units::Timestamp;
 
 /// One server. Cheap to clone.
 ///
-/// A call takes a clone of a connection from the pool and gives the connection back before it sends
-/// anything, so that no call waits for another's answer.
+/// A call clones a connection from the pool and returns the pooled one before it sends anything, so
+/// that no call waits for the reply to another.
 #[derive(Clone, Debug)]
 pub(crate) struct Node(Arc<NodeInner>);
 
@@ -38,35 +38,34 @@ pub(crate) struct Node(Arc<NodeInner>);
 struct NodeInner {
     dialer: Dialer,
     settings: NodeSettings,
-    /// Tells the time of decisions, where it is not the server's.
+    /// Time of decisions, unless the server's clock decides.
     pub(crate) clock: Clock,
     pools: RuntimePools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
-    told_out: LogThrottle,
-    told_back: LogThrottle,
-    /// A server that is slow must not gather calls without end: they would all wait for their
-    /// deadlines.
+    open_log: LogThrottle,
+    close_log: LogThrottle,
+    /// Bounds the calls to a slow server, which would otherwise pile up until their deadlines.
     in_flight: InFlightLimit,
 }
 
-/// How a node is used.
+/// Settings of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSettings {
-    /// Connections that are kept.
+    /// Connections that the pool keeps open.
     pub(crate) connections: u32,
-    /// Calls that may be on their way at once.
+    /// Upper bound of calls in flight.
     pub(crate) max_in_flight: u32,
 }
 
-/// Why a call got no answer from a node.
+/// Failure of a call to a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// Nothing was sent.
     Unreachable(StoreError),
-    /// The server, or the connection, answered with an error.
+    /// The server replied with an error, or the connection failed.
     Answered(RedisError),
-    /// The script answered that this decision cannot be made, or something unreadable.
+    /// The script reported that it cannot decide, or its reply is malformed.
     Undecided(StoreError),
 }
 
@@ -80,49 +79,49 @@ impl Node {
             pools: RuntimePools::default(),
             failures: Arc::new(DialFailures::default()),
             breaker,
-            told_out: LogThrottle::default(),
-            told_back: LogThrottle::default(),
+            open_log: LogThrottle::default(),
+            close_log: LogThrottle::default(),
             in_flight: InFlightLimit::new(settings.max_in_flight),
         }))
     }
 
-    /// Has a question decided, together with those that others ask meanwhile.
+    /// Decides a request, in one batch with the requests of concurrent callers.
     pub(crate) async fn decide(
         &self,
         part: BatchPart,
-        question: &impl LazyInput,
+        input: &impl LazyInput,
         wait: &CallDeadline,
     ) -> Result<Verdict, Failure> {
-        let _place = self.place()?;
+        let _slot = self.in_flight_slot()?;
         let local = self.local().map_err(Failure::Unreachable)?;
-        match local.lane.enter(part, question, *wait) {
-            // On the heap, so that the futures of those who wait, of which there may be many, stay
-            // small and are moved fast.
+        match local.lane.enter(part, input, *wait) {
+            // On the heap, so that the futures of waiting callers stay small and cheap to move.
             Admission::Alone(slot) => {
                 Box::pin(async move {
-                    let verdicts = self.decide_alone(slot, part, question.question(), 1, wait);
+                    let verdicts = self.decide_alone(slot, part, input.input(), 1, wait);
                     let verdict = verdicts.await?.into_iter().next();
                     verdict
-                        .unwrap_or_else(|| Err(no_verdict()))
+                        .unwrap_or_else(|| Err(missing_verdict()))
                         .map_err(Failure::Undecided)
                 })
                 .await
             }
-            Admission::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
+            Admission::Waits(reply) => reply.await.unwrap_or_else(|_| Err(runtime_ended())),
         }
     }
 
-    /// Has a question decided so many times in a row, by a call of its own.
+    /// Decides a request `times` times in a row by its own call.
     pub(crate) async fn decide_alone(
         &self,
         slot: InFlightBatch,
         part: BatchPart,
-        question: &ScriptInput,
+        input: &ScriptInput,
         times: usize,
         wait: &CallDeadline,
     ) -> Result<Replies, Failure> {
-        let items: [Item<'_>; 1] = [(question, times)];
-        // The caller may have been sent here by another node: his time began before.
+        let items: [Item<'_>; 1] = [(input, times)];
+        // The deadline counts from the caller's start, which may lie before a redirection from
+        // another node.
         let call = wire::call(&items, self.injected(), wait.deadline()).with_deadline(*wait);
         observe::batch(1);
         let reply = self.run_alone(&call, part.asking).await?;
@@ -130,21 +129,21 @@ impl Node {
         drop(slot);
         let verdicts = reply::verdicts(&reply, &items).map_err(Failure::Undecided)?;
         let verdicts = verdicts.into_iter().next();
-        verdicts.ok_or_else(|| Failure::Undecided(no_verdict()))
+        verdicts.ok_or_else(|| Failure::Undecided(missing_verdict()))
     }
 
-    /// Runs a script, unless the breaker is open or too many calls are in flight; `asking` on
-    /// behalf of a slot that is moving here.
+    /// Runs a script, unless the breaker is open or too many calls are in flight. `asking` is set
+    /// for a slot that the node is importing.
     pub(crate) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
-        let _place = self.place()?;
+        let _slot = self.in_flight_slot()?;
         self.run_alone(call, asking).await
     }
 
     async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut pass = Some(self.admit()?);
-        let overdue = || self.failed(pass.take(), None);
+        let on_timeout = || self.failed(pass.take(), None);
         let exchange = pin!(self.exchange(call, asking));
-        let answer = call.wait().for_answer(exchange, overdue).await;
+        let answer = call.wait().for_answer(exchange, on_timeout).await;
         match &answer {
             Err(Failure::Unreachable(error)) => self.failed(pass, Some(error)),
             Err(Failure::Answered(error)) if error.is_io_error() => {
@@ -155,20 +154,20 @@ impl Node {
         answer
     }
 
-    /// A place among the calls that may be on their way.
-    pub(crate) fn place(&self) -> Result<InFlightSlot<'_>, Failure> {
-        let places = &self.0.in_flight;
-        places.try_acquire().ok_or_else(|| {
+    /// Acquires one of the slots for calls in flight.
+    pub(crate) fn in_flight_slot(&self) -> Result<InFlightSlot<'_>, Failure> {
+        let limit = &self.0.in_flight;
+        limit.try_acquire().ok_or_else(|| {
             let detail = format!(
-                "{} calls are on their way to Redis at {} already",
-                places.most(),
+                "{} calls to Redis at {} are in flight, the configured maximum",
+                limit.max(),
                 self.0.dialer
             );
             Failure::Unreachable(StoreError::new(StoreErrorKind::Overloaded, detail))
         })
     }
 
-    /// Lets something be sent, unless the breaker is open.
+    /// Admits a call, unless the breaker is open.
     pub(crate) fn admit(&self) -> Result<Pass<'_>, Failure> {
         self.0.breaker.admit(Instant::now()).ok_or_else(|| {
             let detail = "circuit breaker open: recent calls to Redis got no reply";
@@ -177,24 +176,24 @@ impl Node {
     }
 
     pub(crate) fn answered(&self, pass: Option<Pass<'_>>) {
-        if pass.is_some_and(Pass::answered) && self.0.told_back.is_due(Clock::System.now()) {
+        if pass.is_some_and(Pass::answered) && self.0.close_log.is_due(Clock::System.now()) {
             tracing::info!(node = %self, "Redis answers again; circuit breaker closed");
         }
     }
 
-    /// The server answers, be it late for some.
+    /// Records a reply that arrived after the deadlines of some callers.
     pub(crate) fn on_success(&self) {
         self.0.breaker.on_success();
     }
 
-    /// A call got no answer: for this reason, or because its time was over.
+    /// Records a call without a reply. `reason` is `None` after a timeout.
     pub(crate) fn failed(&self, pass: Option<Pass<'_>>, reason: Option<&StoreError>) {
         let opened = pass.is_some_and(|pass| pass.failed(Instant::now()));
-        if !opened || !self.0.told_out.is_due(Clock::System.now()) {
+        if !opened || !self.0.open_log.is_due(Clock::System.now()) {
             return;
         }
         match reason {
-            // It may be there, and refuse the login.
+            // The server may be reachable and reject the login.
             Some(error) if error.kind() == StoreErrorKind::Connection && !error.may_have_been_charged() => {
                 let error = error.with_causes();
                 tracing::warn!(node = %self, %error, "cannot connect to Redis; circuit breaker opened");
@@ -207,8 +206,8 @@ impl Node {
         }
     }
 
-    /// Connects, and has the script run once without keys, so that the server knows it and the
-    /// permissions are known to suffice.
+    /// Connects and runs the script once without keys, which loads it into the server and verifies
+    /// the permissions.
     pub(crate) async fn prepare(&self, empty: &Call<'_>) -> Result<(), StoreError> {
         self.exchange(empty, false)
             .await
@@ -223,21 +222,20 @@ impl Node {
             .map_err(Failure::Unreachable)?;
         let answer = connection.send(call.by_hash(), asking, call.wait()).await;
         match answer {
-            // Proof that nothing has run.
+            // NOSCRIPT proves that nothing was executed.
             Err(error) if is_unknown(&error) => connection.send(call.by_text(), asking, call.wait()).await,
             answer => answer,
         }
         .map_err(Failure::Answered)
     }
 
-    /// A connection for a call of this deadline, dialled if there is no healthy one. Nothing of the
-    /// call is sent yet.
+    /// Returns a healthy connection for a call with this deadline, and dials one if there is none.
+    /// Sends nothing of the call.
     pub(crate) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
         let local = self.local()?;
         match local.in_use(deadline) {
             Some(connection) => Ok(connection),
-            // On the heap, since it is needed once in a while, and every call's future would have
-            // room for it.
+            // On the heap, since it is rare and would enlarge the future of every call.
             None => Box::pin(self.another_connection(&local, deadline)).await,
         }
     }
@@ -248,7 +246,7 @@ impl Node {
         deadline: Duration,
     ) -> Result<Connection, StoreError> {
         loop {
-            // Registered before the pool is asked, so that a failure in between is not missed.
+            // Registered before `pool.get()`, so that a failure in between is not lost.
             let failed = self.0.failures.next();
             tokio::pin!(failed);
             failed.as_mut().enable();
@@ -260,7 +258,7 @@ impl Node {
                 })?,
                 () = failed => return Err(self.0.failures.last(&self.0.dialer).unsent()),
             };
-            // A broken one leaves the pool as it is dropped.
+            // The pool discards a broken connection when it is dropped.
             if connection.is_healthy(deadline) {
                 local.switch_to(connection.clone());
                 return Ok(connection.clone());
@@ -268,30 +266,30 @@ impl Node {
         }
     }
 
-    /// A connection that is in no pool.
+    /// Opens a connection outside of the pools.
     #[cfg(feature = "registry")]
     pub(crate) async fn dial(&self) -> Result<Connection, RedisError> {
         self.0.dialer.connect().await
     }
 
-    /// Has the next call use another connection, since this one is slow to answer.
+    /// Makes the next call use another connection, since this one replies slowly.
     pub(crate) fn discard(&self, connection: &Connection) {
         if let Ok(local) = self.local() {
             local.discard(connection);
         }
     }
 
-    /// The moment of decisions, where it is not the server's.
+    /// Returns the time of decisions, unless the server's clock decides.
     pub(crate) fn injected(&self) -> Option<Timestamp> {
         self.0.clock.injected()
     }
 
-    /// What the current runtime has of this node.
+    /// Returns the connections and the batch queue of the current runtime.
     pub(crate) fn local(&self) -> Result<Arc<RuntimeConnections>, StoreError> {
         self.0.pools.current(|runtime| {
             let node = Arc::downgrade(&self.0);
             let lane = BatchQueue::new(move |start| {
-                // Whoever waits has the node, so it is there.
+                // A waiting caller keeps the node alive, so the upgrade succeeds.
                 if let Some(node) = node.upgrade() {
                     runtime.spawn(async move { batch::execute(&Self(node), start).await });
                 }
@@ -301,17 +299,17 @@ impl Node {
     }
 }
 
-fn no_verdict() -> StoreError {
+fn missing_verdict() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "reply of the script has no verdict")
 }
 
-/// Who was to give the answer is gone.
-pub(crate) fn nobody_answers() -> Failure {
+/// The runtime that drove the batch has ended.
+pub(crate) fn runtime_ended() -> Failure {
     let detail = "the Tokio runtime of the request has ended";
     Failure::Unreachable(StoreError::new(StoreErrorKind::Connection, detail))
 }
 
-/// Where it is.
+/// Writes the address.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.dialer.fmt(f)
@@ -323,23 +321,23 @@ impl NodeInner {
         Pool::builder()
             .max_size(self.settings.connections)
             .min_idle(Some(self.settings.connections))
-            // Health is known without asking; connections have no age at which they get worse.
+            // Health is known without a command; connections do not degrade with age.
             .test_on_check_out(false)
             .max_lifetime(None)
             .idle_timeout(None)
-            // Each call dials anew where none is left, and learns at once why it failed.
+            // Each call dials if no connection is left, and receives the error of its dial.
             .retry_connection(false)
             .error_sink(self.failures.sink())
-            .connection_customizer(Box::new(Connected(Arc::clone(&self.breaker))))
+            .connection_customizer(Box::new(BreakerNotifier(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
     }
 }
 
-/// Tells the breaker of each new connection.
+/// Reports each new connection to the breaker.
 #[derive(Debug)]
-struct Connected(Arc<Breaker>);
+struct BreakerNotifier(Arc<Breaker>);
 
-impl CustomizeConnection<Connection, RedisError> for Connected {
+impl CustomizeConnection<Connection, RedisError> for BreakerNotifier {
     fn on_acquire<'a>(
         &'a self,
         _connection: &'a mut Connection,

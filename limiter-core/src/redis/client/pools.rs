@@ -1,5 +1,5 @@
-//! What each runtime has of a node: connections live and die with the runtime in which they were
-//! dialled, and so do the tasks that send what waits for one.
+//! Connections and batch queues of a node, one set for each Tokio runtime. A connection and its
+//! tasks end with the runtime that opened the connection.
 
 use std::fmt;
 use std::future::pending;
@@ -15,33 +15,33 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::client::connection::{Connection, Dialer};
 use crate::redis::dispatch::BatchQueue;
 
-/// A program with more runtimes than this at a time has the pool of the oldest made anew: far more
-/// than any has, and as many as a server has connections for.
-const MOST_RUNTIMES: usize = 1024;
+/// Upper bound of runtimes per node. Beyond it, the set of the oldest runtime is dropped and
+/// created again on its next call.
+const MAX_RUNTIMES: usize = 1024;
 
-/// Those of the runtimes that have used a server, the newest last.
+/// Entries of the runtimes that used the node, the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimePools(RwLock<Vec<RuntimeEntry>>);
 
-/// What one runtime has.
+/// Connections and batch queue of one runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeConnections {
     pub(crate) pool: Pool<Dialer>,
     pub(crate) lane: Arc<BatchQueue>,
-    /// The connection over which all calls go as long as it is good, so that the server sees them
-    /// in order. The others of the pool stand by.
+    /// The connection that carries all calls while it is healthy, so that the server receives them
+    /// in order. The other connections of the pool are spares.
     used: Mutex<Option<Connection>>,
 }
 
 struct RuntimeEntry {
     runtime: runtime::Id,
     local: Arc<RuntimeConnections>,
-    /// A task that does nothing, and ends when the runtime does.
-    parked: AbortHandle,
+    /// An idle task that ends together with its runtime.
+    runtime_probe: AbortHandle,
 }
 
 impl RuntimePools {
-    /// What the current runtime has, made by `new` where it has nothing.
+    /// Returns the entry of the current runtime; creates it with `new` on the first call.
     pub(crate) fn current(
         &self,
         new: impl FnOnce(Handle) -> RuntimeConnections,
@@ -54,27 +54,27 @@ impl RuntimePools {
         };
         let runtime = Handle::try_current().map_err(no_runtime)?;
         let find = |pools: &[RuntimeEntry]| {
-            let own = pools.iter().find(|kept| kept.is_of(runtime.id()));
-            own.map(|kept| Arc::clone(&kept.local))
+            let entry = pools.iter().find(|entry| entry.is_of(runtime.id()));
+            entry.map(|entry| Arc::clone(&entry.local))
         };
-        // Every call comes here, and nearly every one finds what it looks for.
+        // Fast path: nearly every call finds its entry.
         if let Some(local) = find(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(local);
         }
         let mut pools = self.write();
-        // Another thread of the runtime may have been faster.
+        // Another thread of the runtime may have created the entry.
         if let Some(local) = find(&pools) {
             return Ok(local);
         }
-        pools.retain(|kept| !kept.parked.is_finished());
-        if pools.len() >= MOST_RUNTIMES {
+        pools.retain(|entry| !entry.runtime_probe.is_finished());
+        if pools.len() >= MAX_RUNTIMES {
             pools.remove(0);
         }
         let local = Arc::new(new(runtime.clone()));
         pools.push(RuntimeEntry {
             runtime: runtime.id(),
             local: Arc::clone(&local),
-            parked: runtime.spawn(pending::<()>()).abort_handle(),
+            runtime_probe: runtime.spawn(pending::<()>()).abort_handle(),
         });
         Ok(local)
     }
@@ -90,7 +90,7 @@ impl RuntimeConnections {
         Self { pool, lane, used }
     }
 
-    /// The connection in use, if it is good for a call of this deadline.
+    /// Returns the connection in use, if it is healthy enough for this deadline.
     pub(crate) fn in_use(&self, deadline: Duration) -> Option<Connection> {
         let mut used = self.lock();
         if used
@@ -102,13 +102,13 @@ impl RuntimeConnections {
         used.clone()
     }
 
-    /// Uses another one from now on.
+    /// Makes this connection the one in use.
     pub(crate) fn switch_to(&self, connection: Connection) {
         *self.lock() = Some(connection);
         self.lane.forget_round_trip();
     }
 
-    /// The next call goes over another one, if this is still in use.
+    /// Stops using this connection, if it is still in use.
     pub(crate) fn discard(&self, connection: &Connection) {
         let mut used = self.lock();
         if used.as_ref().is_some_and(|used| used.is(connection)) {
@@ -122,22 +122,22 @@ impl RuntimeConnections {
 }
 
 impl RuntimeEntry {
-    /// Whether a runtime has it. One that was started after another has ended may have that one's
-    /// number.
+    /// Returns whether the entry belongs to a live runtime. A new runtime may reuse the id of an
+    /// ended one.
     fn is_of(&self, runtime: runtime::Id) -> bool {
-        self.runtime == runtime && !self.parked.is_finished()
+        self.runtime == runtime && !self.runtime_probe.is_finished()
     }
 }
 
 impl Drop for RuntimeEntry {
     fn drop(&mut self) {
-        self.parked.abort();
+        self.runtime_probe.abort();
     }
 }
 
 impl fmt::Debug for RuntimeEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kept").field(&self.runtime).finish()
+        f.debug_tuple("RuntimeEntry").field(&self.runtime).finish()
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
 
     fn use_in(runtime: &Runtime, pools: &RuntimePools) -> Arc<RuntimeConnections> {
         let endpoint = Endpoint::parse(&"redis://127.0.0.1:1/".into(), &Certificates::default()).unwrap();
-        // Without tasks of its own.
+        // Without background tasks.
         let builder = Pool::builder().max_lifetime(None).idle_timeout(None);
         let new = |_| {
             RuntimeConnections::new(
@@ -162,21 +162,21 @@ mod tests {
         runtime.block_on(async { pools.current(new).unwrap() })
     }
 
-    /// As if another runtime had had the same number.
+    /// Simulates a runtime that reuses an id.
     #[test]
-    fn what_a_runtime_left_behind_is_not_found_by_one_of_the_same_number() {
+    fn runtime_with_reused_id_gets_new_connections() {
         let pools = RuntimePools::default();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let first = use_in(&runtime, &pools);
         assert!(Arc::ptr_eq(&first, &use_in(&runtime, &pools)));
-        pools.write()[0].parked.abort();
+        pools.write()[0].runtime_probe.abort();
         runtime.block_on(tokio::task::yield_now());
         assert!(!Arc::ptr_eq(&first, &use_in(&runtime, &pools)));
         assert_eq!(pools.write().len(), 1);
     }
 
     #[test]
-    fn pools_go_with_their_runtimes_and_nothing_stays_in_a_runtime_that_goes_on() {
+    fn pools_end_with_runtime_and_leave_no_tasks() {
         let pools = RuntimePools::default();
         let new = || Builder::new_current_thread().enable_all().build().unwrap();
         let stays = new();
@@ -188,8 +188,8 @@ mod tests {
         }
         use_in(&stays, &pools);
         use_in(&new(), &pools);
-        let kept: Vec<_> = pools.write().iter().map(|kept| kept.runtime).collect();
-        assert_eq!((kept.len(), kept.first()), (2, Some(&stays.handle().id())));
+        let entry: Vec<_> = pools.write().iter().map(|entry| entry.runtime).collect();
+        assert_eq!((entry.len(), entry.first()), (2, Some(&stays.handle().id())));
 
         assert_eq!(stays.metrics().num_alive_tasks(), 1);
         drop(pools);

@@ -1,5 +1,5 @@
-//! TLS to servers, by rustls. Its provider of cryptography is ours alone: nothing is installed for
-//! the whole process, and nothing that the program installs or enables matters here.
+//! TLS connections by rustls. The cryptography provider is private to the limiter: it installs
+//! nothing process-wide and does not depend on the program's provider.
 
 #[cfg(not(feature = "tls"))]
 mod absent;
@@ -13,22 +13,22 @@ pub(crate) use crate::redis::client::tls::absent::Tls;
 #[cfg(feature = "tls")]
 pub(crate) use crate::redis::client::tls::rustls::Tls;
 
-/// What a program gives besides URLs, in PEM.
+/// Certificates and key in PEM, configured besides the URLs.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
-    /// Certificates of the authorities to trust, in place of the system's.
+    /// Root certificates that replace the system's.
     pub(crate) roots: Option<Vec<u8>>,
-    /// What to show to servers that ask: a chain of certificates, and the key of the first.
+    /// Client certificate chain, and the private key of its first certificate.
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Certificates {
-    pub(crate) fn are_given(&self) -> bool {
+    pub(crate) fn is_configured(&self) -> bool {
         self.roots.is_some() || self.client.is_some()
     }
 }
 
-/// Whether they were given; never the key.
+/// Shows only whether they are set, never the key.
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificates")

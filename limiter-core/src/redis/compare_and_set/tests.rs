@@ -35,18 +35,18 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
             let store = store(&clock);
             let (before, policy) = (level(kind, old), level(kind, new));
             let (before_request, request) = (request(&before, old * 2 / 10), request(&policy, 1));
-            let [asked] = &*before_request.limits else {
+            let [limit] = &*before_request.limits else {
                 unreachable!()
             };
             let ask = LeaseRequest {
-                cost: asked.cost,
+                cost: limit.cost,
                 want: 1_000_000,
                 epoch: 5_000_000,
                 report: UsageReport::default(),
             };
             let lending = store
                 .lender()
-                .grant_lease(&store.lender().account(asked), &ask)
+                .grant_lease(&store.lender().leased_limit(limit), &ask)
                 .await
                 .unwrap();
             let mut model = StepState::Absent;

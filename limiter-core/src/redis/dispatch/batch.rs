@@ -1,4 +1,4 @@
-//! One batch, from the queue to its callers.
+//! Execution of one batch, from the queue to the replies of its callers.
 
 use std::pin::{Pin, pin};
 use std::sync::OnceLock;
@@ -21,16 +21,17 @@ use crate::redis::script::{is_unknown, reply, wire};
 use crate::support::real_time::timeout_at_pinned;
 use crate::units::Timestamp;
 
-/// So often the other tasks may run once a moment has come, before it is taken for true that no
-/// answer has: it may lie in the socket of a process that stood still.
-const LAST_LOOKS: usize = 3;
-/// How long an answer is awaited after the last caller's deadline, who looks once more himself.
+/// Number of yields to other tasks at a deadline before a reply counts as missing. The reply may
+/// already be in the socket of a process that was suspended.
+const FINAL_POLLS: usize = 3;
+/// Time after the last deadline during which a reply is still accepted. Callers poll once more
+/// themselves at their deadline.
 const GRACE: Duration = Duration::from_millis(10);
 
-/// Takes a batch and has it answered.
+/// Takes a batch, sends it and delivers the replies.
 pub(crate) async fn execute(node: &Node, start: BatchStart) {
-    // Tasks that are ready to run, those that the last batch has woken above all, may have
-    // something to ask.
+    // Lets ready tasks run first, in particular those that the last batch woke: they may add calls
+    // to this batch.
     yield_now().await;
     let Some((entries, mut slot)) = start.take_batch() else {
         return;
@@ -50,13 +51,14 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
                     slot.answered();
                     match pass {
                         Some(pass) => node.answered(Some(pass)),
-                        // Too late for some, which says little where others had time for it.
+                        // Too late for some callers, which says little about the server if others
+                        // had time left.
                         None if last_deadline.is_some_and(|last| Instant::now() < last) => node.on_success(),
                         None => {}
                     }
                 }
                 BatchOutcome::Unanswered(error) => node.failed(pass, Some(&error)),
-                BatchOutcome::Unasked => {}
+                BatchOutcome::NothingSent => {}
             }
             return;
         }
@@ -69,34 +71,35 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
             }
             Event::Overdue(deadline) => {
                 match used.get() {
-                    // It passed while this process stood still, before anything was asked.
+                    // The deadline passed while this process was suspended, before the batch was
+                    // sent.
                     Some((_, sent)) if *sent >= moment => continue,
                     Some((connection, _)) => connection.timed_out(deadline),
                     None => {}
                 }
                 node.failed(pass.take(), None);
             }
-            Event::Over => {}
+            Event::Abandoned => {}
         }
     }
 }
 
-/// What happens while no answer comes.
+/// Events while no reply arrives.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Others need not wait for it.
+    /// The batch is late; its slot is released.
     Late,
     /// The deadline of a caller passes.
     Overdue(Duration),
-    /// Nobody waits for it any more.
-    Over,
+    /// No caller waits any longer.
+    Abandoned,
 }
 
-/// What will happen if no answer comes, and when. Of the callers that have the same time the first
-/// one counts.
+/// Returns the events and their moments in order. Callers with equal deadline durations share one
+/// event, at the earliest of their deadlines.
 fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Event); 3]> {
-    // The first and the last to come of those who have the same time. Callers are many and their
-    // times few, so moments are made of the times alone.
+    // First and last caller of each deadline duration. Callers are many and durations few, so only
+    // durations produce events.
     let mut spans = SmallVec::<[(CallDeadline, CallDeadline); 1]>::new();
     let callers = entries.iter().flat_map(|entry| &entry.callers);
     for wait in callers.map(|caller| caller.wait) {
@@ -117,36 +120,36 @@ fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Even
         .map(|(first, _)| (first.ends(), Event::Overdue(first.deadline())));
     let mut moments: SmallVec<_> = overdue.chain([(late_at, Event::Late)]).collect();
     moments.sort_by_key(|(moment, _)| *moment);
-    moments.push((over, Event::Over));
+    moments.push((over, Event::Abandoned));
     moments
 }
 
-/// What comes by this moment.
+/// Polls the reply until this moment.
 async fn await_until<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     if let Ok(answer) = timeout_at_pinned(moment, answer.as_mut()).await {
         return Some(answer);
     }
-    for _ in 0..LAST_LOOKS {
+    for _ in 0..FINAL_POLLS {
         yield_now().await;
-        let look = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
-        if let Poll::Ready(answer) = look.await {
+        let poll = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
+        if let Poll::Ready(answer) = poll.await {
             return Some(answer);
         }
     }
     None
 }
 
-/// What a batch says about the server.
+/// Result of a batch with respect to the health of the server.
 #[derive(Debug)]
 enum BatchOutcome {
     Answered,
-    /// For this reason.
+    /// No reply, for this reason.
     Unanswered(StoreError),
-    Unasked,
+    NothingSent,
 }
 
-/// Sends what is still awaited, and tells the callers. The connection, and when it was had, is put
-/// where it can be seen meanwhile.
+/// Sends the calls that are still awaited and delivers the replies. Stores the connection and the
+/// moment at which it was acquired in `used`.
 async fn exchange(
     node: &Node,
     mut entries: Vec<QueuedCall>,
@@ -162,15 +165,15 @@ async fn exchange(
             return BatchOutcome::Unanswered(error);
         }
     };
-    // Whoever left before anything is sent is not charged.
+    // Callers that left before anything was sent are not charged.
     entries.retain_mut(QueuedCall::is_awaited);
     if entries.is_empty() {
-        return BatchOutcome::Unasked;
+        return BatchOutcome::NothingSent;
     }
     observe::batch(entries.len());
     let now = node.injected();
     match send(&mut connection, groups(entries), Naming::Hash, now).await {
-        // Proof that nothing has run.
+        // NOSCRIPT proves that nothing was executed.
         Ok(unknown) if !unknown.is_empty() => match send(&mut connection, unknown, Naming::Text, now).await {
             Ok(_) => BatchOutcome::Answered,
             Err(outcome) => outcome,
@@ -180,14 +183,14 @@ async fn exchange(
     }
 }
 
-/// How the script is named.
+/// How a call refers to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naming {
     Hash,
     Text,
 }
 
-/// Has all groups answered; those are left whose script the server does not know by its hash.
+/// Sends all groups. Returns the groups for which the server does not know the script's hash.
 async fn send(
     connection: &mut Connection,
     groups: Vec<SlotGroup>,
@@ -195,7 +198,7 @@ async fn send(
     now: Option<Timestamp>,
 ) -> Result<Vec<SlotGroup>, BatchOutcome> {
     let command = |group: &SlotGroup| {
-        // The batch has moments of its own, for each caller's deadline.
+        // The batch handles the deadlines of its callers itself.
         let call = wire::call(&items(&group.entries), now, Duration::MAX);
         let command = match naming {
             Naming::Hash => call.by_hash(),
@@ -226,17 +229,17 @@ async fn send(
     Ok(unknown)
 }
 
-/// Questions about one part of the node's keys, which one call asks.
+/// The calls of one batch part, decided by one call of the script.
 #[derive(Debug)]
 struct SlotGroup {
     entries: Vec<QueuedCall>,
     asking: bool,
 }
 
-/// The entries by the part of the node's keys, each part's in their order.
+/// Groups the entries by batch part and keeps their order within a part.
 fn groups(mut entries: Vec<QueuedCall>) -> Vec<SlotGroup> {
-    // Outside of a cluster there is one part.
-    if let Some(BatchPart { asking, .. }) = the_only_part(&entries) {
+    // Outside of a cluster, there is one part.
+    if let Some(BatchPart { asking, .. }) = single_part(&entries) {
         return vec![SlotGroup { entries, asking }];
     }
     entries.sort_by_key(|entry| entry.part);
@@ -256,7 +259,7 @@ fn groups(mut entries: Vec<QueuedCall>) -> Vec<SlotGroup> {
     groups
 }
 
-fn the_only_part(entries: &[QueuedCall]) -> Option<BatchPart> {
+fn single_part(entries: &[QueuedCall]) -> Option<BatchPart> {
     let part = entries.first()?.part;
     entries.iter().all(|entry| entry.part == part).then_some(part)
 }
@@ -268,10 +271,10 @@ impl SlotGroup {
             Err(error) => return fail(self.entries, &Failure::Answered(error)),
         };
         match reply::verdicts(&reply, &items(&self.entries)) {
-            Ok(verdicts) => {
-                for (entry, verdicts) in self.entries.into_iter().zip(verdicts) {
+            Ok(replies) => {
+                for (entry, replies) in self.entries.into_iter().zip(replies) {
                     entry.send_replies(
-                        verdicts
+                        replies
                             .into_iter()
                             .map(|verdict| verdict.map_err(Failure::Undecided)),
                     );
@@ -285,7 +288,7 @@ impl SlotGroup {
 fn items(entries: &[QueuedCall]) -> Vec<Item<'_>> {
     entries
         .iter()
-        .map(|entry| (&*entry.question, entry.callers.len()))
+        .map(|entry| (&*entry.input, entry.callers.len()))
         .collect()
 }
 

@@ -1,34 +1,34 @@
-//! How many calls may be on their way at once.
+//! Upper bound of the calls in flight.
 
 use crate::support::sync::atomic::{AtomicU32, Ordering};
 
-/// Places for so many calls. Nobody waits for one, so that it is a number and no lock.
+/// A counter of occupied slots. No caller waits for a slot, so an atomic counter suffices.
 #[derive(Debug)]
 pub(crate) struct InFlightLimit {
     taken: AtomicU32,
-    most: u32,
+    max: u32,
 }
 
-/// One of them, as long as it is held.
+/// An occupied slot.
 #[derive(Debug)]
-#[must_use = "it is given back when this is dropped"]
+#[must_use = "the slot is released when this is dropped"]
 pub(crate) struct InFlightSlot<'a>(&'a InFlightLimit);
 
 impl InFlightLimit {
-    pub(crate) fn new(most: u32) -> Self {
+    pub(crate) fn new(max: u32) -> Self {
         let taken = AtomicU32::new(0);
-        Self { taken, most }
+        Self { taken, max }
     }
 
-    /// How many there are.
-    pub(crate) fn most(&self) -> u32 {
-        self.most
+    /// Returns the number of slots.
+    pub(crate) fn max(&self) -> u32 {
+        self.max
     }
 
-    /// A place, if one is free.
+    /// Occupies a slot, if one is free.
     pub(crate) fn try_acquire(&self) -> Option<InFlightSlot<'_>> {
-        let one_more = |taken| (taken < self.most).then_some(taken + 1);
-        // It guards nothing but itself.
+        let one_more = |taken| (taken < self.max).then_some(taken + 1);
+        // Relaxed, since the counter guards no other data.
         let taken = self
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
@@ -47,7 +47,7 @@ mod tests {
     use crate::redis::dispatch::in_flight::*;
 
     #[test]
-    fn there_are_so_many_and_each_is_taken_again_when_it_was_given_back() {
+    fn slots_are_bounded_and_reusable() {
         let places = InFlightLimit::new(2);
         let (first, second) = (places.try_acquire(), places.try_acquire());
         assert!(first.is_some() && second.is_some());

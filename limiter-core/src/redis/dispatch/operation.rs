@@ -1,4 +1,4 @@
-//! What is to be done on the node that owns a slot, whichever that is.
+//! Operations on the node that owns a slot.
 
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::node::{Failure, Node};
@@ -8,37 +8,37 @@ use crate::redis::script::input::LazyInput;
 use crate::redis::topology::slots::slot;
 use crate::request::Verdict;
 
-/// Something that a node is asked for. It is asked again elsewhere only if a node proves that it
-/// has done nothing.
+/// An operation on a node. It is repeated on another node only if the reply proves that nothing was
+/// executed.
 pub(crate) trait NodeOperation: Sync {
-    type Answer: Send;
+    type Output: Send;
 
-    /// Where its keys lie, in a cluster.
+    /// Returns the slot of its keys in a cluster.
     fn slot(&self) -> u16;
 
-    /// How long whoever wants the answer waits for it.
+    /// Returns the deadline of the caller.
     fn wait(&self) -> &CallDeadline;
 
-    /// Asks a node.
+    /// Executes the operation on a node.
     fn execute(
         &self,
         node: &Node,
         part: BatchPart,
-    ) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+    ) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
 }
 
-/// A decision, which may travel with others.
+/// A decision, which may be sent in a batch.
 #[derive(Debug)]
 pub(crate) struct DecideOperation<Q> {
-    pub(crate) question: Q,
+    pub(crate) input: Q,
     pub(crate) wait: CallDeadline,
 }
 
 impl<Q: LazyInput> NodeOperation for DecideOperation<Q> {
-    type Answer = Verdict;
+    type Output = Verdict;
 
     fn slot(&self) -> u16 {
-        let keys = &self.question.question().keys;
+        let keys = &self.input.input().keys;
         slot(keys.first().map_or("", String::as_str))
     }
 
@@ -47,13 +47,13 @@ impl<Q: LazyInput> NodeOperation for DecideOperation<Q> {
     }
 
     async fn execute(&self, node: &Node, part: BatchPart) -> Result<Verdict, Failure> {
-        node.decide(part, &self.question, &self.wait).await
+        node.decide(part, &self.input, &self.wait).await
     }
 }
 
-/// A call of a script that travels alone.
+/// A call of a script outside of batches.
 impl NodeOperation for Call<'_> {
-    type Answer = bb8_redis::redis::Value;
+    type Output = bb8_redis::redis::Value;
 
     fn slot(&self) -> u16 {
         slot(self.key())
@@ -63,7 +63,7 @@ impl NodeOperation for Call<'_> {
         self.wait()
     }
 
-    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Self::Answer, Failure> {
+    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Self::Output, Failure> {
         node.try_run(self, part.asking).await
     }
 }

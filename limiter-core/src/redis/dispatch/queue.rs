@@ -1,5 +1,5 @@
-//! What waits to be asked, in order of arrival; who asks the same as somebody before shares that
-//! one's entry.
+//! Queue of calls that wait for a batch, in order of arrival. Callers with equal requests share an
+//! entry.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,59 +15,58 @@ use crate::redis::client::node::Failure;
 use crate::redis::script::input::{LazyInput, ScriptInput};
 use crate::request::Verdict;
 
-/// Different questions that leave together at most …
-pub(crate) const MOST_QUESTIONS: usize = 64;
-/// … and callers whom they answer: a script holds up everybody else on the server, and its reply is
-/// as long.
-const MOST_CALLERS: usize = 4_096;
+/// Upper bound of different requests in a batch.
+pub(crate) const MAX_REQUESTS: usize = 64;
+/// Upper bound of callers in a batch: the script blocks all other commands of the server, and the
+/// length of its reply grows with the callers.
+const MAX_CALLERS: usize = 4_096;
 
-/// What a caller is told.
+/// The reply to one caller.
 pub(crate) type BatchReply = Result<Verdict, Failure>;
 
-/// Which part of a node's keys a question is about. What lies in different parts cannot be asked in
-/// one command.
+/// The cluster slot of a call. Calls in different parts cannot be decided by one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BatchPart {
-    /// 0 on a server that is in no cluster.
+    /// 0 outside of a cluster.
     pub(crate) slot: u16,
-    /// On behalf of a slot that is moving to the node.
+    /// Whether the node is importing the slot, so that the call needs ASKING.
     pub(crate) asking: bool,
 }
 
-/// Somebody who waits for a verdict.
+/// A caller that waits for a verdict.
 #[derive(Debug)]
 pub(crate) struct BatchCaller {
     pub(crate) wait: CallDeadline,
-    answer: oneshot::Sender<BatchReply>,
+    reply: oneshot::Sender<BatchReply>,
 }
 
 impl BatchCaller {
-    /// And the other end of what he is answered through.
+    /// Creates a caller and the receiver of its reply.
     pub(crate) fn new(wait: CallDeadline) -> (Self, oneshot::Receiver<BatchReply>) {
-        let (answer, told) = oneshot::channel();
-        (Self { wait, answer }, told)
+        let (reply, receiver) = oneshot::channel();
+        (Self { wait, reply }, receiver)
     }
 }
 
-/// One question, and those who ask it.
+/// One request and its callers.
 #[derive(Debug)]
 pub(crate) struct QueuedCall {
     pub(crate) part: BatchPart,
-    pub(crate) question: Arc<ScriptInput>,
+    pub(crate) input: Arc<ScriptInput>,
     /// In order of arrival.
     pub(crate) callers: SmallVec<[BatchCaller; 1]>,
 }
 
 /// Entries in order of arrival.
 ///
-/// A caller joins an entry only if nothing later touches a key of its question, so each key sees
-/// its questions in the order in which they came.
+/// Invariant: a caller joins an entry only if no later entry touches a key of its request, so the
+/// requests for one key are decided in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     entries: VecDeque<QueuedCall>,
-    /// How many entries have left: the number of the first that is here.
-    left: u64,
-    /// The number of the last entry that touches a limit.
+    /// Number of entries that have left; equals the number of the first entry.
+    removed: u64,
+    /// The number of the last entry that touches each limit.
     last: HashTable<(Identity, u64)>,
 }
 
@@ -76,36 +75,36 @@ impl Queue {
         self.entries.is_empty()
     }
 
-    /// Whether a whole batch waits.
+    /// Returns whether a full batch waits.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.len() >= MOST_QUESTIONS
+        self.entries.len() >= MAX_REQUESTS
     }
 
-    /// Adds one who asks; whether somebody asks the same already.
-    pub(crate) fn push(&mut self, part: BatchPart, question: &impl LazyInput, caller: BatchCaller) -> bool {
-        if let Some(entry) = self.same(part, question) {
+    /// Adds a caller. Returns whether it joined an equal request.
+    pub(crate) fn push(&mut self, part: BatchPart, input: &impl LazyInput, caller: BatchCaller) -> bool {
+        if let Some(entry) = self.joinable(part, input) {
             entry.callers.push(caller);
             return true;
         }
         self.append(QueuedCall {
             part,
-            question: Arc::clone(question.question()),
+            input: Arc::clone(input.input()),
             callers: smallvec![caller],
         });
         false
     }
 
-    /// The entry that asks the same, if it is the last that touches any of the question's limits.
-    fn same(&mut self, part: BatchPart, question: &impl LazyInput) -> Option<&mut QueuedCall> {
-        let mut last = question.identities().map(|limit| self.last_with(limit));
+    /// Returns the entry with an equal request, if no later entry touches one of its limits.
+    fn joinable(&mut self, part: BatchPart, input: &impl LazyInput) -> Option<&mut QueuedCall> {
+        let mut last = input.identities().map(|limit| self.last_with(limit));
         let number = last.next()??;
         if last.any(|other| other != Some(number)) {
             return None;
         }
-        let place = usize::try_from(number.checked_sub(self.left)?).ok()?;
-        let entry = self.entries.get_mut(place)?;
-        let is_same = entry.part == part && question.is_same(&entry.question);
-        (is_same && entry.callers.len() < MOST_CALLERS).then_some(entry)
+        let index = usize::try_from(number.checked_sub(self.removed)?).ok()?;
+        let entry = self.entries.get_mut(index)?;
+        let is_same = entry.part == part && input.is_same(&entry.input);
+        (is_same && entry.callers.len() < MAX_CALLERS).then_some(entry)
     }
 
     fn last_with(&self, limit: Identity) -> Option<u64> {
@@ -114,41 +113,41 @@ impl Queue {
     }
 
     fn append(&mut self, entry: QueuedCall) {
-        let number = self.left + self.entries.len() as u64;
-        for limit in entry.question.limits.iter().map(|limit| limit.identity) {
-            let (same, hash) = (
+        let number = self.removed + self.entries.len() as u64;
+        for limit in entry.input.limits.iter().map(|limit| limit.identity) {
+            let (joinable, hash) = (
                 |(other, _): &_| *other == limit,
                 |(other, _): &(Identity, _)| other.hash(),
             );
-            match self.last.entry(limit.hash(), same, hash) {
+            match self.last.entry(limit.hash(), joinable, hash) {
                 Slot::Occupied(mut entry) => entry.get_mut().1 = number,
-                Slot::Vacant(place) => _ = place.insert((limit, number)),
+                Slot::Vacant(index) => _ = index.insert((limit, number)),
             }
         }
         self.entries.push_back(entry);
     }
 
-    /// Takes out what may leave together, from the front.
+    /// Removes the calls of the next batch from the front.
     pub(crate) fn drain(&mut self) -> Vec<QueuedCall> {
         let mut callers = 0;
         let fits = |entry: &&QueuedCall| {
             callers += entry.callers.len();
-            callers <= MOST_CALLERS
+            callers <= MAX_CALLERS
         };
-        let count = self.entries.iter().take(MOST_QUESTIONS).take_while(fits).count();
+        let count = self.entries.iter().take(MAX_REQUESTS).take_while(fits).count();
         let batch: Vec<QueuedCall> = self.entries.drain(..count).collect();
         for entry in &batch {
             self.forget(entry);
-            self.left += 1;
+            self.removed += 1;
         }
         batch
     }
 
     /// Removes the first entry from the index.
     fn forget(&mut self, entry: &QueuedCall) {
-        for limit in entry.question.limits.iter().map(|limit| limit.identity) {
-            let same = |(other, number): &_| *other == limit && *number == self.left;
-            if let Ok(found) = self.last.find_entry(limit.hash(), same) {
+        for limit in entry.input.limits.iter().map(|limit| limit.identity) {
+            let joinable = |(other, number): &_| *other == limit && *number == self.removed;
+            if let Ok(found) = self.last.find_entry(limit.hash(), joinable) {
                 found.remove();
             }
         }
@@ -156,21 +155,21 @@ impl Queue {
 }
 
 impl QueuedCall {
-    /// Whether anybody waits for it still; those who do not are let go.
+    /// Removes cancelled callers. Returns whether any caller remains.
     pub(crate) fn is_awaited(&mut self) -> bool {
-        self.callers.retain(|caller| !caller.answer.is_closed());
+        self.callers.retain(|caller| !caller.reply.is_closed());
         !self.callers.is_empty()
     }
 
-    /// Tells each caller his verdict.
+    /// Sends each caller its verdict.
     pub(crate) fn send_replies(self, verdicts: impl IntoIterator<Item = BatchReply>) {
         for (caller, verdict) in self.callers.into_iter().zip(verdicts) {
-            // One who has gone meanwhile may have been charged.
-            let _ = caller.answer.send(verdict);
+            // A caller that was cancelled in the meantime may have been charged.
+            let _ = caller.reply.send(verdict);
         }
     }
 
-    /// Tells all callers the same.
+    /// Sends all callers the same failure.
     pub(crate) fn fail(self, failure: &Failure) {
         self.send_replies(std::iter::repeat_with(|| Err(failure.clone())));
     }

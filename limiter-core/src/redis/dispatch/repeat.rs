@@ -1,4 +1,4 @@
-//! A question that is asked several times in a row, on behalf of callers who wait in line.
+//! Execution of one request several times in a row, on behalf of queued waiters.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::error::StoreError;
 use crate::redis::RedisStore;
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::node::{Failure, Node, nobody_answers};
+use crate::redis::client::node::{Failure, Node, runtime_ended};
 use crate::redis::dispatch::operation::NodeOperation;
 use crate::redis::dispatch::{BatchPart, QueuedRun};
 use crate::redis::script::input::{InputDraft, LazyInput, Operation};
@@ -15,19 +15,19 @@ use crate::redis::script::reply::{Replies, malformed};
 use crate::redis::topology::slots::slot;
 use crate::request::{DecisionRequest, Verdict};
 
-/// The question, and how often it is asked.
+/// A request and the number of its repetitions.
 #[derive(Debug)]
 struct Repeated<Q> {
-    question: Q,
+    input: Q,
     times: usize,
     wait: CallDeadline,
 }
 
 impl<Q: LazyInput> NodeOperation for Repeated<Q> {
-    type Answer = Replies;
+    type Output = Replies;
 
     fn slot(&self) -> u16 {
-        let keys = &self.question.question().keys;
+        let keys = &self.input.input().keys;
         slot(keys.first().map_or("", String::as_str))
     }
 
@@ -36,35 +36,32 @@ impl<Q: LazyInput> NodeOperation for Repeated<Q> {
     }
 
     async fn execute(&self, node: &Node, part: BatchPart) -> Result<Replies, Failure> {
-        node.decide_run(part, &self.question, self.times, &self.wait)
+        node.decide_repeated(part, &self.input, self.times, &self.wait)
             .await
     }
 }
 
 impl Node {
-    /// Has a question decided so many times in a row, together with what others ask meanwhile. The
-    /// answers are those to all of them, or to the first ones.
-    async fn decide_run(
+    /// Decides a request `times` times in a row, in a batch with concurrent requests. Returns the
+    /// replies to all repetitions or to the first ones.
+    async fn decide_repeated(
         &self,
         part: BatchPart,
-        question: &impl LazyInput,
+        input: &impl LazyInput,
         times: usize,
         wait: &CallDeadline,
     ) -> Result<Replies, Failure> {
-        let _place = self.place()?;
+        let _slot = self.in_flight_slot()?;
         let local = self.local().map_err(Failure::Unreachable)?;
-        match local.lane.enter_run(part, question, times, *wait) {
-            QueuedRun::Alone(slot) => {
-                self.decide_alone(slot, part, question.question(), times, wait)
-                    .await
-            }
-            QueuedRun::Waits(told) => {
+        match local.lane.enter_repeated(part, input, times, *wait) {
+            QueuedRun::Alone(slot) => self.decide_alone(slot, part, input.input(), times, wait).await,
+            QueuedRun::Waits(receivers) => {
                 let mut verdicts = Replies::new();
-                for told in told {
-                    match told.await.unwrap_or_else(|_| Err(nobody_answers())) {
+                for receivers in receivers {
+                    match receivers.await.unwrap_or_else(|_| Err(runtime_ended())) {
                         Ok(verdict) => verdicts.push(Ok(verdict)),
                         Err(failure) if verdicts.is_empty() => return Err(failure),
-                        // What was granted before is granted.
+                        // Earlier grants are valid.
                         Err(_) => break,
                     }
                 }
@@ -75,9 +72,8 @@ impl Node {
 }
 
 impl RedisStore {
-    /// Decides a request so many times in a row, for callers the first of whom has waited since
-    /// `started`. The answers are those to all of them, or to the first ones; there is one at
-    /// least.
+    /// Decides a request `times` times in a row for callers of which the first started to wait at
+    /// `started`. Returns the replies to all repetitions or to the first ones, at least one.
     pub(crate) async fn decide_run_since(
         &self,
         started: Instant,
@@ -85,7 +81,7 @@ impl RedisStore {
         times: usize,
     ) -> Result<SmallVec<[Verdict; 1]>, StoreError> {
         let run = Repeated {
-            question: InputDraft::new(request, Operation::from(request.mode), &self.namespace),
+            input: InputDraft::new(request, Operation::from(request.mode), &self.namespace),
             times,
             wait: CallDeadline::since(started, request.deadline()),
         };

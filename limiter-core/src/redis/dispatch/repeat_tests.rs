@@ -1,5 +1,5 @@
-//! Questions that go together, some of them several times in a row, are answered as if they came
-//! one by one.
+//! Differential test: a batch with repeated requests gives the replies of the same requests one by
+//! one.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const STEPS: usize = 1_500;
 const MOST: usize = 12;
 const KEYS: [&str; 3] = ["k", "l", "m"];
 
-/// Policies of one name, between which calls alternate, as during a rollout.
+/// Versions of one policy that alternate, as during a rollout.
 fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
     let mut policies = Vec::new();
     for _ in 0..3 {
@@ -66,7 +66,7 @@ fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
+async fn batch_equals_sequential_requests() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let server = RedisServer::start();
@@ -79,8 +79,8 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
     for step in 0..STEPS {
         clock.advance(Duration::from_micros(random.u64(0..1_000_000)));
         if random.u8(..20) == 0 {
-            // What is spent has gone from the model, and would be there again in Redis, which keeps
-            // it for as long as a test may last.
+            // The model drops expired state. Redis keeps it for its TTL, which may exceed the
+            // duration of a test.
             for policy in &policies {
                 for key in KEYS {
                     let request =
@@ -92,44 +92,41 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
             }
             clock.step_back(Duration::from_micros(random.u64(0..3_000_000)));
         }
-        let asked = batch(&mut random, &policies);
-        let questions: Vec<_> = asked
+        let requests = batch(&mut random, &policies);
+        let inputs: Vec<_> = requests
             .iter()
             .map(|(request, times)| (ScriptInput::new(request, request.mode.into(), &namespace), *times))
             .collect();
-        let items: Vec<_> = questions
-            .iter()
-            .map(|(question, times)| (question, *times))
-            .collect();
+        let items: Vec<_> = inputs.iter().map(|(input, times)| (input, *times)).collect();
         let call = wire::call(&items, Some(clock.now()), Duration::from_secs(5));
-        let told = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
-        for ((request, _), told) in asked.iter().zip(told) {
-            for (number, told) in told.into_iter().enumerate() {
+        let replies = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
+        for ((request, _), replies) in requests.iter().zip(replies) {
+            for (number, replies) in replies.into_iter().enumerate() {
                 let mut expected = model.decide_now(request).unwrap();
-                // Redis has one clock.
+                // All limits share the clock of Redis.
                 expected
                     .outcomes
                     .iter_mut()
                     .for_each(|outcome| outcome.whole_at = 0);
-                let told = told.unwrap();
-                assert_eq!(told.decided_at, expected.decided_at);
+                let replies = replies.unwrap();
+                assert_eq!(replies.decided_at, expected.decided_at);
                 assert_eq!(
-                    told.outcomes, expected.outcomes,
-                    "seed {seed}, step {step}, time {number} of {request:?} in {asked:?}"
+                    replies.outcomes, expected.outcomes,
+                    "seed {seed}, step {step}, time {number} of {request:?} in {requests:?}"
                 );
             }
         }
         if random.u8(..40) == 0 {
-            reset(&node, &model, &asked[0].0, &clock).await;
+            reset(&node, &model, &requests[0].0, &clock).await;
         }
     }
 }
 
-/// Some questions, and how often each is asked: many of them what the one before asks, of another
+/// Random requests with their repetitions. Many of them repeat the previous request with another
 /// key.
 fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(DecisionRequest<'a>, usize)> {
-    let mut asked = Vec::new();
-    while asked.is_empty() || random.u8(..3) > 0 {
+    let mut requests = Vec::new();
+    while requests.is_empty() || random.u8(..3) > 0 {
         let first = random.usize(..policies.len());
         // One limit, or up to three of different algorithms on the same key.
         let limits = if random.u8(..4) > 0 {
@@ -148,19 +145,19 @@ fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(Decisio
         let times = if random.bool() { 1 } else { random.usize(1..=MOST) };
         for _ in 0..random.usize(1..4) {
             let key = KEYS[random.usize(..KEYS.len())];
-            let asks = costs
+            let limits = costs
                 .iter()
                 .map(|(policy, cost)| LimitRequest::new(policy, key).cost(*cost));
-            asked.push((DecisionRequest::new(asks, mode, false).unwrap(), times));
+            requests.push((DecisionRequest::new(limits, mode, false).unwrap(), times));
         }
     }
-    asked
+    requests
 }
 
-/// Forgets the limits, twice over.
+/// Deletes the limits in Redis and in the model.
 async fn reset(node: &Node, model: &MemoryStore, request: &DecisionRequest<'_>, clock: &ManualClock) {
-    let question = ScriptInput::new(request, Operation::Reset, &Namespace::new("", "limits"));
-    let call = wire::call(&[(&question, 2)], Some(clock.now()), Duration::from_secs(5));
+    let input = ScriptInput::new(request, Operation::Reset, &Namespace::new("", "limits"));
+    let call = wire::call(&[(&input, 2)], Some(clock.now()), Duration::from_secs(5));
     node.try_run(&call, false).await.unwrap();
     request.limits.iter().for_each(|limit| model.forget(limit));
 }

@@ -1,5 +1,5 @@
-//! A question that is asked several times in a row enters a lane at once, so that nothing comes in
-//! between.
+//! Enters repetitions of a request into a batch queue under one lock, so that no other request is
+//! decided in between.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use crate::redis::dispatch::queue::{BatchCaller, BatchPart, BatchReply};
 use crate::redis::dispatch::{BatchQueue, InFlightBatch};
 use crate::redis::script::input::LazyInput;
 
-/// How it goes on.
+/// How the repetitions proceed.
 pub(crate) enum QueuedRun {
-    /// It is alone, and leaves by itself.
+    /// The caller sends them itself.
     Alone(InFlightBatch),
-    /// It is answered by others, once for each time.
+    /// Batches decide them; one receiver for each repetition.
     Waits(Vec<oneshot::Receiver<BatchReply>>),
 }
 
 impl BatchQueue {
-    /// As [`enter`](Self::enter), for a question that is asked so many times.
-    pub(crate) fn enter_run(
+    /// Like [`enter`](Self::enter), for `times` repetitions of a request.
+    pub(crate) fn enter_repeated(
         self: &Arc<Self>,
         part: BatchPart,
-        question: &impl LazyInput,
+        input: &impl LazyInput,
         times: usize,
         wait: CallDeadline,
     ) -> QueuedRun {
-        let (callers, told): (Vec<_>, _) = (0..times).map(|_| BatchCaller::new(wait)).unzip();
-        // Made before the lock is taken, for which others may wait.
-        question.question();
+        let (callers, receivers): (Vec<_>, _) = (0..times).map(|_| BatchCaller::new(wait)).unzip();
+        // Built before the lock is taken, since building it under the lock delays other callers.
+        input.input();
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
-            return QueuedRun::Alone(state.leave_alone(self));
+            return QueuedRun::Alone(state.start_solo_call(self));
         }
         for caller in callers {
-            state.queue.push(part, question, caller);
+            state.queue.push(part, input, caller);
         }
         self.start_next_batch(state);
-        QueuedRun::Waits(told)
+        QueuedRun::Waits(receivers)
     }
 }

@@ -10,25 +10,25 @@ use crate::redis::script::input::{InputDraft, Operation, ScriptInput};
 use crate::request::{DecisionRequest, LimitRequest, Verdict};
 use crate::units::Timestamp;
 
-/// Asks for so many permits for each of these keys.
+/// A check of these costs on these keys.
 pub(crate) fn check(limits: &[(&str, u64)]) -> Arc<ScriptInput> {
-    question(limits, Operation::Check)
+    input(limits, Operation::Check)
 }
 
 fn policy() -> Policy {
     Policy::token_bucket("p").capacity(10).rate(1).build().unwrap()
 }
 
-fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<ScriptInput> {
+fn input(limits: &[(&str, u64)], operation: Operation) -> Arc<ScriptInput> {
     let policy = policy();
-    let asks = limits
+    let limits = limits
         .iter()
         .map(|(key, cost)| LimitRequest::new(&policy, *key).cost(*cost));
-    let request = DecisionRequest::new(asks, Mode::Charge, true).unwrap();
+    let request = DecisionRequest::new(limits, Mode::Charge, true).unwrap();
     Arc::new(ScriptInput::new(&request, operation, &Namespace::new("", "n")))
 }
 
-/// A verdict of which one can tell where it came from.
+/// A verdict that can be recognised by its number.
 pub(crate) fn verdict(number: u64) -> Verdict {
     Verdict::new(
         Timestamp::from_micros(number),
@@ -36,7 +36,7 @@ pub(crate) fn verdict(number: u64) -> Verdict {
     )
 }
 
-/// A lane whose batches are started by hand.
+/// A queue whose batches are started manually.
 fn lane() -> (Arc<BatchQueue>, Arc<Mutex<Vec<BatchStart>>>) {
     let starts = Arc::<Mutex<Vec<BatchStart>>>::default();
     let due = Arc::clone(&starts);
@@ -54,30 +54,30 @@ fn wait() -> CallDeadline {
     CallDeadline::after(Duration::from_secs(1))
 }
 
-/// Adds one who asks to a queue.
-fn ask(queue: &mut Queue, part: BatchPart, question: &Arc<ScriptInput>) -> oneshot::Receiver<BatchReply> {
-    let (caller, told) = BatchCaller::new(wait());
-    queue.push(part, question, caller);
-    told
+/// Adds a caller to a queue.
+fn ask(queue: &mut Queue, part: BatchPart, input: &Arc<ScriptInput>) -> oneshot::Receiver<BatchReply> {
+    let (caller, receiver) = BatchCaller::new(wait());
+    queue.push(part, input, caller);
+    receiver
 }
 
 fn enter(lane: &Arc<BatchQueue>, limits: &[(&str, u64)]) -> oneshot::Receiver<BatchReply> {
     match lane.enter(BatchPart::default(), &check(limits), wait()) {
         Admission::Waits(answer) => answer,
-        Admission::Alone(_) => unreachable!("somebody is on the way"),
+        Admission::Alone(_) => unreachable!("the node is busy"),
     }
 }
 
 fn alone(lane: &Arc<BatchQueue>) -> InFlightBatch {
     match lane.enter(BatchPart::default(), &check(&[("alone", 1)]), wait()) {
         Admission::Alone(slot) => slot,
-        Admission::Waits(_) => unreachable!("nobody is on the way"),
+        Admission::Waits(_) => unreachable!("the node is idle"),
     }
 }
 
-/// Costs of the entries' limits, and how many ask.
+/// Costs of the entries' limits, and the number of callers of each entry.
 fn shape(entries: &[QueuedCall]) -> Vec<(u64, usize)> {
-    let cost = |entry: &QueuedCall| entry.question.limits[0].cost / 1_000;
+    let cost = |entry: &QueuedCall| entry.input.limits[0].cost / 1_000;
     entries
         .iter()
         .map(|entry| (cost(entry), entry.callers.len()))
@@ -85,7 +85,7 @@ fn shape(entries: &[QueuedCall]) -> Vec<(u64, usize)> {
 }
 
 #[test]
-fn a_lone_call_waits_for_nobody_and_the_next_ones_leave_together() {
+fn solo_call_is_immediate_and_later_calls_share_batch() {
     let (lane, starts) = lane();
     let first = alone(&lane);
     let _answers = ["a", "b", "c"].map(|key| enter(&lane, &[(key, 1)]));
@@ -106,21 +106,21 @@ fn a_lone_call_waits_for_nobody_and_the_next_ones_leave_together() {
 }
 
 #[test]
-fn a_whole_batch_waits_for_no_slot() {
+fn full_batch_does_not_wait_for_slot() {
     let (lane, starts) = lane();
     let _first = alone(&lane);
     let _answer = enter(&lane, &[("second", 1)]);
     let _second = next(&starts).unwrap().take_batch();
-    let keys: Vec<String> = (0..queue::MOST_QUESTIONS).map(|key| key.to_string()).collect();
+    let keys: Vec<String> = (0..queue::MAX_REQUESTS).map(|key| key.to_string()).collect();
     let _answers: Vec<_> = keys.iter().map(|key| enter(&lane, &[(key, 1)])).collect();
     let (entries, _third) = next(&starts).unwrap().take_batch().unwrap();
-    assert_eq!(entries.len(), queue::MOST_QUESTIONS);
+    assert_eq!(entries.len(), queue::MAX_REQUESTS);
     let _answer = enter(&lane, &[("one more", 1)]);
     assert!(next(&starts).is_none());
 }
 
 #[test]
-fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
+fn released_slot_starts_next_batch_once() {
     let (lane, starts) = lane();
     let _first = alone(&lane);
     let _answer = enter(&lane, &[("second", 1)]);
@@ -130,25 +130,25 @@ fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
     let (_, _third) = next(&starts).unwrap().take_batch().unwrap();
     drop(second);
     let _answer = enter(&lane, &[("fourth", 1)]);
-    assert!(next(&starts).is_none(), "it was given back once");
+    assert!(next(&starts).is_none(), "the slot was released once");
 }
 
-/// Its caller may hold on to its future without looking at it.
+/// The caller may keep its future without polling it.
 #[test]
-fn a_lone_call_that_is_late_keeps_nobody_waiting() {
+fn late_solo_call_loses_slot() {
     let (lane, starts) = lane();
     let first = alone(&lane);
     let _answer = enter(&lane, &[("second", 1)]);
     let (_, second) = next(&starts).unwrap().take_batch().unwrap();
     let _answer = enter(&lane, &[("third", 1)]);
-    assert!(next(&starts).is_none(), "it is not late yet");
+    assert!(next(&starts).is_none(), "the solo call is not late yet");
     lane.lock().alone.as_mut().unwrap().late_at = Instant::now();
     let _answer = enter(&lane, &[("fourth", 1)]);
     let (entries, third) = next(&starts).unwrap().take_batch().unwrap();
     assert_eq!(entries.len(), 2);
     let _answer = enter(&lane, &[("fifth", 1)]);
     drop(first);
-    assert!(next(&starts).is_none(), "its slot was given back once");
+    assert!(next(&starts).is_none(), "the slot was released once");
     drop((second, third));
     let (_, fourth) = next(&starts).unwrap().take_batch().unwrap();
     drop(fourth);
@@ -157,20 +157,20 @@ fn a_lone_call_that_is_late_keeps_nobody_waiting() {
 }
 
 #[test]
-fn nothing_is_late_before_a_slow_network_has_answered_once() {
+fn first_reply_has_longer_late_bound() {
     let (lane, _starts) = lane();
     let first = alone(&lane);
     assert_eq!(first.late_at() - first.began, FIRST_LATE_AFTER);
-    let patience = |micros| {
+    let late_after = |micros| {
         lane.lock().round_trip = Duration::from_micros(micros);
         first.late_at() - first.began
     };
-    assert_eq!(patience(80), LATE_AFTER);
-    assert_eq!(patience(40_000), Duration::from_millis(160));
+    assert_eq!(late_after(80), LATE_AFTER);
+    assert_eq!(late_after(40_000), Duration::from_millis(160));
 }
 
 #[test]
-fn who_waits_is_told_when_nobody_will_come() {
+fn dropped_start_fails_waiting_callers() {
     let (lane, starts) = lane();
     let first = alone(&lane);
     let mut answers = ["a", "b"].map(|key| enter(&lane, &[(key, 1)]));
@@ -186,19 +186,19 @@ fn who_waits_is_told_when_nobody_will_come() {
 }
 
 #[test]
-fn a_longer_round_trip_has_more_batches_on_the_way() {
+fn longer_round_trip_allows_more_batches() {
     let (lane, _starts) = lane();
     let mut state = lane.lock();
-    for (micros, slots) in [(0, 2), (80, 2), (500, 4), (2_000, 10), (20_000, MOST_SLOTS)] {
+    for (micros, slots) in [(0, 2), (80, 2), (500, 4), (2_000, 10), (20_000, MAX_SLOTS)] {
         state.round_trip = Duration::from_micros(micros);
         assert_eq!(state.slots(), slots, "{micros} us");
     }
     state.round_trip = Duration::MAX;
-    assert_eq!(state.slots(), 2, "one that nobody knows");
+    assert_eq!(state.slots(), 2, "unknown round trip");
 }
 
 #[test]
-fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
+fn equal_requests_share_entry_and_keep_order() {
     let mut queue = Queue::default();
     let push = |queue: &mut Queue| ask(queue, BatchPart::default(), &check(&[("k", 1)]));
     let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
@@ -213,33 +213,33 @@ fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
 }
 
 #[test]
-fn who_comes_after_one_who_joined_makes_a_question_only_if_nobody_asks_it() {
+fn caller_after_join_builds_input_only_if_unmatched() {
     let (lane, _starts) = lane();
     let _first = alone(&lane);
     let _answers: Vec<_> = (0..2).map(|_| enter(&lane, &[("hot", 1)])).collect();
-    assert!(lane.gathers.load(Ordering::Relaxed));
+    assert!(lane.joins.load(Ordering::Relaxed));
     let (policy, namespace) = (policy(), Namespace::new("", "n"));
-    let made = |key: &str| {
+    let builds_input = |key: &str| {
         let request = DecisionRequest::new([LimitRequest::new(&policy, key)], Mode::Charge, false).unwrap();
         let draft = InputDraft::new(&request, Operation::Check, &namespace);
         let entered = lane.enter(BatchPart::default(), &draft, wait());
         assert!(matches!(entered, Admission::Waits(_)));
-        draft.is_made()
+        draft.is_built()
     };
-    assert!(!made("hot"));
-    assert!(made("other") && !lane.gathers.load(Ordering::Relaxed));
-    assert!(made("hot"), "before the lock is taken");
-    assert!(!made("hot"));
+    assert!(!builds_input("hot"));
+    assert!(builds_input("other") && !lane.joins.load(Ordering::Relaxed));
+    assert!(builds_input("hot"), "before the lock is taken");
+    assert!(!builds_input("hot"));
 }
 
 #[test]
-fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
+fn caller_does_not_join_across_entry_with_shared_key() {
     let part = BatchPart::default();
     let between = [
         (part, check(&[("k", 2)])),
         (part, check(&[("other", 1), ("k", 1)])),
-        (part, question(&[("k", 1)], Operation::Peek)),
-        (part, question(&[("k", 0)], Operation::Reset)),
+        (part, input(&[("k", 1)], Operation::Peek)),
+        (part, input(&[("k", 0)], Operation::Reset)),
         (
             BatchPart {
                 slot: 7,
@@ -248,25 +248,25 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
             check(&[("k", 1)]),
         ),
     ];
-    for (part, question) in between {
+    for (part, input) in between {
         let mut queue = Queue::default();
         let same = || check(&[("k", 1)]);
         let _answers = [
             ask(&mut queue, BatchPart::default(), &same()),
             ask(&mut queue, BatchPart::default(), &check(&[("elsewhere", 3)])),
             ask(&mut queue, BatchPart::default(), &same()),
-            ask(&mut queue, part, &question),
+            ask(&mut queue, part, &input),
             ask(&mut queue, BatchPart::default(), &same()),
             ask(&mut queue, BatchPart::default(), &same()),
         ];
         let entries = queue.drain();
         let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
-        assert_eq!(callers, [2, 1, 1, 2], "{question:?}");
+        assert_eq!(callers, [2, 1, 1, 2], "{input:?}");
     }
 }
 
 #[test]
-fn several_limits_are_the_same_question_only_all_together() {
+fn requests_are_equal_only_with_equal_limits_in_order() {
     let mut queue = Queue::default();
     let mut push = |limits: &[(&str, u64)]| ask(&mut queue, BatchPart::default(), &check(limits));
     let _answers = [
@@ -281,7 +281,7 @@ fn several_limits_are_the_same_question_only_all_together() {
 }
 
 #[test]
-fn what_leaves_is_bounded_and_what_stays_is_found_again() {
+fn batch_is_bounded_and_rest_stays_joinable() {
     let mut queue = Queue::default();
     let mut answers = Vec::new();
     for _ in 0..5_000 {
@@ -304,7 +304,7 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
 }
 
 #[test]
-fn who_left_is_not_asked_for() {
+fn cancelled_caller_is_removed_from_batch() {
     let mut queue = Queue::default();
     let mut push = |key: &str| ask(&mut queue, BatchPart::default(), &check(&[(key, 1)]));
     let (stays, leaves, alone) = (push("k"), push("k"), push("other"));

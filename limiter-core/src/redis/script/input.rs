@@ -35,10 +35,10 @@ pub(crate) trait LazyInput: Sync {
 
     /// Whether a question asks the same of the same limits, so that the two of them are one
     /// question, asked twice.
-    fn is_same(&self, question: &ScriptInput) -> bool;
+    fn is_same(&self, input: &ScriptInput) -> bool;
 
     /// The question, made by now.
-    fn question(&self) -> &Arc<ScriptInput>;
+    fn input(&self) -> &Arc<ScriptInput>;
 }
 
 /// The question that a request is.
@@ -117,11 +117,11 @@ impl LazyInput for Arc<ScriptInput> {
         self.limits.iter().map(|limit| limit.identity)
     }
 
-    fn is_same(&self, question: &ScriptInput) -> bool {
-        self.operation == question.operation && self.limits == question.limits
+    fn is_same(&self, input: &ScriptInput) -> bool {
+        self.operation == input.operation && self.limits == input.limits
     }
 
-    fn question(&self) -> &Arc<ScriptInput> {
+    fn input(&self) -> &Arc<ScriptInput> {
         self
     }
 }
@@ -141,7 +141,7 @@ impl<'a, 'r> InputDraft<'a, 'r> {
     }
 
     #[cfg(test)]
-    pub(crate) fn is_made(&self) -> bool {
+    pub(crate) fn is_built(&self) -> bool {
         self.made.get().is_some()
     }
 }
@@ -151,7 +151,7 @@ impl LazyInput for InputDraft<'_, '_> {
         self.request.limits.iter().map(|limit| limit.identity)
     }
 
-    fn is_same(&self, question: &ScriptInput) -> bool {
+    fn is_same(&self, input: &ScriptInput) -> bool {
         let limits = &self.request.limits;
         let is_asked = |(limit, asked): (&RequestedLimit<'_>, &LimitInput)| {
             asked.identity == limit.identity
@@ -159,12 +159,12 @@ impl LazyInput for InputDraft<'_, '_> {
                 && asked.algorithm == *limit.policy.algorithm()
                 && asked.blocks == limit.blocks.is_some()
         };
-        self.operation == question.operation
-            && limits.len() == question.limits.len()
-            && limits.iter().zip(&question.limits).all(is_asked)
+        self.operation == input.operation
+            && limits.len() == input.limits.len()
+            && limits.iter().zip(&input.limits).all(is_asked)
     }
 
-    fn question(&self) -> &Arc<ScriptInput> {
+    fn input(&self) -> &Arc<ScriptInput> {
         self.made
             .get_or_init(|| Arc::new(ScriptInput::new(self.request, self.operation, self.namespace)))
     }
@@ -211,15 +211,15 @@ mod tests {
         };
         for (place, draft) in drafts().enumerate() {
             for (other_place, other) in drafts().enumerate() {
-                let is_same = draft.is_same(other.question());
+                let is_same = draft.is_same(other.input());
                 assert_eq!(is_same, place == other_place, "{draft:?} {other:?}");
                 assert_eq!(
                     is_same,
-                    other.question().is_same(drafts().nth(place).unwrap().question())
+                    other.input().is_same(drafts().nth(place).unwrap().input())
                 );
             }
-            assert!(!draft.is_made());
-            assert!(draft.identities().eq(draft.question().identities()));
+            assert!(!draft.is_built());
+            assert!(draft.identities().eq(draft.input().identities()));
         }
     }
 }

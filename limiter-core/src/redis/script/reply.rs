@@ -34,7 +34,7 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>
     let now = reader.moment()?;
     let verdicts = items
         .iter()
-        .map(|(question, times)| answers(&mut reader, question, *times, now));
+        .map(|(input, times)| answers(&mut reader, input, *times, now));
     let verdicts = verdicts.collect::<Result<_, _>>()?;
     if reader.0.is_empty() {
         Ok(verdicts)
@@ -46,7 +46,7 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>
 /// The answers to one question.
 fn answers(
     reader: &mut Reader<'_>,
-    question: &ScriptInput,
+    input: &ScriptInput,
     times: usize,
     now: u64,
 ) -> Result<Replies, StoreError> {
@@ -54,40 +54,40 @@ fn answers(
     if granted > times {
         return Err(malformed());
     }
-    let found = reader.take(question.limits.len())?;
+    let found = reader.take(input.limits.len())?;
     if let Some(unreadable) = found.iter().find(|found| **found != READABLE) {
         return Ok(smallvec![Err(unreadable_as(*unreadable)?); times]);
     }
     let decided_at = Timestamp::from_micros(now);
-    if question.operation == Operation::Reset {
-        let outcomes = smallvec![StepOutcome { fits: true, ..StepOutcome::default() }; question.limits.len()];
+    if input.operation == Operation::Reset {
+        let outcomes = smallvec![StepOutcome { fits: true, ..StepOutcome::default() }; input.limits.len()];
         return Ok(smallvec![Ok(Verdict::new(decided_at, outcomes)); times]);
     }
-    let pieces = question.limits.iter().map(|_| reader.piece());
+    let pieces = input.limits.iter().map(|_| reader.piece());
     let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
     // What cannot be understood of one key fails its own decision; those that follow begin where
     // they begin.
-    let understood = understand(&pieces, question, granted, times, now);
+    let understood = understand(&pieces, input, granted, times, now);
     Ok(understood.unwrap_or_else(|error| smallvec![Err(error); times]))
 }
 
 /// The answers to a question of which so many were granted, by what was told of its limits.
 fn understand(
     pieces: &[Reader<'_>],
-    question: &ScriptInput,
+    input: &ScriptInput,
     granted: usize,
     times: usize,
     now: u64,
 ) -> Result<Replies, StoreError> {
     let decided_at = Timestamp::from_micros(now);
-    let told = question
+    let told = input
         .limits
         .iter()
         .zip(pieces)
         .map(|(asked, piece)| LimitReply::read(*piece, &asked.algorithm));
     let mut told = told.collect::<Result<SmallVec<[LimitReply; 1]>, _>>()?;
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
-        let limits = question.limits.iter().zip(&mut told);
+        let limits = input.limits.iter().zip(&mut told);
         let outcomes: SmallVec<[StepOutcome; 1]> = limits
             .map(|(asked, told)| {
                 let mode = match mode {
@@ -110,7 +110,7 @@ fn understand(
         verdicts.push(Ok(take(before, Mode::Charge)?));
     }
     if granted < times {
-        let mode = if question.operation == Operation::Check {
+        let mode = if input.operation == Operation::Check {
             Mode::Refuse
         } else {
             Mode::Peek

@@ -24,7 +24,7 @@ pub(crate) type Item<'a> = (&'a ScriptInput, usize);
 
 /// The call that asks these questions, in this order; their keys lie in one slot.
 pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {
-    let keys = items.iter().flat_map(|(question, _)| &question.keys);
+    let keys = items.iter().flat_map(|(input, _)| &input.keys);
     let mut plan = head(injected);
     // Questions that ask the same of different keys stand there once.
     let runs =
@@ -32,16 +32,16 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
     // Counts are bounded where requests and batches are made, far below these integers' range.
     plan.extend_from_slice(&count(runs().count()).to_le_bytes());
     for run in runs() {
-        let Some((question, times)) = run.first() else {
+        let Some((input, times)) = run.first() else {
             continue;
         };
-        plan.reserve(7 + 33 * question.limits.len());
+        plan.reserve(7 + 33 * input.limits.len());
         plan.extend_from_slice(&count(run.len()).to_le_bytes());
-        plan.push(u8::from(question.charges_a_value() && all_differ(run)));
-        plan.push(question.operation as u8);
-        plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
+        plan.push(u8::from(input.charges_a_value() && all_differ(run)));
+        plan.push(input.operation as u8);
+        plan.push(u8::try_from(input.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
-        for limit in &question.limits {
+        for limit in &input.limits {
             let (algorithm, numbers) = parameters(&limit.algorithm);
             plan.push(if limit.blocks {
                 algorithm | BLOCK
@@ -58,7 +58,7 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
 
 /// Whether no limit is asked for twice, of questions about one limit each.
 fn all_differ(run: &[Item<'_>]) -> bool {
-    let alone = |(question, _): &Item<'_>| match question.limits.as_slice() {
+    let alone = |(input, _): &Item<'_>| match input.limits.as_slice() {
         [limit] => Some(limit.identity),
         _ => None,
     };

@@ -1,7 +1,7 @@
-//! Random histories of processes that borrow of one key, under clocks of their own pace: answers
-//! that come late or never, calls that are dropped, processes that are killed, a policy that
-//! changes, resets and refunds. Whatever happens, stored and lent are together no more than the
-//! capacity, and over any time T no more is granted than capacity + rate·T.
+//! Random histories of processes that lease tokens of one key, with clocks of different pace: late
+//! and lost replies, cancelled calls, killed processes, policy changes, resets and refunds. In
+//! every history, remaining and leased tokens together never exceed the capacity, and grants in any
+//! time T never exceed capacity + rate·T.
 //!
 //! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats a run.
 
@@ -17,56 +17,56 @@ use tokio::task::yield_now;
 use crate::algorithm::Mode;
 use crate::policy::{Algorithm, Policy, Rate};
 use crate::redis::token_lease::Leases;
-use crate::redis::token_lease::histories::model_store::{ModelStore, Teller};
+use crate::redis::token_lease::histories::model_store::{ModelLender, ModelStore};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::{Clock, ManualClock};
 use crate::units::Amount;
 
-/// Far beyond a history: `Bank::time_out` ends deadlines.
+/// Far beyond the end of a history: `ModelStore::time_out` ends deadlines.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 const STEPS: usize = 150;
 
-/// One process, whose clock goes so many hundredths as fast as the store's.
+/// One process. Its clock runs at `pace` hundredths of the store's pace.
 struct Process {
-    leases: Leases<Teller>,
-    teller: Teller,
+    leases: Leases<ModelLender>,
+    lender: ModelLender,
     clock: ManualClock,
     pace: u64,
-    /// What it was granted of a loan, which it may give back once.
+    /// Grants from leased tokens that may still be refunded once.
     granted: u64,
 }
 
 impl Process {
-    fn start(bank: &Arc<Mutex<ModelStore>>, pace: u64) -> Self {
-        let teller = Teller {
-            bank: Arc::clone(bank),
+    fn start(store: &Arc<Mutex<ModelStore>>, pace: u64) -> Self {
+        let lender = ModelLender {
+            store: Arc::clone(store),
             is_killed: Arc::default(),
         };
         let clock = ManualClock::new();
         Self {
-            leases: Leases::new(teller.clone(), Clock::Manual(clock.clone())),
-            teller,
+            leases: Leases::new(lender.clone(), Clock::Manual(clock.clone())),
+            lender,
             clock,
             pace,
             granted: 0,
         }
     }
 
-    /// A call, as the guard makes it.
+    /// A call in the order of the real decision path.
     fn call(&mut self, rng: &mut Rng, policy: &Policy) -> bool {
         let cost = cost(rng, policy);
         let request = request(policy, cost);
         if let Some(decision) = self.leases.decide(&request) {
             assert!(decision.is_allowed());
             self.granted += cost;
-            self.teller.bank().granted(cost);
+            self.lender.store().granted(cost);
             return true;
         }
         match self.leases.request_refill(&request) {
-            // Its caller leaves.
+            // The caller is cancelled.
             Some(answer) if rng.u8(0..8) == 0 => drop(answer),
             Some(answer) => drop(tokio::spawn(answer)),
-            None => self.teller.bank().decide(policy.algorithm(), cost),
+            None => self.lender.store().decide(policy.algorithm(), cost),
         }
         false
     }
@@ -77,30 +77,30 @@ impl Process {
         let request = request(policy, cost);
         let rest = self.leases.refund(&request.limits[0], 0);
         let back = cost - rest;
-        let mut bank = self.teller.bank();
-        bank.gave_back(back);
-        let refunded = bank.refund(policy.algorithm(), rest);
-        // To another policy more may have come back than this one says.
-        bank.gave_back(if policies.len() == 1 {
+        let mut store = self.lender.store();
+        store.gave_back(back);
+        let refunded = store.refund(policy.algorithm(), rest);
+        // Under another policy version, a larger amount may have been refunded.
+        store.gave_back(if policies.len() == 1 {
             refunded
         } else {
             cost - back
         });
     }
 
-    /// Nothing is borrowed any more then, nor ever again.
+    /// Shuts down and verifies that no tokens are held or requested afterwards.
     async fn shut_down(self, policy: &Policy) {
         let left = async {
             self.leases.shutdown().await;
         };
-        // What has no answer holds it up until its deadline.
+        // A request without a reply delays the shutdown until its deadline.
         tokio::select! {
             biased;
             () = left => {}
             () = async {
                 loop {
                     yield_now().await;
-                    self.teller.bank().time_out();
+                    self.lender.store().time_out();
                 }
             } => {}
         }
@@ -114,14 +114,14 @@ impl Process {
         let held = policies
             .iter()
             .map(|policy| self.leases.held(&request(policy, 1)));
-        // A wallet is of one of them.
+        // A balance belongs to one of the policies.
         held.max().unwrap_or(0)
     }
 }
 
 fn request(policy: &Policy, cost: u64) -> DecisionRequest<'_> {
-    let ask = LimitRequest::new(policy, "k").cost(Amount::from_thousandths(cost));
-    DecisionRequest::new([ask], Mode::Charge, true).unwrap()
+    let lease_request = LimitRequest::new(policy, "k").cost(Amount::from_thousandths(cost));
+    DecisionRequest::new([lease_request], Mode::Charge, true).unwrap()
 }
 
 fn cost(rng: &mut Rng, policy: &Policy) -> u64 {
@@ -160,23 +160,24 @@ fn span(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Lets the tasks go on, as far as they get in so many turns.
+/// Lets the spawned tasks run for a random number of turns.
 async fn turns(rng: &mut Rng) {
     for _ in 0..rng.u8(0..12) {
         yield_now().await;
     }
 }
 
-/// A history of processes that share a key: how many calls were answered from what was borrowed.
+/// Plays a history of processes that share a key. Returns the number of calls decided from leased
+/// tokens.
 async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
-    let bank = Arc::new(Mutex::new(ModelStore::new(rng.fork())));
-    let start = |number: u64| Process::start(&bank, [100, 97, 103][(number % 3) as usize]);
+    let store = Arc::new(Mutex::new(ModelStore::new(rng.fork())));
+    let start = |number: u64| Process::start(&store, [100, 97, 103][(number % 3) as usize]);
     let mut processes: Vec<_> = (0..count).map(start).collect();
-    let (mut borrowed, mut current) = (0, 0);
+    let (mut local_grants, mut current) = (0, 0);
     for _ in 0..STEPS {
         let chosen = rng.usize(0..processes.len());
         let process = &mut processes[chosen];
-        // A policy changes now and then.
+        // The policy changes occasionally.
         if rng.u8(0..16) == 0 {
             current = rng.usize(0..policies.len());
         }
@@ -184,7 +185,7 @@ async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
         match rng.u8(0..24) {
             0..12 => {
                 for _ in 0..rng.u8(1..12) {
-                    borrowed += u64::from(process.call(rng, policy));
+                    local_grants += u64::from(process.call(rng, policy));
                     if rng.bool() {
                         yield_now().await;
                     }
@@ -192,23 +193,23 @@ async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
             }
             12..17 => {
                 let span = span(rng);
-                bank.lock().unwrap().clock.advance(Duration::from_micros(span));
+                store.lock().unwrap().clock.advance(Duration::from_micros(span));
                 for process in &processes {
                     process
                         .clock
                         .advance(Duration::from_micros(span * process.pace / 100));
                 }
             }
-            17..20 => bank.lock().unwrap().release(),
+            17..20 => store.lock().unwrap().release(),
             20 => process.refund(rng, policy, policies),
-            // All who wait have waited in vain.
-            21 if rng.bool() => bank.lock().unwrap().time_out(),
+            // All pending requests time out.
+            21 if rng.bool() => store.lock().unwrap().time_out(),
             22 if count == 1 => reset(rng, process, policy).await,
             23 if rng.u8(0..4) == 0 => {
                 let last = std::mem::replace(process, start(rng.u64(..)));
-                // It is killed, dropped, or shut down.
+                // The process is killed, dropped, or shut down.
                 match rng.u8(0..3) {
-                    0 => last.teller.is_killed.store(true, Ordering::Relaxed),
+                    0 => last.lender.is_killed.store(true, Ordering::Relaxed),
                     1 => drop(last),
                     _ => last.shut_down(policy).await,
                 }
@@ -216,47 +217,47 @@ async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
             _ => {}
         }
         turns(rng).await;
-        let bank = bank.lock().unwrap();
-        let lent = bank.leased(policy.algorithm());
+        let store = store.lock().unwrap();
+        let leased = store.leased(policy.algorithm());
         let held: u64 = processes.iter().map(|process| process.held(policies)).sum();
-        assert!(held <= lent, "{held} are held, {lent} lent: {bank:?}");
+        assert!(held <= leased, "{held} are held, {leased} leased: {store:?}");
         if let [policy] = policies {
-            let stored = bank.remaining(policy.algorithm());
+            let stored = store.remaining(policy.algorithm());
             assert!(
-                stored + lent <= policy.algorithm().quota(),
-                "{stored} + {lent}: {bank:?}"
+                stored + leased <= policy.algorithm().quota(),
+                "{stored} + {leased}: {store:?}"
             );
         }
     }
-    let bank = bank.lock().unwrap();
-    assert_kept(&bank.grants, policies);
-    borrowed
+    let store = store.lock().unwrap();
+    assert_bounded(&store.grants, policies);
+    local_grants
 }
 
-/// As the guard does it; what was granted before counts no more.
+/// Resets the key as the limiter does; earlier grants no longer count.
 async fn reset(rng: &mut Rng, process: &mut Process, policy: &Policy) {
     let request = request(policy, 1);
     process.leases.forget(&request);
     turns(rng).await;
     {
-        let mut bank = process.teller.bank();
-        // Two states that begin at one moment would give their epochs the same numbers.
-        bank.clock.advance(Duration::from_micros(1));
-        bank.state = crate::algorithm::StepState::Absent;
+        let mut store = process.lender.store();
+        // Two states that start at one moment would give equal numbers to their epochs.
+        store.clock.advance(Duration::from_micros(1));
+        store.state = crate::algorithm::StepState::Absent;
     }
     turns(rng).await;
     process.leases.forget(&request);
     process.granted = 0;
-    process.teller.bank().grants.clear();
+    process.lender.store().grants.clear();
 }
 
-/// From any moment on no more than the largest capacity and what has come since at the fastest
-/// rate.
-fn assert_kept(grants: &[(u64, i128)], policies: &[Policy]) {
+/// Asserts that grants from any moment on never exceed the largest capacity plus the amount that
+/// the fastest rate refills.
+fn assert_bounded(grants: &[(u64, i128)], policies: &[Policy]) {
     let limits = policies.iter().map(|policy| match *policy.algorithm() {
         Algorithm::TokenBucket(limit) => (limit.capacity, limit.rate),
         Algorithm::Funnel(limit) => (limit.capacity, limit.rate),
-        _ => unreachable!("nothing is lent of a window"),
+        _ => unreachable!("windows have no leases"),
     });
     let limits: Vec<_> = limits.collect();
     let capacity = limits.iter().map(|limit| limit.0).max().unwrap_or(0);
@@ -286,18 +287,18 @@ async fn each(policies: impl Fn(&mut Rng) -> Vec<Policy>, processes: u64) {
     let seed = setting("LIMITER_SEED").unwrap_or_else(|| fastrand::u64(..));
     let histories = setting("LIMITER_HISTORIES").unwrap_or(200);
     println!("LIMITER_SEED={seed}");
-    let mut borrowed = 0;
+    let mut local_grants = 0;
     for number in 0..histories {
         let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let policies = policies(&mut rng);
         let shown: Vec<_> = policies.iter().map(ToString::to_string).collect();
         println!("history {number}: {shown:?}");
-        borrowed += play(&mut rng, &policies, processes).await;
+        local_grants += play(&mut rng, &policies, processes).await;
     }
-    println!("{borrowed} were borrowed and spent");
+    println!("{local_grants} calls were decided from leased tokens");
     assert!(
-        borrowed > histories * 10,
-        "too little was borrowed to say anything: {borrowed}"
+        local_grants > histories * 10,
+        "too few calls were decided from leased tokens: {local_grants}"
     );
 }
 
@@ -307,13 +308,13 @@ fn one_policy(rng: &mut Rng) -> Vec<Policy> {
 }
 
 #[tokio::test]
-async fn processes_that_borrow_keep_the_promise_whatever_becomes_of_their_questions() {
+async fn leases_respect_limit_despite_lost_replies() {
     each(one_policy, 3).await;
 }
 
 #[tokio::test]
-async fn a_policy_that_changes_while_processes_borrow_mints_nothing() {
-    // Of one algorithm, since another has a state of its own.
+async fn policy_change_during_leases_creates_no_tokens() {
+    // Versions share the algorithm, since another algorithm has a state of its own.
     let versions = |rng: &mut Rng| {
         let funnel = rng.bool();
         vec![policy(rng, funnel), policy(rng, funnel)]
@@ -322,6 +323,6 @@ async fn a_policy_that_changes_while_processes_borrow_mints_nothing() {
 }
 
 #[tokio::test]
-async fn a_reset_begins_anew_whatever_is_on_its_way() {
+async fn reset_restores_full_limit_despite_pending_requests() {
     each(one_policy, 1).await;
 }

@@ -1,5 +1,5 @@
-//! Refunds and loans: what the second script is asked, and what it answers; the layout is told in
-//! `lua/account.lua`.
+//! Refunds, leases and unconditional charges: encoding of the second script. The layout is
+//! described in `lua/token_lease.lua`.
 
 use std::iter;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::key::Namespace;
 use crate::policy::{Algorithm, Policy};
 use crate::redis::Route;
 use crate::redis::script::reply::{LimitReply, Reader, malformed};
-use crate::redis::script::{ACCOUNT, Call, reply, wire};
+use crate::redis::script::{Call, TOKEN_LEASE, reply, wire};
 use crate::request::{RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 const REFUND: u8 = 0;
-const LEND: u8 = 1;
-const OWE: u8 = 2;
+const LEASE: u8 = 1;
+const FORCE_CHARGE: u8 = 2;
 
-/// Lends permits. Cheap to clone, and outlives the call that began.
+/// Requests leases from Redis. Cheap to clone, and outlives the call that created it.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisTokenLender {
     route: Route,
@@ -30,14 +30,14 @@ pub(crate) struct RedisTokenLender {
     namespace: Namespace,
 }
 
-/// One limit, of which something is to be lent.
+/// A limit with token leases.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasedLimit {
     pub(crate) policy: Policy,
     pub(crate) key: String,
 }
 
-/// What a lender answers.
+/// Reply to a lease request.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseReply {
     pub(crate) verdict: Verdict,
@@ -53,35 +53,40 @@ impl RedisTokenLender {
         }
     }
 
-    pub(crate) fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+    pub(crate) fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
             policy: limit.policy.clone(),
             key: key(limit, &self.namespace),
         }
     }
 
-    /// Asks for a loan.
+    /// Requests a lease.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether something was lent or charged; neither is ever
-    /// done twice.
+    /// Dropping the future leaves open whether something was leased or charged; neither happens
+    /// twice.
     pub(crate) async fn grant_lease(
         &self,
-        account: &LeasedLimit,
-        ask: &LeaseRequest,
+        leased_limit: &LeasedLimit,
+        lease_request: &LeaseRequest,
     ) -> Result<LeaseReply, StoreError> {
-        let algorithm = account.policy.algorithm();
-        let plan = plan(LEND, algorithm, ask, self.clock.injected());
-        let call = Call::new(&ACCOUNT, [&account.key], plan, account.policy.deadline());
+        let algorithm = leased_limit.policy.algorithm();
+        let plan = plan(LEASE, algorithm, lease_request, self.clock.injected());
+        let call = Call::new(
+            &TOKEN_LEASE,
+            [&leased_limit.key],
+            plan,
+            leased_limit.policy.deadline(),
+        );
         let reply = self.route.run(&call).await?;
-        let reply = AccountReply::read(&reply)?;
+        let reply = LeaseScriptReply::read(&reply)?;
         let LimitReply::Stored(mut state) = LimitReply::read(reply.piece, algorithm)? else {
             return Err(malformed());
         };
-        let (outcome, loan) = algorithm::grant_lease(algorithm, &mut state, ask, reply.now);
-        // Script and algorithm agree, or one of them is not what this program was built with.
-        if loan.amount != reply.lent {
+        let (outcome, loan) = algorithm::grant_lease(algorithm, &mut state, lease_request, reply.now);
+        // The outcome of script and algorithm must agree; otherwise the versions differ.
+        if loan.amount != reply.granted {
             return Err(malformed());
         }
         let mut verdict = verdict(outcome, reply.now);
@@ -92,7 +97,7 @@ impl RedisTokenLender {
     }
 }
 
-/// The call that gives back what a limit costs, or charges it whatever is left.
+/// Creates the call that refunds the cost of a limit or charges it unconditionally.
 pub(crate) fn apply_change(
     limit: &RequestedLimit<'_>,
     change: Change,
@@ -102,30 +107,30 @@ pub(crate) fn apply_change(
 ) -> Call<'static> {
     let (operation, whole_at) = match change {
         Change::Refund { whole_at } => (REFUND, whole_at),
-        Change::ForceCharge => (OWE, 0),
+        Change::ForceCharge => (FORCE_CHARGE, 0),
     };
-    let ask = LeaseRequest {
+    let lease_request = LeaseRequest {
         cost: limit.cost,
         want: whole_at,
         ..LeaseRequest::default()
     };
-    let plan = plan(operation, limit.policy.algorithm(), &ask, injected);
-    Call::new(&ACCOUNT, [key], plan, deadline)
+    let plan = plan(operation, limit.policy.algorithm(), &lease_request, injected);
+    Call::new(&TOKEN_LEASE, [key], plan, deadline)
 }
 
-/// The call that asks for nothing, after which a server knows the script.
+/// Creates a call without a key, which loads the script into a server.
 pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
-    Call::new(&ACCOUNT, iter::empty::<String>(), wire::head(None), deadline)
+    Call::new(&TOKEN_LEASE, iter::empty::<String>(), wire::head(None), deadline)
 }
 
-/// How the limit stands after a change.
+/// Parses the outcome of a limit after a change.
 pub(crate) fn changed(
     reply: &Value,
     limit: &RequestedLimit<'_>,
     change: Change,
 ) -> Result<Verdict, StoreError> {
     let algorithm = limit.policy.algorithm();
-    let reply = AccountReply::read(reply)?;
+    let reply = LeaseScriptReply::read(reply)?;
     let outcome = match &mut LimitReply::read(reply.piece, algorithm)? {
         LimitReply::Stored(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
         window @ LimitReply::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
@@ -142,15 +147,15 @@ pub(crate) fn key(limit: &RequestedLimit<'_>, namespace: &Namespace) -> String {
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }
 
-/// The call that asks for what a plan says about one key.
+/// Creates the call that applies a plan to one key.
 pub(crate) fn call(key: String, plan: Vec<u8>, deadline: Duration) -> Call<'static> {
-    Call::new(&ACCOUNT, [key], plan, deadline)
+    Call::new(&TOKEN_LEASE, [key], plan, deadline)
 }
 
 pub(crate) fn plan(
     operation: u8,
     algorithm: &Algorithm,
-    ask: &LeaseRequest,
+    lease_request: &LeaseRequest,
     injected: Option<Timestamp>,
 ) -> Vec<u8> {
     let mut plan = wire::head(injected);
@@ -160,9 +165,16 @@ pub(crate) fn plan(
         epoch,
         spent,
         returned,
-    } = ask.report;
+    } = lease_request.report;
     for number in [
-        ask.cost, first, second, third, ask.want, ask.epoch, spent, returned,
+        lease_request.cost,
+        first,
+        second,
+        third,
+        lease_request.want,
+        lease_request.epoch,
+        spent,
+        returned,
     ] {
         plan.extend_from_slice(&number.to_le_bytes());
     }
@@ -170,14 +182,14 @@ pub(crate) fn plan(
     plan
 }
 
-/// What the script says.
-pub(crate) struct AccountReply<'a> {
+/// The parsed reply of the script.
+pub(crate) struct LeaseScriptReply<'a> {
     pub(crate) now: u64,
-    pub(crate) lent: u64,
+    pub(crate) granted: u64,
     pub(crate) piece: Reader<'a>,
 }
 
-impl<'a> AccountReply<'a> {
+impl<'a> LeaseScriptReply<'a> {
     pub(crate) fn read(reply: &'a Value) -> Result<Self, StoreError> {
         let Value::BulkString(bytes) = reply else {
             return Err(malformed());
@@ -188,9 +200,9 @@ impl<'a> AccountReply<'a> {
         if found != reply::READABLE {
             return Err(reply::unreadable_as(found)?);
         }
-        let lent = reader.number()?;
+        let granted = reader.number()?;
         let piece = reader.piece()?;
-        Ok(Self { now, lent, piece })
+        Ok(Self { now, granted, piece })
     }
 }
 

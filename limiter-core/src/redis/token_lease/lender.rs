@@ -1,4 +1,4 @@
-//! From whom permits are borrowed: Redis, or the pure store of a test.
+//! The source of token leases: Redis, or the model store of a test.
 
 use std::fmt;
 
@@ -7,29 +7,33 @@ use crate::error::StoreError;
 use crate::redis::{LeaseReply, LeasedLimit, RedisTokenLender};
 use crate::request::RequestedLimit;
 
-/// Lends permits of limits.
+/// Grants leases of limits.
 pub(crate) trait TokenLender: fmt::Debug + Send + Sync + 'static {
-    /// What has to be known of a limit to borrow of it.
-    fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit;
+    /// Returns the data of a limit that a lease needs.
+    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit;
 
-    /// Asks for a loan.
+    /// Requests a lease.
     ///
     /// # Cancel safety
     ///
-    /// As [`Lender::lend`].
+    /// Dropping the future leaves open whether something was leased or charged.
     fn grant_lease(
         &self,
-        account: &LeasedLimit,
-        ask: &LeaseRequest,
+        leased_limit: &LeasedLimit,
+        lease_request: &LeaseRequest,
     ) -> impl Future<Output = Result<LeaseReply, StoreError>> + Send;
 }
 
 impl TokenLender for RedisTokenLender {
-    fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
-        self.account(limit)
+    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+        self.leased_limit(limit)
     }
 
-    async fn grant_lease(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
-        self.grant_lease(account, ask).await
+    async fn grant_lease(
+        &self,
+        leased_limit: &LeasedLimit,
+        lease_request: &LeaseRequest,
+    ) -> Result<LeaseReply, StoreError> {
+        self.grant_lease(leased_limit, lease_request).await
     }
 }

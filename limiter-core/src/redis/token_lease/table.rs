@@ -1,4 +1,4 @@
-//! The wallets of all limits, what is asked for them and what comes of it.
+//! The balances of all limits, and their refill requests.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -19,46 +19,46 @@ use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
 
 const SHARDS: usize = 16;
-/// Of more limits than this nothing is borrowed. They are decided by the store.
-const MAX_WALLETS: usize = 4_096;
-/// The wallets are looked through once in a sixteenth of a lease, within these bounds.
+/// Upper bound of the balances. Further limits are decided by the store.
+const MAX_BALANCES: usize = 4_096;
+/// Bounds of the housekeeper's interval, which is a sixteenth of the shortest lease.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(250)];
 
-/// The wallets of a limiter, and from whom they are filled.
+/// The balances of a limiter and the lender that refills them.
 #[derive(Debug)]
 pub(crate) struct LeaseTable<L> {
     lender: L,
     pub(crate) clock: Clock,
     shards: Box<[Mutex<HashTable<LeaseEntry>>]>,
     pub(crate) is_closed: AtomicBool,
-    /// Tells a wallet from one of the same limit that was forgotten.
-    next: AtomicU64,
-    /// By when, in microseconds, the task that looks after the wallets should have shown itself.
+    /// Number of the next balance; distinguishes a balance from a dropped one of the same limit.
+    next_number: AtomicU64,
+    /// Time in microseconds by which the housekeeper must report progress.
     pub(crate) due: AtomicU64,
-    /// Which of the tasks does: the last one that was started.
+    /// Number of the current housekeeper task, the last one that was started.
     pub(crate) task: AtomicU32,
 }
 
-/// One limit's wallet.
+/// The balance of one limit.
 #[derive(Debug)]
 pub(crate) struct LeaseEntry {
     identity: Identity,
     number: u64,
-    pub(crate) account: LeasedLimit,
-    pub(crate) wallet: LeasedTokens,
-    /// What the store had left when it last answered, and when that was by its clock and by this
-    /// process's.
-    pub(crate) elsewhere: u64,
-    pub(crate) heard: (Timestamp, Timestamp),
+    pub(crate) leased_limit: LeasedLimit,
+    pub(crate) balance: LeasedTokens,
+    /// Remaining permits in the store's last reply, and the time of that reply in store time and
+    /// local time.
+    pub(crate) store_remaining: u64,
+    pub(crate) reply_times: (Timestamp, Timestamp),
 }
 
-/// A question about one wallet, on its way.
+/// A refill request of one balance.
 #[derive(Debug)]
 pub(crate) struct RefillRequest {
     identity: Identity,
     number: u64,
-    account: LeasedLimit,
-    ask: LeaseRequest,
+    leased_limit: LeasedLimit,
+    lease_request: LeaseRequest,
 }
 
 impl<L: TokenLender> LeaseTable<L> {
@@ -68,22 +68,26 @@ impl<L: TokenLender> LeaseTable<L> {
             clock,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             is_closed: AtomicBool::new(false),
-            next: AtomicU64::new(0),
+            next_number: AtomicU64::new(0),
             due: AtomicU64::new(0),
             task: AtomicU32::new(0),
         }
     }
 
-    /// Asks the store, and puts what it lends into the wallet.
-    pub(crate) async fn execute(&self, errand: RefillRequest) -> Result<Verdict, StoreError> {
+    /// Sends a refill request and adds the grant to the balance.
+    pub(crate) async fn execute(&self, operation: RefillRequest) -> Result<Verdict, StoreError> {
         let RefillRequest {
             identity,
             number,
-            account,
-            ask,
-        } = errand;
+            leased_limit,
+            lease_request,
+        } = operation;
         let submitted = self.clock.now();
-        let answer = within(account.policy.deadline(), self.lender.grant_lease(&account, &ask)).await;
+        let answer = within(
+            leased_limit.policy.deadline(),
+            self.lender.grant_lease(&leased_limit, &lease_request),
+        )
+        .await;
         let now = self.clock.now();
         let unclaimed = {
             let mut shard = self.shard(identity);
@@ -91,9 +95,9 @@ impl<L: TokenLender> LeaseTable<L> {
             let is_closed = self.is_closed.load(Ordering::Relaxed);
             match (&answer, entry) {
                 (Ok(lending), Some(entry)) if !is_closed => {
-                    entry.filled(lending.loan, &ask, submitted, now);
-                    entry.heard = (lending.verdict.decided_at, now);
-                    entry.elsewhere = lending
+                    entry.filled(lending.loan, &lease_request, submitted, now);
+                    entry.reply_times = (lending.verdict.decided_at, now);
+                    entry.store_remaining = lending
                         .verdict
                         .outcomes
                         .first()
@@ -104,64 +108,77 @@ impl<L: TokenLender> LeaseTable<L> {
                 (Err(error), entry) => {
                     if let Some(entry) = entry {
                         if error.has_changed_nothing() {
-                            entry.wallet.restore_report(ask.report, now.as_micros());
+                            entry
+                                .balance
+                                .restore_report(lease_request.report, now.as_micros());
                         }
-                        entry.wallet.answered(now.as_micros());
+                        entry.balance.refill_ended(now.as_micros());
                     }
                     LeaseGrant::default()
                 }
             }
         };
         if unclaimed.amount > 0 {
-            // Forgotten in the meantime, or the limiter was shut down.
+            // The balance was dropped in the meantime, or the limiter was shut down.
             let report = UsageReport {
                 epoch: unclaimed.epoch,
                 spent: 0,
                 returned: unclaimed.amount,
             };
-            let ask = LeaseRequest {
-                epoch: ask.epoch,
+            let lease_request = LeaseRequest {
+                epoch: lease_request.epoch,
                 report,
                 ..LeaseRequest::default()
             };
-            let _ = within(account.policy.deadline(), self.lender.grant_lease(&account, &ask)).await;
+            let _ = within(
+                leased_limit.policy.deadline(),
+                self.lender.grant_lease(&leased_limit, &lease_request),
+            )
+            .await;
         }
         answer.map(|lending| lending.verdict)
     }
 
-    /// Gives back all that a wallet holds.
-    pub(crate) async fn return_all(&self, account: &LeasedLimit, wallet: &mut LeasedTokens, now: Timestamp) {
-        while let Some(ask) = wallet.final_report(now.as_micros()) {
-            if within(account.policy.deadline(), self.lender.grant_lease(account, &ask))
-                .await
-                .is_err()
+    /// Returns all tokens of a balance.
+    pub(crate) async fn return_all(
+        &self,
+        leased_limit: &LeasedLimit,
+        balance: &mut LeasedTokens,
+        now: Timestamp,
+    ) {
+        while let Some(lease_request) = balance.final_report(now.as_micros()) {
+            if within(
+                leased_limit.policy.deadline(),
+                self.lender.grant_lease(leased_limit, &lease_request),
+            )
+            .await
+            .is_err()
             {
-                // It counts as spent when its time is over.
+                // The tokens count as used after their lease.
                 return;
             }
         }
     }
 
-    /// The questions that give back what is not needed, and when to look again; forgets wallets
-    /// that are of no use.
+    /// Returns the requests that return unused tokens, and the next interval. Drops idle balances.
     pub(crate) fn stale(&self, now: Timestamp) -> (Vec<RefillRequest>, Duration) {
         let [shortest, mut pause] = PAUSES;
-        let mut errands = Vec::new();
+        let mut requests = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            shard.retain(|entry| !entry.wallet.is_idle(now.as_micros()));
-            let leases = shard.iter().filter_map(|entry| entry.account.policy.lease());
+            shard.retain(|entry| !entry.balance.is_idle(now.as_micros()));
+            let leases = shard.iter().filter_map(|entry| entry.leased_limit.policy.lease());
             pause = leases
                 .fold(pause, |pause, lease| pause.min(lease / 16))
                 .max(shortest);
             for entry in shard
                 .iter_mut()
-                .filter(|entry| entry.wallet.is_stale(now.as_micros()))
+                .filter(|entry| entry.balance.is_stale(now.as_micros()))
             {
-                errands.extend(entry.final_report(now));
+                requests.extend(entry.final_report(now));
             }
         }
-        (errands, pause)
+        (requests, pause)
     }
 
     pub(crate) fn drain(&self) -> Vec<LeaseEntry> {
@@ -171,19 +188,19 @@ impl<L: TokenLender> LeaseTable<L> {
             .collect()
     }
 
-    /// Opens a wallet for a limit that has none, if there may be one more.
+    /// Creates the balance of a limit, unless the table is full.
     pub(crate) fn open(&self, shard: &mut HashTable<LeaseEntry>, limit: &RequestedLimit<'_>, now: Timestamp) {
-        if shard.len() >= MAX_WALLETS / SHARDS {
+        if shard.len() >= MAX_BALANCES / SHARDS {
             return;
         }
         let max_age = limit.policy.lease().map_or(0, micros_ceil);
         let entry = LeaseEntry {
             identity: limit.identity,
-            number: self.next.fetch_add(1, Ordering::Relaxed),
-            account: self.lender.account(limit),
-            wallet: LeasedTokens::new(max_age, limit.cost, now.as_micros()),
-            elsewhere: 0,
-            heard: (now, now),
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            leased_limit: self.lender.leased_limit(limit),
+            balance: LeasedTokens::new(max_age, limit.cost, now.as_micros()),
+            store_remaining: 0,
+            reply_times: (now, now),
         };
         shard.insert_unique(limit.identity.hash(), entry, |entry| entry.identity.hash());
     }
@@ -196,40 +213,46 @@ impl<L: TokenLender> LeaseTable<L> {
 
 impl LeaseEntry {
     pub(crate) fn is_of(&self, limit: &RequestedLimit<'_>) -> bool {
-        let policy = &self.account.policy;
+        let policy = &self.leased_limit.policy;
         policy.algorithm() == limit.policy.algorithm() && policy.lease() == limit.policy.lease()
     }
 
-    /// A moment of this process by the store's clock.
-    pub(crate) fn by_the_store(&self, now: Timestamp) -> Timestamp {
-        self.heard.0.after(now.since(self.heard.1))
+    /// Converts a local time to store time.
+    pub(crate) fn store_now(&self, now: Timestamp) -> Timestamp {
+        self.reply_times.0.after(now.since(self.reply_times.1))
     }
 
-    pub(crate) fn errand(&mut self, cost: u64, now: Timestamp) -> RefillRequest {
-        let quota = self.account.policy.algorithm().quota();
-        let ask = self.wallet.refill_request(cost, quota, now.as_micros());
-        self.with(ask)
+    pub(crate) fn operation(&mut self, cost: u64, now: Timestamp) -> RefillRequest {
+        let quota = self.leased_limit.policy.algorithm().quota();
+        let lease_request = self.balance.refill_request(cost, quota, now.as_micros());
+        self.with(lease_request)
     }
 
     fn final_report(&mut self, now: Timestamp) -> Option<RefillRequest> {
-        let ask = self.wallet.final_report(now.as_micros())?;
-        Some(self.with(ask))
+        let lease_request = self.balance.final_report(now.as_micros())?;
+        Some(self.with(lease_request))
     }
 
-    fn with(&self, ask: LeaseRequest) -> RefillRequest {
+    fn with(&self, lease_request: LeaseRequest) -> RefillRequest {
         RefillRequest {
             identity: self.identity,
             number: self.number,
-            account: self.account.clone(),
-            ask,
+            leased_limit: self.leased_limit.clone(),
+            lease_request,
         }
     }
 
-    fn filled(&mut self, loan: LeaseGrant, ask: &LeaseRequest, submitted: Timestamp, now: Timestamp) {
-        if ask.want == 0 {
-            self.wallet.answered(now.as_micros());
+    fn filled(
+        &mut self,
+        loan: LeaseGrant,
+        lease_request: &LeaseRequest,
+        submitted: Timestamp,
+        now: Timestamp,
+    ) {
+        if lease_request.want == 0 {
+            self.balance.refill_ended(now.as_micros());
         } else {
-            self.wallet.filled(loan, submitted.as_micros(), now.as_micros());
+            self.balance.filled(loan, submitted.as_micros(), now.as_micros());
         }
     }
 }

@@ -1,4 +1,8 @@
-//! Redis Cluster: which node owns which slot, and how to follow it when that changes.
+//! Routing in Redis Cluster: finds the node that owns a slot and follows redirections.
+//!
+//! The map of slots is read on the first call and again after redirections and failures, by one
+//! task at a time. Invariant: a call is sent again only if a node's reply proves that nothing was
+//! executed.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -22,18 +26,18 @@ use crate::redis::topology::slots::{Address, Owners, owners, redirected};
 use crate::support::clock::Clock;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 
-/// More redirections than this for one call mean that the nodes disagree.
+/// Upper bound of redirections per call; beyond it, the nodes disagree.
 const MAX_REDIRECTIONS: usize = 8;
-/// How long a slot whose keys are just moving is left alone.
+/// Pause before a retry while the keys of a slot are being moved.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// How often a call is sent again to a cluster that says that it is down, after pauses that double:
-/// 30 ms in all.
+/// Upper bound of retries of a call while the cluster reports CLUSTERDOWN. The pauses double and
+/// add up to 30 ms.
 const WHILE_DOWN: usize = 4;
-/// How often a call's trouble has the map learned anew.
-const LEARN_EVERY: Duration = Duration::from_millis(150);
-/// How long a node may take to tell the map.
-const LEARN_WITHIN: Duration = Duration::from_secs(1);
-/// How much longer the others may take, as long as most do not agree.
+/// Minimum interval between refreshes of the map that failed calls cause.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(150);
+/// Timeout of one node's reply with the map.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Additional time for the other nodes after the first reply without a majority.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// A cluster. Cheap to clone.
@@ -42,18 +46,18 @@ pub(crate) struct Cluster(Arc<ClusterInner>);
 
 #[derive(Debug)]
 struct ClusterInner {
-    /// Where to start, and with which settings.
+    /// Seed nodes; the first one also supplies login and TLS settings.
     seeds: Vec<Endpoint>,
     settings: NodeSettings,
     pub(crate) clock: Clock,
     map: RwLock<Map>,
-    learner: Arc<SlotMapRefresh>,
+    refresh: Arc<SlotMapRefresh>,
 }
 
 #[derive(Debug, Default)]
 struct Map {
     nodes: HashMap<Address, Node>,
-    /// Empty until the map was learned.
+    /// Empty until the first refresh.
     owners: Owners,
 }
 
@@ -73,29 +77,32 @@ impl Cluster {
             settings,
             clock,
             map: RwLock::default(),
-            learner: SlotMapRefresh::new(),
+            refresh: SlotMapRefresh::new(),
         })))
     }
 
-    /// Does the errand on the node that owns its slot. A node's answer that the slot is elsewhere
-    /// proves that nothing has run there, so it is followed; nothing else is ever sent again.
-    pub(crate) async fn execute<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
-        // A node that falls silent answers nothing that would tell of its successor.
-        let overdue = || self.refresh_in_background();
-        errand.wait().for_answer(pin!(self.follow(errand)), overdue).await
+    /// Runs the operation on the node that owns its slot. Follows redirections, since they prove
+    /// that the redirecting node executed nothing; sends nothing again after any other error.
+    pub(crate) async fn execute<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
+        // An unresponsive node cannot redirect to its successor.
+        let on_timeout = || self.refresh_in_background();
+        operation
+            .wait()
+            .for_answer(pin!(self.follow(operation)), on_timeout)
+            .await
     }
 
-    async fn follow<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
-        let slot = errand.slot();
+    async fn follow<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
+        let slot = operation.slot();
         let mut asking = false;
         let mut address = self.owner(slot).await?;
         for attempt in 0..MAX_REDIRECTIONS {
             let node = self.0.node(&address)?;
-            let error = match errand.execute(&node, BatchPart { slot, asking }).await {
+            let error = match operation.execute(&node, BatchPart { slot, asking }).await {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Undecided(error)) => return Err(error),
                 Err(Failure::Unreachable(error)) => {
-                    // Its slots may have gone to a replica.
+                    // A replica may have taken over the slots of the node.
                     if error.kind() != StoreErrorKind::Overloaded {
                         self.refresh_in_background();
                     }
@@ -114,8 +121,8 @@ impl Cluster {
                     asking = true;
                 }
                 ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
-                // Nodes say so for a moment as they change places, and it proves that nothing has
-                // run.
+                // Nodes reply with CLUSTERDOWN for a moment during a failover, and the reply proves
+                // that nothing was executed.
                 ErrorKind::Server(ServerErrorKind::ClusterDown) if attempt < WHILE_DOWN => {
                     self.refresh_in_background();
                     sleep(TRY_AGAIN_AFTER * (1 << attempt)).await;
@@ -134,14 +141,14 @@ impl Cluster {
         Err(StoreError::new(StoreErrorKind::Refused, detail))
     }
 
-    /// Learns the map; the nodes that own slots.
+    /// Refreshes the map and returns the nodes that own slots.
     pub(crate) async fn primaries(&self) -> Result<Vec<Node>, StoreError> {
         self.refresh().await?;
         let addresses: HashSet<Address> = self.0.read(|map| map.owners.iter().flatten().cloned().collect());
         addresses.iter().map(|address| self.0.node(address)).collect()
     }
 
-    /// The node that owns a slot, as far as is known.
+    /// Returns the owner of a slot according to the current map.
     #[cfg(feature = "registry")]
     pub(crate) async fn node_of(&self, slot: u16) -> Result<Node, StoreError> {
         self.0.node(&self.owner(slot).await?)
@@ -155,79 +162,77 @@ impl Cluster {
         if let Some(address) = owner() {
             return Ok(address);
         }
-        // On the heap, since it is needed once in a while, and every call's future would have room
-        // for it.
+        // On the heap, since it is rare and would enlarge the future of every call.
         Box::pin(self.refresh()).await?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
     }
 
-    /// Waits until the map has been learned anew. Whoever stops waiting does not stop the learning.
+    /// Waits for the next refresh of the map. Cancellation does not stop the refresh.
     async fn refresh(&self) -> Result<(), StoreError> {
         loop {
-            let mut next = self.0.learner.next();
-            self.start_learning(Duration::ZERO);
-            // Who was at it may have been abandoned; then somebody has to take his place.
+            let mut next = self.0.refresh.next();
+            self.spawn_refresh(Duration::ZERO);
+            // A running refresh may have been abandoned with its runtime; then another one starts.
             if timeout(ABANDONED_AFTER, next.changed()).await.is_ok() {
                 return next.borrow().clone();
             }
         }
     }
 
-    /// Learns the map in the background, if it was not learned just now.
+    /// Starts a refresh in the background, unless one started recently.
     fn refresh_in_background(&self) {
-        self.start_learning(LEARN_EVERY);
+        self.spawn_refresh(REFRESH_INTERVAL);
     }
 
-    /// Learns the map in a task, unless one is at it or the last one started less than `interval`
-    /// ago.
-    fn start_learning(&self, interval: Duration) {
+    /// Spawns a refresh of the map, unless one is running or the last one started less than
+    /// `interval` ago.
+    fn spawn_refresh(&self, interval: Duration) {
         // A call may be dropped outside of its runtime.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let Some(learning) = self.0.learner.start(interval, Instant::now()) else {
+        let Some(guard) = self.0.refresh.start(interval, Instant::now()) else {
             return;
         };
         let cluster = self.clone();
         runtime.spawn(async move {
-            // Its part of the task from the beginning, so that a task that never runs gives it
-            // back.
-            let learning = learning;
+            // Moved into the task at its start, so that a task that never runs drops the guard.
+            let guard = guard;
             let result = cluster.0.fetch_slot_map().await;
             if let Err(error) = &result {
                 tracing::warn!(error = %error.with_causes(), "cannot read the slots of the cluster");
             }
-            learning.finish(result);
+            guard.finish(result);
         });
     }
 }
 
 impl ClusterInner {
-    fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
-        look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+    fn read<T>(&self, read: impl FnOnce(&Map) -> T) -> T {
+        read(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks all known nodes at once, and takes the map that most of them tell, or tell within a
-    /// moment of the first: one that was cut off goes on telling an old one, and may be the
-    /// nearest. The map itself does not say how old it is.
+    /// Queries all known nodes in parallel and adopts the map that a majority reports, or the most
+    /// frequent one shortly after the first reply. A node that was partitioned off keeps an
+    /// outdated map and may be the nearest one; the map carries no version.
     async fn fetch_slot_map(&self) -> Result<(), StoreError> {
-        let mut asked = JoinSet::new();
+        let mut queries = JoinSet::new();
         for address in self.known_addresses() {
             let node = self.node(&address)?;
-            asked.spawn(async move { map_of(&node, &address).await });
+            queries.spawn(async move { map_of(&node, &address).await });
         }
-        let majority = asked.len() / 2 + 1;
+        let majority = queries.len() / 2 + 1;
         let mut maps: Vec<(Owners, usize)> = Vec::new();
         let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
-        let mut until = Instant::now() + 2 * LEARN_WITHIN;
+        let mut stop_at = Instant::now() + 2 * REFRESH_TIMEOUT;
         while maps.iter().all(|(_, number)| *number < majority) {
-            let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await else {
+            let Ok(Some(answer)) = timeout_at(stop_at, queries.join_next()).await else {
                 break;
             };
             match answer {
                 Ok(Ok(owners)) => {
-                    until = until.min(Instant::now() + GRACE);
-                    match maps.iter_mut().find(|(told, _)| *told == owners) {
+                    stop_at = stop_at.min(Instant::now() + GRACE);
+                    match maps.iter_mut().find(|(known, _)| *known == owners) {
                         Some((_, number)) => *number += 1,
                         None => maps.push((owners, 1)),
                     }
@@ -236,7 +241,7 @@ impl ClusterInner {
                 Err(_) => {}
             }
         }
-        // Of those that equally many tell, the first.
+        // The first reported map wins a tie.
         let (owners, _) = maps
             .into_iter()
             .rev()
@@ -246,7 +251,7 @@ impl ClusterInner {
         Ok(())
     }
 
-    /// The seeds, then the nodes that were learned.
+    /// Returns the addresses of the seeds and of the known nodes.
     fn known_addresses(&self) -> HashSet<Address> {
         self.read(|map| self.seed_addresses().chain(map.nodes.keys()).cloned().collect())
     }
@@ -255,7 +260,7 @@ impl ClusterInner {
         self.seeds.iter().filter_map(Endpoint::address)
     }
 
-    /// The node at an address, reached with the settings of the first seed.
+    /// Returns the node at an address, with the settings of the first seed.
     fn node(&self, address: &Address) -> Result<Node, StoreError> {
         if let Some(node) = self.read(|map| map.nodes.get(address).cloned()) {
             return Ok(node);
@@ -268,22 +273,22 @@ impl ClusterInner {
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }
 
-    /// Replaces the map. Nodes that own nothing any more are let go, and their connections with
-    /// them; seeds are kept, to be asked again.
+    /// Replaces the map and drops nodes without slots, together with their connections. Seeds are
+    /// kept for later refreshes.
     fn adopt(&self, owners: Owners) {
-        let own = owners.iter().flatten();
-        let kept: HashSet<Address> = own.chain(self.seed_addresses()).cloned().collect();
+        let used = owners.iter().flatten();
+        let kept: HashSet<Address> = used.chain(self.seed_addresses()).cloned().collect();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.owners = owners;
         map.nodes.retain(|address, _| kept.contains(address));
     }
 }
 
-/// The map that a node tells.
+/// Reads the map of slots from a node.
 async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
-    let wait = CallDeadline::after(LEARN_WITHIN);
+    let wait = CallDeadline::after(REFRESH_TIMEOUT);
     let answer = async {
-        let mut connection = node.connection(LEARN_WITHIN).await?;
+        let mut connection = node.connection(REFRESH_TIMEOUT).await?;
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         owners(&connection.send(command, false, &wait).await?, &address.0)
@@ -294,5 +299,5 @@ async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
             "no answer to CLUSTER SLOTS within a second",
         )
     };
-    timeout(LEARN_WITHIN, answer).await.map_err(too_late)?
+    timeout(REFRESH_TIMEOUT, answer).await.map_err(too_late)?
 }

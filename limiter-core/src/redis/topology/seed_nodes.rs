@@ -1,17 +1,17 @@
-//! The nodes that a cluster is found through. All nodes are reached as the first of them is, so the
-//! others may not say anything else.
+//! Seed nodes of a cluster. All nodes are reached with the settings of the first seed, so the URLs
+//! of the other seeds must have the same settings.
 
 use crate::error::ConfigError;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::tls::Certificates;
 use crate::redis::secret_url::SecretUrl;
 
-/// What the URLs of a cluster say.
+/// Parses the URLs of the seed nodes.
 pub(crate) fn parse(urls: &[SecretUrl], certificates: &Certificates) -> Result<Vec<Endpoint>, ConfigError> {
     let mut seeds: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for url in urls {
         let seed = Endpoint::parse(url, certificates)?;
-        if let Some(expected) = mistake(&seed, seeds.first()) {
+        if let Some(expected) = unmet_requirement(&seed, seeds.first()) {
             return Err(url.invalid(expected));
         }
         seeds.push(seed);
@@ -19,8 +19,8 @@ pub(crate) fn parse(urls: &[SecretUrl], certificates: &Certificates) -> Result<V
     Ok(seeds)
 }
 
-/// What was expected, where that is something else.
-fn mistake(seed: &Endpoint, first: Option<&Endpoint>) -> Option<&'static str> {
+/// Returns the expected value if a seed is unusable or differs from the first.
+fn unmet_requirement(seed: &Endpoint, first: Option<&Endpoint>) -> Option<&'static str> {
     if seed.address().is_none() {
         return Some("a host and a port of a cluster's node");
     }

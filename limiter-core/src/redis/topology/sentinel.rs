@@ -1,8 +1,8 @@
-//! Finds the primary that sentinels watch over, and notices when it is another.
+//! Discovery of the primary through Redis Sentinel.
 //!
-//! Nothing is subscribed to: each connection is dialled where most sentinels say, and they are
-//! asked again and again while it is open. An old primary goes on answering for up to ten seconds
-//! after a failover, and only they know better.
+//! Each new connection is dialled to the address that most sentinels report, and its watcher polls
+//! the sentinels while the connection is open. Polling is necessary because an old primary keeps
+//! replying for up to ten seconds after a failover, and only the sentinels know the new one.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -24,29 +24,29 @@ use crate::redis::topology::slots::Address;
 use crate::support::jitter::varied;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 
-/// How long all sentinels are waited for …
-const PATIENCE: Duration = DIAL_TIMEOUT.saturating_mul(2);
-/// … and how much longer the others, once most have answered.
+/// Upper bound of the wait for all sentinels.
+const QUERY_TIMEOUT: Duration = DIAL_TIMEOUT.saturating_mul(2);
+/// Additional time for the others after the replies of a majority.
 const GRACE: Duration = Duration::from_millis(100);
-/// How often the sentinels are asked whether a connection still leads to the primary.
-const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// Interval at which the sentinels are polled for the current primary.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The sentinels, and the primary they are asked for.
+/// The sentinels and the primary that they monitor.
 pub(crate) struct Sentinel {
     sentinels: Vec<Endpoint>,
-    /// The name of the primary stands in place of its host.
+    /// Settings of the primary; the host is its name.
     primary: Endpoint,
     name: String,
 }
 
-/// What sentinels answered.
+/// Replies of the sentinels.
 #[derive(Default)]
 struct Votes {
-    /// How many answered.
+    /// Number of replies.
     number: usize,
-    /// Each address, by how many name it.
+    /// Reported addresses, each with the number of sentinels that report it.
     named: Vec<(Address, usize)>,
-    /// Whether one does not know the name.
+    /// Whether a sentinel does not know the name of the primary.
     unknown: bool,
     failure: Option<RedisError>,
 }
@@ -62,33 +62,32 @@ impl Sentinel {
                 what: "a URL of a sentinel",
             });
         }
-        let watched = Endpoint::parse(primary, certificates)?;
-        let Some(named) = watched.address() else {
+        let endpoint = Endpoint::parse(primary, certificates)?;
+        let Some(named) = endpoint.address() else {
             let expected = "the primary's name in place of a host, such as redis://name/0";
             return Err(primary.invalid(expected));
         };
         let sentinels = sentinels.iter().map(|url| {
             let mut sentinel = Endpoint::parse(url, certificates)?;
-            // A connection that answers one question gains nothing by RESP3, and needs no
-            // permission for it.
+            // A connection for one query gains nothing from RESP3, which may need a permission.
             sentinel.login = sentinel.login.set_protocol(ProtocolVersion::RESP2).set_db(0);
             Ok(sentinel)
         });
         Ok(Self {
             sentinels: sentinels.collect::<Result<_, ConfigError>>()?,
             name: named.0.clone(),
-            primary: watched,
+            primary: endpoint,
         })
     }
 
-    /// Dials the server that most sentinels name, or else another that one names, if it says of
-    /// itself that it is the primary. The answer of a majority is enough, so that a dead sentinel
-    /// delays nothing; fewer are believed only after the others had their time, since the nearest
-    /// may be the one that was cut off.
+    /// Dials the address that most sentinels report, then the other reported ones, until a server
+    /// confirms that it is a primary. The replies of a majority suffice, so that a dead sentinel
+    /// causes no delay. A minority is accepted only after the timeout of the others, since the
+    /// nearest sentinel may be partitioned off.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<Connection, RedisError> {
         let majority = self.majority();
         let votes = self
-            .query_all(&mut Vec::new(), |votes| votes.most() >= majority)
+            .query_all(&mut Vec::new(), |votes| votes.max_votes() >= majority)
             .await;
         let mut failure = None;
         for address in votes.by_number() {
@@ -112,20 +111,20 @@ impl Sentinel {
             let detail = "no sentinel knows a primary of this name";
             return RedisError::from((ErrorKind::InvalidClientConfig, detail, self.name.clone()));
         }
-        let why = votes.failure.map(|error| error.to_string()).unwrap_or_default();
-        RedisError::from((ErrorKind::Io, "no sentinel answers", why))
+        let cause = votes.failure.map(|error| error.to_string()).unwrap_or_default();
+        RedisError::from((ErrorKind::Io, "no sentinel answers", cause))
     }
 
-    /// Ends a connection once most sentinels answer, and more name another server than name this
-    /// one. Ends with the connection itself.
-    async fn watch(self: Arc<Self>, address: Address, watched: Weak<Health>) {
-        let mut lines = Vec::new();
+    /// Closes a connection when a majority of the sentinels replies and more of them report another
+    /// server than this one. Ends together with the connection.
+    async fn watch(self: Arc<Self>, address: Address, primary: Weak<Health>) {
+        let mut connections = Vec::new();
         loop {
-            sleep(varied(WATCH_EVERY)).await;
-            if watched.upgrade().is_none_or(|health| health.is_broken()) {
+            sleep(varied(POLL_INTERVAL)).await;
+            if primary.upgrade().is_none_or(|health| health.is_broken()) {
                 return;
             }
-            let votes = self.query_all(&mut lines, |_| false).await;
+            let votes = self.query_all(&mut connections, |_| false).await;
             let first = votes.by_number().into_iter().next();
             let is_better = |first: &Address| {
                 votes.number >= self.majority() && votes.count_for(first) > votes.count_for(&address)
@@ -133,7 +132,7 @@ impl Sentinel {
             let Some(other) = first.filter(is_better) else {
                 continue;
             };
-            if let Some(health) = watched.upgrade() {
+            if let Some(health) = primary.upgrade() {
                 tracing::info!(from = %shown(&address), to = %shown(&other), "Sentinel reports another primary");
                 health.break_off();
             }
@@ -141,34 +140,34 @@ impl Sentinel {
         }
     }
 
-    /// Asks all sentinels at once, over the connections in `lines` where there are any, until the
-    /// answers settle it, or for a moment after those of a majority.
+    /// Queries all sentinels in parallel, over existing `connections` where possible, until
+    /// `settled` accepts the votes or a grace period after the replies of a majority is over.
     async fn query_all(
         &self,
-        lines: &mut Vec<Option<Connection>>,
+        connections: &mut Vec<Option<Connection>>,
         settled: impl Fn(&Votes) -> bool,
     ) -> Votes {
-        let mut asked = JoinSet::new();
-        lines.resize_with(self.sentinels.len(), || None);
-        for (place, (sentinel, line)) in self.sentinels.iter().zip(lines.iter_mut()).enumerate() {
-            let (sentinel, line, name) = (sentinel.clone(), line.take(), self.name.clone());
-            asked.spawn(async move { (place, query(&sentinel, line, &name).await) });
+        let mut queries = JoinSet::new();
+        connections.resize_with(self.sentinels.len(), || None);
+        for (place, (sentinel, connection)) in self.sentinels.iter().zip(connections.iter_mut()).enumerate() {
+            let (sentinel, connection, name) = (sentinel.clone(), connection.take(), self.name.clone());
+            queries.spawn(async move { (place, query(&sentinel, connection, &name).await) });
         }
         let mut votes = Votes::default();
-        let mut until = Instant::now() + PATIENCE;
+        let mut stop_at = Instant::now() + QUERY_TIMEOUT;
         while !settled(&votes) {
-            let Ok(Some(ended)) = timeout_at(until, asked.join_next()).await else {
+            let Ok(Some(ended)) = timeout_at(stop_at, queries.join_next()).await else {
                 break;
             };
-            let Ok((place, told)) = ended else { continue };
-            match told {
-                Ok((line, told)) => {
-                    votes.count(told);
+            let Ok((place, reply)) = ended else { continue };
+            match reply {
+                Ok((connection, reply)) => {
+                    votes.count(reply);
                     if votes.number == self.majority() {
-                        until = until.min(Instant::now() + GRACE);
+                        stop_at = stop_at.min(Instant::now() + GRACE);
                     }
-                    if let Some(kept) = lines.get_mut(place) {
-                        *kept = Some(line);
+                    if let Some(slot) = connections.get_mut(place) {
+                        *slot = Some(connection);
                     }
                 }
                 Err(error) => votes.failure = Some(error),
@@ -179,9 +178,9 @@ impl Sentinel {
 }
 
 impl Votes {
-    fn count(&mut self, told: Option<Address>) {
+    fn count(&mut self, reply: Option<Address>) {
         self.number += 1;
-        let Some(address) = told else {
+        let Some(address) = reply else {
             self.unknown = true;
             return;
         };
@@ -196,11 +195,11 @@ impl Votes {
         found.map_or(0, |(_, number)| *number)
     }
 
-    fn most(&self) -> usize {
+    fn max_votes(&self) -> usize {
         self.named.iter().map(|(_, number)| *number).max().unwrap_or(0)
     }
 
-    /// The addresses, the one that most name first.
+    /// Returns the addresses, the most reported one first.
     fn by_number(&self) -> Vec<Address> {
         let mut named = self.named.clone();
         named.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
@@ -208,28 +207,28 @@ impl Votes {
     }
 }
 
-/// Where this sentinel says the primary is, if it knows one of this name; and the connection, to
-/// ask again.
+/// Queries a sentinel for the address of the primary; `None` if it does not know the name. Returns
+/// the connection for the next query.
 async fn query(
     sentinel: &Endpoint,
-    line: Option<Connection>,
+    connection: Option<Connection>,
     name: &str,
 ) -> Result<(Connection, Option<Address>), RedisError> {
-    let mut line = match line {
-        Some(line) => line,
+    let mut connection = match connection {
+        Some(connection) => connection,
         None => dial::open(sentinel).await?,
     };
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let answer = within(line.query(&command), sentinel).await?;
+    let answer = within(connection.query(&command), sentinel).await?;
     if answer == Value::Nil {
-        return Ok((line, None));
+        return Ok((connection, None));
     }
     let address: (String, u16) = redis::from_redis_value(answer)?;
-    Ok((line, Some(Arc::new(address))))
+    Ok((connection, Some(Arc::new(address))))
 }
 
-/// A connection to this server, if it is a primary.
+/// Connects to a server and verifies that it is a primary.
 async fn dial_primary(server: &Endpoint) -> Result<Connection, RedisError> {
     let mut connection = dial::open(server).await?;
     let role = within(connection.query(&redis::cmd("ROLE")), server).await?;
@@ -244,9 +243,9 @@ async fn dial_primary(server: &Endpoint) -> Result<Connection, RedisError> {
 
 async fn within(
     answer: impl Future<Output = Result<Value, RedisError>>,
-    of: &Endpoint,
+    server: &Endpoint,
 ) -> Result<Value, RedisError> {
-    let late = |_| RedisError::from((ErrorKind::Io, "no answer in time", of.to_string()));
+    let late = |_| RedisError::from((ErrorKind::Io, "no answer in time", server.to_string()));
     timeout(DIAL_TIMEOUT, answer).await.map_err(late)?
 }
 
@@ -254,7 +253,7 @@ fn shown(address: &Address) -> String {
     format!("{}:{}", address.0, address.1)
 }
 
-/// The primary's name, and where the sentinels are; never credentials.
+/// Writes the primary's name and the addresses of the sentinels, never credentials.
 impl fmt::Display for Sentinel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "primary `{}` of the sentinels at ", self.name)?;

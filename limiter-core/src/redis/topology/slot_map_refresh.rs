@@ -1,4 +1,7 @@
-//! Sees to it that one learns the map of slots for all who need it.
+//! Single-flight refresh of the cluster's slot map: one task reads the map for all waiting calls.
+//!
+//! Invariants: at most one live refresh at a time, and each waiter receives a result, also when the
+//! runtime of the refresh ends. Tests: below, and `model.rs` under every schedule.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +11,14 @@ use tokio::sync::watch;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::support::sync::{Mutex, MutexGuard};
 
-/// Who takes longer lives in a runtime that nobody drives.
+/// Age at which a running refresh counts as abandoned, since its runtime is no longer driven.
 pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(2);
 
-/// Whether somebody is learning, and how that ended the last time.
+/// State of the refresh and the result of the last one.
 #[derive(Debug)]
 pub(crate) struct SlotMapRefresh {
     state: Mutex<RefreshState>,
-    learned: watch::Sender<Result<(), StoreError>>,
+    result_sender: watch::Sender<Result<(), StoreError>>,
 }
 
 #[derive(Debug, Default)]
@@ -24,12 +27,12 @@ struct RefreshState {
     started: Option<Instant>,
 }
 
-/// The right to learn. It ends with its owner, also when that is a task whose runtime ends, and
-/// tells those who wait.
+/// Permission to refresh. Dropping it reports a failure to the waiters, also when the runtime of
+/// its task ends.
 #[derive(Debug)]
-#[must_use = "those who wait are told of a failure when this is dropped"]
+#[must_use = "waiters receive a failure when this is dropped"]
 pub(crate) struct RefreshGuard {
-    learner: Arc<SlotMapRefresh>,
+    refresh: Arc<SlotMapRefresh>,
     started: Instant,
     result: Option<Result<(), StoreError>>,
 }
@@ -38,19 +41,19 @@ impl SlotMapRefresh {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
-            learned: watch::Sender::new(Ok(())),
+            result_sender: watch::Sender::new(Ok(())),
         })
     }
 
-    /// The right to learn, unless somebody is at it or the last one started less than `interval`
-    /// ago.
+    /// Returns the permission to refresh, unless a refresh is running or the last one started less
+    /// than `interval` ago.
     pub(crate) fn start(self: &Arc<Self>, interval: Duration, now: Instant) -> Option<RefreshGuard> {
         let mut state = self.lock();
         let since = state
             .started
             .map(|started| now.saturating_duration_since(started));
-        let at_it = state.busy && since.is_some_and(|since| since < ABANDONED_AFTER);
-        if at_it || since.is_some_and(|since| since < interval) {
+        let is_running = state.busy && since.is_some_and(|since| since < ABANDONED_AFTER);
+        if is_running || since.is_some_and(|since| since < interval) {
             return None;
         }
         *state = RefreshState {
@@ -58,16 +61,17 @@ impl SlotMapRefresh {
             started: Some(now),
         };
         Some(RefreshGuard {
-            learner: Arc::clone(self),
+            refresh: Arc::clone(self),
             started: now,
             result: None,
         })
     }
 
-    /// Tells how the next learning ends. Take it before [`start`](Self::start): then either the one
-    /// who is at it will tell, or there is none, and `start` gives the right.
+    /// Subscribes to the result of the next refresh. Subscribe before calling
+    /// [`start`](Self::start): then either the running refresh reports, or `start` grants the
+    /// permission.
     pub(crate) fn next(&self) -> watch::Receiver<Result<(), StoreError>> {
-        self.learned.subscribe()
+        self.result_sender.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, RefreshState> {
@@ -76,7 +80,7 @@ impl SlotMapRefresh {
 }
 
 impl RefreshGuard {
-    /// Tells those who wait.
+    /// Reports the result to the waiters.
     pub(crate) fn finish(mut self, result: Result<(), StoreError>) {
         self.result = Some(result);
     }
@@ -84,13 +88,13 @@ impl RefreshGuard {
 
 impl Drop for RefreshGuard {
     fn drop(&mut self) {
-        let mut state = self.learner.lock();
-        // One that was given up as abandoned has lost its right to another.
+        let mut state = self.refresh.lock();
+        // An abandoned refresh has already lost its permission to another one.
         if state.started == Some(self.started) {
             state.busy = false;
         }
-        // Before anybody is told: who comes in between learns for himself, and who came before is
-        // told below.
+        // Released before the report: a caller in between starts its own refresh, and an earlier
+        // caller receives the report below.
         drop(state);
         let unfinished = || {
             Err(StoreError::new(
@@ -99,7 +103,7 @@ impl Drop for RefreshGuard {
             ))
         };
         let result = self.result.take().unwrap_or_else(unfinished);
-        let _previous = self.learner.learned.send_replace(result);
+        let _previous = self.refresh.result_sender.send_replace(result);
     }
 }
 
@@ -111,26 +115,26 @@ mod tests {
     use crate::redis::topology::slot_map_refresh::*;
 
     #[test]
-    fn one_learns_at_a_time_and_not_too_often() {
-        let (learner, now) = (SlotMapRefresh::new(), Instant::now());
-        let learning = learner.start(Duration::ZERO, now).unwrap();
-        assert!(learner.start(Duration::ZERO, now).is_none());
-        learning.finish(Ok(()));
+    fn refreshes_do_not_overlap_and_respect_interval() {
+        let (refresh, now) = (SlotMapRefresh::new(), Instant::now());
+        let guard = refresh.start(Duration::ZERO, now).unwrap();
+        assert!(refresh.start(Duration::ZERO, now).is_none());
+        guard.finish(Ok(()));
         let interval = Duration::from_millis(100);
-        assert!(learner.start(interval, now + interval / 2).is_none());
-        assert!(learner.start(interval, now + interval).is_some());
+        assert!(refresh.start(interval, now + interval / 2).is_none());
+        assert!(refresh.start(interval, now + interval).is_some());
     }
 
     #[test]
-    fn who_learns_in_a_runtime_that_nobody_drives_is_replaced_and_does_not_disturb() {
-        let (learner, now) = (SlotMapRefresh::new(), Instant::now());
-        let abandoned = learner.start(Duration::ZERO, now).unwrap();
+    fn abandoned_refresh_is_replaced_and_cannot_release_its_successor() {
+        let (refresh, now) = (SlotMapRefresh::new(), Instant::now());
+        let abandoned = refresh.start(Duration::ZERO, now).unwrap();
         let later = now + ABANDONED_AFTER;
-        let _second = learner.start(Duration::ZERO, later).unwrap();
+        let _second = refresh.start(Duration::ZERO, later).unwrap();
         drop(abandoned);
         assert!(
-            learner.start(Duration::ZERO, later).is_none(),
-            "the second is at it"
+            refresh.start(Duration::ZERO, later).is_none(),
+            "the second refresh is running"
         );
     }
 }

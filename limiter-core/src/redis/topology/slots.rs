@@ -1,4 +1,4 @@
-//! What a cluster says about its slots: the map, redirections, and which slot a key is in.
+//! Slots of a cluster: the map of owners, redirections, and the slot of a key.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::error::{StoreError, StoreErrorKind};
 
 const SLOTS: u16 = 16_384;
 
-/// Host and port, as the cluster announces them.
+/// Host and port that the cluster announces.
 pub(crate) type Address = Arc<(String, u16)>;
-/// Who owns each slot.
+/// The owner of each slot.
 pub(crate) type Owners = Vec<Option<Address>>;
 
-/// The address to which an answer of the node at `asked` points.
-pub(crate) fn redirected(error: &RedisError, asked: &Address) -> Result<Address, StoreError> {
+/// Parses the target of a redirection that the node at `replying_node` sent.
+pub(crate) fn redirected(error: &RedisError, replying_node: &Address) -> Result<Address, StoreError> {
     let malformed = || {
         StoreError::new(
             StoreErrorKind::Protocol,
@@ -25,21 +25,21 @@ pub(crate) fn redirected(error: &RedisError, asked: &Address) -> Result<Address,
     let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
     let port = port.parse().map_err(|_| malformed())?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Ok(Arc::new((known_host(host, &asked.0), port)))
+    Ok(Arc::new((known_host(host, &replying_node.0), port)))
 }
 
-/// A node that does not know its own endpoint says nothing or `?`: it is the host at which it was
-/// asked.
-fn known_host(host: &str, asked: &str) -> String {
+/// Returns the host in a reply. A node that does not know its own endpoint reports nothing or `?`,
+/// which denotes the host of the connection.
+fn known_host(host: &str, replying_node: &str) -> String {
     if matches!(host, "" | "?") {
-        asked.to_owned()
+        replying_node.to_owned()
     } else {
         host.to_owned()
     }
 }
 
-/// Reads the answer to CLUSTER SLOTS: ranges of slots, each with its primary and then its replicas.
-pub(crate) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> {
+/// Parses the reply to CLUSTER SLOTS: ranges of slots, each with its primary and its replicas.
+pub(crate) fn owners(answer: &Value, replying_node: &str) -> Result<Owners, StoreError> {
     let mut owners = vec![None; usize::from(SLOTS)];
     let ranges = answer.as_sequence().unwrap_or_default();
     let malformed = || StoreError::new(StoreErrorKind::Protocol, "malformed reply to CLUSTER SLOTS");
@@ -47,17 +47,17 @@ pub(crate) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> 
         let Some([Value::Int(first), Value::Int(last), primary, ..]) = range.as_sequence() else {
             return Err(malformed());
         };
-        let place = |slot: &i64| usize::try_from(*slot).map_err(|_| malformed());
-        // Looked up before anything else: a range that no cluster has must not be walked through.
+        let index = |slot: &i64| usize::try_from(*slot).map_err(|_| malformed());
+        // Bounds the range before the loop over it.
         let range = owners
-            .get_mut(place(first)?..=place(last)?)
+            .get_mut(index(first)?..=index(last)?)
             .ok_or_else(malformed)?;
         let Some([host, Value::Int(port), ..]) = primary.as_sequence() else {
             continue;
         };
         let host = match host {
-            Value::BulkString(host) => known_host(&String::from_utf8_lossy(host), asked),
-            _ => asked.to_owned(),
+            Value::BulkString(host) => known_host(&String::from_utf8_lossy(host), replying_node),
+            _ => replying_node.to_owned(),
         };
         let Ok(port) = u16::try_from(*port) else { continue };
         range.fill(Some(Arc::new((host, port))));
@@ -71,8 +71,8 @@ pub(crate) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> 
     Ok(owners)
 }
 
-/// The slot of a key: CRC-16/XMODEM of what stands in its first braces, as the Redis Cluster
-/// specification says. Every name that we form has a tag in braces.
+/// Returns the slot of a key: CRC-16/XMODEM of the text in its first braces, as the Redis Cluster
+/// specification defines it. All keys of the limiter contain a hash tag.
 pub(crate) fn slot(key: &str) -> u16 {
     let tag = key
         .split_once('{')
@@ -95,7 +95,7 @@ mod tests {
     use crate::redis::topology::slots::*;
 
     #[test]
-    fn a_node_without_an_endpoint_is_where_it_was_asked() {
+    fn node_without_endpoint_has_host_of_connection() {
         let text = |text: &str| Value::BulkString(text.into());
         let range = |host: Value| {
             let primary = Value::Array(vec![host, Value::Int(7000), text("id")]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_no_cluster_has_is_refused_at_once() {
+    fn range_beyond_slots_is_rejected() {
         let primary = || Value::Array(vec![Value::BulkString("h".into()), Value::Int(1)]);
         for (first, last) in [(0, i64::MAX), (i64::MIN, 0), (0, 16_384), (2, 0)] {
             let range = Value::Array(vec![Value::Int(first), Value::Int(last), primary()]);
@@ -127,8 +127,8 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_the_specification() {
-        // CRC-16/XMODEM's check value.
+    fn slots_match_specification() {
+        // Check value of CRC-16/XMODEM.
         assert_eq!(slot("123456789"), 0x31C3 % SLOTS);
         assert_eq!(slot("ns|tb|p|{123456789}|x"), slot("123456789"));
         assert_eq!(slot("foo"), 12_182);

@@ -1,4 +1,5 @@
-//! Under every schedule: one probe at a time, one report of the opening, and never open for good.
+//! Model check of the breaker: at most one probe at a time, one report per opening, and recovery
+//! under every schedule.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,14 +8,14 @@ use shuttle::{check_dfs, check_random, thread};
 
 use crate::redis::client::breaker::*;
 
-/// A breaker that is open, and a moment at which a probe is due.
+/// An open breaker, and a moment at which a probe is due.
 fn open() -> (Breaker, Instant) {
     let (breaker, now) = (Breaker::new(), Instant::now());
     while !breaker.admit(now).unwrap().failed(now) {}
     (breaker, now + LONGEST_PAUSE * 2)
 }
 
-/// Runs a few threads with one breaker, until all have ended.
+/// Runs `threads` threads with one breaker until all have ended.
 fn together(
     breaker: Breaker,
     threads: usize,
@@ -31,7 +32,7 @@ fn together(
     Arc::into_inner(shared).unwrap().0
 }
 
-/// Whatever has happened, some later call probes, and its answer lets everybody pass.
+/// A later call probes, and its reply closes the breaker.
 fn recovers(breaker: &Breaker, later: Instant) {
     let much_later = later + LONGEST_PAUSE * 2;
     breaker.admit(much_later).expect("never open for good").answered();
@@ -70,8 +71,8 @@ fn the_opening_is_reported_once(threads: usize, failures: usize) {
     recovers(&breaker, now);
 }
 
-/// Calls from before it opened, a probe that nobody polls, and probes with every end.
-fn every_end_at_once() {
+/// Combines calls from before the opening, an abandoned probe and probes with every result.
+fn all_call_results_interleave() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     let breaker = together(breaker, 3, move |breaker, number| {
         let early = breaker.admit(now);
@@ -97,18 +98,18 @@ fn every_end_at_once() {
 }
 
 #[test]
-fn two_never_probe_at_once() {
+fn two_calls_never_probe_at_once() {
     check_dfs(|| one_probe_at_a_time(2), None);
     check_random(|| one_probe_at_a_time(4), 1_000);
 }
 
 #[test]
-fn the_opening_of_two_or_three_is_reported_once() {
+fn opening_by_concurrent_calls_is_reported_once() {
     check_dfs(|| the_opening_is_reported_once(2, 3), Some(4_000));
     check_random(|| the_opening_is_reported_once(3, 3), 1_000);
 }
 
 #[test]
-fn it_recovers_from_every_end() {
-    check_random(every_end_at_once, 2_000);
+fn breaker_recovers_from_all_results() {
+    check_random(all_call_results_interleave, 2_000);
 }

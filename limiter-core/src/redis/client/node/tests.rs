@@ -10,7 +10,7 @@ use crate::redis::client::tls::Certificates;
 use crate::redis::script::input::Operation;
 use crate::request::{DecisionRequest, LimitRequest};
 
-/// A server's node, with one connection and room for one call.
+/// A node of this server with one connection and one slot for calls.
 pub(crate) fn node_of(server: &RedisServer) -> Node {
     let endpoint = Endpoint::parse(&server.url().into(), &Certificates::default()).unwrap();
     let settings = NodeSettings {
@@ -20,9 +20,9 @@ pub(crate) fn node_of(server: &RedisServer) -> Node {
     Node::new(Dialer::To(endpoint), settings, Clock::System)
 }
 
-/// It may have been sent here by another node, which took most of its time.
+/// Another node may have redirected the call after most of its deadline.
 #[tokio::test]
-async fn the_time_of_a_call_counts_from_its_beginning() {
+async fn deadline_counts_from_start_of_call() {
     let server = RedisServer::start();
     let node = node_of(&server);
     let empty = wire::call(&[], None, Duration::from_secs(5));
@@ -31,7 +31,7 @@ async fn the_time_of_a_call_counts_from_its_beginning() {
 
     let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
     let request = DecisionRequest::new([LimitRequest::new(&policy, "k")], Mode::Charge, false).unwrap();
-    let question = Arc::new(ScriptInput::new(
+    let input = Arc::new(ScriptInput::new(
         &request,
         Operation::Check,
         &Namespace::new("", "n"),
@@ -39,8 +39,8 @@ async fn the_time_of_a_call_counts_from_its_beginning() {
     for _ in 0..5 {
         let started = Instant::now().checked_sub(Duration::from_millis(45)).unwrap();
         let wait = CallDeadline::since(started, Duration::from_millis(50));
-        let asked = node.decide(BatchPart::default(), &question, &wait);
-        assert!(timeout_at(wait.ends().into(), asked).await.is_err());
+        let decision = node.decide(BatchPart::default(), &input, &wait);
+        assert!(timeout_at(wait.ends().into(), decision).await.is_err());
     }
-    assert!(node.admit().is_err(), "five have waited in vain");
+    assert!(node.admit().is_err(), "five calls timed out");
 }

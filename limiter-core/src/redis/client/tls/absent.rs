@@ -1,4 +1,4 @@
-//! What stands for TLS in a build without it.
+//! Replacement for TLS in builds without the feature `tls`.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::error::ConfigError;
 use crate::redis::client::tls::Certificates;
 
-/// There is none.
+/// Uninhabited.
 #[derive(Clone)]
 pub(crate) struct Tls(Infallible);
 

@@ -13,14 +13,14 @@ use tokio_rustls::client::TlsStream;
 use crate::error::ConfigError;
 use crate::redis::client::tls::Certificates;
 
-/// Whom to trust, and what to show. Cheap to clone.
+/// Trusted roots and client certificate. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Tls(TlsConnector);
 
 impl Tls {
     pub(crate) fn new(certificates: &Certificates) -> Result<Option<Self>, ConfigError> {
         let roots = match &certificates.roots {
-            Some(pem) => given_roots(pem)?,
+            Some(pem) => configured_roots(pem)?,
             None => system_roots()?,
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -43,7 +43,7 @@ impl Tls {
         Ok(Some(Self(TlsConnector::from(Arc::new(config)))))
     }
 
-    /// Speaks TLS to the server on the other end, which has to prove that it is `host`.
+    /// Performs the TLS handshake and verifies that the peer is `host`.
     pub(crate) async fn over(self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -51,7 +51,7 @@ impl Tls {
     }
 }
 
-fn given_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
+fn configured_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates_in("root certificate", pem)? {
         roots.add(certificate).map_err(|error| {
@@ -61,8 +61,7 @@ fn given_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-/// The certificates that the system trusts. Some that cannot be read are no matter, as long as
-/// there are others.
+/// Loads the root certificates of the system. Unreadable ones are skipped while others exist.
 fn system_roots() -> Result<RootCertStore, ConfigError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -70,24 +69,24 @@ fn system_roots() -> Result<RootCertStore, ConfigError> {
     if usable > 0 {
         return Ok(roots);
     }
-    let why = found
+    let cause = found
         .errors
         .first()
         .map_or_else(|| "none".to_owned(), ToString::to_string);
     Err(ConfigError::invalid(
         "the system's root certificates",
-        why,
+        cause,
         "at least one, or RedisBuilder::root_certificate",
     ))
 }
 
-fn certificates_in(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+fn certificates_in(setting: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let expected = "certificates in PEM";
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| ConfigError::invalid(what, error, expected))?;
+        .map_err(|error| ConfigError::invalid(setting, error, expected))?;
     if certificates.is_empty() {
-        return Err(ConfigError::invalid(what, "without a certificate", expected));
+        return Err(ConfigError::invalid(setting, "without a certificate", expected));
     }
     Ok(certificates)
 }

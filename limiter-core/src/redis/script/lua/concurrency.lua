@@ -1,29 +1,33 @@
--- Counts who holds permits. A script of its own.
+-- Stores the concurrency permits of a limit. A script of its own.
 --
--- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
--- ARGV[1] goes on with: operation (1: 0 enter, 1 leave, 2 renew, 3 peek, 4 reset), the process's id (8), number of permits (2);
---   then for each permit: its number in the process (8: below 2^53), its cost (2: at least 1), how much may be held at once (4),
---   and its lease (4: milliseconds). To enter there is one, to peek or to reset none. To reset, there is then where to go on: at
---   which score (8; 0 at first) and after how many members of it (4).
--- Reply, a string in binary, little-endian: the moment (8: microseconds); how the key was found (1: 0 readable, 1 a value of
---   another type, 2 an unknown layout); then, if it is readable, how much is held now (4), and in how many microseconds the
---   first and the last of the leases end (8 each; 0 when nothing is held); then a byte for each permit: to enter, 1 if it was
---   admitted; to renew, 1 if it was still there, 2 if it was not but there was room for it, and 0 if there was none; else 0. To
---   reset, then where to go on (8 and 4, as above): 0 when all is done.
--- Stored: a sorted set. A permit of cost n is n members: layout (1), the process's id (8), its number (8), which of the n it is
---   (2), and its lease (4: milliseconds). The score is the moment (microseconds) at which the lease ends.
--- TTL: until the last lease ends.
+-- - KEYS[1]: the limit's key. Without a key, the script does nothing and returns an empty string.
+-- - ARGV[1] continues with: operation (1: 0 acquire, 1 release, 2 renew, 3 peek, 4 reset), id of
+--   the process (8), number of permits (2); then for each permit: its number in the process (8:
+--   below 2^53), cost (2: at least 1), capacity of the limit (4), and lease (4: milliseconds). To
+--   acquire, there is one permit; to peek or to reset, none. For a reset, the position to continue
+--   at follows: score (8; 0 at first) and number of members of this score to skip (4).
+-- - Reply, a string in binary, little-endian: the moment (8: microseconds); state of the key (1: 0
+--   readable, 1 a value of another type, 2 an unknown layout); then, if it is readable, the number
+--   of held permits (4), and microseconds until the first and the last of the leases end (8 each; 0
+--   if none is held); then a byte for each permit: for an acquire, 1 if admitted; for a renewal, 1
+--   if the permit was present, 2 if it was absent and fit again, 0 if it did not fit; otherwise 0.
+--   For a reset, the position of the next step (8 and 4, as above): 0 when it is finished.
+-- - Stored: a sorted set. A permit of cost n is n members: layout (1), id of the process (8),
+--   number (8), index among the n (2), and lease (4: milliseconds). The score is the end of the
+--   lease (microseconds).
+-- - TTL: until the last lease ends.
 --
--- A lease that has ended is as absent, whether or not it is gone. Nobody is admitted before all such are gone. So one that is
--- still there can be renewed: nobody has taken its place.
+-- Invariant: an expired lease counts as absent, and an admission first removes all expired leases.
+-- Therefore a lease that is still present can be renewed: its capacity was not given to another
+-- permit.
 
 local ENTER, LEAVE, RENEW, RESET = 0, 1, 2, 4 -- 3 is to peek, which does nothing
 local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
 local MEMBER_BYTES = 23
--- So many leases that lie too far ahead are put right by one call, the farthest first.
-local PUT_RIGHT = 64
--- So many members are looked at by one call of a reset.
-local FORGOTTEN = 1024
+-- Upper bound of corrected leases per call; the farthest ones come first.
+local MAX_CORRECTED = 64
+-- Upper bound of members that one step of a reset examines.
+local RESET_STEP = 1024
 
 if not KEYS[1] then
   return ''
@@ -49,13 +53,13 @@ end
 
 local permits = {}
 for i = 1, number do
-  local id, cost, most, lease = unpack('<c8I2I4I4', plan, position)
+  local id, cost, max_permits, lease = unpack('<c8I2I4I4', plan, position)
   position = position + 18
   local members = {}
   for part = 1, cost do
     members[part] = pack('<Bc8c8I2I4', LAYOUT, process, id, part, lease)
   end
-  permits[i] = { members = members, cost = cost, most = most, ends = now + lease * 1000 }
+  permits[i] = { members = members, cost = cost, max_permits = max_permits, ends = now + lease * 1000 }
 end
 
 local function text(moment)
@@ -72,25 +76,27 @@ local function hold(permit)
   call('ZADD', key, spread(arguments))
 end
 
--- A clock that stepped back would keep those alive who died before it did. None ends later than a whole lease from now.
+-- After a backward step of the clock, leases of terminated processes would live too long. Bounds
+-- each lease to its duration from now.
 local longest = permits[1] and permits[1].ends or now
 if (operation == ENTER or operation == RENEW) and last[2] and tonumber(last[2]) > longest then
-  local far = call('ZRANGE', key, '+inf', '(' .. text(longest), 'BYSCORE', 'REV', 'LIMIT', '0', text(PUT_RIGHT), 'WITHSCORES')
-  for i = 1, #far, 2 do
-    local ends = now + unpack('<I4', far[i], 20) * 1000
-    if tonumber(far[i + 1]) > ends then
-      call('ZADD', key, text(ends), far[i])
+  local too_late = call('ZRANGE', key, '+inf', '(' .. text(longest), 'BYSCORE', 'REV', 'LIMIT', '0', text(MAX_CORRECTED), 'WITHSCORES')
+  for i = 1, #too_late, 2 do
+    local ends = now + unpack('<I4', too_late[i], 20) * 1000
+    if tonumber(too_late[i + 1]) > ends then
+      call('ZADD', key, text(ends), too_late[i])
     end
   end
 end
 
--- What other processes hold goes, from the last to end to the first: what is renewed or entered between two calls comes behind
--- what they have looked at. What this process holds stays, whether or not it has heard of it yet; its members are passed over.
+-- Removes the permits of other processes, from the last end to the first: permits that are renewed
+-- or acquired between two steps are behind the current position. Permits of this process are
+-- skipped, including those whose reply has not arrived yet.
 local next_step = ''
 if operation == RESET then
   local score, kept = unpack('<I8I4', plan, position)
   local from = score > 0 and text(score) or '+inf'
-  local step = call('ZRANGE', key, from, '-inf', 'BYSCORE', 'REV', 'LIMIT', text(kept), text(FORGOTTEN), 'WITHSCORES')
+  local step = call('ZRANGE', key, from, '-inf', 'BYSCORE', 'REV', 'LIMIT', text(kept), text(RESET_STEP), 'WITHSCORES')
   local others = {}
   for i = 1, #step, 2 do
     local ends = tonumber(step[i + 1])
@@ -106,7 +112,7 @@ if operation == RESET then
   if others[1] then
     call('ZREM', key, spread(others))
   end
-  if #step < 2 * FORGOTTEN then
+  if #step < 2 * RESET_STEP then
     score, kept = 0, 0
   end
   next_step = pack('<I8I4', score, kept)
@@ -115,7 +121,7 @@ local flags, changed = {}, false
 for i, permit in ipairs(permits) do
   local flag = 0
   if operation == ENTER then
-    if held() + permit.cost <= permit.most then
+    if held() + permit.cost <= permit.max_permits then
       call('ZREMRANGEBYSCORE', key, '-inf', text(now))
       hold(permit)
       flag, changed = 1, true
@@ -129,7 +135,7 @@ for i, permit in ipairs(permits) do
     end
     if there == permit.cost then
       flag = 1
-    elseif held() + permit.cost - there <= permit.most then
+    elseif held() + permit.cost - there <= permit.max_permits then
       call('ZREMRANGEBYSCORE', key, '-inf', text(now))
       flag = 2
     end
@@ -144,13 +150,13 @@ local used, first_end, last_end = held(), 0, 0
 if used > 0 and operation ~= LEAVE then
   local first = call('ZRANGE', key, '(' .. text(now), '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
   last = last_lease()
-  -- One that lies too far ahead, and was not put right, counts as if it were.
+  -- An uncorrected lease counts as if it were corrected.
   local function left(found)
     return min(tonumber(found[2]) - now, unpack('<I4', found[1], 20) * 1000)
   end
   first_end, last_end = left(first), left(last)
   if changed then
-    -- Those that are not put right yet may hide one that goes on for longer.
+    -- The TTL also covers uncorrected leases, which may hide a later one.
     local until_last = tonumber(last[2]) - now
     call('PEXPIRE', key, text(max(least_ttl, floor((until_last + 999) / 1000) + 1)))
   end

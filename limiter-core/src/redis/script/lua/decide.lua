@@ -1,14 +1,15 @@
--- Takes one decision, on limits of every kind and with numbers of every size.
+-- General path of a decision: any number of limits of every algorithm, numbers of every size.
 
-local views = { view_level, view_level, view_ring, view_counters, view_fixed }
-local settles = { settle_level, settle_level, settle_ring, settle_counters, settle_fixed }
+local loaders = { load_level, load_level, load_ring, load_counters, load_fixed }
+local writers = { settle_level, settle_level, settle_ring, settle_counters, settle_fixed }
 
--- Added to the algorithm of a limit that is asked for and never charged.
+-- Added to the algorithm of a limit that is checked and never charged.
 local BLOCK = 128
 
--- Reads a limit as of now, and how often its cost fits. Returns how it was found, and the lesser of that and `times`.
-local function view(limit, quota, times)
-  local found = views[limit.algorithm](limit)
+-- Loads a limit as of now. Returns the state of its key, and how often its cost fits, at most
+-- `times`.
+local function load_limit(limit, quota, times)
+  local found = loaders[limit.algorithm](limit)
   if limit.cost == 0 or found ~= READABLE then
     return found, times
   end
@@ -21,7 +22,7 @@ end
 
 local function settle(limit, granted, times, operation)
   local keep = operation == CHECK and limit.cost > 0
-  return settles[limit.algorithm](limit, limit.blocks and 0 or granted, times, keep)
+  return writers[limit.algorithm](limit, limit.blocks and 0 or granted, times, keep)
 end
 
 local function new_limit(key, algorithm, cost, first, second, third)
@@ -40,10 +41,11 @@ local function new_limit(key, algorithm, cost, first, second, third)
   }
 end
 
--- Decides on one limit. Returns how often it was granted, how it was found, and what its outcomes follow from.
+-- Decides one limit. Returns the number of grants, the state of the key and the data for the
+-- outcomes.
 local function decide_one(operation, times, key, algorithm, cost, first, second, third)
   local limit = new_limit(key, algorithm, cost, first, second, third)
-  local found, granted = view(limit, first, times)
+  local found, granted = load_limit(limit, first, times)
   if found ~= READABLE then
     return 0, found
   end
@@ -51,10 +53,11 @@ local function decide_one(operation, times, key, algorithm, cost, first, second,
   return granted, found, settle(limit, granted, times, operation)
 end
 
--- Decides on several limits, or forgets them. The first of them is given; the others stand at `position` of the plan, and
--- their keys come after so many. Returns the answer, and where the next decision begins.
+-- Decides or resets several limits. The parameters of the first one are given; the others are at
+-- `position` of the plan, and their keys follow key number `key`. Returns the reply, and the start
+-- of the next decision.
 local function decide_all(position, key, count, operation, times, ...)
-  local limits, ways, granted, readable = {}, {}, times, operation ~= RESET
+  local limits, states, granted, readable = {}, {}, times, operation ~= RESET
   local algorithm, cost, first, second, third = ...
   for i = 1, count do
     if i > 1 then
@@ -67,19 +70,19 @@ local function decide_all(position, key, count, operation, times, ...)
       local blocks = algorithm >= BLOCK
       limits[i] = new_limit(name, blocks and algorithm - BLOCK or algorithm, cost, first, second, third)
       limits[i].blocks = blocks
-      found, granted = view(limits[i], first, granted)
+      found, granted = load_limit(limits[i], first, granted)
       readable = readable and found == READABLE
     end
-    ways[i] = string.char(found)
+    states[i] = string.char(found)
   end
   if operation ~= CHECK or not readable then
     granted = 0
   end
-  local answer = { pack('<I2', granted), table.concat(ways) }
+  local answer = { pack('<I2', granted), table.concat(states) }
   if readable then
     for i = 1, count do
-      local told = settle(limits[i], granted, times, operation)
-      answer[i + 2] = string.char(#told) .. told
+      local data = settle(limits[i], granted, times, operation)
+      answer[i + 2] = string.char(#data) .. data
     end
   end
   return table.concat(answer), position, key + count

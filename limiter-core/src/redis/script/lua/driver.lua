@@ -1,8 +1,8 @@
--- Takes the decisions of the plan, one after the other.
+-- Executes the decisions of the plan in order.
 
 local runs
 runs, position = unpack('<I2', plan, position)
--- The pieces of the reply; heads of answers, by what they say; how many keys have been used.
+-- Parts of the reply; cached heads of replies; number of used keys.
 local out, filled, heads, key = { pack('<I8', now) }, 1, {}, 0
 local decide_one, decide_all, decide_window
 
@@ -14,18 +14,19 @@ for _ = 1, runs do
   local is_fixed = is_plain and algorithm == FIXED_WINDOW
   is_plain = is_plain and algorithm < SLIDING_WINDOW
 
-  -- All values by one command, where no decision of the run sees what another has written: a command takes longer to call
-  -- than to answer.
+  -- Reads all values with one command if no decision of the run depends on the writes of another:
+  -- the call overhead of a command exceeds its execution time.
   local values = (is_plain or is_fixed) and differ == 1 and decisions > 1 and call('MGET', spread(KEYS, key + 1, key + decisions))
 
   for number = 1, decisions do
     local name = KEYS[key + 1]
-    local granted, told
+    local granted, data
     local found = READABLE
 
-    -- A charge of one level, by one policy and with numbers of common size, is what most decisions are. It is made here, without
-    -- tables and calls of functions, which take as long as all of its arithmetic (x - x % 1 is x rounded down, x + -x % 1 is x
-    -- rounded up). Whatever is unlike that leaves this block, to be decided by `decide_one`, which would do the same.
+    -- Fast path for a charge of one level with plain numbers, the most frequent decision. Inlined
+    -- without tables and function calls, which take as long as the arithmetic (x - x % 1 rounds x
+    -- down, x + -x % 1 rounds up). All other cases leave this block and are decided by
+    -- `decide_one`, with the same result.
     repeat
       if not is_plain then
         break
@@ -68,7 +69,7 @@ for _ = 1, runs do
       local missing = used * per - remainder
       used = used + fits * cost
       local product = used * per
-      -- Where it is kept for longer than this policy needs, it is kept for another one.
+      -- A longer keep_until belongs to another version of the policy.
       if product >= EXACT or (keep_until - now - 1) * rate >= missing then
         break
       end
@@ -84,7 +85,7 @@ for _ = 1, runs do
         local amount = algorithm == TOKEN_BUCKET and capacity - used or used
         local second = untl - untl % SECOND
         if second == lasts then
-          -- The key lives until the end of that second already.
+          -- The key already lives until the end of that second.
           call('SETRANGE', name, MOVING_AT, pack(MOVING, amount, remainder, now, untl))
         else
           local life = (second + SECOND - now + 999) / 1000
@@ -94,20 +95,20 @@ for _ = 1, runs do
           if value or not values then
             call('SET', name, level, 'PX', ttl)
           elseif not call('SET', name, level, 'PX', ttl, 'NX') then
-            -- A value of another type, which is none to MGET.
+            -- A value of another type, which MGET reports as absent.
             break
           end
         end
       end
-      granted, told = fits, value or ''
+      granted, data = fits, value or ''
     until true
 
     if is_window then
       decide_window = decide_window or new_window_decider(now, least_ttl)
-      granted, told = decide_window(name, times, cost, capacity, rate)
+      granted, data = decide_window(name, times, cost, capacity, rate)
     end
 
-    -- The same of a fixed window.
+    -- Fast path for a charge of one fixed window.
     repeat
       if not is_fixed then
         break
@@ -124,7 +125,7 @@ for _ = 1, runs do
           break
         end
         local layout, stored, count, at, untl = unpack(FIXED, value)
-        -- What ends later than a period of this policy would was begun by another, or the clock has stepped back.
+        -- A later end belongs to a period of another policy version, or the clock stepped back.
         if layout ~= LAYOUT or stored ~= FIXED_WINDOW or count > MAX or at > now or untl > now + rate or at > untl then
           break
         end
@@ -142,7 +143,7 @@ for _ = 1, runs do
       if fits > 0 then
         used = used + fits * cost
         if ends > 0 then
-          -- The key lives until the period ends already.
+          -- The key already lives until the end of the period.
           call('SETRANGE', name, '2', pack('<I8I8', used, now))
         else
           if per == 0 then
@@ -159,12 +160,12 @@ for _ = 1, runs do
           if value or not values then
             call('SET', name, count, 'PX', ttl)
           elseif not call('SET', name, count, 'PX', ttl, 'NX') then
-            -- A value of another type, which is none to MGET.
+            -- A value of another type, which MGET reports as absent.
             break
           end
         end
       end
-      granted, told = fits, value or ''
+      granted, data = fits, value or ''
     until true
 
     if not granted then
@@ -172,20 +173,20 @@ for _ = 1, runs do
         decide_one, decide_all = new_deciders(now, least_ttl)
       end
       if count == 1 and operation ~= RESET then
-        granted, found, told = decide_one(operation, times, name, algorithm, cost, capacity, rate, per)
+        granted, found, data = decide_one(operation, times, name, algorithm, cost, capacity, rate, per)
       end
     end
     filled = filled + 1
     if granted then
       key, position = key + 1, after
       if found == READABLE then
-        local says = granted * 256 + #told
-        local head = heads[says]
+        local summary = granted * 256 + #data
+        local head = heads[summary]
         if not head then
-          head = pack('<I2BB', granted, READABLE, #told)
-          heads[says] = head
+          head = pack('<I2BB', granted, READABLE, #data)
+          heads[summary] = head
         end
-        out[filled], out[filled + 1] = head, told
+        out[filled], out[filled + 1] = head, data
         filled = filled + 1
       else
         out[filled] = pack('<I2B', 0, found)

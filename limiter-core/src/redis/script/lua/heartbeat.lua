@@ -1,10 +1,12 @@
 -- Counts the replicas that share the limits of a namespace. A script of its own.
 --
--- KEYS[1]: the register.
--- ARGV[1] goes on with the replica's id (8), and how long it counts from now on (8: microseconds, 0 when it leaves).
--- Reply: the number of replicas, at most MAX_REPLICAS.
--- Stored: layout (1), then for each replica its id (8) and the moment until which it counts (8: microseconds).
--- TTL: until the last of them counts no more.
+-- - KEYS[1]: the register of replicas.
+-- - ARGV[1] continues with the replica's id (8), and the duration of its registration (8:
+--   microseconds, 0 to leave).
+-- - Reply: the number of replicas, at most MAX_REPLICAS.
+-- - Stored: layout (1), then for each replica its id (8) and the end of its registration (8:
+--   microseconds).
+-- - TTL: until the last registration ends.
 
 local MAX_REPLICAS = 1024
 local LONGEST_LIFE = 30000000
@@ -17,22 +19,22 @@ if type(register) == 'table' then
   return redis.error_reply('WRONGTYPE the register of replicas holds a value of another type')
 end
 local kept, count, last = {}, 0, now
-local function keep(replica, untl)
+local function retain_replica(replica, untl)
   count = count + 1
   kept[count] = replica .. pack('<I8', untl)
   last = max(last, untl)
 end
 
 if life > 0 then
-  keep(id, now + life)
+  retain_replica(id, now + life)
 end
--- A register of another layout is begun anew: the others beat again soon.
+-- Replaces a register of another layout; the other replicas register again soon.
 if register and string.byte(register) == LAYOUT then
   for at = 2, #register - 15, 16 do
     local replica, untl = string.sub(register, at, at + 7), unpack('<I8', register, at + 8)
     if replica ~= id and untl > now and count < MAX_REPLICAS then
-      -- None counts for longer than one that has just been heard: a clock that stepped back leaves none behind.
-      keep(replica, min(untl, now + LONGEST_LIFE))
+      -- Bounds each registration, since a backward step of the clock would prolong it.
+      retain_replica(replica, min(untl, now + LONGEST_LIFE))
     end
   end
 end

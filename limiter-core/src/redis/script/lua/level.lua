@@ -1,22 +1,22 @@
--- A quantity that moves at a rate: the token bucket and the funnel. The twin of algorithm/level.rs.
+-- Token bucket and funnel: a quantity that changes at a rate. The twin of algorithm/level.rs.
 --
--- Parameters: capacity in thousandths; rate as thousandths per microseconds (a reduced fraction).
--- Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers: parts to a thousandth; what a
---   charge moves: amount in thousandths (a bucket's tokens, below zero where it is in debt; a funnel's level), remainder in
---   parts, moment in microseconds, keep_until in microseconds.
---   Where some of it is lent, 32 bytes more; see lent.lua.
--- TTL: until the end of the second of keep_until, from when on the state equals absence.
+-- - Parameters: capacity in thousandths; rate as thousandths per microseconds (a reduced fraction).
+-- - Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers:
+--   parts of a thousandth; and the fields that a charge changes: amount in thousandths (a bucket's
+--   tokens, negative in debt; a funnel's level), remainder in parts, moment in microseconds,
+--   keep_until in microseconds. With active leases, 32 bytes more; see leased_level.lua.
+-- - TTL: until the end of the second of keep_until; from then on, the state equals absence.
 
--- Reads a level as of now: what is used, the remainder, keep_until, whether the stored moment is ahead of the clock; and the
--- value itself, false where there is none. Returns how it was found.
-local function view_level(limit)
+-- Loads a level as of now: usage, remainder, keep_until, whether the stored moment is ahead of the
+-- clock, and the value itself, false if absent. Returns the state of the key.
+local function load_level(limit)
   local value = try('GET', limit.key)
   limit.value = value
   if not value then
     return READABLE
   end
   if #value == LENT_BYTES then
-    return view_lent(limit)
+    return load_lent(limit)
   end
   if #value ~= LEVEL_BYTES then
     return failure_of(value, 'GET', limit.key)
@@ -30,7 +30,7 @@ local function view_level(limit)
     return READABLE
   end
   limit.ahead = now < at
-  -- Time that ran back moves the whole state back.
+  -- After a backward step of the clock, the whole state moves back.
   limit.keep_until = keep_until - max(0, at - now)
   local back
   back, remainder = accrue(limit.rate, limit.per, max(0, now - at), convert(remainder, parts, limit.per))
@@ -41,8 +41,8 @@ local function view_level(limit)
   return READABLE
 end
 
--- Charges what was granted, and stores the level where it is to be stored: a denial writes only what has to be mended.
--- Returns what its outcomes follow from.
+-- Charges the grants and stores the level; a denial stores only corrections. Returns the data for
+-- the outcomes.
 local function settle_level(limit, granted, _, keep)
   if limit.account then
     if keep then
@@ -54,7 +54,8 @@ local function settle_level(limit, granted, _, keep)
   if keep then
     local keep_until = limit.keep_until
     if granted > 0 and keep_until > now + time_for(rate, per, limit.used, limit.remainder) then
-      -- It is kept for a larger or slower policy, from which the charge is missing too.
+      -- Another version of the policy, larger or slower, keeps the state longer; the charge delays
+      -- its refill too.
       keep_until = min(keep_until + granted * time_for(rate, per, limit.cost, 0), now + MAX)
     end
     local used = limit.used + granted * limit.cost

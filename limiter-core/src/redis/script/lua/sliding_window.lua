@@ -1,27 +1,32 @@
 -- The exact sliding window. The twin of algorithm/sliding_window.rs.
 --
--- Parameters: limit in permits; window in microseconds.
--- Stored: a header of 53 bytes, then a ring of 8-byte moments in microseconds.
---   Header: layout (1), algorithm (1), size (4: moments that the ring keeps), head (4: where the next moment is written),
---   count (4: moments written, at most size), live (4: those of them that are later than edge), then 7 bytes each: skew (added
---   to the clock's time, so that the ring's own time never runs back), newest (the newest moment), keep_until (in the ring's
---   time), oldest (the oldest that is later than edge), edge (where the window of whoever wrote last began).
--- TTL: until the end of the second of keep_until, from when on the state equals absence (an empty ring).
+-- - Parameters: limit in permits; window in microseconds.
+-- - Stored: a header of 53 bytes, then a ring of 8-byte moments in microseconds. Header: layout
+--   (1), algorithm (1), size (4: capacity of the ring), head (4: index of the next write), count
+--   (4: written moments, at most size), live (4: moments later than edge), then 7 bytes each: skew
+--   (added to the clock's time, so that the ring's own time never decreases), newest (the newest
+--   moment), keep_until (in the ring's time), oldest (the oldest moment later than edge), edge
+--   (start of the last writer's window).
+-- - TTL: until the end of the second of keep_until; from then on, the state equals absence (an
+--   empty ring).
 --
--- A moment of 0 stands for a permit that was given back: no window has it, not even one that reaches back before the epoch.
+-- A moment of 0 denotes a refunded permit: it lies outside every window, even one that reaches back
+-- before the epoch.
 --
--- Where a window begins no earlier than the one before, what had left it has left it still. So live and oldest say how many
--- permits are in it without a look at the ring, or with one or two at those that have left it since.
+-- Invariant: expired permits stay expired while the start of the window does not decrease.
+-- Therefore `live` and `oldest` give the usage without reading the ring, or after reading only the
+-- moments that expired since.
 
--- Moments that are read together: a command takes longer to call than to read so many.
+-- Number of moments that one command reads: the call overhead of a command exceeds the cost of
+-- reading them.
 local PAGE = 16
 
--- Bytes of a ring, counted from 0.
+-- Reads bytes of a ring, counted from 0.
 local function bytes(ring, first, last)
   return call('GETRANGE', ring.key, format('%d', first), format('%d', last))
 end
 
--- The nth newest moment, counted from 1; n is at most count.
+-- Returns the nth newest moment, counted from 1; n is at most count.
 local function moment(ring, n)
   local index = ring.head - n
   if index < 0 then
@@ -37,8 +42,8 @@ local function moment(ring, n)
   return (unpack('<I8', page, 8 * place + 1))
 end
 
--- How many moments are later than `edge`, and the oldest of them. Moments never decrease, so this searches from the oldest
--- that may be, in steps that grow, and then between the last two.
+-- Returns the number of moments later than `edge`, and the oldest of them. Moments never decrease,
+-- so the search starts at the oldest candidate, with growing steps, and ends with a binary search.
 local function later_than(ring, edge)
   if ring.count == 0 or ring.newest <= edge then
     return 0, 0
@@ -74,8 +79,8 @@ local function later_than(ring, edge)
   return later, oldest
 end
 
--- Reads a ring as of now: its header, and the permits in the window. Returns how it was found.
-local function view_ring(limit)
+-- Loads a ring as of now: its header, and the permits in the window. Returns the state of the key.
+local function load_ring(limit)
   local key = limit.key
   local start = try('GETRANGE', key, '0', LAST_OF_HEADER)
   local ring
@@ -97,7 +102,7 @@ local function view_ring(limit)
       }
     end
   elseif start ~= '' or call('EXISTS', key) == 1 then
-    -- An empty string is not ours.
+    -- An empty string is a foreign value.
     return failure_of(start, 'GETRANGE', key, '0', LAST_OF_HEADER)
   end
   ring = ring or {
@@ -107,7 +112,7 @@ local function view_ring(limit)
   local edge = max(0, ring.now - limit.window)
   ring.live, ring.oldest = later_than(ring, edge)
   ring.edge, limit.used, limit.ring = edge, ring.live, ring
-  -- What the header says of a ring that denies, the ring says too.
+  -- Verifies that a denial according to the header is a denial according to the ring.
   local nth = limit.limit - limit.cost + 1
   if limit.cost > 0 and nth <= ring.live and moment(ring, nth) <= edge then
     return UNKNOWN_LAYOUT
@@ -115,7 +120,7 @@ local function view_ring(limit)
   return READABLE
 end
 
--- Time until the cost fits, after so many permits were given now.
+-- Returns the time until the cost fits, after `given` permits were granted now.
 local function wait(limit, ring, given)
   local nth = limit.limit - limit.cost + 1
   if limit.cost == 0 or nth > ring.count + given then
@@ -128,13 +133,13 @@ local function wait(limit, ring, given)
   return at > 0 and max(0, at + limit.window - ring.now) or 0
 end
 
--- The header as it is stored.
+-- Returns the stored form of the header.
 local function header(ring)
   return pack(HEADER, LAYOUT, SLIDING_WINDOW, ring.size, ring.head, ring.count, ring.live, ring.skew, ring.newest,
     ring.keep_until, ring.oldest, ring.edge)
 end
 
--- `text`, `times` over. By blocks, since string.rep goes piece by piece.
+-- Returns `text` repeated `times` times. In blocks, since string.rep copies one piece at a time.
 local function repeated(text, times)
   local blocks = floor(times / 1024)
   local rest = string.rep(text, times - 1024 * blocks)
@@ -144,7 +149,7 @@ local function repeated(text, times)
   return string.rep(string.rep(text, 1024), blocks) .. rest
 end
 
--- Lays the moments out oldest first, with room for `size` of them.
+-- Reorders the moments oldest first and enlarges the ring to `size`.
 local function grow(ring, size)
   if ring.count == ring.size and ring.head > 0 then
     local split = HEADER_BYTES + 8 * ring.head
@@ -155,7 +160,7 @@ local function grow(ring, size)
   ring.head, ring.size, ring.pages = ring.count, size, {}
 end
 
--- Writes the header, and has the key live as long as the ring.
+-- Writes the header and extends the key's life to the ring's.
 local function write_header(ring)
   call('SETRANGE', ring.key, '0', header(ring))
   local untl = ring.keep_until - ring.skew
@@ -164,11 +169,11 @@ local function write_header(ring)
   end
 end
 
--- Gives so many permits now.
+-- Grants permits now.
 local function charge_ring(limit, ring, permits)
   local key, at = ring.key, ring.now
   if ring.count > 0 then
-    -- The longest window that has used the ring travels along: what is granted now counts in it too.
+    -- The longest window that has used the ring extends too: this grant counts in it.
     ring.keep_until = ring.keep_until + at - ring.newest
   end
   ring.newest, ring.keep_until = at, max(ring.keep_until, at + limit.window)
@@ -194,12 +199,13 @@ local function charge_ring(limit, ring, permits)
   write_header(ring)
 end
 
--- Time until the newest permit leaves the window.
+-- Returns the time until the newest permit leaves the window.
 local function window_left(ring, window)
   return ring.newest > 0 and max(0, ring.newest + window - ring.now) or 0
 end
 
--- Time until a permit more fits: the oldest leaves next. Where more is used than the limit gives, until all has left.
+-- Returns the time until one more permit fits, which is when the oldest leaves. If the usage
+-- exceeds the limit, all permits have to leave.
 local function next_left(limit, ring)
   if ring.live == 0 or ring.live > limit.limit then
     return window_left(ring, limit.window)
@@ -207,8 +213,8 @@ local function next_left(limit, ring)
   return max(0, ring.oldest + limit.window - ring.now)
 end
 
--- Charges what was granted, and stores the ring where it is to be stored: a denial writes only what has to be mended.
--- Returns what its outcomes follow from.
+-- Charges the grants and stores the ring; a denial stores only corrections. Returns the data for
+-- the outcomes.
 local function settle_ring(limit, granted, times, keep)
   local ring, window, permits = limit.ring, limit.window, granted * limit.cost
   local retry = granted < times and wait(limit, ring, permits) or 0

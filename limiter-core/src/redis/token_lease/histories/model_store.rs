@@ -1,4 +1,4 @@
-//! The store of a history: the pure steps on one key, whose answers come at once, late or never.
+//! The model store of a history: the pure steps on one key, with immediate, late and lost replies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,21 +15,21 @@ use crate::redis::{LeaseReply, LeasedLimit};
 use crate::request::{RequestedLimit, Verdict};
 use crate::support::clock::ManualClock;
 
-/// The store, and all that was granted.
+/// The model store and all grants.
 #[derive(Debug)]
 pub(crate) struct ModelStore {
     pub(crate) state: StepState,
     pub(crate) clock: ManualClock,
     pub(crate) rng: Rng,
-    /// Costs by the time at which they were granted, less what came back; in thousandths and
-    /// microseconds.
+    /// Costs with the times at which they were granted, and refunds as negative costs; in
+    /// thousandths and microseconds.
     pub(crate) grants: Vec<(u64, i128)>,
-    /// Of so many questions eight do not go well.
+    /// Of this number of requests, eight are disturbed.
     luck: u8,
-    /// Those who wait for an answer, or for their question to arrive.
+    /// Senders that release delayed requests and replies.
     late: Vec<oneshot::Sender<()>>,
-    /// Changes when the deadline of all requests on their way is over.
-    overdue: watch::Sender<()>,
+    /// Notifies all pending requests of the end of their deadline.
+    timed_out: watch::Sender<()>,
 }
 
 impl ModelStore {
@@ -41,14 +41,14 @@ impl ModelStore {
             rng,
             grants: Vec::new(),
             late: Vec::new(),
-            overdue: watch::Sender::new(()),
+            timed_out: watch::Sender::new(()),
         }
     }
 
-    /// Ends the deadline of all requests that have no answer yet.
+    /// Ends the deadline of all pending requests.
     pub(crate) fn time_out(&mut self) {
         self.late.clear();
-        self.overdue.send_replace(());
+        self.timed_out.send_replace(());
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -63,7 +63,7 @@ impl ModelStore {
         self.grants.push((self.now(), -i128::from(amount)));
     }
 
-    /// A call that asks for itself.
+    /// Decides a call in the store.
     pub(crate) fn decide(&mut self, algorithm: &Algorithm, cost: u64) {
         let now = self.now();
         if algorithm::step(algorithm, &mut self.state, cost, now, Mode::Charge).fits {
@@ -79,7 +79,7 @@ impl ModelStore {
         algorithm::leased_at(algorithm, &self.state, self.now())
     }
 
-    /// Gives back up to so much of what the store knows to be used: how much that was, under this
+    /// Refunds up to this amount of the store's usage. Returns the refunded amount under this
     /// policy.
     pub(crate) fn refund(&mut self, algorithm: &Algorithm, amount: u64) -> u64 {
         let (before, now) = (self.remaining(algorithm), self.now());
@@ -87,20 +87,25 @@ impl ModelStore {
         after - before
     }
 
-    /// One of those who wait goes on, if there is one.
+    /// Releases one delayed request or reply, if there is any.
     pub(crate) fn release(&mut self) {
         if !self.late.is_empty() {
             let chosen = self.rng.usize(0..self.late.len());
-            // Who waited may have given up.
+            // The receiver may have been dropped.
             let _ = self.late.swap_remove(chosen).send(());
         }
     }
 
-    fn lend(&mut self, account: &LeasedLimit, ask: &LeaseRequest) -> LeaseReply {
+    fn lend(&mut self, leased_limit: &LeasedLimit, lease_request: &LeaseRequest) -> LeaseReply {
         let now = self.now();
-        let (outcome, loan) = algorithm::grant_lease(account.policy.algorithm(), &mut self.state, ask, now);
-        if outcome.fits && ask.cost > 0 {
-            self.granted(ask.cost);
+        let (outcome, loan) = algorithm::grant_lease(
+            leased_limit.policy.algorithm(),
+            &mut self.state,
+            lease_request,
+            now,
+        );
+        if outcome.fits && lease_request.cost > 0 {
+            self.granted(lease_request.cost);
         }
         let outcomes = [outcome].into_iter().collect();
         let decided_at = self.clock.now();
@@ -111,29 +116,29 @@ impl ModelStore {
     }
 }
 
-/// What becomes of a question.
+/// The delivery of a request and its reply.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Delivery {
     Answered,
-    /// Answered in time, and heard of late.
+    /// Decided in time, with a late reply.
     AnsweredLate,
-    /// Asked in time, and decided late.
+    /// Sent in time, decided late.
     DecidedLate,
-    /// Never arrives.
+    /// The request is lost.
     Lost,
-    /// Decided, and never heard of.
+    /// Decided, and the reply is lost.
     AnswerLost,
-    /// Breaks off before it is decided, which nobody can tell from the next one …
+    /// The connection fails before the decision, indistinguishable from `BrokenLater`.
     Broken,
-    /// … after it was.
+    /// The connection fails after the decision.
     BrokenLater,
     /// Known not to have been sent.
     Unsent,
 }
 
-impl Fate {
-    fn any(bank: &mut ModelStore) -> Self {
-        match bank.rng.u8(0..bank.luck) {
+impl Delivery {
+    fn any(store: &mut ModelStore) -> Self {
+        match store.rng.u8(0..store.luck) {
             0 | 1 => Self::AnsweredLate,
             2 => Self::DecidedLate,
             3 => Self::Lost,
@@ -146,75 +151,83 @@ impl Fate {
     }
 }
 
-/// One process's way to the bank.
+/// The connection of one process to the model store.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller {
-    pub(crate) bank: Arc<Mutex<ModelStore>>,
-    /// A process that was killed asks nothing any more, and gives nothing back.
+pub(crate) struct ModelLender {
+    pub(crate) store: Arc<Mutex<ModelStore>>,
+    /// A killed process sends no requests and returns no tokens.
     pub(crate) is_killed: Arc<AtomicBool>,
 }
 
-impl Teller {
-    pub(crate) fn bank(&self) -> MutexGuard<'_, ModelStore> {
-        self.bank.lock().unwrap()
+impl ModelLender {
+    pub(crate) fn store(&self) -> MutexGuard<'_, ModelStore> {
+        self.store.lock().unwrap()
     }
 
     async fn wait(&self) {
-        let (told, later) = oneshot::channel();
-        self.bank().late.push(told);
+        let (release, later) = oneshot::channel();
+        self.store().late.push(release);
         if later.await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-impl TokenLender for Teller {
-    fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+impl TokenLender for ModelLender {
+    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
             policy: limit.policy.clone(),
             key: String::new(),
         }
     }
 
-    async fn grant_lease(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
-        let mut overdue = self.bank().overdue.subscribe();
+    async fn grant_lease(
+        &self,
+        leased_limit: &LeasedLimit,
+        lease_request: &LeaseRequest,
+    ) -> Result<LeaseReply, StoreError> {
+        let mut timed_out = self.store().timed_out.subscribe();
         tokio::select! {
             biased;
-            answer = self.ask(account, ask) => answer,
-            _ = overdue.changed() => Err(StoreError::new(StoreErrorKind::Timeout, "no reply")),
+            answer = self.lease_request(leased_limit, lease_request) => answer,
+            _ = timed_out.changed() => Err(StoreError::new(StoreErrorKind::Timeout, "no reply")),
         }
     }
 }
 
-impl Teller {
-    async fn ask(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
+impl ModelLender {
+    async fn lease_request(
+        &self,
+        leased_limit: &LeasedLimit,
+        lease_request: &LeaseRequest,
+    ) -> Result<LeaseReply, StoreError> {
         if self.is_killed.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
         let broken = || Err(StoreError::new(StoreErrorKind::Connection, "broken"));
-        let fate = Fate::any(&mut self.bank());
-        match fate {
-            Fate::Answered => Ok(self.bank().lend(account, ask)),
-            Fate::AnsweredLate => {
-                let answer = self.bank().lend(account, ask);
+        let delivery = Delivery::any(&mut self.store());
+        match delivery {
+            Delivery::Answered => Ok(self.store().lend(leased_limit, lease_request)),
+            Delivery::AnsweredLate => {
+                let answer = self.store().lend(leased_limit, lease_request);
                 self.wait().await;
                 Ok(answer)
             }
-            Fate::DecidedLate => {
+            Delivery::DecidedLate => {
                 self.wait().await;
-                Ok(self.bank().lend(account, ask))
+                Ok(self.store().lend(leased_limit, lease_request))
             }
-            Fate::Lost => std::future::pending().await,
-            Fate::AnswerLost => {
-                self.bank().lend(account, ask);
+            Delivery::Lost => std::future::pending().await,
+            Delivery::AnswerLost => {
+                self.store().lend(leased_limit, lease_request);
                 std::future::pending().await
             }
-            Fate::Broken => broken(),
-            Fate::BrokenLater => {
-                self.bank().lend(account, ask);
+            Delivery::Broken => broken(),
+            Delivery::BrokenLater => {
+                self.store().lend(leased_limit, lease_request);
                 broken()
             }
-            Fate::Unsent => Err(StoreError::new(StoreErrorKind::CircuitOpen, "not sent")),
+            Delivery::Unsent => Err(StoreError::new(StoreErrorKind::CircuitOpen, "not sent")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The scripts and the pure functions answer alike: under one clock, random histories of charges,
-//! loans, reports, refunds and debts.
+//! Differential test: scripts and pure functions agree under one clock, for random histories of
+//! charges, leases, reports, refunds and unconditional charges.
 
 use fastrand::Rng;
 use limiter_testing::RedisServer;
@@ -86,7 +86,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
     let lender = redis.lender();
     let mut model = StepState::Absent;
     let mut loans: Vec<LeaseGrant> = Vec::new();
-    let mut said = Vec::new();
+    let mut steps = Vec::new();
     for _ in 0..25 {
         let mut back = false;
         go(rng, clock, &mut back);
@@ -114,7 +114,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
         }
         let now = clock.now().as_micros();
         let operation = rng.u8(0..12);
-        said.push(format!("{now} {policy} {operation} {mode:?} {cost}"));
+        steps.push(format!("{now} {policy} {operation} {mode:?} {cost}"));
         let (ours, theirs) = match operation {
             0..4 => {
                 let outcome = algorithm::step(algorithm, &mut model, cost, now, mode);
@@ -136,7 +136,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
                         _ => cost,
                     };
                 }
-                said.push(format!("  {change:?} {}", limit.cost));
+                steps.push(format!("  {change:?} {}", limit.cost));
                 let outcome = algorithm::change(algorithm, &mut model, limit.cost, change, now);
                 (outcome, redis.change(&limit, change).await.unwrap())
             }
@@ -150,19 +150,19 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
                     report.returned = rng.u64(0..=loan.amount - report.spent);
                     loan.amount -= report.spent + report.returned;
                 }
-                let ask = LeaseRequest {
+                let lease_request = LeaseRequest {
                     cost,
                     want: rng.u64(0..=quota),
                     epoch: rng.u64(1..2_000_000),
                     report,
                 };
-                said.push(format!("  {ask:?}"));
-                let (outcome, loan) = algorithm::grant_lease(algorithm, &mut model, &ask, now);
+                steps.push(format!("  {lease_request:?}"));
+                let (outcome, loan) = algorithm::grant_lease(algorithm, &mut model, &lease_request, now);
                 let lending = lender
-                    .grant_lease(&lender.account(&request.limits[0]), &ask)
+                    .grant_lease(&lender.leased_limit(&request.limits[0]), &lease_request)
                     .await
                     .unwrap();
-                assert_eq!(loan, lending.loan, "{}", said.join("\n"));
+                assert_eq!(loan, lending.loan, "{}", steps.join("\n"));
                 if loan.amount > 0 {
                     loans.insert(0, loan);
                 }
@@ -173,14 +173,14 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
             (ours, now),
             (theirs.outcomes[0], theirs.decided_at.as_micros()),
             "model, Redis\n{}\n{model:?}",
-            said.join("\n")
+            steps.join("\n")
         );
     }
 }
 
 #[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 #[tokio::test]
-async fn pure_functions_and_scripts_agree_on_loans_refunds_and_debts() {
+async fn scripts_equal_pure_functions_for_leases_refunds_and_debts() {
     let setting = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
     let seed = setting("LIMITER_SEED").unwrap_or_else(|| fastrand::u64(..));
     let traces = setting("LIMITER_TRACES").unwrap_or(300);

@@ -1,4 +1,5 @@
-//! Under every schedule: one learns at a time, and whoever waits is told.
+//! Model check of the refresh: refreshes do not overlap, and each waiter receives a result, under
+//! every schedule.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,23 +11,23 @@ use crate::redis::topology::slot_map_refresh::SlotMapRefresh;
 
 const LONG_AGO: Duration = Duration::from_secs(1);
 
-/// Several wait at once; whoever gets the right learns, in a task of its own, and succeeds or gives
-/// up.
-fn everybody_is_told(waiters: u64) {
-    let (learner, now) = (SlotMapRefresh::new(), Instant::now());
-    let at_it = Arc::new(AtomicUsize::new(0));
+/// Several callers wait at once. The caller with the permission refreshes in its own task, which
+/// succeeds or is dropped.
+fn all_waiters_receive_result(waiters: u64) {
+    let (refresh, now) = (SlotMapRefresh::new(), Instant::now());
+    let running = Arc::new(AtomicUsize::new(0));
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
-            let (learner, at_it) = (Arc::clone(&learner), Arc::clone(&at_it));
+            let (refresh, running) = (Arc::clone(&refresh), Arc::clone(&running));
             thread::spawn(move || {
-                let mut next = learner.next();
+                let mut next = refresh.next();
                 // Moments differ, as they do.
                 let started = now + Duration::from_micros(number);
-                let learning = learner.start(Duration::ZERO, started).map(|learning| {
-                    assert_eq!(at_it.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                let learning = refresh.start(Duration::ZERO, started).map(|learning| {
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
                     thread::spawn(move || {
                         thread::yield_now();
-                        at_it.fetch_sub(1, Ordering::SeqCst);
+                        running.fetch_sub(1, Ordering::SeqCst);
                         if number % 2 == 0 {
                             learning.finish(Ok(()));
                         } else {
@@ -34,7 +35,7 @@ fn everybody_is_told(waiters: u64) {
                         }
                     })
                 });
-                // A schedule in which nobody tells is a deadlock, which the checker reports.
+                // A schedule without a report is a deadlock, which the checker detects.
                 future::block_on(next.changed()).unwrap();
                 learning.map(thread::JoinHandle::join)
             })
@@ -44,17 +45,17 @@ fn everybody_is_told(waiters: u64) {
         let _learned = waiting.join().unwrap();
     }
     assert!(
-        learner.start(Duration::ZERO, now + LONG_AGO).is_some(),
-        "not busy for ever"
+        refresh.start(Duration::ZERO, now + LONG_AGO).is_some(),
+        "the permission is available again"
     );
 }
 
 #[test]
-fn two_who_wait_are_told() {
-    check_dfs(|| everybody_is_told(2), Some(5_000));
+fn two_waiters_receive_result() {
+    check_dfs(|| all_waiters_receive_result(2), Some(5_000));
 }
 
 #[test]
-fn four_who_wait_are_told() {
-    check_random(|| everybody_is_told(4), 1_000);
+fn four_waiters_receive_result() {
+    check_random(|| all_waiters_receive_result(4), 1_000);
 }

@@ -1,16 +1,18 @@
--- A level, some of which is lent. The twin of algorithm/lent.rs.
+-- A level with leased permits. The twin of algorithm/leased_level.rs.
 --
--- Stored, 74 bytes: a level of 42 (see level.lua), then what is lent in the current epoch and in the one before (8 each,
---   thousandths), when the current epoch began (8) and how long it lasts (4, microseconds), its number (4).
--- TTL: until the end of the second of keep_until, as for every level.
+-- - Stored, 74 bytes: a level of 42 (see level.lua), then the leased amounts of the current and of
+--   the previous epoch (8 each, thousandths), start (8) and duration (4: microseconds) of the
+--   current epoch, and its number (4).
+-- - TTL: until the end of the second of keep_until, as for every level.
 --
--- A `meter` is a limit with its key, algorithm, capacity, rate and per; an `account` has what is stored, as numbers.
+-- A `meter` is a limit with key, algorithm, capacity, rate and per; an `account` holds the stored
+-- numbers.
 
 local LENT, LENT_BYTES = '<BBI8i8I8I8I8I8I8I8I4I4', 74
--- A level whose amount may be below zero. To whoever reads it unsigned it is then beyond MAX.
+-- A level with a signed amount. Read as unsigned, a negative amount exceeds MAX.
 local SIGNED_LEVEL = '<BBI8i8I8I8I8'
 
--- Only a bucket can be in debt: a funnel then holds more than its capacity.
+-- Only a bucket can be in debt; a funnel then exceeds its capacity.
 local function is_amount(algorithm, amount)
   return amount <= MAX and amount >= (algorithm == TOKEN_BUCKET and -MAX or 0)
 end
@@ -19,31 +21,31 @@ local function lent_total(account)
   return account.current + account.previous
 end
 
--- What can come back before the epoch ends.
-local function room(meter, account)
+-- Returns the amount that can be refilled before the epoch ends.
+local function refillable(meter, account)
   if meter.algorithm ~= TOKEN_BUCKET then
     return account.amount
   end
   return max(0, meter.capacity - lent_total(account)) - account.amount
 end
 
--- What has to come back before `cost` fits.
-local function missing(meter, account, cost)
+-- Returns the amount that must be refilled before `cost` fits.
+local function shortfall(meter, account, cost)
   if meter.algorithm ~= TOKEN_BUCKET then
     return max(0, account.amount + cost - max(0, meter.capacity - lent_total(account)))
   end
   return max(0, cost - account.amount)
 end
 
-local function left(meter, account)
+local function remaining(meter, account)
   if meter.algorithm ~= TOKEN_BUCKET then
     return max(0, meter.capacity - lent_total(account) - account.amount)
   end
   return max(0, account.amount)
 end
 
--- Gives back so much of what is used and not lent, as time does.
-local function recover(meter, account, by, remainder)
+-- Refills `by` thousandths, as the passage of time does; leased permits are not refilled.
+local function refill(meter, account, by, remainder)
   local idle
   if meter.algorithm ~= TOKEN_BUCKET then
     idle = 0
@@ -55,15 +57,15 @@ local function recover(meter, account, by, remainder)
   account.remainder = account.amount == idle and 0 or remainder
 end
 
--- Brings an account forward to a moment within the current epoch.
+-- Advances an account to a moment within the current epoch.
 local function forward(meter, account, to)
   local by, remainder = accrue(meter.rate, meter.per, to - account.at, account.remainder)
-  recover(meter, account, by, remainder)
+  refill(meter, account, by, remainder)
   account.at = to
 end
 
--- Ends the current epoch: what was lent in the one before is spent.
-local function turn(meter, account)
+-- Ends the current epoch: leases of the previous epoch count as used.
+local function end_epoch(meter, account)
   if meter.algorithm ~= TOKEN_BUCKET then
     account.amount = account.amount + account.previous
   end
@@ -72,24 +74,24 @@ local function turn(meter, account)
   account.number = (account.number + 1) % 4294967296
 end
 
--- Time until `cost` fits, or, without one, until nothing is used and nothing lent.
+-- Returns the time until `cost` fits; without a cost, until nothing is used or leased.
 local function time_until(meter, account, cost)
   local copy = {}
   for name, number in pairs(account) do
     copy[name] = number
   end
   while true do
-    local need = cost and missing(meter, copy, cost) or room(meter, copy) + lent_total(copy)
-    if lent_total(copy) == 0 or need <= room(meter, copy) then
+    local need = cost and shortfall(meter, copy, cost) or refillable(meter, copy) + lent_total(copy)
+    if lent_total(copy) == 0 or need <= refillable(meter, copy) then
       return min(MAX, copy.at - account.at + time_for(meter.rate, meter.per, need, copy.remainder))
     end
     forward(meter, copy, copy.since + copy.epoch)
-    turn(meter, copy)
+    end_epoch(meter, copy)
   end
 end
 
--- Reads a value, which may be none, as the account that it is now. Returns how it was found.
-local function view_account(meter, value)
+-- Loads a value, possibly absent, as an account as of now. Returns the state of the key.
+local function load_account(meter, value)
   local account = {
     amount = meter.algorithm == TOKEN_BUCKET and meter.capacity or 0, remainder = 0, at = now, keep_until = now,
     current = 0, previous = 0, since = 0, epoch = 0, number = 0,
@@ -118,7 +120,7 @@ local function view_account(meter, value)
   if now >= keep_until then
     return READABLE
   end
-  -- Time that ran back moves the whole state back.
+  -- After a backward step of the clock, the whole state moves back.
   local back = max(0, at - now)
   account.amount, account.remainder, account.at = amount, convert(remainder, parts, meter.per), at - back
   account.keep_until, account.since = keep_until - back, max(0, since - back)
@@ -126,22 +128,23 @@ local function view_account(meter, value)
   meter.stored, meter.ahead = true, back > 0
   while lent_total(account) > 0 and account.since + account.epoch <= now do
     forward(meter, account, account.since + account.epoch)
-    turn(meter, account)
+    end_epoch(meter, account)
   end
   forward(meter, account, now)
   meter.others = account.keep_until > now + time_until(meter, account)
   return READABLE
 end
 
--- To be called after what was done to an account, of which `taken` was taken so many times. It is stored if that `changed`
--- it, or if it has to be mended. Returns the time until nothing is used, and its life.
+-- Stores an account after `times` charges of `taken` each, if `changed` or if the stored state
+-- needs a correction. Returns the time until the usage is zero, and the remaining life.
 local function settle_account(meter, taken, times, changed, may_mend)
   local account = meter.account
   local kept = account.keep_until
   local reset = time_until(meter, account)
   local keep_until = kept
   if taken * times > 0 and meter.others then
-    -- It is missing from the other policy too, and begins to come back when the last loan ends.
+    -- The charge delays the refill under the other policy version too, which starts when the last
+    -- lease ends.
     local from = lent_total(account) > 0 and max(kept, account.since + 2 * account.epoch) or kept
     keep_until = min(from + times * time_for(meter.rate, meter.per, taken, 0), now + MAX)
   end
@@ -167,14 +170,14 @@ local function charge_account(meter, cost)
   account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and -cost or cost)
 end
 
--- What a decision does in place of `view_level` where something is lent.
-local function view_lent(limit)
-  local found = view_account(limit, limit.value)
-  limit.used = limit.capacity - left(limit, limit.account)
+-- Replaces the load of `load_level` for a level with leases.
+local function load_lent(limit)
+  local found = load_account(limit, limit.value)
+  limit.used = limit.capacity - remaining(limit, limit.account)
   return found
 end
 
--- And in place of `settle_level`.
+-- Replaces the store of `settle_level` for a level with leases.
 local function settle_lent(limit, granted)
   charge_account(limit, granted * limit.cost)
   settle_account(limit, limit.cost, granted, granted > 0, true)

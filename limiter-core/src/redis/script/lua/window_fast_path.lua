@@ -1,8 +1,9 @@
--- A charge of one window that is not empty, as most decisions on windows are: without tables, and without the functions for all
--- the rest, which take longer to make than this to run. It returns nothing, and has written nothing, where a charge is unlike
--- that, to be decided by `decide_one`, which would do the same; see sliding_window.lua for what is stored.
+-- Fast path for a charge of one nonempty sliding window, the most frequent decision on windows:
+-- without tables and without the functions of the general path, whose creation takes longer than
+-- this whole function. Returns and writes nothing in all other cases, which `decide_one` decides
+-- with the same result. See sliding_window.lua for the stored layout.
 
--- Moments that are read together.
+-- Number of moments that one command reads.
 local PAGE = 32
 
 return function(name, times, cost, limit, window)
@@ -21,29 +22,29 @@ return function(name, times, cost, limit, window)
 
   local is_complete = false
   if oldest <= edge then
-    -- Some have left: they stand together, the oldest first. Up to the end of the ring, if that is near, since what can be
-    -- read there need not be looked for by its length.
+    -- Expired permits are adjacent, the oldest first. Reads up to the end of the ring if it is
+    -- near, which also verifies the length of the value.
     local first = head - live
     if first < 0 then
       first = first + count
     end
-    local most = count - first
-    is_complete = most <= PAGE
-    most = min(most, PAGE)
+    local readable = count - first
+    is_complete = readable <= PAGE
+    readable = min(readable, PAGE)
     local begin = HEADER_BYTES + 8 * first
-    local page = call('GETRANGE', name, format('%d', begin), format('%d', begin + 8 * most - 1))
-    if #page < 8 * most then
+    local page = call('GETRANGE', name, format('%d', begin), format('%d', begin + 8 * readable - 1))
+    if #page < 8 * readable then
       return
     end
-    local gone = 0
+    local expired = 0
     repeat
-      gone = gone + 1
-      if gone == live or gone == most then
+      expired = expired + 1
+      if expired == live or expired == readable then
         return
       end
-      oldest = unpack('<I8', page, 8 * gone + 1)
+      oldest = unpack('<I8', page, 8 * expired + 1)
     until oldest > edge
-    live = live - gone
+    live = live - expired
   end
   if not is_complete and HEADER_BYTES + 8 * count > call('STRLEN', name) then
     return
@@ -53,7 +54,7 @@ return function(name, times, cost, limit, window)
   local permits = granted * cost
   local used, retry, reset = live, 0, window
   if granted < times then
-    -- The next fits when the oldest has left.
+    -- The next permit fits when the oldest one leaves.
     if permits > 0 or limit - cost + 1 ~= live then
       return
     end

@@ -1,22 +1,25 @@
--- Windows that keep counts: the fixed window and the one of two counters. The twins of algorithm/fixed_window.rs and
--- algorithm/counter_window.rs. What an answer says is computed of the stored value by the algorithm itself; here is decided what
--- fits, and what is stored.
+-- Windows that store counts: the fixed window and the two-counter window. The twins of
+-- algorithm/fixed_window.rs and algorithm/counter_window.rs. The algorithm in the caller computes
+-- the outcomes from the stored value; this script decides the grants and stores the state.
 --
--- Parameters: limit in permits; window in microseconds; and of a fixed window where periods begin: 0 with the first permit; up
---   to the window 1 more than a moment at which one begins; beyond the window it is months, and the rest is what local time is
---   ahead of UTC, and a day (microseconds).
--- Stored of a fixed window, 26 bytes: layout (1), algorithm (1), then 8 bytes each: permits of the period; the moment of the
---   last charge; the moment at which the period ends.
--- Stored of a counter window, 42 bytes: layout (1), algorithm (1), then 8 bytes each: permits of the period that runs, and of
---   the one before; the moment at which it began; how long it lasts; the moment of the last charge.
--- TTL: until the end of the second in which nothing counts any more, from when on the state equals absence.
+-- - Parameters: limit in permits; window in microseconds; for a fixed window, the start of its
+--   periods: 0 for the first permit; up to the window, 1 plus a moment at which a period starts;
+--   beyond the window, calendar months, and the excess is the offset of local time ahead of UTC
+--   plus one day (microseconds).
+-- - Stored for a fixed window, 26 bytes: layout (1), algorithm (1), then 8 bytes each: permits of
+--   the period; the moment of the last charge; the end of the period.
+-- - Stored for a counter window, 42 bytes: layout (1), algorithm (1), then 8 bytes each: permits of
+--   the current and of the previous period; start of the current period; its duration; the moment
+--   of the last charge.
+-- - TTL: until the end of the second in which all permits expire; from then on, the state equals
+--   absence.
 
 local COUNTERS, COUNTERS_BYTES = '<BBI8I8I8I8I8', 42
--- The largest count, and the longest window, of a counter window.
+-- Upper bound of the counts and of the window of a counter window.
 local MAX_COUNTED = 4398046511104 -- 2^42
 local DAY = 86400000000
 
--- Which day of its month it is; days are counted from the one before the epoch.
+-- Returns the day of the month; day 0 is the day before the epoch.
 local function day_of_month(day)
   local of_era = (day + 719467) % 146097
   local year = floor((of_era + floor(of_era / 36524) - floor(of_era / 1460) - floor(of_era / 146096)) / 365)
@@ -25,7 +28,7 @@ local function day_of_month(day)
   return of_year - floor((153 * month + 2) / 5) + 1
 end
 
--- When a period that begins now, or contains this moment, ends.
+-- Returns the end of a period that starts now or contains this moment.
 local function end_of_period(window, periods)
   if periods == 0 then
     return now + window
@@ -39,8 +42,8 @@ local function end_of_period(window, periods)
   return (later + 1 - day_of_month(later)) * DAY - ahead
 end
 
--- Reads the count of a period as of now. Returns how it was found.
-local function view_fixed(limit)
+-- Loads the count of a period as of now. Returns the state of the key.
+local function load_fixed(limit)
   local value = try('GET', limit.key)
   limit.value = value
   if not value then
@@ -56,7 +59,8 @@ local function view_fixed(limit)
   if now >= ends then
     return READABLE
   end
-  -- Time that ran back moves the whole state back. What is aligned stays where it is in the calendar.
+  -- After a backward step of the clock, the whole state moves back. Aligned periods keep their
+  -- place in the calendar.
   local back = limit.periods == 0 and max(0, at - now) or 0
   limit.used, limit.ends = used, min(ends - back, now + limit.window)
   limit.at, limit.moved = min(at, now), now < at or limit.ends ~= ends
@@ -68,14 +72,14 @@ local function store_fixed(limit)
   call('SET', limit.key, value, 'PX', ttl(limit.ends))
 end
 
--- Charges so many permits, whether they fit or not.
+-- Charges permits unconditionally.
 local function charge_fixed(limit, permits)
   limit.ends = limit.ends or end_of_period(limit.window, limit.periods)
   limit.used, limit.at = min(limit.used + permits, MAX), now
   store_fixed(limit)
 end
 
--- Charges what was granted, or stores what has to be mended. Returns what its outcomes follow from.
+-- Charges the grants, or stores corrections. Returns the data for the outcomes.
 local function settle_fixed(limit, granted, _, keep)
   if keep then
     if granted > 0 then
@@ -87,7 +91,7 @@ local function settle_fixed(limit, granted, _, keep)
   return limit.value or ''
 end
 
--- Gives up to so many permits of the period back.
+-- Refunds up to `permits` permits of the period.
 local function refund_fixed(limit, permits)
   local given = min(permits, limit.used)
   if given == 0 then
@@ -101,14 +105,14 @@ local function refund_fixed(limit, permits)
   end
 end
 
--- Makes of counters those of the period that runs now.
+-- Advances the counters to the current period.
 local function roll(limit)
   if now - limit.start >= limit.lasts then
     limit.start, limit.previous, limit.current = limit.start + limit.lasts, limit.current, 0
   end
 end
 
--- What counts of the period before.
+-- Returns the weighted count of the previous period.
 local function weight(limit)
   if limit.previous == 0 then
     return 0
@@ -117,14 +121,15 @@ local function weight(limit)
   return rest > 0 and whole + 1 or whole
 end
 
--- Begins a period of the policy's own length, before which was given what counts now.
+-- Starts a period of the policy's own duration; the current weighted count becomes the previous
+-- period.
 local function begin_period(limit)
   limit.previous, limit.current, limit.start = min(limit.current + weight(limit), MAX_COUNTED), 0, now
   limit.lasts, limit.at = limit.window, now
 end
 
--- Reads both counters as of now. Returns how they were found.
-local function view_counters(limit)
+-- Loads both counters as of now. Returns the state of the key.
+local function load_counters(limit)
   local value = try('GET', limit.key)
   limit.value = value
   limit.current, limit.previous, limit.start, limit.lasts, limit.at = 0, 0, now, limit.window, now
@@ -143,7 +148,7 @@ local function view_counters(limit)
   if now >= start + periods * lasts then
     return READABLE
   end
-  -- Time that ran back moves the whole state back.
+  -- After a backward step of the clock, the whole state moves back.
   limit.current, limit.previous, limit.start = current, previous, max(0, start - max(0, at - now))
   limit.lasts, limit.at, limit.moved = lasts, min(at, now), now < at
   if limit.window < lasts then
@@ -152,7 +157,7 @@ local function view_counters(limit)
     limit.moved = true
   end
   limit.used = 0
-  -- As it was stored, a denial stores it again where it has to be mended.
+  -- The stored form, which a denial writes again if it needs a correction.
   limit.unrolled = { limit.current, limit.previous, limit.start }
   roll(limit)
   limit.used = limit.current + weight(limit)
@@ -164,7 +169,7 @@ local function store_counters(limit, current, previous, start)
   call('SET', limit.key, value, 'PX', ttl(start + (current > 0 and 2 or 1) * limit.lasts))
 end
 
--- Charges so many permits, whether they fit or not.
+-- Charges permits unconditionally.
 local function charge_counters(limit, permits)
   if limit.current == 0 and limit.lasts ~= limit.window then
     begin_period(limit)
@@ -184,13 +189,13 @@ local function settle_counters(limit, granted, _, keep)
   return limit.value or ''
 end
 
--- How much of an amount still counts where nothing of it will in so much time.
-local function still_counts(amount, left, window)
+-- Returns the part of an amount that still counts, given the time until it expires.
+local function weighted(amount, left, window)
   local counts = multiply_divide(amount, min(left, window), window)
   return counts
 end
 
--- Gives up to so many permits back of what counts now, the oldest first: those of the period before.
+-- Refunds up to `permits` permits that count now, the oldest first: those of the previous period.
 local function refund_counters(limit, permits)
   local counts = weight(limit)
   local given = min(permits, limit.used)
@@ -198,7 +203,7 @@ local function refund_counters(limit, permits)
     return
   end
   local of_previous = min(given, counts)
-  -- As many as count for what is left of their weight.
+  -- The count whose current weight equals the remaining part.
   local kept = multiply_divide(counts - of_previous, limit.lasts, limit.lasts - (now - limit.start))
   limit.previous, limit.current = min(limit.previous, kept), limit.current - (given - of_previous)
   limit.at = now

@@ -1,33 +1,39 @@
--- Gives back what was used, charges whatever is left, lends of a bucket or a funnel, or puts one value in place of another.
+-- Refunds, leases, unconditional charges and compare-and-set of one limit. A script of its own.
 --
--- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
--- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe, 3 replace, 4 charge dated), algorithm (1), cost (8: what is given back or owed, or what is
---   charged beside the loan), three numbers (8 each: as wire.lua tells of a limit); then, for a refund, when all would have come
---   back by itself that was used as it was taken (8: microseconds, 0 if that is not known), for a loan what is to be lent at
---   most (8); then, of no account to others than a loan: how long an epoch lasts (8), what was spent (8) and what comes back
---   (8) of what was lent in an epoch, and its number (4). To replace a value, of which nothing is known but what the caller read: the
---   cost is until when the new one is kept (8: microseconds), what is to be lent is the length of the value that was read (8), what was
---   spent that of the new one (8), what comes back 1, or 0 to look at the value only (8); both values follow. None is no bytes.
---   To charge a window with permits of earlier moments, what is to be lent is the number of groups (8), which follow, oldest
---   first: their age (8: microseconds) and the number of permits (4).
--- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
---   it is readable, what was lent, or 1 if a value was replaced, or if dated permits filled a window (8), and what the outcome follows from, the length first (1): of a level, a counter window and
---   a fixed window the value as it was stored; of a sliding window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
---   equals absence (8 each).
+-- - KEYS[1]: the limit's key. Without a key, the script does nothing and returns an empty string.
+-- - ARGV[1] continues with: operation (1: 0 refund, 1 lease, 2 unconditional charge, 3 replace, 4
+--   charge with dates), algorithm (1), cost (8: amount of the refund or the charge, or the charge
+--   beside the lease), three numbers (8 each: parameters of the limit as in wire.lua); then, for a
+--   refund, the moment at which the whole refunded usage would have expired by itself (8:
+--   microseconds, 0 if unknown), for a lease the maximum of the grant (8); then, used by leases
+--   only: duration of an epoch (8), used (8) and returned (8) amounts of an earlier grant, and the
+--   number of its epoch (4).
+-- - To replace a value, the cost is keep_until of the new value (8: microseconds), the maximum of
+--   the grant is the length of the expected value (8), the used amount is the length of the new
+--   value (8), the returned amount is 1, or 0 to read only (8); both values follow, empty if
+--   absent.
+-- - To charge a window with dated permits, the maximum of the grant is the number of groups (8),
+--   which follow, oldest first: age (8: microseconds) and number of permits (4).
+-- - Reply, a string in binary, little-endian: the moment (8: microseconds); state of the key (1,
+--   see wire.lua); then, if it is readable, the granted lease, or 1 if a value was replaced or
+--   dated permits filled a window (8), and the data for the outcome, preceded by its length (1):
+--   for a level, a counter window and a fixed window the previous stored value; for a sliding
+--   window the permits in it afterwards, 0, and microseconds until the usage is zero, until the
+--   state equals absence, and until one more permit fits (8 each).
 
 local REFUND, LEND, REPLACE, CHARGE_DATED = 0, 1, 3, 4
--- No value of ours is longer than a reply's piece.
+-- Upper bound of a stored value, which has to fit into a part of a reply.
 local LONGEST = 255
 
 local function refund_level(meter, amount, whole_at)
   local account = meter.account
-  local given = min(amount, room(meter, account))
+  local given = min(amount, refillable(meter, account))
   if whole_at > 0 then
-    -- What has come back by itself since is not given back once more.
+    -- Usage that expired by itself in the meantime is not refunded again.
     given = min(given, (accrue(meter.rate, meter.per, max(0, whole_at - now), 0)))
   end
   if given > 0 then
-    recover(meter, account, given, account.remainder)
+    refill(meter, account, given, account.remainder)
     if not meter.others then
       account.keep_until = now
     end
@@ -35,42 +41,44 @@ local function refund_level(meter, amount, whole_at)
   return given > 0
 end
 
--- Charges an amount whatever is left, so that no more is used than is exact. Returns how much.
-local function owe_level(meter, amount)
-  -- What is lent may be spent yet.
-  local used = room(meter, meter.account) + lent_total(meter.account)
-  local owed = max(0, min(amount, MAX - used))
-  charge_account(meter, owed)
-  return owed
+-- Charges an amount unconditionally, bounded by the range of exact numbers. Returns the charged
+-- amount.
+local function force_charge_level(meter, amount)
+  -- Leased permits may still be used.
+  local used = refillable(meter, meter.account) + lent_total(meter.account)
+  local charged = max(0, min(amount, MAX - used))
+  charge_account(meter, charged)
+  return charged
 end
 
--- Takes a report into account: whether it said anything new.
-local function heed(meter, spent, returned, number)
+-- Applies a usage report of a lease. Returns whether it changed the account.
+local function apply_report(meter, spent, returned, number)
   local account = meter.account
   local ago = (account.number - number) % 4294967296
-  local lent = ago == 0 and 'current' or ago == 1 and 'previous'
-  if not lent then
+  local granted = ago == 0 and 'current' or ago == 1 and 'previous'
+  if not granted then
     return false
   end
-  returned = min(returned, account[lent])
-  spent = min(spent, account[lent] - returned)
-  account[lent] = account[lent] - returned - spent
+  returned = min(returned, account[granted])
+  spent = min(spent, account[granted] - returned)
+  account[granted] = account[granted] - returned - spent
   account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and returned or spent)
-  recover(meter, account, 0, account.remainder)
+  refill(meter, account, 0, account.remainder)
   if returned + spent == 0 then
     return false
   end
-  -- What came back is not missing from any policy any more.
+  -- Returned permits no longer delay the refill under any policy version.
   local sooner = max(0, account.keep_until - time_for(meter.rate, meter.per, returned, 0))
   local idle_at = now + time_until(meter, account)
   account.keep_until, meter.others = max(sooner, idle_at), sooner > idle_at
   return true
 end
 
--- Lends whole permits, at most half of what is left: some is for those who ask for themselves, and for other holders.
+-- Leases whole permits, at most half of the remaining ones: the rest is for direct calls and other
+-- holders.
 local function lend(meter, want, epoch)
   local account = meter.account
-  local amount = floor(min(want, left(meter, account) / 2) / 1000) * 1000
+  local amount = floor(min(want, remaining(meter, account) / 2) / 1000) * 1000
   if amount == 0 then
     return 0
   end
@@ -87,14 +95,15 @@ local function lend(meter, want, epoch)
   return amount
 end
 
--- Puts a value where another one was read, unless that has moved. Returns how it was found, what it was, and whether it is replaced.
-local function replace(key, read, new, keep_until, wanted)
+-- Replaces a value if it equals the expected one. Returns the state of the key, the previous value
+-- and whether it was replaced.
+local function replace(key, read, new, keep_until, is_write)
   local value = try('GET', key)
   if type(value) == 'table' or value and #value > LONGEST then
     return failure_of(value, 'GET', key)
   end
   value = value or ''
-  if not wanted or value ~= read then
+  if not is_write or value ~= read then
     return READABLE, value, 0
   end
   if new == '' or keep_until <= now then
@@ -105,9 +114,10 @@ local function replace(key, read, new, keep_until, wanted)
   return READABLE, value, 1
 end
 
--- The oldest permits of a window get the moment of the one before them, which has left it. Returns how the ring was found.
+-- Refunds the oldest permits of a window: they get the moment of the permit before them, which has
+-- left the window. Returns the state of the key.
 local function refund_window(limit, amount, whole_at)
-  local found = view_ring(limit)
+  local found = load_ring(limit)
   local ring, live = limit.ring, limit.used
   local given = (whole_at == 0 or now < whole_at) and min(amount, live) or 0
   if found ~= READABLE or given == 0 then
@@ -138,17 +148,17 @@ local function refund_window(limit, amount, whole_at)
   return READABLE
 end
 
--- Gives permits now, whatever is left: the ring remembers the newest. Returns how the ring was found.
-local function owe_window(limit, amount)
-  local found = view_ring(limit)
+-- Charges permits unconditionally; the ring keeps the newest. Returns the state of the key.
+local function force_charge_window(limit, amount)
+  local found = load_ring(limit)
   local ring, permits = limit.ring, min(amount, limit.limit)
   if found ~= READABLE or permits == 0 then
     return found
   end
-  local beyond = ring.live + permits - max(ring.size, limit.limit)
-  if beyond > 0 then
-    -- The oldest make room.
-    ring.live = ring.live - beyond
+  local excess = ring.live + permits - max(ring.size, limit.limit)
+  if excess > 0 then
+    -- The oldest permits are dropped.
+    ring.live = ring.live - excess
     ring.oldest = ring.live > 0 and moment(ring, ring.live) or 0
   end
   charge_ring(limit, ring, permits)
@@ -156,7 +166,7 @@ local function owe_window(limit, amount)
   return READABLE
 end
 
--- The moments of a report, oldest first, in the ring's time.
+-- Returns the moments of a report, oldest first, in the ring's time.
 local function dated_moments(ring, groups, place)
   local moments, last = {}, 1
   for _ = 1, groups do
@@ -170,7 +180,7 @@ local function dated_moments(ring, groups, place)
   return moments
 end
 
--- The newest moments of a ring, of which there are `newer`, and other moments, in order.
+-- Merges the newest `newer` moments of a ring with other moments, in order.
 local function merged_moments(ring, newer, moments)
   local merged, next_moment = {}, 1
   while newer > 0 or next_moment <= #moments do
@@ -184,7 +194,8 @@ local function merged_moments(ring, newer, moments)
   return merged
 end
 
--- Whether as many permits as the limit lie within one window that ends with one of `merged`, which replace the newest `newer`.
+-- Returns whether a full limit of permits lies within one window that ends at a moment of `merged`,
+-- which replaces the newest `newer` moments.
 local function fills_window(limit, newer, merged)
   local ring = limit.ring
   for last = 1, #merged do
@@ -198,10 +209,10 @@ local function fills_window(limit, newer, merged)
   return false
 end
 
--- Charges a window with permits of earlier moments, whatever is left. Other replicas may have reported later ones, so these are
--- written again after them. Returns how the ring was found, and whether the permits filled a window.
+-- Charges dated permits unconditionally. Other replicas may have reported later ones, which are
+-- written again after them. Returns the state of the key, and whether the permits filled a window.
 local function charge_dated(limit, groups, place)
-  local found = view_ring(limit)
+  local found = load_ring(limit)
   local ring = limit.ring
   if found ~= READABLE or groups == 0 then
     return found, false
@@ -247,11 +258,11 @@ end
 local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number, values =
   unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
 local limit = { key = KEYS[1], algorithm = algorithm, cost = 0, used = 0 }
-local found, lent, told
+local found, granted, data
 
 if operation == REPLACE then
   local read, new = string.sub(plan, values, values + want - 1), string.sub(plan, values + want, values + want + spent - 1)
-  found, told, lent = replace(limit.key, read, new, cost, returned == 1)
+  found, data, granted = replace(limit.key, read, new, cost, returned == 1)
 elseif algorithm == SLIDING_WINDOW then
   limit.limit, limit.window = first, second
   if operation == REFUND then
@@ -259,53 +270,53 @@ elseif algorithm == SLIDING_WINDOW then
   elseif operation == CHARGE_DATED then
     local fills
     found, fills = charge_dated(limit, want, values)
-    lent = fills and 1 or 0
+    granted = fills and 1 or 0
   else
-    found = owe_window(limit, cost)
+    found = force_charge_window(limit, cost)
   end
   if found == READABLE then
     local ring = limit.ring
     local rest = max(0, ring.keep_until - ring.now)
-    told = pack('<I8I8I8I8I8', limit.used, 0, window_left(ring, second), rest, next_left(limit, ring))
+    data = pack('<I8I8I8I8I8', limit.used, 0, window_left(ring, second), rest, next_left(limit, ring))
   end
 elseif algorithm > SLIDING_WINDOW then
   local is_fixed = algorithm == FIXED_WINDOW
   limit.limit, limit.window, limit.periods = first, second, third
-  found = (is_fixed and view_fixed or view_counters)(limit)
+  found = (is_fixed and load_fixed or load_counters)(limit)
   if found == READABLE then
     if operation ~= REFUND then
       (is_fixed and charge_fixed or charge_counters)(limit, cost)
     elseif is_fixed then
       refund_fixed(limit, (want == 0 or now < want) and cost or 0)
     else
-      refund_counters(limit, want == 0 and cost or still_counts(cost, max(0, want - now), second))
+      refund_counters(limit, want == 0 and cost or weighted(cost, max(0, want - now), second))
     end
-    told = limit.value or ''
+    data = limit.value or ''
   end
 else
   limit.capacity, limit.rate, limit.per = first, second, third
   local value = try('GET', limit.key)
-  found = view_account(limit, value)
+  found = load_account(limit, value)
   if found == READABLE then
     local changed, taken = false, 0
     if operation == REFUND then
       changed = refund_level(limit, cost, want)
     elseif operation ~= LEND then
-      taken = owe_level(limit, cost)
+      taken = force_charge_level(limit, cost)
     else
-      changed = heed(limit, spent, returned, number)
-      if missing(limit, limit.account, cost) == 0 or cost == 0 then
+      changed = apply_report(limit, spent, returned, number)
+      if shortfall(limit, limit.account, cost) == 0 or cost == 0 then
         charge_account(limit, cost)
-        lent = lend(limit, want, epoch)
-        taken = cost + lent
+        granted = lend(limit, want, epoch)
+        taken = cost + granted
       end
     end
     settle_account(limit, taken, 1, changed or taken > 0, operation == LEND)
-    told = value or ''
+    data = value or ''
   end
 end
 
 if found ~= READABLE then
   return pack('<I8B', now, found)
 end
-return pack('<I8BI8B', now, found, lent or 0, #told) .. told
+return pack('<I8BI8B', now, found, granted or 0, #data) .. data

@@ -1,14 +1,15 @@
--- Exact arithmetic on numbers of every size, and what else the algorithms share.
+-- Exact integer arithmetic on numbers of every size, and shared helpers of the algorithms.
 
--- Milliseconds after which a key goes: at the end of the second in which it may, so that the same holds for most of the moments
--- that follow, and they need not set it again. One more, since the server expires by a clock of whole milliseconds.
+-- Returns the TTL in milliseconds. A key expires at the end of the second of `moment`, so that most
+-- charges within a second keep the TTL. One millisecond is added, since the server's expiry clock
+-- has whole milliseconds.
 local function ttl(moment)
   local life = moment - moment % SECOND + SECOND - now
   return format('%d', max(least_ttl, floor((life + 999) / 1000) + 1))
 end
 
--- a * b / c, rounded down, and the remainder; b < c <= 2^42. By Horner's rule over the digits of a in base 1024, from
--- the first prefix of a whose product is exact as it stands.
+-- Returns a * b / c, rounded down, and the remainder; b < c <= 2^42. Horner's rule over the digits
+-- of a in base 1024, from the first prefix of a with an exact product.
 local function scale(a, b, c)
   local product = a * b
   if product < EXACT then
@@ -22,14 +23,16 @@ local function scale(a, b, c)
   return quotient * 1024 + carry, rest - carry * c
 end
 
--- a * b / c, rounded down, and the remainder, for any b. A quotient beyond MAX need not be exact.
+-- Returns a * b / c, rounded down, and the remainder, for any b. Quotients beyond MAX may be
+-- inexact.
 local function multiply_divide(a, b, c)
   local whole = floor(b / c)
   local quotient, remainder = scale(a, b - whole * c, c)
   return a * whole + quotient, remainder
 end
 
--- Thousandths that come in `elapsed` microseconds on top of `remainder`, and the remainder that is left.
+-- Returns the thousandths that accrue in `elapsed` microseconds on top of `remainder`, and the new
+-- remainder.
 local function accrue(rate, per, elapsed, remainder)
   local product = elapsed * rate + remainder
   local amount, rest
@@ -49,7 +52,8 @@ local function accrue(rate, per, elapsed, remainder)
   return amount, rest
 end
 
--- The fewest microseconds after which `accrue` gives at least `amount`: (amount * per - remainder) / rate, rounded up.
+-- Returns the minimum number of microseconds in which `accrue` yields at least `amount`: (amount *
+-- per - remainder) / rate, rounded up.
 local function time_for(rate, per, amount, remainder)
   if amount <= 0 then
     return 0
@@ -67,7 +71,7 @@ local function time_for(rate, per, amount, remainder)
   return max(0, min(time, MAX))
 end
 
--- A remainder counted in `old` parts to a thousandth, in `new` parts, rounded down.
+-- Converts a remainder from `old` to `new` parts of a thousandth, rounded down.
 local function convert(remainder, old, new)
   if old == new then
     return remainder
@@ -76,7 +80,7 @@ local function convert(remainder, old, new)
   return converted
 end
 
--- Says why a reply is not the string that was looked for.
+-- Returns the state of a key whose value is not the expected string.
 local function failure_of(reply, ...)
   if type(reply) == 'table' then
     if string.sub(reply.err, 1, 9) == 'WRONGTYPE' then
