@@ -1,11 +1,12 @@
-//! How long a caller waits, and what is made of it that he has waited in vain.
+//! The deadline of a call, and the detection of calls that exceeded it.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+/// Replaces deadlines beyond the range of the clock.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
-/// The time that a caller has.
+/// Start and duration of a call's deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallDeadline {
     started: Instant,
@@ -13,52 +14,53 @@ pub(crate) struct CallDeadline {
 }
 
 impl CallDeadline {
-    /// It begins now.
+    /// Creates a deadline that starts now.
     pub(crate) fn after(deadline: Duration) -> Self {
         Self::since(Instant::now(), deadline)
     }
 
-    /// It began before.
+    /// Creates a deadline that started earlier.
     pub(crate) fn since(started: Instant, deadline: Duration) -> Self {
         Self { started, deadline }
     }
 
-    /// How long the caller waits in all.
+    /// Returns the total duration.
     pub(crate) fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// Whether it began before another.
+    /// Returns whether it started before another deadline.
     pub(crate) fn began_before(&self, other: &Self) -> bool {
         self.started < other.started
     }
 
-    /// When his time is up.
+    /// Returns the end of the deadline.
     pub(crate) fn ends(&self) -> Instant {
-        // A deadline beyond what the clock can tell is as good as none.
+        // A deadline beyond the clock's range is treated as unlimited.
         self.started
             .checked_add(self.deadline)
             .unwrap_or(self.started + FOR_EVER)
     }
 
-    /// Awaits an answer. A caller whose time is up drops what he waits for: then `overdue` is
-    /// called. One who gave up earlier says nothing about the server. The answer is pinned by
-    /// whoever wants it, since a future that is given by value takes its room twice.
+    /// Awaits a reply. If the caller drops the future after its deadline, `on_timeout` is called;
+    /// an earlier cancellation says nothing about the server. The reply is pinned by the caller,
+    /// since a future that is passed by value occupies its size twice.
     pub(crate) async fn for_answer<T>(
         &self,
         answer: Pin<&mut impl Future<Output = T>>,
-        overdue: impl FnOnce(),
+        on_timeout: impl FnOnce(),
     ) -> T {
-        let mut watch = DeadlineObserver {
+        let mut observer = DeadlineObserver {
             wait: self,
-            overdue: Some(overdue),
+            on_timeout: Some(on_timeout),
         };
         let answer = answer.await;
-        watch.overdue = None;
+        observer.on_timeout = None;
         answer
     }
 
-    /// Whether the caller's time is up. His timer was set a moment before this was made.
+    /// Returns whether the deadline has passed. The caller's timer was created shortly before this
+    /// deadline, hence the tolerance.
     fn is_overdue(&self) -> bool {
         let moment = Duration::from_millis(1).min(self.deadline / 8);
         self.started.elapsed() + moment >= self.deadline
@@ -67,14 +69,14 @@ impl CallDeadline {
 
 struct DeadlineObserver<'a, F: FnOnce()> {
     wait: &'a CallDeadline,
-    overdue: Option<F>,
+    on_timeout: Option<F>,
 }
 
 impl<F: FnOnce()> Drop for DeadlineObserver<'_, F> {
     fn drop(&mut self) {
-        if let Some(overdue) = self.overdue.take() {
+        if let Some(on_timeout) = self.on_timeout.take() {
             if self.wait.is_overdue() {
-                overdue();
+                on_timeout();
             }
         }
     }
@@ -88,19 +90,19 @@ mod tests {
     use crate::redis::call_deadline::*;
 
     #[tokio::test]
-    async fn only_who_waited_in_vain_until_his_time_was_up_is_overdue() {
+    async fn only_future_dropped_after_deadline_reports_timeout() {
         let wait = CallDeadline::after(Duration::from_millis(20));
-        let mut overdue = 0;
+        let mut on_timeout = 0;
         let mut never = pin!(pending::<()>());
-        let cancelled = wait.for_answer(never.as_mut(), || overdue += 1);
+        let cancelled = wait.for_answer(never.as_mut(), || on_timeout += 1);
         assert!(tokio::time::timeout(Duration::ZERO, cancelled).await.is_err());
-        assert_eq!(overdue, 0);
+        assert_eq!(on_timeout, 0);
 
-        let in_vain = wait.for_answer(never, || overdue += 1);
+        let in_vain = wait.for_answer(never, || on_timeout += 1);
         assert!(tokio::time::timeout(wait.deadline(), in_vain).await.is_err());
-        assert_eq!(overdue, 1);
+        assert_eq!(on_timeout, 1);
 
-        wait.for_answer(pin!(ready(())), || overdue += 1).await;
-        assert_eq!(overdue, 1);
+        wait.for_answer(pin!(ready(())), || on_timeout += 1).await;
+        assert_eq!(on_timeout, 1);
     }
 }

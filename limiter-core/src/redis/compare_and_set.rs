@@ -1,4 +1,4 @@
-//! Values that are looked at as they are, and put in place of each other.
+//! Compare-and-set of stored values.
 
 use bb8_redis::redis::Value;
 
@@ -16,10 +16,10 @@ const REPLACE: u8 = 3;
 /// See `lua/prelude.lua`.
 const LAYOUT: u8 = 1;
 
-/// A value as it was found.
+/// A stored value as it was read.
 #[derive(Debug)]
 pub(crate) struct RawState {
-    /// By the server's clock, in microseconds.
+    /// Store time in microseconds.
     pub(crate) now: u64,
     pub(crate) state: StepState,
     value: Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) struct RawState {
 }
 
 impl RedisStore {
-    /// Looks at the value of a limit.
+    /// Reads the stored value of a limit.
     ///
     /// # Cancel safety
     ///
@@ -36,11 +36,11 @@ impl RedisStore {
         self.replace_value(limit, None).await
     }
 
-    /// Puts a state in place of what was found, unless that has moved: whether it is there.
+    /// Replaces the stored value if it equals `found`. Returns whether it was replaced.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether it is there.
+    /// Dropping the future leaves open whether the value was replaced.
     pub(crate) async fn replace(
         &self,
         limit: &RequestedLimit<'_>,
@@ -61,7 +61,7 @@ impl RedisStore {
             Some((read, state)) => (read, value_of(algorithm, state), state.ends()),
             None => (&[][..], Vec::new(), 0),
         };
-        let ask = LeaseRequest {
+        let lease_request = LeaseRequest {
             cost: ends,
             want: read.len() as u64,
             epoch: 0,
@@ -71,7 +71,7 @@ impl RedisStore {
                 returned: u64::from(values.is_some()),
             },
         };
-        let mut plan = leased_limit::plan(REPLACE, algorithm, &ask, self.clock.injected());
+        let mut plan = leased_limit::plan(REPLACE, algorithm, &lease_request, self.clock.injected());
         plan.extend_from_slice(read);
         plan.extend_from_slice(&new);
         let key = leased_limit::key(limit, &self.namespace);
@@ -83,7 +83,7 @@ impl RedisStore {
 fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreError> {
     let LeaseScriptReply { now, granted, piece } = LeaseScriptReply::read(reply)?;
     let value = piece.0.to_vec();
-    // The script that replaces does not know what a value means.
+    // The script does not interpret the value that it replaces.
     let is_ours = value.is_empty() || value.starts_with(&[LAYOUT, wire::parameters(algorithm).0]);
     let Some(LimitReply::Stored(state)) = LimitReply::read(piece, algorithm).ok().filter(|_| is_ours) else {
         return Err(reply::unreadable_as(reply::UNKNOWN_LAYOUT)?);
@@ -96,10 +96,10 @@ fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreEr
     })
 }
 
-/// A state as it is stored; nothing of one that is absent. The layouts are told in `lua/level.lua`,
-/// `lua/leased_level.lua` and `lua/counted_windows.lua`.
+/// Returns the stored form of a state, empty for an absent one. The layouts are described in
+/// `lua/level.lua`, `lua/leased_level.lua` and `lua/counted_windows.lua`.
 fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
-    let Some(kept) = state.stored() else {
+    let Some(stored) = state.stored() else {
         return Vec::new();
     };
     let mut value = vec![LAYOUT, wire::parameters(algorithm).0];
@@ -112,7 +112,7 @@ fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
         let amount = u64::from_ne_bytes(level.amount.to_ne_bytes());
         put(&[level.parts, amount, level.remainder, level.at, level.keep_until]);
     };
-    match kept {
+    match stored {
         StoredState::Level(level) => put_level(&mut put, &level),
         StoredState::Leased(level, loans) => {
             let StoredLoans {

@@ -1,4 +1,4 @@
-//! Denials of a penalty, which are charged to a window at the moments at which they occurred; see
+//! Denials of a penalty, charged to a window at the moments at which they occurred; see
 //! `lua/token_lease.lua`.
 
 use crate::algorithm::{LeaseRequest, Mode};
@@ -13,13 +13,13 @@ use crate::units::micros_ceil;
 const CHARGE_DATED: u8 = 4;
 
 impl RedisStore {
-    /// Counts denials under the window of a penalty, which is the request's only limit. Returns how
-    /// many more may come before the key is to be blocked: none if as many as block it lie within
-    /// one window, though the first have left it by now.
+    /// Counts denials in the window of a penalty, which is the request's only limit. Returns the
+    /// number of further denials until the key has to be blocked; 0 if the blocking number lies
+    /// within one window, even if the first of them have left it by now.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether they are counted.
+    /// Dropping the future leaves open whether the denials are counted.
     pub(crate) async fn count_denials(
         &self,
         counting: &DecisionRequest<'_>,
@@ -83,9 +83,9 @@ mod tests {
         }
     }
 
-    /// Replicas report late, in any order, and the ring wraps around.
+    /// Replicas report late and in any order, and the ring wraps around.
     #[tokio::test]
-    async fn dated_denials_are_counted_as_by_a_sorted_list() {
+    async fn dated_denials_equal_sorted_list() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
         for round in 0..60 {

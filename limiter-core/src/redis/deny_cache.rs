@@ -31,43 +31,41 @@ use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::{Timestamp, micros_ceil};
 
-/// A power of two, as is the next: a quotient is then a shift.
+/// Powers of two, so that a quotient is a shift.
 const SHARDS: usize = 64;
 const GENERATIONS: usize = 1_024;
-/// Above the number of those that are being forgotten, which the bits below it count.
+/// Unit of the invalidation counter. The bits below count the active invalidations.
 const FORGOTTEN: u64 = 1 << 32;
-/// So many limits are kept at most, and the last half of so many surely: some 12 MB when all of
-/// them are denied at once.
+/// Upper bound of the cached limits; at least the newest half is kept. About 12 MB if all of them
+/// are denied at once.
 const MAX_LIMITS: usize = 65_536;
 
-/// What was denied, and when to ask again.
+/// Denials of the store, and the times until which they hold.
 #[derive(Debug)]
 pub(crate) struct DenyCache {
-    /// None when nothing is to be kept.
+    /// Empty if caching is disabled.
     shards: Box<[DenialShard]>,
-    /// How often the limits of a part of all identities were forgotten, in [`FORGOTTEN`]s, and how
-    /// many are about to be. A denial counts only as long as none of its limits was, which holds as
-    /// well for one that is still on its way, or is about several limits. That others share the
-    /// number costs them a question.
+    /// Counts the invalidations of a part of all identities in units of [`FORGOTTEN`], and their
+    /// active invalidations in the bits below. A denial is valid only while the sum of its limits'
+    /// counters is unchanged, which covers replies in flight and requests with several limits.
+    /// Identities that share a counter cost each other a request to the store.
     generations: Box<[AtomicU64]>,
     cap_micros: u64,
     clock: Clock,
 }
 
-/// A question on its way to the store.
+/// The state of the cache at the start of a store request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightToken {
     started: Instant,
-    /// The moment of a test's clock, in microseconds. The system's is told when there is a denial
-    /// to keep: it goes on with the monotonic clock, so that it need not be read for what is
-    /// allowed.
+    /// The moment of a test's clock, in microseconds. The system clock is read only for a denial,
+    /// and converted with the monotonic clock, so that grants need no additional reading.
     injected: Option<u64>,
     generation: u64,
 }
 
 impl InFlightToken {
-    /// When the question was submitted, in microseconds of this process's clock, or a moment
-    /// earlier.
+    /// Returns a lower bound of the start of the request, in microseconds of the local clock.
     fn at(&self, clock: &Clock) -> u64 {
         self.injected.unwrap_or_else(|| {
             let now = clock.now().as_micros();
@@ -77,7 +75,7 @@ impl InFlightToken {
 }
 
 impl DenyCache {
-    /// Answers for so long at most; never, when it is zero.
+    /// Creates a cache. `cap` bounds the age of an answer; zero disables the cache.
     pub(crate) fn new(clock: Clock, cap: Duration) -> Self {
         let shards = if cap.is_zero() { 0 } else { SHARDS };
         Self {
@@ -90,7 +88,7 @@ impl DenyCache {
         }
     }
 
-    /// The denial that the store would answer, if that is known.
+    /// Returns the denial that the store would return, if it is known.
     pub(crate) fn answer(&self, request: &DecisionRequest<'_>) -> Option<Verdict> {
         if request.mode != Mode::Charge {
             return None;
@@ -102,8 +100,8 @@ impl DenyCache {
         Some(Verdict::new(decided_at, outcomes))
     }
 
-    /// The denial that the store would answer to a charge of one limit, if it is known. Collects
-    /// nothing and leaves the numbers uncomputed.
+    /// Returns the denial of a charge of one limit, if it is known. Collects nothing and defers the
+    /// computation of the numbers.
     #[inline]
     pub(crate) fn answer_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepResult)> {
         let mut found = None;
@@ -111,23 +109,23 @@ impl DenyCache {
         Some((decided_at, found?))
     }
 
-    /// When the store denied what it would deny now, and what it would say of each limit. What was
-    /// told is of no account where there is no moment.
+    /// Returns the store time of a known denial and passes the result of each limit to `report`. If
+    /// it returns `None`, the reported results are invalid.
     #[inline]
     fn lookup<'a>(
         &self,
         charges: impl Iterator<Item = LimitCost<'a>> + Clone,
-        told: impl FnMut(&Algorithm, StepResult),
+        report: impl FnMut(&Algorithm, StepResult),
     ) -> Option<Timestamp> {
         let shard = self.shard(charges.clone()).filter(|shard| !shard.is_empty())?;
-        // What costs nothing is always allowed.
+        // A request without a cost is always allowed.
         if charges.clone().all(|charge| charge.cost == 0) {
             return None;
         }
-        // A quicker reading will do: it differs by less than an answer takes on its way.
+        // The coarse clock suffices: its error is below the latency of a reply.
         let (hash, now) = (hash(charges.clone()), self.clock.reading().as_micros());
         let generation = self.generation(charges.clone())?;
-        let answer = |denial: &Denial| denial.answer(charges.clone(), generation, now, told);
+        let answer = |denial: &Denial| denial.answer(charges.clone(), generation, now, report);
         match shard.find(hash, charges.clone(), answer)? {
             DenialAnswer::Denied(decided_at) => Some(decided_at),
             DenialAnswer::Unknown => None,
@@ -138,8 +136,8 @@ impl DenyCache {
         }
     }
 
-    /// To be called before the store is asked: what its answer counts from, if a denial is to be
-    /// kept.
+    /// Starts a store request. Must be called before the request is sent, if its denial is to be
+    /// cached.
     pub(crate) fn submission(
         &self,
         request: &DecisionRequest<'_>,
@@ -154,7 +152,7 @@ impl DenyCache {
         })
     }
 
-    /// Keeps the store's answer if it is a denial.
+    /// Caches the verdict of the store if it is a denial.
     pub(crate) fn on_verdict(
         &self,
         request: &DecisionRequest<'_>,
@@ -187,21 +185,21 @@ impl DenyCache {
         }
     }
 
-    /// To be held while permits are given back to each limit of the request. From now on nothing is
-    /// known of them; what is on its way when it is dropped is not learned either.
+    /// Invalidates the limits of a request until the guard is dropped. Must be held during a refund
+    /// of these limits. Replies in flight at the drop are not cached either.
     pub(crate) fn forget<'a, 'r>(&'a self, request: &'a DecisionRequest<'r>) -> Invalidation<'a, 'r> {
-        let forgetting = Invalidation { cache: self, request };
-        forgetting.add(1);
-        forgetting
+        let invalidation = Invalidation { cache: self, request };
+        invalidation.add(1);
+        invalidation
     }
 
-    /// Forgets the denials of these limits, and learns none until [`end_refund`](Self::end_refund)
-    /// is called. For refunds that are longer than a borrow of the request can last.
+    /// Invalidates these limits until [`end_refund`](Self::end_refund). For refunds that outlive
+    /// the borrow of a request.
     pub(crate) fn begin_refund(&self, limits: &[Identity]) {
         self.add(limits.iter().copied(), 1);
     }
 
-    /// Ends what [`begin_refund`](Self::begin_refund) has begun.
+    /// Ends the invalidation of [`begin_refund`](Self::begin_refund).
     pub(crate) fn end_refund(&self, limits: &[Identity]) {
         self.add(limits.iter().copied(), FORGOTTEN - 1);
     }
@@ -212,7 +210,7 @@ impl DenyCache {
         }
     }
 
-    /// Grows with each limit of the request that is forgotten; none while one is.
+    /// Returns the sum of the limits' invalidation counters; `None` during an invalidation.
     fn generation<'a>(&self, charges: impl Iterator<Item = LimitCost<'a>>) -> Option<u64> {
         let each = charges.filter_map(|charge| self.generation_of(charge.identity));
         let sum = each.fold(0_u64, |sum, generation| {
@@ -230,7 +228,7 @@ impl DenyCache {
     }
 }
 
-/// What one limit of a question is to be charged.
+/// The charge of one limit in a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitCost<'a> {
     pub(crate) identity: Identity,
@@ -247,9 +245,9 @@ fn charges<'a>(request: &'a DecisionRequest<'_>) -> impl Iterator<Item = LimitCo
     })
 }
 
-/// Limits to which permits are given back.
+/// Guard of an invalidation.
 #[derive(Debug)]
-#[must_use = "they are forgotten for as long as it is held"]
+#[must_use = "the limits are invalid while this is held"]
 pub(crate) struct Invalidation<'a, 'r> {
     cache: &'a DenyCache,
     request: &'a DecisionRequest<'r>,
@@ -268,7 +266,7 @@ impl Drop for Invalidation<'_, '_> {
     }
 }
 
-/// Where to look for it: the table compares the limits themselves.
+/// Combines the hashes of the identities; the table compares the identities themselves.
 fn hash<'a>(charges: impl Iterator<Item = LimitCost<'a>>) -> u64 {
     charges.fold(0, |list, charge| list.rotate_left(1) ^ charge.identity.hash())
 }

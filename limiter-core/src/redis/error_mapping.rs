@@ -1,4 +1,4 @@
-//! What an error of Redis means to who called a limiter.
+//! Maps errors of Redis to store errors.
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -42,10 +42,10 @@ impl From<RedisError> for StoreError {
     }
 }
 
-/// Whether the user may not do what was asked. Inside of a script each version says it in another
-/// way, and Redis 7.0 does not say which command it was.
+/// Returns whether the Redis user lacks a permission. Inside a script, each server version words
+/// the error differently, and Redis 7.0 does not name the command.
 fn lacks_permission(error: &RedisError) -> bool {
-    let said = |detail: &str| {
+    let is_permission_error = |detail: &str| {
         let ways = [
             "NOPERM",
             "ACL failure",
@@ -54,5 +54,6 @@ fn lacks_permission(error: &RedisError) -> bool {
         ];
         ways.iter().any(|way| detail.contains(way))
     };
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || error.detail().is_some_and(said)
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+        || error.detail().is_some_and(is_permission_error)
 }

@@ -1,5 +1,6 @@
-//! Tells once where a server may drop live limits to make room. Every key of ours has a TTL, so any
-//! policy but `noeviction` takes them, and a limit whose key is gone starts anew.
+//! Warns once for each server whose eviction policy may remove limits in use. Every key of the
+//! limiter has a TTL, so any policy but `noeviction` may evict it, and an evicted limit starts
+//! over.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -14,15 +15,16 @@ use crate::support::real_time;
 
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// The nodes of which it was told.
+/// The nodes that a warning was logged for.
 #[derive(Debug, Default)]
 pub(crate) struct Eviction(Mutex<HashSet<String>>);
 
 impl Eviction {
-    /// Looks at a node's memory settings, if the user may. Nothing depends on it.
+    /// Checks a node's memory settings, if the user has the permission. No decision depends on the
+    /// result.
     pub(crate) async fn check_policy(&self, node: &Node) {
-        let told = real_time::timeout(WITHIN, settings(node)).await;
-        match told {
+        let warned = real_time::timeout(WITHIN, settings(node)).await;
+        match warned {
             Ok(Ok(Some((maxmemory, policy)))) if self.is_first(node) => {
                 tracing::warn!(
                     %node,
@@ -38,12 +40,12 @@ impl Eviction {
     }
 
     fn is_first(&self, node: &Node) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(node.to_string())
+        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.insert(node.to_string())
     }
 }
 
-/// The bound on memory and what happens at it, where that takes keys.
+/// Returns the memory bound and the eviction policy, if the policy evicts keys.
 async fn settings(node: &Node) -> Result<Option<(u64, String)>, StoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");

@@ -1,4 +1,4 @@
-//! Counts the replicas of a namespace.
+//! Registration of this process among the replicas of a namespace.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, SystemTime};
@@ -11,23 +11,23 @@ use crate::redis::script::{Call, HEARTBEAT, wire};
 use crate::support::clock::Clock;
 use crate::units::micros_ceil;
 
-/// One replica among the others that have the same namespace.
+/// One replica of a namespace.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     route: Route,
     clock: Clock,
     /// The key of the register.
     key: String,
-    /// Tells this replica from the others.
+    /// Identifies this replica.
     id: [u8; 8],
 }
 
 impl Heartbeat {
-    /// How long a beat may take. Nobody waits for it.
-    pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+    /// Timeout of a beat. No call waits for it.
+    pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
     pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
-        // Its seeds are random, and differ for each.
+        // The seeds of each instance are random.
         let id = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
         Self {
             route,
@@ -37,13 +37,13 @@ impl Heartbeat {
         }
     }
 
-    /// Registers this replica for so long, or takes it out for no time at all; says how many there
-    /// are.
+    /// Registers this replica for `life`, or removes it for a zero duration. Returns the number of
+    /// replicas.
     pub(crate) async fn beat(&self, life: Duration) -> Result<u32, StoreError> {
         let mut plan = wire::head(self.clock.injected());
         plan.extend_from_slice(&self.id);
         plan.extend_from_slice(&micros_ceil(life).to_le_bytes());
-        let call = Call::new(&HEARTBEAT, [&self.key], plan, Self::PATIENCE);
+        let call = Call::new(&HEARTBEAT, [&self.key], plan, Self::TIMEOUT);
         match self.route.run(&call).await? {
             Value::Int(count) if (0..=i64::from(u32::MAX)).contains(&count) => {
                 u32::try_from(count).map_err(|_| malformed())

@@ -31,7 +31,7 @@ use crate::algorithm::{Change, Mode, StepOutcome};
 use crate::error::StoreError;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
-use crate::redis::local_fallback::replica_share::{ReplicaShare, comes_in, still_counts};
+use crate::redis::local_fallback::replica_share::{ReplicaShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::store::MemoryStore;
@@ -59,13 +59,13 @@ impl LocalFallback {
         }
     }
 
-    /// Remembers what the store has left.
+    /// Records the store's remaining permits.
     pub(crate) fn on_verdict(&self, request: &DecisionRequest<'_>, verdict: &Verdict, now: Timestamp) {
         let now = now.as_micros();
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
             let left = LastRemaining {
                 remaining: outcome.remaining,
-                owed: owed(limit, outcome),
+                debt: debt(limit, outcome),
                 as_of: now,
                 until: now.saturating_add(outcome.reset_after),
                 decided_at: verdict.decided_at.as_micros(),
@@ -74,7 +74,7 @@ impl LocalFallback {
         }
     }
 
-    /// Forgets what was used and what was heard.
+    /// Drops the local usage and the last known state of a request's limits.
     pub(crate) fn forget(&self, request: &DecisionRequest<'_>) {
         for limit in &request.limits {
             self.last_known.forget(limit.identity.hash());
@@ -166,8 +166,8 @@ impl LocalFallback {
         Ok(verdict)
     }
 
-    /// Gives back to the share of one of so many replicas, or charges it whatever is left. A refund
-    /// takes no room, so that it does not fail.
+    /// Refunds the share of one of `replicas`, or charges it unconditionally. A refund needs no
+    /// capacity, so it does not fail.
     pub(crate) fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
@@ -188,7 +188,7 @@ impl LocalFallback {
     }
 
     fn share(&self, limit: &RequestedLimit<'_>, replicas: u32, now: u64) -> ReplicaShare {
-        // A key is blocked or not: of that there are no shares.
+        // A block of a key is not divided among replicas.
         let replicas = if limit.blocks.is_some() { 1 } else { replicas };
         let whole = limit.policy.algorithm().share(replicas);
         let left = self
@@ -196,23 +196,22 @@ impl LocalFallback {
             .get(limit.identity.hash(), now)
             .map(|left| LastRemaining {
                 remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),
-                owed: left.owed.div_ceil(u64::from(replicas)),
+                debt: left.debt.div_ceil(u64::from(replicas)),
                 ..left
             });
         let applied = match (whole, left) {
-            // Until the newest permit that the store has given leaves the window, those that it has
-            // given count.
+            // The store's grants count until its newest permit leaves the window.
             (Algorithm::SlidingWindow(window), Some(left)) => Algorithm::SlidingWindow(SlidingWindow {
                 limit: left.remaining,
                 ..window
             }),
-            // Until its period ends.
+            // The store's grants count until its period ends.
             (Algorithm::FixedWindow(window), Some(left)) => Algorithm::FixedWindow(FixedWindow {
                 limit: left.remaining,
                 ..window
             }),
             (Algorithm::CounterWindow(window), Some(left)) => Algorithm::CounterWindow(CounterWindow {
-                limit: window.limit - still_counts(window, left, now),
+                limit: window.limit - weighted_usage(window, left, now),
                 ..window
             }),
             _ => whole,
@@ -221,15 +220,16 @@ impl LocalFallback {
     }
 }
 
-/// What a limit owes beyond its quota: nothing is said of that but when all has come back. What is
-/// lent comes back later than at the rate, so that nothing is taken for a debt that may be a loan.
-fn owed(limit: &RequestedLimit<'_>, outcome: &StepOutcome) -> u64 {
+/// Returns the debt beyond the quota, derived from the time until the usage is zero. Leased tokens
+/// return later than at the rate; the duration of a lease is subtracted so that a lease does not
+/// count as debt.
+fn debt(limit: &RequestedLimit<'_>, outcome: &StepOutcome) -> u64 {
     if outcome.remaining > 0 {
         return 0;
     }
     let algorithm = limit.policy.algorithm();
     let lease = limit.policy.lease().map_or(0, micros_ceil);
-    let comes = comes_in(algorithm, outcome.reset_after.saturating_sub(lease));
+    let comes = refill_in(algorithm, outcome.reset_after.saturating_sub(lease));
     comes.saturating_sub(algorithm.quota())
 }
 

@@ -1,5 +1,4 @@
-//! What is said of an outage: its reason as it begins, once for each answer that policies give
-//! meanwhile; and its end.
+//! Log messages of an outage: one at its start for each failure mode, and one at its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,20 +8,20 @@ use crate::policy::OnStoreFailure;
 use crate::request::DecisionRequest;
 use crate::units::{Timestamp, micros_ceil};
 
-/// After so long without a decision that was made without Redis, it is said to decide again.
+/// Time without failed decisions after which an outage counts as ended.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Whether there is an outage, and what of it was told.
+/// The current outage and its logged messages.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
-    /// When Redis last gave no decision, in microseconds; 0 when it gave all of them lately.
+    /// Time of the last failed decision in microseconds; 0 without an outage.
     last: AtomicU64,
-    /// Whether it was told, by the answer that calls got.
-    told: [AtomicBool; 4],
+    /// Whether a message was logged, by failure mode.
+    logged: [AtomicBool; 4],
 }
 
 impl Outage {
-    /// The local fallback decides.
+    /// Logs a decision of the local fallback.
     pub(crate) fn log_fallback(&self, error: &StoreError, replicas: u32, now: Timestamp) {
         if self.is_new(OnStoreFailure::Local, now) {
             let error = error.with_causes();
@@ -30,7 +29,7 @@ impl Outage {
         }
     }
 
-    /// The request is answered as its policies say.
+    /// Logs a decision according to the policies' failure modes.
     pub(crate) fn answers(&self, request: &DecisionRequest<'_>, error: &StoreError, now: Timestamp) {
         let answer = request.on_store_failure();
         if is_outage(error.kind()) && self.is_new(answer, now) {
@@ -42,19 +41,19 @@ impl Outage {
 
     fn is_new(&self, answer: OnStoreFailure, now: Timestamp) -> bool {
         self.last.store(now.as_micros().max(1), Ordering::Relaxed);
-        let [local, allow, deny, error] = &self.told;
-        let told = match answer {
+        let [local, fail_open, fail_closed, error] = &self.logged;
+        let logged = match answer {
             OnStoreFailure::Local => local,
-            OnStoreFailure::FailOpen => allow,
-            OnStoreFailure::FailClosed => deny,
+            OnStoreFailure::FailOpen => fail_open,
+            OnStoreFailure::FailClosed => fail_closed,
             OnStoreFailure::Error => error,
         };
-        // Looked at first, since calls are many and it is set once.
-        !told.load(Ordering::Relaxed) && !told.swap(true, Ordering::Relaxed)
+        // Read before the write, since calls are many and the flag is set once.
+        !logged.load(Ordering::Relaxed) && !logged.swap(true, Ordering::Relaxed)
     }
 
-    /// Redis decided. A store that answers some calls and others not is out until all are answered
-    /// for a while: one event, not many.
+    /// Records a decision of Redis. An outage with intermittent replies ends only after a time
+    /// without failures, so that it is one event.
     #[inline]
     pub(crate) fn decided(&self, now: impl FnOnce() -> Timestamp) {
         let last = self.last.load(Ordering::Relaxed);
@@ -68,15 +67,16 @@ impl Outage {
         if now.as_micros().saturating_sub(last) >= micros_ceil(CALM)
             && self.last.swap(0, Ordering::Relaxed) != 0
         {
-            self.told
+            self.logged
                 .iter()
-                .for_each(|told| told.store(false, Ordering::Relaxed));
+                .for_each(|logged| logged.store(false, Ordering::Relaxed));
             tracing::info!("Redis makes all decisions again; outage ended");
         }
     }
 }
 
-/// Whether Redis cannot decide any call. Other errors concern one key, or follow a shutdown.
+/// Returns whether Redis cannot decide any call. Other errors concern one key, or follow a
+/// shutdown.
 pub(crate) fn is_outage(kind: StoreErrorKind) -> bool {
     !matches!(
         kind,

@@ -1,5 +1,5 @@
-//! Decisions for keys that nobody has, so that permissions that do not suffice, and servers that
-//! take no writes, are found out before a call meets them.
+//! Test decisions at startup on unused keys, which detect missing permissions and read-only servers
+//! before the first call.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::redis::{READY_WITHIN, Route};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::Clock;
 
-/// So many permits that no ring of them is read whole.
+/// So large that no ring of these permits is read completely.
 const PERMITS: u64 = 200;
 
-/// Has every command called that the scripts know, if no other replica tries the same keys
-/// meanwhile, and leaves nothing behind.
+/// Executes every command of the scripts and removes its keys. Other replicas may use the same keys
+/// concurrently.
 pub(crate) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock) -> Result<(), StoreError> {
     let trial = Trial {
         route,
@@ -34,7 +34,7 @@ pub(crate) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock)
     };
     let (short, long) = (window("1s")?, window("1m")?);
     trial.decide([&level, &short], Operation::Check).await?;
-    // It is denied, but has the ring live longer, for which something in it is written again.
+    // The denial extends the life of the ring, which rewrites a part of it.
     trial.decide([&level, &long], Operation::Check).await?;
     trial.refund([&level, &long]).await?;
     trial.decide([&level, &long], Operation::Reset).await?;
@@ -49,7 +49,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Takes one decision on two limits, as many permits as they have.
+    /// Decides all permits of two limits at once.
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
         let request = all_of(policies)?;
         let mut input = ScriptInput::new(&request, operation, self.namespace);
@@ -59,8 +59,8 @@ impl Trial<'_> {
         self.route.run(&DecideOperation { input, wait }).await.map(|_| ())
     }
 
-    /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is
-    /// ever both a level's and a window's.
+    /// Decides two single limits in one call. Other replicas use the same keys, so no key is used
+    /// for both a level and a window.
     async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
         let [level, _, other] = self.namespace.preflight_keys();
         let mut inputs = Vec::new();
@@ -93,8 +93,10 @@ fn all_of(policies: [&Policy; 2]) -> Result<DecisionRequest<'_>, StoreError> {
     request(policies.map(|policy| LimitRequest::new(policy, Key::global()).cost(policy.quota())))
 }
 
-fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>) -> Result<DecisionRequest<'a>, StoreError> {
-    let request = DecisionRequest::new(asks, Mode::Charge, true);
+fn request<'a>(
+    limits: impl IntoIterator<Item = LimitRequest<'a>>,
+) -> Result<DecisionRequest<'a>, StoreError> {
+    let request = DecisionRequest::new(limits, Mode::Charge, true);
     request.map_err(|rejection| invalid(&rejection.diagnostic().to_string()))
 }
 

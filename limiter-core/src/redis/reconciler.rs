@@ -34,7 +34,7 @@ use crate::units::micros_ceil;
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The time that Redis has for an answer, if the policy's deadline is not longer. No call waits for
 /// it.
-const PATIENCE: Duration = Duration::from_millis(250);
+const MIN_TIMEOUT: Duration = Duration::from_millis(250);
 /// The most reports under way at one time.
 const MAX_CONCURRENT: usize = 64;
 /// The number of limits after which a round ends.
@@ -42,7 +42,7 @@ const MAX_PER_ROUND: usize = 1_024;
 /// A task that has not run for this time belongs to a runtime that has ended.
 const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 
-/// Charges limits in Redis whatever is left of them.
+/// Charges limits in Redis unconditionally.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitReporter {
     pub(crate) route: Route,
@@ -50,7 +50,7 @@ pub(crate) struct PermitReporter {
     pub(crate) namespace: Namespace,
 }
 
-/// Reports what a local fallback has admitted.
+/// Reports the permits that a local fallback admitted.
 #[derive(Debug)]
 pub(crate) struct Reconciler {
     shared: Arc<ReconcilerState>,
@@ -68,10 +68,10 @@ struct ReconcilerState {
 
 impl PermitReporter {
     async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
-        let patience = PATIENCE.max(limit.policy.deadline());
+        let timeout = MIN_TIMEOUT.max(limit.policy.deadline());
         let key = leased_limit::key(limit, &self.namespace);
-        let call = leased_limit::apply_change(limit, change, key, self.clock.injected(), patience);
-        let reply = within(patience, self.route.run(&call)).await?;
+        let call = leased_limit::apply_change(limit, change, key, self.clock.injected(), timeout);
+        let reply = within(timeout, self.route.run(&call)).await?;
         leased_limit::changed(&reply, limit, change)
     }
 }
@@ -94,7 +94,7 @@ impl Reconciler {
         self.keep_reporting();
     }
 
-    /// Reports what can be reported now.
+    /// Reports all permits that can be reported now.
     pub(crate) async fn flush(&self) {
         if !self.shared.fallback.unreported().is_empty() {
             Arc::clone(&self.shared).round(usize::MAX).await;
@@ -104,10 +104,10 @@ impl Reconciler {
     /// Starts the task unless it runs. Without a runtime the next call starts it.
     fn keep_reporting(&self) {
         let shared = &self.shared;
-        let (now, patience) = (shared.reporter.clock.now(), micros_ceil(ABANDONED_AFTER));
+        let (now, timeout) = (shared.reporter.clock.now(), micros_ceil(ABANDONED_AFTER));
         let due = shared.due.load(Ordering::Relaxed);
         // A manual clock may have been set back.
-        let runs = now.as_micros() < due && due - now.as_micros() <= patience;
+        let runs = now.as_micros() < due && due - now.as_micros() <= timeout;
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -156,8 +156,8 @@ async fn run(shared: Weak<ReconcilerState>, task: u32) {
 
 impl ReconcilerState {
     /// Reports about this number of limits, or until Redis does not answer.
-    async fn round(self: Arc<Self>, most: usize) {
-        let batch = self.fallback.unreported().batch(most);
+    async fn round(self: Arc<Self>, max: usize) {
+        let batch = self.fallback.unreported().batch(max);
         for limits in batch.chunks(MAX_CONCURRENT) {
             let mut reports = JoinSet::new();
             for limit in limits {

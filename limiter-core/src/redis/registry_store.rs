@@ -1,4 +1,4 @@
-//! The book of a namespace: what the third script is asked, and what it answers; the layout is told
+//! Storage of the policy registry of a namespace: encoding of its script. The layout is described
 //! in `lua/registry.lua`.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::deadline::within;
 const READ: u8 = 0;
 const PUBLISH: u8 = 1;
 
-/// Where the book of a namespace is. Cheap to clone.
+/// The registry of a namespace. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistryStore {
     route: Route,
@@ -25,55 +25,53 @@ pub(crate) struct RegistryStore {
     key: String,
 }
 
-/// What stands there.
+/// The stored registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
-    /// Something without a revision.
+    /// A text without a revision.
     Unnumbered,
-    /// A revision that is higher than what is exact.
+    /// A revision beyond the range of exact integers.
     TooHigh,
-    /// The revision, with the text where it is a later one than is known.
+    /// The revision, with the text if the revision is later than the known one.
     Revision(u64, Option<String>),
 }
 
-/// What became of a text that was to be published.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublishOutcome {
-    /// It has this revision.
+    /// Published with this revision.
     As(u64),
-    /// Another revision was found than the one to be replaced.
+    /// The stored revision is not the one to be replaced.
     Conflict(u64),
-    /// There is no revision after what is known.
+    /// No later revision exists.
     NoneLater,
 }
 
 impl RegistryStore {
-    /// How long a look may take that is made again and again, or that a call waits for which wants
-    /// a decision.
+    /// Timeout of periodic reads, and of reads that a decision waits for.
     pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
-    /// How long what somebody asks of the book may take: to learn a cluster, on a busy machine,
-    /// too.
+    /// Timeout of explicit operations. Includes reading a cluster's slots on a busy machine.
     pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
 
-    /// How long it may take to dial and to subscribe.
-    const PATIENCE_TO_LISTEN: Duration = Duration::from_secs(5);
+    /// Timeout of dialling and subscribing.
+    const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
     pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
         Self { route, clock, key }
     }
 
-    /// The name of the key, which is that of the channel too.
+    /// Returns the key, which is also the name of the channel.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// What is there; its text only if it is later than what is known.
-    pub(crate) async fn read(&self, known: u64, patience: Duration) -> Result<Stored, StoreError> {
+    /// Reads the registry. Returns the text only if it is later than `known`.
+    pub(crate) async fn read(&self, known: u64, timeout: Duration) -> Result<Stored, StoreError> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(READ);
         plan.extend_from_slice(&known.to_le_bytes());
-        let (found, text) = self.execute(plan, patience).await?;
+        let (found, text) = self.execute(plan, timeout).await?;
         Ok(match u64::try_from(found) {
             Err(_) if found == -2 => Stored::TooHigh,
             Err(_) => Stored::Unnumbered,
@@ -82,20 +80,21 @@ impl RegistryStore {
         })
     }
 
-    /// Puts a text in the place of a revision, 0 for none; its own is later than `least`.
+    /// Replaces the text of revision `replaced`, 0 for none, by a text with a revision above
+    /// `min_revision`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether it was published.
+    /// Dropping the future leaves open whether the text was published.
     pub(crate) async fn publish(
         &self,
         text: &str,
         replaced: u64,
-        least: u64,
+        min_revision: u64,
     ) -> Result<PublishOutcome, StoreError> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(PUBLISH);
-        for revision in [replaced, least] {
+        for revision in [replaced, min_revision] {
             plan.extend_from_slice(&revision.to_le_bytes());
         }
         plan.extend_from_slice(text.as_bytes());
@@ -108,14 +107,14 @@ impl RegistryStore {
         }
     }
 
-    /// Has a server tell of what is published from now on: any one, since a cluster passes messages
-    /// on to all of its nodes.
+    /// Subscribes to publications on one server; a cluster forwards messages to all of its nodes.
     ///
     /// # Errors
     ///
-    /// Also where the user may not subscribe, and where the connection is a pool's and cannot.
+    /// Fails if the user may not subscribe, or if the connection belongs to a pool and cannot
+    /// subscribe.
     pub(crate) async fn listen(&self) -> Result<RegistrySubscription, StoreError> {
-        let listening = async {
+        let subscription = async {
             let node = match &self.route {
                 Route::Standalone(node) => node.clone(),
                 Route::Cluster(cluster) => cluster.node_of(slot(&self.key)).await?,
@@ -124,12 +123,12 @@ impl RegistryStore {
             connection.subscribe(&self.key).await?;
             Ok(RegistrySubscription(connection))
         };
-        within(Self::PATIENCE_TO_LISTEN, listening).await
+        within(Self::SUBSCRIBE_TIMEOUT, subscription).await
     }
 
-    async fn execute(&self, plan: Vec<u8>, patience: Duration) -> Result<(i64, String), StoreError> {
-        let call = Call::new(&REGISTRY, [&self.key], plan, patience);
-        let reply = within(patience, self.route.run(&call)).await?;
+    async fn execute(&self, plan: Vec<u8>, timeout: Duration) -> Result<(i64, String), StoreError> {
+        let call = Call::new(&REGISTRY, [&self.key], plan, timeout);
+        let reply = within(timeout, self.route.run(&call)).await?;
         redis::from_redis_value::<(String, Value)>(reply)
             .ok()
             .and_then(|(found, text)| Some((found.parse().ok()?, text_of(text)?)))
@@ -137,12 +136,12 @@ impl RegistryStore {
     }
 }
 
-/// Hears what is published.
+/// A subscription to publications.
 #[derive(Debug)]
 pub(crate) struct RegistrySubscription(Connection);
 
 impl RegistrySubscription {
-    /// Waits until something was published since the last time: whether more will be heard.
+    /// Waits for the next publication. Returns whether the subscription is still usable.
     ///
     /// # Cancel safety
     ///
@@ -152,7 +151,7 @@ impl RegistrySubscription {
     }
 }
 
-/// What is no text is shown as far as it is: the book's reader tells what is wrong with it.
+/// Decodes a text lossily; its reader reports invalid characters.
 fn text_of(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(match String::from_utf8(bytes) {
@@ -177,7 +176,7 @@ mod tests {
     use crate::redis::secret_url::SecretUrl;
     use crate::redis::{Deployment, NodeSettings, RedisStore, Topology};
 
-    fn shelf(topology: Topology) -> RegistryStore {
+    fn store(topology: Topology) -> RegistryStore {
         let node = NodeSettings {
             connections: 1,
             max_in_flight: 16,
@@ -187,56 +186,56 @@ mod tests {
             certificates: Certificates::default(),
             node,
         };
-        let namespace = Namespace::new("", "ear");
+        let namespace = Namespace::new("", "subscription");
         RedisStore::new(deployment, namespace, Clock::System)
             .unwrap()
             .shelf()
     }
 
-    async fn hears(ear: &RegistrySubscription) -> Option<bool> {
-        tokio::time::timeout(Duration::from_secs(5), ear.hears())
+    async fn hears(subscription: &RegistrySubscription) -> Option<bool> {
+        tokio::time::timeout(Duration::from_secs(5), subscription.hears())
             .await
             .ok()
     }
 
     #[tokio::test]
-    async fn what_is_published_is_heard_until_the_server_hangs_up() {
+    async fn subscription_receives_publications_until_disconnect() {
         let server = RedisServer::start();
-        let shelf = shelf(Topology::Standalone(server.url().into()));
-        let ear = shelf.listen().await.unwrap();
+        let store = store(Topology::Standalone(server.url().into()));
+        let subscription = store.listen().await.unwrap();
         for replaced in 0..3 {
-            let PublishOutcome::Conflict(found) = shelf.publish("", u64::MAX, 0).await.unwrap() else {
+            let PublishOutcome::Conflict(found) = store.publish("", u64::MAX, 0).await.unwrap() else {
                 unreachable!("nothing has the last revision")
             };
             assert_eq!(found > 0, replaced > 0);
-            shelf.publish("", found, 0).await.unwrap();
-            assert_eq!(hears(&ear).await, Some(true));
+            store.publish("", found, 0).await.unwrap();
+            assert_eq!(hears(&subscription).await, Some(true));
         }
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        assert_eq!(hears(&ear).await, Some(false));
-        assert_eq!(hears(&ear).await, Some(false));
+        assert_eq!(hears(&subscription).await, Some(false));
+        assert_eq!(hears(&subscription).await, Some(false));
     }
 
     #[tokio::test]
-    async fn any_node_of_a_cluster_tells() {
+    async fn any_cluster_node_delivers_publications() {
         let cluster = RedisCluster::shared();
-        let shelf = shelf(Topology::Cluster(SecretUrl::list(cluster.urls())));
-        let ear = shelf.listen().await.unwrap();
+        let store = store(Topology::Cluster(SecretUrl::list(cluster.urls())));
+        let subscription = store.listen().await.unwrap();
         for node in cluster.nodes() {
-            node.command(&["PUBLISH", shelf.key(), "1"]);
-            assert_eq!(hears(&ear).await, Some(true));
+            node.command(&["PUBLISH", store.key(), "1"]);
+            assert_eq!(hears(&subscription).await, Some(true));
         }
     }
 
     #[tokio::test]
-    async fn who_may_not_subscribe_is_told() {
+    async fn missing_subscribe_permission_is_an_error() {
         let server = RedisServer::start();
         let user = ["ACL", "SETUSER", "alone", "on", ">secret", "~*"];
         server.command(&[&user, acl::SCRIPT].concat());
         let url = server.url_as("alone:secret");
-        let shelf = shelf(Topology::Standalone(url.into()));
-        let refused = shelf.listen().await.unwrap_err();
+        let store = store(Topology::Standalone(url.into()));
+        let refused = store.listen().await.unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::Refused, "{refused}");
-        assert!(matches!(shelf.publish("", 0, 0).await, Ok(PublishOutcome::As(_))));
+        assert!(matches!(store.publish("", 0, 0).await, Ok(PublishOutcome::As(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! How many replicas share the limits: given by hand, or counted in Redis.
+//! The number of replicas that share the limits: configured, or counted in Redis.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError};
@@ -14,56 +14,54 @@ use crate::support::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
 
-/// While the count changes, it is taken often; later it is enough to stay in it.
+/// Interval of the count: short while it changes, longer while it is stable.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// How long a replica counts after it was last heard: it may miss a few beats. A smaller count is
-/// believed only after so long, too: a server that lost its data, or whose clock was set, knows of
-/// fewer than there are.
+/// Duration of a registration, which covers several missed beats. A smaller count is accepted only
+/// after this time, since a server that lost its data or whose clock was set reports too few.
 const LIFE: Duration = Duration::from_secs(30);
-/// A task that counts and has not shown itself for so long lives in a runtime that is gone, or that
-/// nobody drives.
+/// Time after which a counting task without progress counts as abandoned with its runtime.
 const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 
-/// The number of replicas, as far as it is known.
+/// The number of replicas.
 ///
-/// The first decision starts a task that counts until the limiter is dropped; one in another
-/// runtime takes over when that is gone.
+/// The first decision starts a task that counts until the limiter is dropped. If the task's runtime
+/// ends, a decision in another runtime starts the next task.
 #[derive(Debug)]
 pub(crate) struct Replicas {
-    by_hand: Option<NonZeroU32>,
+    configured: Option<NonZeroU32>,
     shared: Arc<SharedReplicas>,
-    /// Whether this replica has left. The task says goodbye then, and when this is dropped.
+    /// Set when this replica leaves. The task then removes the registration, as it does on drop.
     left: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 struct SharedReplicas {
-    heart: Heartbeat,
+    heartbeat: Heartbeat,
     clock: Clock,
     counted: Mutex<ReplicaCount>,
-    /// By when, in microseconds, the task that counts should have shown itself.
+    /// Time in microseconds by which the task must report progress.
     due: AtomicU64,
-    /// Which of the tasks counts: the last one that was started.
+    /// The number of the current task, the last one that was started.
     task: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct ReplicaCount {
     count: u32,
-    /// When so many, or more, were last heard.
+    /// When at least this number was last reported.
     confirmed: Timestamp,
-    last_heard: u32,
+    last_reported: u32,
     failing: bool,
 }
 
 impl Replicas {
-    pub(crate) fn new(by_hand: Option<NonZeroU32>, heart: Heartbeat, clock: Clock) -> Self {
+    pub(crate) fn new(configured: Option<NonZeroU32>, heartbeat: Heartbeat, clock: Clock) -> Self {
         Self {
-            by_hand,
+            configured,
             shared: Arc::new(SharedReplicas {
-                heart,
+                heartbeat,
                 clock,
                 counted: Mutex::default(),
                 due: AtomicU64::new(0),
@@ -73,22 +71,22 @@ impl Replicas {
         }
     }
 
-    /// At least 1: this one.
+    /// Returns the number of replicas, at least 1 for this one.
     pub(crate) fn count(&self) -> u32 {
-        self.by_hand
+        self.configured
             .map_or_else(|| self.shared.lock().count.max(1), NonZeroU32::get)
     }
 
-    /// Sees to it that a task counts. To be called in a runtime.
+    /// Starts the counting task unless one is running. Must be called in a runtime.
     pub(crate) fn keep_counting(&self, now: Timestamp) {
-        let (now, patience) = (now.as_micros(), micros_ceil(ABANDONED_AFTER));
+        let (now, abandoned_after) = (now.as_micros(), micros_ceil(ABANDONED_AFTER));
         let due = self.shared.due.load(Ordering::Relaxed);
         // A test's clock may have been set back.
-        let at_it = now < due && due - now <= patience;
-        if at_it || self.by_hand.is_some() || *self.left.borrow() {
+        let is_running = now < due && due - now <= abandoned_after;
+        if is_running || self.configured.is_some() || *self.left.borrow() {
             return;
         }
-        let next = now.saturating_add(patience);
+        let next = now.saturating_add(abandoned_after);
         if self
             .shared
             .due
@@ -104,7 +102,7 @@ impl Replicas {
         }
     }
 
-    /// Tells the others that this one is gone. The task does it, after its last beat.
+    /// Removes the registration of this replica. The task does this after its last beat.
     pub(crate) async fn deregister(&self) {
         self.left.send_replace(true);
         self.left.closed().await;
@@ -122,15 +120,15 @@ async fn count_until_left(shared: Arc<SharedReplicas>, task: u32, mut left: watc
             Ok(false) => (pause * 2).min(LONGEST_PAUSE),
             Err(_) => PAUSE_AFTER_FAILURE,
         };
-        let leaving = async {
-            // An error says that the limiter was dropped.
+        let shutdown = async {
+            // An error means that the limiter was dropped.
             let _ = left.wait_for(|left| *left).await;
         };
         tokio::select! {
             biased;
-            () = leaving => {
-                // Who is not heard any more leaves by itself, only later.
-                let _ = within(Heartbeat::PATIENCE, shared.heart.beat(Duration::ZERO)).await;
+            () = shutdown => {
+                // Without this beat, the registration ends by itself, only later.
+                let _ = within(Heartbeat::TIMEOUT, shared.heartbeat.beat(Duration::ZERO)).await;
                 return;
             }
             () = shared.clock.sleep(now, pause) => {}
@@ -139,26 +137,25 @@ async fn count_until_left(shared: Arc<SharedReplicas>, task: u32, mut left: watc
 }
 
 impl SharedReplicas {
-    /// Tells the others that this one is there, and hears how many there are: whether that has
-    /// changed.
+    /// Renews the registration and updates the count. Returns whether the count has changed.
     async fn count(&self) -> Result<bool, StoreError> {
-        let heard = within(Heartbeat::PATIENCE, self.heart.beat(LIFE)).await;
+        let reported = within(Heartbeat::TIMEOUT, self.heartbeat.beat(LIFE)).await;
         let now = self.clock.now();
         let mut counted = self.lock();
-        match heard {
-            Ok(heard) => {
-                let changed = std::mem::replace(&mut counted.last_heard, heard) != heard;
-                if heard >= counted.count || now.since(counted.confirmed) >= LIFE {
-                    (counted.count, counted.confirmed) = (heard, now);
+        match reported {
+            Ok(reported) => {
+                let changed = std::mem::replace(&mut counted.last_reported, reported) != reported;
+                if reported >= counted.count || now.since(counted.confirmed) >= LIFE {
+                    (counted.count, counted.confirmed) = (reported, now);
                 }
                 counted.failing = false;
                 crate::observe::replicas(counted.count.max(1));
                 Ok(changed)
             }
             Err(error) => {
-                // In an outage others say enough.
-                let told = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
-                if told && !std::mem::replace(&mut counted.failing, true) {
+                // Other log messages report an outage.
+                let is_permanent = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
+                if is_permanent && !std::mem::replace(&mut counted.failing, true) {
                     let (error, count) = (error.with_causes(), counted.count.max(1));
                     tracing::warn!(%error, count, "cannot count replicas; the local fallback uses the last count");
                 }

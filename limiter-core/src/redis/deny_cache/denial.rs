@@ -8,18 +8,18 @@ use crate::request::{DecisionRequest, Verdict};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
-/// A decision that denied.
+/// A denial with the reported state of its limits.
 #[derive(Debug)]
 pub(crate) struct Denial {
     limits: OneOrMany<DeniedRequest>,
     submission: StartedAt,
-    /// From this moment of this process's clock on the store is asked.
+    /// The end of the denial in local time.
     until: u64,
-    /// The store's own time.
+    /// The moment of the decision in store time.
     decided_at: Timestamp,
 }
 
-/// One limit of it, with what the store reported.
+/// One limit of the denied request.
 #[derive(Debug)]
 struct DeniedRequest {
     identity: Identity,
@@ -29,7 +29,7 @@ struct DeniedRequest {
     report: DenialReport,
 }
 
-/// What the store reported of a limit.
+/// The reported state of a limit.
 #[derive(Debug)]
 enum DenialReport {
     /// Its state, from which the answer to any cost at any moment follows.
@@ -67,42 +67,41 @@ impl DenialReport {
     }
 }
 
-/// What follows from a report for a later call.
+/// The result of a report for a later call.
 enum LimitDenial {
     StepResult(StepResult),
-    /// A denial, with numbers that are not known.
+    /// Denied, with unknown numbers.
     Denial,
     Unknown,
 }
 
-/// When the question was submitted that was denied.
+/// The start of the denied request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedAt {
-    /// In microseconds of this process's clock.
+    /// In microseconds of the local clock.
     pub(crate) at: u64,
     pub(crate) generation: u64,
 }
 
-/// After how many microseconds all limits of a verdict have room again; none if they all have.
+/// Returns the microseconds until all limits of a verdict fit; `None` if all of them fit.
 pub(crate) fn denied_for(verdict: &Verdict) -> Option<u64> {
     let denying = verdict.outcomes.iter().filter(|outcome| !outcome.fits);
     denying.map(|outcome| outcome.retry_after).max()
 }
 
-/// What a denial means for a question.
+/// The result of a cached denial for a request.
 #[derive(Debug)]
 pub(crate) enum DenialAnswer {
-    /// The store would deny it, at this moment of its own.
+    /// The store would deny the request; the moment is in store time.
     Denied(Timestamp),
-    /// The store would deny it, with numbers that are not known.
+    /// The store would deny the request, with unknown numbers.
     Unknown,
-    /// Nothing: the store may charge the limits, or change their state, so the denial is to be
-    /// forgotten.
+    /// The store may charge the limits or change their state, so the denial is dropped.
     Superseded,
 }
 
 impl Denial {
-    /// The denial that is kept of a verdict, for at most `lasts` microseconds.
+    /// Creates the cached form of a verdict. `lasts` bounds its life in microseconds.
     pub(crate) fn new(
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
@@ -132,25 +131,24 @@ impl Denial {
         }
     }
 
-    /// How many limits it is about.
+    /// Returns the number of limits.
     pub(crate) fn len(&self) -> usize {
         self.limits.len()
     }
 
-    /// Whether it is about these limits, in this order.
+    /// Returns whether the denial concerns these limits in this order.
     pub(crate) fn is_about<'a>(&self, charges: impl Iterator<Item = LimitCost<'a>>) -> bool {
-        let asked = charges.map(|charge| charge.identity);
-        self.limits.iter().map(|denied| denied.identity).eq(asked)
+        let requested = charges.map(|charge| charge.identity);
+        self.limits.iter().map(|denied| denied.identity).eq(requested)
     }
 
-    /// Whether it is about the limits of another.
+    /// Returns whether two denials concern the same limits.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let others = other.limits.iter().map(|denied| denied.identity);
         self.limits.iter().map(|denied| denied.identity).eq(others)
     }
 
-    /// What the store would answer to a question about the same limits; `report` receives the
-    /// outcome of each.
+    /// Decides a request for the same limits; `report` receives the outcome of each limit.
     pub(crate) fn answer<'a>(
         &self,
         charges: impl Iterator<Item = LimitCost<'a>>,
@@ -158,7 +156,7 @@ impl Denial {
         now: u64,
         mut report: impl FnMut(&Algorithm, StepResult),
     ) -> DenialAnswer {
-        // Once it has expired, or the clock has stepped back, the store decides, and may charge the
+        // After its end or a backward step of the clock, the store decides and may charge the
         // limits.
         if !self.holds(generation, now) {
             return DenialAnswer::Superseded;
@@ -204,11 +202,11 @@ impl DeniedRequest {
         matches!(self.report, DenialReport::Window { .. }) && self.algorithm == algorithm && self.cost <= cost
     }
 
-    /// For how many microseconds the report has an answer.
+    /// Returns the microseconds for which the report has an answer.
     ///
-    /// None for a window that is charged nothing and whose last permit is not before the store's
-    /// clock: where the clock has stepped back, only a call with a cost moves the window back, and
-    /// its times do not pass until then.
+    /// Returns 0 for a window that is charged nothing and whose newest permit is ahead of the
+    /// store's clock: after a backward step of the clock, only a call with a cost moves the window
+    /// back, and its times do not pass until then.
     fn lasts(&self) -> u64 {
         match (&self.report, &self.algorithm) {
             (DenialReport::StepState(_) | DenialReport::FastLevel(_), _) => u64::MAX,
@@ -217,7 +215,7 @@ impl DeniedRequest {
             {
                 0
             }
-            // Nothing is used, and nothing comes back.
+            // Nothing is used, so no permit returns.
             (DenialReport::Window { next_after: 0, .. }, _) => u64::MAX,
             (DenialReport::Window { next_after, .. }, _) => *next_after,
         }

@@ -1,4 +1,4 @@
-//! A part of the denials, in two halves of which the older leaves as a whole.
+//! A shard of the deny cache: two generations of denials, of which the older is dropped as a whole.
 
 use std::sync::{Arc, PoisonError};
 
@@ -10,19 +10,19 @@ use crate::redis::deny_cache::{LimitCost, thread_cache};
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::{RwLock, RwLockWriteGuard};
 
-/// No denial is kept.
+/// Marks a shard without denials.
 const EMPTY: u64 = u64::MAX;
 
-/// A bounded table of denials, by a hash of their limits.
+/// A bounded table of denials, by the hash of their limits.
 ///
-/// When the young half is full, or a denial that is in it has been kept for as long as any may, it
-/// becomes the old one, and the old one goes. So what has expired leaves as long as the shard is
-/// used at all, and nobody looks for it.
+/// When the young generation is full, or contains a denial of the maximum age, it becomes the old
+/// one, and the old one is dropped. So expired denials are dropped without a search while the shard
+/// is in use.
 #[derive(Debug)]
 pub(crate) struct DenialShard {
     halves: RwLock<Halves>,
-    /// When the halves change places, or [`EMPTY`]: most shards of a program in which little is
-    /// denied are, and their callers need no lock to know. Written within the lock.
+    /// Time of the next rotation, or [`EMPTY`]. Most shards of a program with few denials are
+    /// empty, and their callers need no lock. Written under the lock.
     turn_at: AtomicU64,
     max_limits_per_half: usize,
     version: ShardVersion,
@@ -32,7 +32,7 @@ pub(crate) struct DenialShard {
 struct Halves {
     young: HashTable<(u64, Arc<Denial>)>,
     old: HashTable<(u64, Arc<Denial>)>,
-    /// Of the denials in the young half.
+    /// Number of limits in the young generation.
     young_limits: usize,
 }
 
@@ -46,24 +46,23 @@ impl DenialShard {
         }
     }
 
-    /// Whether there is nothing to be found. One who is told so too late asks the store, which is
-    /// never wrong.
+    /// Returns whether the shard has no denials. A stale result only causes a request to the store.
     pub(crate) fn is_empty(&self) -> bool {
         self.turn_at.load(Ordering::Relaxed) == EMPTY
     }
 
-    /// Looks at what is known of these limits.
+    /// Passes the denial of these limits to `read`.
     pub(crate) fn find<'a, T>(
         &self,
         hash: u64,
         charges: impl Iterator<Item = LimitCost<'a>> + Clone,
-        look: impl FnOnce(&Denial) -> T,
+        read: impl FnOnce(&Denial) -> T,
     ) -> Option<T> {
         let version = self.version.get();
-        let mut look = Some(look);
+        let mut read = Some(read);
         let again = thread_cache::lookup(hash, version, |denial| {
             let is_it = denial.is_about(charges.clone());
-            Some(look.take_if(|_| is_it)?(denial))
+            Some(read.take_if(|_| is_it)?(denial))
         });
         if again.is_some() {
             return again;
@@ -73,10 +72,10 @@ impl DenialShard {
         let found = halves.young.find(hash, is_it);
         let (_, denial) = found.or_else(|| halves.old.find(hash, is_it))?;
         thread_cache::note(hash, version, denial);
-        Some(look?(denial))
+        Some(read?(denial))
     }
 
-    /// Keeps a denial, unless what is known of its limits outweighs it.
+    /// Stores a denial, unless the known denial of its limits outweighs it.
     pub(crate) fn note(&self, hash: u64, denial: Denial, now: u64, cap_micros: u64) {
         let mut halves = self.write();
         self.turn_if_due(&mut halves, now, cap_micros);
@@ -99,14 +98,14 @@ impl DenialShard {
             .remove(hash, |denial| denial.is_about(charges.clone()));
     }
 
-    /// Lets what has expired leave, if its time has come.
+    /// Drops expired denials if a rotation is due.
     pub(crate) fn tidy(&self, now: u64, cap_micros: u64) {
         if now >= self.turn_at.load(Ordering::Relaxed) {
             self.turn_if_due(&mut self.write(), now, cap_micros);
         }
     }
 
-    /// How many limits are kept.
+    /// Returns the number of cached limits.
     #[cfg(test)]
     pub(crate) fn limits(&self) -> usize {
         let halves = self.write();

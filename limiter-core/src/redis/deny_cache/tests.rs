@@ -1,5 +1,4 @@
-//! What is answered in Redis' place is what Redis would answer: the pure algorithms say what that
-//! is.
+//! The cache's answers equal the answers of Redis, which the pure algorithms compute.
 
 use crate::algorithm;
 use crate::algorithm::{StateSlot, StepOutcome, StepState};
@@ -29,7 +28,7 @@ fn charge<'a>(policy: &'a Policy, key: &'a str, cost: u32) -> DecisionRequest<'a
     DecisionRequest::new([LimitRequest::new(policy, key).cost(cost)], Mode::Charge, false).unwrap()
 }
 
-/// One limit denies, to be asked again after so long.
+/// A verdict with one denying limit and this `retry_after`.
 fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
     let outcome = StepOutcome {
         retry_after,
@@ -40,7 +39,7 @@ fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
     Verdict::new(clock.now(), [outcome].into_iter().collect())
 }
 
-/// Denied this moment.
+/// Caches a denial at the current moment.
 fn note(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, retry_after: u64) {
     cache.on_verdict(
         request,
@@ -59,7 +58,7 @@ fn limits(cache: &DenyCache) -> usize {
     cache.shards.iter().map(DenialShard::limits).sum()
 }
 
-/// The state of several limits as a store has it.
+/// The state of several limits in a store.
 struct Model(Vec<StepState>);
 
 impl Model {
@@ -77,7 +76,7 @@ impl Model {
             .collect();
         let mut verdict = Verdict::new(decided_at, algorithm::decide(&mut slots, mode));
         if verdict.outcomes.iter().any(|outcome| !outcome.fits) {
-            // As Redis, which keeps the moments of a sliding window for itself.
+            // Like Redis, which does not report the moments of a sliding window.
             let known = |state: &StepState| match state {
                 StepState::SlidingWindow(_) => None,
                 state => Some(state.clone()),
@@ -90,7 +89,7 @@ impl Model {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
-fn what_is_answered_is_what_the_store_would_answer() {
+fn cached_answers_equal_store_answers() {
     let funnel = Policy::funnel("f").capacity(9).rate("7/3s").build().unwrap();
     let policies = [
         bucket("sevens", 10, "7/3s"),
@@ -118,26 +117,26 @@ fn what_is_answered_is_what_the_store_would_answer() {
     for _ in 0..400 {
         let clock = ManualClock::new();
         let cache = cache(&clock);
-        let mut asked = policies.to_vec();
-        random.shuffle(&mut asked);
-        asked.truncate(random.usize(1..=3));
-        let mut model = Model(vec![StepState::Absent; asked.len()]);
+        let mut chosen = policies.to_vec();
+        random.shuffle(&mut chosen);
+        chosen.truncate(random.usize(1..=3));
+        let mut model = Model(vec![StepState::Absent; chosen.len()]);
         for _ in 0..60 {
             clock.advance(Duration::from_micros(random.u64(0..200_000)));
-            let asks = asked
+            let requests = chosen
                 .iter()
                 .map(|policy| LimitRequest::new(policy, "k").cost(random.u32(0..5)));
-            let request = DecisionRequest::new(asks.collect::<Vec<_>>(), Mode::Charge, false).unwrap();
-            // Permits may leave one before the call fits.
-            let has_window = asked.iter().any(|policy| policy.name() == "w");
-            if let Some(told) = cache.answer(&request) {
-                let own = model.decide(&request, &clock, Mode::Peek);
-                assert_eq!(told.decided_at, own.decided_at);
+            let request = DecisionRequest::new(requests.collect::<Vec<_>>(), Mode::Charge, false).unwrap();
+            // A permit may leave the window before the call fits.
+            let has_window = chosen.iter().any(|policy| policy.name() == "w");
+            if let Some(cached) = cache.answer(&request) {
+                let expected = model.decide(&request, &clock, Mode::Peek);
+                assert_eq!(cached.decided_at, expected.decided_at);
                 assert!(
-                    own.outcomes.iter().any(|outcome| !outcome.fits),
-                    "{told:?} {own:?}"
+                    expected.outcomes.iter().any(|outcome| !outcome.fits),
+                    "{cached:?} {expected:?}"
                 );
-                assert_eq!(told.outcomes, own.outcomes);
+                assert_eq!(cached.outcomes, expected.outcomes);
                 hits[0] += 1;
             } else {
                 let verdict = model.decide(&request, &clock, Mode::Charge);
@@ -145,7 +144,7 @@ fn what_is_answered_is_what_the_store_would_answer() {
                 if verdict.outcomes.iter().all(|outcome| outcome.fits) {
                     continue;
                 }
-                // The same question, at every kind of moment, the last one of the denial among
+                // The same request, at every kind of moment, the last one of the denial among
                 // them.
                 let Some(wait) = waits(&cache, &request) else {
                     continue; // A denial for a smaller cost is kept in its place.
@@ -159,13 +158,13 @@ fn what_is_answered_is_what_the_store_would_answer() {
                     };
                     clock.advance(Duration::from_micros(span.max(1)));
                     left -= span.max(1);
-                    let Some(told) = cache.answer(&request) else {
+                    let Some(cached) = cache.answer(&request) else {
                         assert!(left == 0 || has_window, "{left} of {wait}");
                         break;
                     };
-                    let own = model.decide(&request, &clock, Mode::Peek);
-                    assert_eq!(told.decided_at, own.decided_at);
-                    assert_eq!(told.outcomes, own.outcomes);
+                    let expected = model.decide(&request, &clock, Mode::Peek);
+                    assert_eq!(cached.decided_at, expected.decided_at);
+                    assert_eq!(cached.outcomes, expected.outcomes);
                     hits[1] += 1;
                     if random.bool() {
                         break;
@@ -178,7 +177,7 @@ fn what_is_answered_is_what_the_store_would_answer() {
 }
 
 #[test]
-fn a_denial_holds_until_its_time_and_no_longer_than_the_cap() {
+fn denial_expires_at_retry_after_or_cap() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
@@ -193,7 +192,7 @@ fn a_denial_holds_until_its_time_and_no_longer_than_the_cap() {
 }
 
 #[test]
-fn time_counts_from_the_submission() {
+fn denial_age_counts_from_request_start() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
@@ -206,11 +205,11 @@ fn time_counts_from_the_submission() {
     let submission = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(1_000));
     cache.on_verdict(&request, &denied(&clock, 1_000), submission);
-    assert_eq!(waits(&cache, &request), None, "it was over when it came");
+    assert_eq!(waits(&cache, &request), None, "it had expired on arrival");
 }
 
 #[test]
-fn clock_that_steps_back_forgets_the_denial() {
+fn backward_clock_step_drops_denial() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
@@ -226,7 +225,7 @@ fn clock_that_steps_back_forgets_the_denial() {
 }
 
 #[test]
-fn who_asks_otherwise_is_not_answered() {
+fn different_requests_miss() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
     let request = charge(&policy, "k", 2);
@@ -260,10 +259,14 @@ fn who_asks_otherwise_is_not_answered() {
     ];
     let together = DecisionRequest::new(together, Mode::Charge, false);
     assert!(cache.answer(&together.unwrap()).is_none());
-    assert_eq!(waits(&cache, &request), Some(1_000), "and changes nothing");
+    assert_eq!(
+        waits(&cache, &request),
+        Some(1_000),
+        "the other requests change nothing"
+    );
 }
 
-/// A denial of the store for this cost.
+/// Caches a denial of the store for this cost.
 fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>) {
     let verdict = model.decide(request, clock, Mode::Charge);
     assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
@@ -327,11 +330,11 @@ fn times_of_a_free_window_ahead_of_the_clock_are_not_cached() {
     let clock = ManualClock::new();
     let (cache, spent, window) = (cache(&clock), bucket("p", 1, "1/h"), window("w", 5, "8s"));
     let ask = |of_window: u32| {
-        let asks = [
+        let requests = [
             LimitRequest::new(&spent, "k"),
             LimitRequest::new(&window, "k").cost(of_window),
         ];
-        DecisionRequest::new(asks, Mode::Charge, false).unwrap()
+        DecisionRequest::new(requests, Mode::Charge, false).unwrap()
     };
     let mut model = Model(vec![StepState::Absent, StepState::Absent]);
     let _charged = model.decide(&ask(1), &clock, Mode::Charge);
@@ -340,16 +343,16 @@ fn times_of_a_free_window_ahead_of_the_clock_are_not_cached() {
     denial(&mut model, &cache, &clock, &ask(0));
     for _ in 0..5 {
         clock.advance(Duration::from_micros(300));
-        let own = model.decide(&ask(0), &clock, Mode::Peek);
-        assert_eq!(own.outcomes[1].reset_after, 8 * SECOND);
+        let expected = model.decide(&ask(0), &clock, Mode::Peek);
+        assert_eq!(expected.outcomes[1].reset_after, 8 * SECOND);
         if let Some(cached) = cache.answer(&ask(0)) {
-            assert_eq!(cached.outcomes, own.outcomes);
+            assert_eq!(cached.outcomes, expected.outcomes);
         }
     }
 }
 
 #[test]
-fn a_policy_that_changed_is_asked_for_and_changed_back_as_well() {
+fn policy_change_misses() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
     note(&cache, &clock, &charge(&policy, "k", 1), 1_000);
@@ -358,7 +361,7 @@ fn a_policy_that_changed_is_asked_for_and_changed_back_as_well() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
+fn invalidation_drops_denials_and_replies_in_flight() {
     let clock = ManualClock::new();
     let (cache, burst, daily) = (cache(&clock), bucket("p", 1, "1/s"), window("w", 1, "1d"));
     let alone = charge(&burst, "k", 1);
@@ -394,7 +397,7 @@ fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
 }
 
 #[test]
-fn an_answer_that_was_overtaken_replaces_no_later_one() {
+fn overtaken_reply_does_not_replace_later_denial() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
@@ -406,7 +409,7 @@ fn an_answer_that_was_overtaken_replaces_no_later_one() {
 }
 
 #[test]
-fn no_more_is_kept_than_the_bound_and_what_came_last_is() {
+fn size_is_bounded_and_newest_denials_are_kept() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let keys: Vec<_> = (0..2 * MAX_LIMITS).map(|key| key.to_string()).collect();
@@ -428,7 +431,7 @@ fn no_more_is_kept_than_the_bound_and_what_came_last_is() {
 }
 
 #[test]
-fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
+fn expired_denials_are_dropped_by_allowed_calls() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let keys: Vec<_> = (0..1_000).map(|key| key.to_string()).collect();
@@ -453,7 +456,7 @@ fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
 }
 
 #[test]
-fn nothing_is_kept_when_it_is_switched_off() {
+fn disabled_cache_keeps_nothing() {
     let clock = ManualClock::new();
     let cache = DenyCache::new(Clock::Manual(clock.clone()), Duration::ZERO);
     let policy = bucket("p", 1, "1/s");

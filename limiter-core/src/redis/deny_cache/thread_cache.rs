@@ -1,6 +1,6 @@
-//! The denial that a thread found last, which a hot key's callers find again and again: without the
-//! lock, on whose count the threads of a busy program would wait for each other (two of them take
-//! 0.33 µs a denial with it, 0.13 without).
+//! Cache of the last denial that a thread found, for callers of a hot key. It avoids the shard's
+//! lock, whose reader count is contended by the threads of a busy program: with two threads a
+//! denial takes 0.33 µs with the lock and 0.13 µs without.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct CachedDenial {
     denial: Arc<Denial>,
 }
 
-/// What a shard knows, by a number that no shard of this process ever has twice.
+/// Version of a shard's content; unique among all shards of the process.
 #[derive(Debug)]
 pub(crate) struct ShardVersion(AtomicU64);
 
@@ -33,7 +33,7 @@ impl ShardVersion {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// To be called before what is known changes, by one at a time.
+    /// Changes the version. Must be called under the write lock, before the content changes.
     pub(crate) fn changes(&self) {
         self.0.store(Self::next(), Ordering::Release);
     }
@@ -43,14 +43,14 @@ impl ShardVersion {
     }
 }
 
-/// Looks at the denial with this hash that the thread found last, if nothing has changed since.
-pub(crate) fn lookup<T>(hash: u64, version: u64, look: impl FnOnce(&Denial) -> Option<T>) -> Option<T> {
-    // A thread that ends has none.
+/// Passes the thread's last denial to `read`, if hash and version match.
+pub(crate) fn lookup<T>(hash: u64, version: u64, read: impl FnOnce(&Denial) -> Option<T>) -> Option<T> {
+    // Not available while the thread terminates.
     let found = LAST.try_with(|last| {
         let last = last.try_borrow().ok()?;
         let found = last.as_ref()?;
         if found.hash == hash && found.version == version {
-            look(&found.denial)
+            read(&found.denial)
         } else {
             None
         }
@@ -58,8 +58,7 @@ pub(crate) fn lookup<T>(hash: u64, version: u64, look: impl FnOnce(&Denial) -> O
     found.ok().flatten()
 }
 
-/// Has the thread find this denial again as long as the shard is of this version, which it was
-/// before it was looked at.
+/// Stores the thread's last denial. `version` must have been read before the denial was looked up.
 pub(crate) fn note(hash: u64, version: u64, denial: &Arc<Denial>) {
     let denial = Arc::clone(denial);
     let _ = LAST.try_with(|last| {

@@ -1,5 +1,5 @@
-//! Replicas that share one limit, and lose Redis together, one by one, or for single calls: they
-//! admit no more than the bound of the module's header says.
+//! Bound of the local fallback: replicas that share one limit and lose Redis together, one by one,
+//! or for single calls admit no more than the bound in the module's documentation.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Reports whatever is due.
+    /// Sends all due reports.
     fn report(&mut self) {
         let now = self.clock.now();
         for replica in &mut self.replicas {
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Every replica calls a few times, in random order, and time goes on.
+    /// Each replica makes a few calls in random order, and time advances.
     fn step(&mut self, random: &mut fastrand::Rng) {
         for _ in 0..3 * self.replicas.len() {
             self.call(random.usize(..self.replicas.len()));
@@ -129,8 +129,8 @@ impl World {
         self.report();
     }
 
-    /// The most that was admitted beyond the quota and the rate, in any time; of a window, beyond
-    /// the quota in any window.
+    /// Returns the maximum excess over quota and rate in any time; for a window, over the quota in
+    /// any window.
     fn excess(&self) -> u64 {
         let quota = i128::from(self.policy.algorithm().quota());
         let (mut least, mut sum, mut excess) = (i128::MAX, 0_i128, 0_i128);
@@ -158,14 +158,14 @@ impl World {
     }
 
     fn back_in(&self, micros: u64) -> i128 {
-        i128::from(comes_in(self.policy.algorithm(), micros))
+        i128::from(refill_in(self.policy.algorithm(), micros))
     }
 
     /// The bound of the excess, and a thousandth for each rounding.
     fn bound(&self) -> u64 {
         let algorithm = self.policy.algorithm();
         let permit = if algorithm.is_window() { 1 } else { 1_000 };
-        let late = comes_in(algorithm, self.unreported_for);
+        let late = refill_in(algorithm, self.unreported_for);
         algorithm.quota() + permit * u64::from(self.number()) + late + 1
     }
 }
@@ -177,7 +177,7 @@ fn policies() -> [Policy; 3] {
     [bucket.build(), funnel.build(), window.build()].map(Result::unwrap)
 }
 
-/// Runs a scenario often, for each algorithm and several numbers of replicas.
+/// Runs a scenario repeatedly, for each algorithm and several numbers of replicas.
 fn often(scenario: impl Fn(&mut World, &mut fastrand::Rng)) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -198,7 +198,7 @@ fn often(scenario: impl Fn(&mut World, &mut fastrand::Rng)) {
 }
 
 #[test]
-fn outages_of_all_replicas_admit_one_quota_and_a_second_more() {
+fn shared_outage_admits_one_quota_and_one_second() {
     often(|world, random| {
         for _ in 0..random.u32(1..5) {
             for is_connected in [true, false, true] {
@@ -212,14 +212,18 @@ fn outages_of_all_replicas_admit_one_quota_and_a_second_more() {
                 }
             }
         }
-        // Replicas that are called less often than the others notice an outage later.
-        let most = micros_ceil(RECONCILE_AFTER) + SECOND / 2;
-        assert!(world.unreported_for <= most, "{} µs", world.unreported_for);
+        // Replicas with fewer calls detect an outage later.
+        let bound_of_age = micros_ceil(RECONCILE_AFTER) + SECOND / 2;
+        assert!(
+            world.unreported_for <= bound_of_age,
+            "{} µs",
+            world.unreported_for
+        );
     });
 }
 
 #[test]
-fn outages_of_some_replicas_stay_within_the_bound() {
+fn partial_outage_stays_within_bound() {
     often(|world, random| {
         for _ in 0..400 {
             for replica in &mut world.replicas {
@@ -232,9 +236,9 @@ fn outages_of_some_replicas_stay_within_the_bound() {
     });
 }
 
-/// Every call may fail by itself, while reports arrive.
+/// Every call may fail independently, while reports arrive.
 #[test]
-fn lost_replies_admit_one_quota_however_long_they_last() {
+fn lost_replies_admit_at_most_one_quota() {
     often(|world, random| {
         for _ in 0..400 {
             for _ in 0..3 * world.replicas.len() {
@@ -256,9 +260,9 @@ fn lost_replies_admit_one_quota_however_long_they_last() {
     });
 }
 
-/// After an outage Redis denies until what was admitted too much has come back, and no longer.
+/// After an outage, Redis denies until the excess is refilled, and no longer.
 #[test]
-fn permits_of_an_outage_are_subtracted_once_they_are_reported() {
+fn reported_permits_are_subtracted() {
     for (outage, calls) in [(5 * SECOND, 9), (60 * SECOND, 9), (60 * SECOND, 1)] {
         let policy = Policy::token_bucket("b")
             .capacity(100)

@@ -1,4 +1,4 @@
-//! What was left of each limit when the store was last heard about it.
+//! The remaining permits of each limit at the last reply of the store.
 
 use std::sync::PoisonError;
 
@@ -8,23 +8,22 @@ use crate::support::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
-/// What was left of one limit.
+/// The remaining permits of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastRemaining {
     /// In the algorithm's own unit.
     pub(crate) remaining: u64,
-    /// What has to come back before anything is left.
-    pub(crate) owed: u64,
-    /// As of this moment.
+    /// Debt that must be refilled before any permit is available.
+    pub(crate) debt: u64,
+    /// Local time of the reply.
     pub(crate) as_of: u64,
-    /// From this moment on nothing of it is used any more.
+    /// From this time on, the usage is zero.
     pub(crate) until: u64,
-    /// The store's own time.
+    /// Store time of the reply.
     pub(crate) decided_at: u64,
 }
 
-/// Answers overtake each other by less than this; what seems older by more was decided after the
-/// store's clock stepped back.
+/// Maximum disorder of replies. A larger difference means that the store's clock stepped back.
 const OVERTAKEN_MICROS: u64 = 1_000_000;
 
 impl LastRemaining {
@@ -34,12 +33,12 @@ impl LastRemaining {
     }
 }
 
-/// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits
-/// wide, so that two limits of a full table share one once in billions of tables; the one would
-/// then start from what was left of the other.
+/// A bounded table, keyed by the hash of the limit's identity. Hashes are random 64-bit numbers;
+/// two limits of a full table collide once in billions of tables, and one would then start with the
+/// other's state.
 ///
-/// What was noted last is kept: when the young half of a shard is full, it becomes the old one, and
-/// the old one goes.
+/// The newest entries are kept: when the young generation of a shard is full, it becomes the old
+/// one, and the old one is dropped.
 #[derive(Debug)]
 pub(crate) struct LastKnown {
     shards: Box<[Mutex<Shard>]>,
@@ -53,7 +52,7 @@ struct Shard {
 }
 
 impl LastKnown {
-    /// Keeps so many at most, and the last half of so many surely.
+    /// `max` bounds the entries; at least the newest half is kept.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -61,7 +60,7 @@ impl LastKnown {
         }
     }
 
-    /// Notes what is left.
+    /// Records the remaining permits.
     pub(crate) fn note(&self, hash: u64, left: LastRemaining) {
         let Some(mut shard) = self.shard(hash) else { return };
         let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
@@ -81,7 +80,7 @@ impl LastKnown {
         shard.young.insert_unique(hash, (hash, left), |(hash, _)| *hash);
     }
 
-    /// What was noted, if any of it still holds.
+    /// Returns the recorded state while any of its usage still counts.
     pub(crate) fn get(&self, hash: u64, now: u64) -> Option<LastRemaining> {
         let left = self.shard(hash)?.get(hash)?;
         (left.until > now).then_some(left)
@@ -98,7 +97,7 @@ impl LastKnown {
     }
 
     fn shard(&self, hash: u64) -> Option<MutexGuard<'_, Shard>> {
-        // The table uses the low and the top seven bits; these lie between.
+        // The table uses the low and the top seven bits, so the shard uses other ones.
         let number = usize::try_from(hash >> 48).unwrap_or(0) % SHARDS;
         let shard = self.shards.get(number)?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
@@ -125,7 +124,7 @@ mod tests {
     fn from_remaining(remaining: u64, until: u64) -> LastRemaining {
         LastRemaining {
             remaining,
-            owed: 0,
+            debt: 0,
             as_of: 0,
             until,
             decided_at: 5_000_000,

@@ -34,10 +34,9 @@ fn policies() -> [Policy; 6] {
     ]
 }
 
-/// Whatever the store says in between, and however often it comes and goes, a share is never
-/// exceeded.
+/// A share is never exceeded, for any replies of the store and any sequence of outages.
 #[test]
-fn a_share_holds_over_any_time_whatever_the_store_says() {
+fn share_is_never_exceeded() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..600 {
@@ -88,21 +87,21 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
             let mut sum = 0;
             for (at, cost) in &admitted[first..] {
                 sum += cost;
-                let most = match share {
+                let bound = match share {
                     Algorithm::SlidingWindow(window) if at - from >= window.window => break,
                     Algorithm::SlidingWindow(window) => window.limit,
                     Algorithm::CounterWindow(window) => {
                         window.limit + window.limit * (at - from) / window.window
                     }
                     Algorithm::FixedWindow(_) => break,
-                    Algorithm::Concurrency(_) => unreachable!("what is in flight has no rate"),
+                    Algorithm::Concurrency(_) => unreachable!("concurrency limits have no rate"),
                     Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
                     | Algorithm::Funnel(crate::policy::Funnel { capacity, rate, .. }) => {
                         capacity + rate.accrue(at - from, rate.micros - 1).0
                     }
                 };
                 assert!(
-                    sum <= most,
+                    sum <= bound,
                     "seed {seed}, {policy} over {replicas}: {sum} in {} µs",
                     at - from
                 );
@@ -111,9 +110,9 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
     }
 }
 
-/// With everything used up at the store, and one replica, the fallback admits when the store would.
+/// With an exhausted limit and one replica, the fallback admits calls when the store would.
 #[test]
-fn a_lone_replica_goes_on_where_the_store_left_off() {
+fn single_replica_continues_from_store_state() {
     for policy in policies() {
         let clock = ManualClock::new();
         let store = MemoryStore::new(Clock::Manual(clock.clone()), 10);
@@ -130,16 +129,15 @@ fn a_lone_replica_goes_on_where_the_store_left_off() {
             part += i32::from(fallback.decide(&request, 1).unwrap().outcomes[0].fits);
             assert!(part <= whole, "{policy}");
         }
-        // A fraction of a permit is not told; and a window's permits count as if all had been given
-        // with the newest.
+        // Fractions of a permit are not reported, and all permits of a window count as granted with
+        // the newest one.
         assert!(whole - part <= 1, "{policy}: {part} of {whole}");
     }
 }
 
-/// A denial for what the store had given ends when it says so: a microsecond earlier it is still
-/// one.
+/// A denial caused by the store's usage ends exactly at its reported `retry_after`.
 #[test]
-fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
+fn counter_window_denial_ends_exactly_with_weight() {
     let policy = Policy::counter_window("c")
         .limit(100)
         .window("1h")
@@ -174,9 +172,9 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
     }
 }
 
-/// What the store had given last may count for longer than the share's own period does.
+/// The store's last grants may count for longer than the share's own period.
 #[test]
-fn what_a_share_gave_does_not_come_back_after_its_period() {
+fn refund_after_end_of_share_period_is_ignored() {
     let policy = &policies()[4];
     let request = |cost: u32, mode| {
         DecisionRequest::new([LimitRequest::new(policy, "k").cost(cost)], mode, false).unwrap()

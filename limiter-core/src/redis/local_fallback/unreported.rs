@@ -144,14 +144,14 @@ impl UnreportedPermits {
     }
 
     /// Some limits with unreported permits: all of some shards, others each time.
-    pub(crate) fn batch(&self, most: usize) -> Vec<UnreportedLimit> {
+    pub(crate) fn batch(&self, max: usize) -> Vec<UnreportedLimit> {
         let mut batch = Vec::new();
         for _ in 0..SHARDS {
             let number = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
             let unreported = |entry: &&UnreportedEntry| entry.permits.is_some();
             let shard = self.shard_of(number);
             batch.extend(shard.iter().filter(unreported).map(|entry| entry.limit.clone()));
-            if batch.len() >= most {
+            if batch.len() >= max {
                 break;
             }
         }
