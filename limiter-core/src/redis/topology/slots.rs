@@ -29,7 +29,7 @@ pub(crate) fn redirected(error: &RedisError, replying_node: &Address) -> Result<
 }
 
 /// Returns the host in a reply. A node that does not know its own endpoint reports nothing or `?`,
-/// which denotes the host of the connection.
+/// and the host of the connection is used.
 fn known_host(host: &str, replying_node: &str) -> String {
     if matches!(host, "" | "?") {
         replying_node.to_owned()
