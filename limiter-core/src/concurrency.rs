@@ -1,9 +1,9 @@
 //! Distributed concurrency limits: permits that a holder keeps until it releases them.
 //!
 //! The number of calls in progress cannot be limited by a rate. A concurrency policy therefore
-//! hands out permits, and a permit counts until it is dropped. In process, [`table`] counts the
+//! hands out permits, and a permit counts until it is dropped. In process, `table` counts the
 //! permits. With Redis, each permit is a lease in Redis that one task per limiter renews
-//! ([`leases`]).
+//! (`leases`).
 //!
 //! Invariants: Redis never counts more unexpired leases than the policy's maximum; a permit reports
 //! itself lost before its lease ends in Redis. Tests: `tests/concurrency.rs`,

@@ -225,7 +225,7 @@ async fn key_override_applies_for_every_form_of_group() {
         book.set_override(own(alone.clone(), 6)).unwrap();
         assert_eq!(book.overrides("p").len(), 2);
         book.set(grouped(1));
-        assert_eq!(counts().await, 5, "the one whose group is said");
+        assert_eq!(counts().await, 5, "the override with the explicit group");
         book.set_override(own(alone.clone(), 6)).unwrap();
         assert_eq!(counts().await, 6, "as it is, and alone now");
     }

@@ -214,7 +214,7 @@ async fn redis_registry_overrides_code() {
     assert_eq!(
         capacity(&book),
         Some(1),
-        "a replica has a book before Redis is heard"
+        "a replica has a registry before the first sync"
     );
     let revision = replica.store.publish(&sized(2), 0).await.unwrap();
     assert_eq!((capacity(&book), book.names().len()), (Some(2), 2));
@@ -687,7 +687,7 @@ async fn replica_can_wait_for_first_sync() {
     let received = timeout(secs(10), source.synced()).await.unwrap();
     assert!(
         matches!(&received, Err(RegistryError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
-        "nobody looks any more: {received:?}"
+        "the subscription has ended: {received:?}"
     );
 }
 

@@ -393,7 +393,7 @@ async fn locally_admitted_permit_reports_rejection_by_redis() {
     proxy.set_black_hole(false);
     proxy.drop_connections();
     let lost = tokio::time::timeout(PATIENT, permit.lost()).await;
-    lost.expect("it is never told that another is in its place");
+    lost.expect("the holder is not notified of its loss");
     assert!(!permit.is_valid() && taken.is_valid());
     taken.release().await.unwrap();
     // It still works, and Redis counts it now.

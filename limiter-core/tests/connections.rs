@@ -159,7 +159,7 @@ async fn demoted_server_is_replaced_behind_same_address() {
     let dialled = connections_received(&server) - before;
     assert!(
         (1..=12).contains(&dialled),
-        "dialled anew, but not for each call: {dialled}"
+        "dialled again, but not for each call: {dialled}"
     );
     server.command(&["REPLICAOF", "NO", "ONE"]);
     answers_again(&limits, Duration::from_millis(500)).await;

@@ -117,8 +117,8 @@ macro_rules! on_store {
 
 on_every_store! {
     admission:
-        a_funnel_passes_what_drains
-        a_bucket_passes_what_refills
+        funnel_admits_drained_amount
+        bucket_admits_refilled_amount
         a_window_passes_its_limit_at_once
         window_permit_lasts_exactly_one_window
         cell_rate_vectors_come_out
@@ -128,7 +128,7 @@ on_every_store! {
         simultaneous_calls_do_not_collapse
         cost_counts_as_multiple_calls
         buckets_and_funnels_count_thousandths
-        remaining_is_what_could_be_taken_next
+        remaining_can_be_acquired_next
         a_call_may_cost_the_whole_quota
         keys_have_budgets_of_their_own
         policies_have_budgets_of_their_own
@@ -301,7 +301,7 @@ on_every_store! {
         an_aligned_period_ends_with_the_calendars
         counter_window_decays_previous_period
         large_limits_are_exact
-        a_changed_limit_keeps_what_was_used
+        changed_limit_keeps_usage
         a_changed_window_takes_effect_within_itself
         clock_step_back_keeps_period_end
         jittering_clock_at_midnight_admits_one_quota_per_day

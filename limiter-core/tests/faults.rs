@@ -6,8 +6,8 @@ mod support;
 
 #[path = "faults/beside.rs"]
 mod beside;
-#[path = "faults/told.rs"]
-mod told;
+#[path = "faults/outage_log.rs"]
+mod outage_log;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ async fn a_refused_connection_is_an_answer_at_once() {
         .await;
     assert!(
         matches!(waited, Err(Rejection::Unavailable(_))),
-        "nobody knows when the store comes back: {waited:?}"
+        "the end of the outage is unknown: {waited:?}"
     );
 }
 
@@ -117,13 +117,13 @@ async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     let limits = limiter(server.url());
     assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
     server.pause();
-    let mut told = Vec::new();
+    let mut observed = Vec::new();
     for _ in 0..5 {
-        told.push(failure_mode_of_policy_applies(&limits).await);
+        observed.push(failure_mode_of_policy_applies(&limits).await);
     }
-    assert_eq!(told.first(), Some(&StoreErrorKind::Timeout));
+    assert_eq!(observed.first(), Some(&StoreErrorKind::Timeout));
     // Soon the server is not asked any more, but by one call at a time.
-    assert!(told.contains(&StoreErrorKind::CircuitOpen), "{told:?}");
+    assert!(observed.contains(&StoreErrorKind::CircuitOpen), "{observed:?}");
     server.resume();
     answers_again(&limits, Duration::from_millis(500)).await;
 }
@@ -204,12 +204,15 @@ async fn wrong_password_error_hides_password() {
     let Err(Rejection::Unavailable(error)) = limits.check(&patient(), "k").await else {
         panic!("an error was asked for");
     };
-    let told = format!("{error} {error:?} {limits:?}");
+    let observed = format!("{error} {error:?} {limits:?}");
     assert!(
-        told.contains("WRONGPASS") || told.contains("AuthenticationFailed"),
-        "{told}"
+        observed.contains("WRONGPASS") || observed.contains("AuthenticationFailed"),
+        "{observed}"
     );
-    assert!(!told.contains(":wrong@") && !told.contains("\"wrong\""), "{told}");
+    assert!(
+        !observed.contains(":wrong@") && !observed.contains("\"wrong\""),
+        "{observed}"
+    );
     let limits = limiter(server.url_as(":right"));
     assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
 }

@@ -168,12 +168,12 @@ fn assert_kept(mut log: Vec<Grant>) {
     for (count, grant) in (0_i128..).zip(&log) {
         latest = latest.max(grant.not_after);
         least = least.min(count * MICROS - i128::from(RATE * grant.not_before));
-        let beyond = (count + 1) * MICROS - i128::from(RATE * latest) - least;
-        most = most.max(beyond);
+        let excess = (count + 1) * MICROS - i128::from(RATE * latest) - least;
+        most = most.max(excess);
         assert!(
-            beyond <= i128::from(CAPACITY) * MICROS,
+            excess <= i128::from(CAPACITY) * MICROS,
             "{} too many up to {grant:?}",
-            beyond / MICROS - i128::from(CAPACITY)
+            excess / MICROS - i128::from(CAPACITY)
         );
     }
     println!("of {CAPACITY} at most {} were used", most / MICROS);

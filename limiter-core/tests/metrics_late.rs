@@ -38,7 +38,7 @@ async fn late_recorder_receives_later_events() {
                 .is_ready()
         );
     });
-    assert_eq!(silent.count_total, 0, "nothing is made for nobody");
+    assert_eq!(silent.count_total, 0, "no metric is created without a recorder");
 
     let ledger = Ledger::default();
     metrics::set_global_recorder(ledger.clone()).unwrap();

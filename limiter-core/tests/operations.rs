@@ -262,7 +262,7 @@ fn documented_label_values_match_code() {
         "policy", "outcome", "origin", "kind", "priority", "redis", "registry",
     ];
     for value in values.filter(|value| !labels.contains(value)) {
-        assert!(PAGE.contains(&format!("`{value}`")), "`{value}` is told");
+        assert!(PAGE.contains(&format!("`{value}`")), "`{value}` is documented");
     }
 }
 

@@ -68,7 +68,7 @@ impl House {
     async fn result(&self) {
         let started = Instant::now();
         while self.keys("denials").is_empty() {
-            assert!(started.elapsed() < secs(10), "nothing is told");
+            assert!(started.elapsed() < secs(10), "no denial is reported");
             tokio::task::yield_now().await;
         }
     }
@@ -122,7 +122,7 @@ async fn the_denials_of_all_replicas_add_up_and_all_of_them_block() {
     house.clock.advance(secs(1));
     house.result().await;
     let last = denied(&other, &policy, 4).await;
-    assert!(!last.is_blocked(), "this one has been told of nothing");
+    assert!(!last.is_blocked(), "this replica has not received the block");
     house.clock.advance(secs(1));
     let started = Instant::now();
     while other.blocked_until(&policy, KEY).await.unwrap().is_none() {
@@ -235,7 +235,10 @@ async fn block_and_count_expire() {
         .items()
         .is_empty()
     {
-        assert!(started.elapsed() < secs(1) + 10 * SLACK, "told within a second");
+        assert!(
+            started.elapsed() < secs(1) + 10 * SLACK,
+            "reported within a second"
+        );
         tokio::time::sleep(support::millis(5)).await;
     }
     assert!((5_000..=11_001).contains(&life("denials")));

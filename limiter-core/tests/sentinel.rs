@@ -200,7 +200,7 @@ async fn announced_failover_is_followed_without_gap() {
     while keys(new) == before {
         assert!(
             agreed.elapsed() < Duration::from_secs(1) + SLACK,
-            "nobody asks the new primary"
+            "no call reaches the new primary"
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

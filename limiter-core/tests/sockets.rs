@@ -80,7 +80,7 @@ async fn idle_connections_are_kept_alive() {
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
     assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
-    // Remote address, state, …, and in the sixth column the timer: 2 stands for keepalive.
+    // Remote address, state, …, and in the sixth column the timer: 2 denotes keepalive.
     let remote = format!("0100007F:{:04X}", server.port());
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let timers: Vec<&str> = table

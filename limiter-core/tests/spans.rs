@@ -16,9 +16,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Each span and event as one text, in the order in which they began.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct SpanLog(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl SpanLog {
     fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
@@ -38,7 +38,7 @@ impl Visit for Fields<'_> {
     }
 }
 
-impl Subscriber for Told {
+impl Subscriber for SpanLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("limiter_core")
     }
@@ -74,7 +74,7 @@ impl Subscriber for Told {
 
 #[tokio::test]
 async fn redis_decision_has_span_and_local_decision_has_none() {
-    let result = Told::default();
+    let result = SpanLog::default();
     let _guard = tracing::subscriber::set_default(result.clone());
     let limits = Limiter::redis(RedisServer::shared().url());
     let limits = limits
@@ -102,7 +102,7 @@ async fn redis_decision_has_span_and_local_decision_has_none() {
 
 #[tokio::test]
 async fn every_redis_query_has_a_span() {
-    let result = Told::default();
+    let result = SpanLog::default();
     let _guard = tracing::subscriber::set_default(result.clone());
     let limits = limiter(RedisServer::shared().url());
     let policy = bucket("kept", 1, 1);
@@ -133,7 +133,7 @@ async fn every_redis_query_has_a_span() {
 
 #[tokio::test]
 async fn wait_is_one_span_and_outage_log_has_no_key() {
-    let result = Told::default();
+    let result = SpanLog::default();
     let _guard = tracing::subscriber::set_default(result.clone());
     let limits = limiter("redis://127.0.0.1:1/");
     let policy = support::policy(OnStoreFailure::Error);

@@ -22,8 +22,8 @@ pub enum Inheritance {
     /// when the capacity is raised to 100, a key that is called needs 100 refills to be full; a key
     /// that is idle until its two tokens are refilled then has 100. Use
     /// [`Proportional`](Self::Proportional) or [`Reset`](Self::Reset) if all keys shall benefit at
-    /// once, or a funnel, whose state is its usage: with 2 used, 98 of 100 remain from the change
-    /// on.
+    /// once, or a funnel, because its state is the usage: with 2 used, 98 of 100 remain from the
+    /// change on.
     #[default]
     AsIs,
     /// The usage remains the same fraction of the quota: a bucket that is half full stays half
@@ -33,7 +33,7 @@ pub enum Inheritance {
     Reset,
 }
 
-/// The previous policy, whose usage is converted proportionally.
+/// The previous policy of a proportional change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PreviousPolicy {
     /// Has the settings of the current policy and the numbers of the previous one.

@@ -234,7 +234,11 @@ async fn expired_file_override_restores_code_override() {
         clock.set(end);
         assert_eq!(counts(), given.policy().quota().whole());
         book.set(bucket("p", 1, 1));
-        assert_eq!(counts(), given.policy().quota().whole(), "all is made anew");
+        assert_eq!(
+            counts(),
+            given.policy().quota().whole(),
+            "the policy is applied again"
+        );
     }
     clock.set(end.after(secs(1)));
     assert_eq!(counts(), 2);

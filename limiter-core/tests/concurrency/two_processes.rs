@@ -117,7 +117,7 @@ async fn ten_thousand_cycles_of_two_processes_never_exceed_and_end_at_none() {
     assert!(most.iter().all(|most| *most <= MAX), "{most:?} of {MAX}");
     assert!(
         most.contains(&MAX),
-        "{most:?} of {MAX}: nobody was in anybody's way"
+        "{most:?} of {MAX}: the maximum was never reached"
     );
     assert_eq!(server.command(&["GET", INSIDE]).integer(), 0);
     comes_to_remain(&on(&server, &namespace), &shared(), MAX).await;

@@ -7,14 +7,14 @@ use crate::support::{
 };
 
 /// Capacity 10, two a second, twenty calls, a pause of two seconds before the fifteenth.
-pub(crate) async fn a_funnel_passes_what_drains(subject: Subject) {
+pub(crate) async fn funnel_admits_drained_amount(subject: Subject) {
     let policy = funnel("p", 10, 2);
     assert_eq!(subject.calls(&policy, 14).await, "PPPPPPPPPPDDDD");
     subject.clock.advance(secs(2));
     assert_eq!(subject.calls(&policy, 6).await, "PPPPDD");
 }
 
-pub(crate) async fn a_bucket_passes_what_refills(subject: Subject) {
+pub(crate) async fn bucket_admits_refilled_amount(subject: Subject) {
     let policy = bucket("p", 5, 5);
     assert_eq!(subject.calls(&policy, 10).await, "PPPPPDDDDD");
     subject.clock.advance(secs(1));
@@ -145,7 +145,7 @@ pub(crate) async fn buckets_and_funnels_count_thousandths(subject: Subject) {
     assert_eq!(wait_of(&subject.call_of(&half, 0.5).await), secs(1));
 }
 
-pub(crate) async fn remaining_is_what_could_be_taken_next(subject: Subject) {
+pub(crate) async fn remaining_can_be_acquired_next(subject: Subject) {
     for policy in one_of_each() {
         for (cost, after) in [(1, 4), (2, 2), (3, 2), (2, 0), (1, 0)] {
             let decision = subject.call_of(&policy, cost).await;

@@ -74,7 +74,7 @@ async fn settle(subject: &Subject, policy: &Policy) {
 
 async fn next_of(served: &mut mpsc::UnboundedReceiver<(u32, ConcurrencyPermit)>) -> (u32, ConcurrencyPermit) {
     let served = tokio::time::timeout(PATIENT, served.recv()).await;
-    served.expect("nobody is served").unwrap()
+    served.expect("no waiter is served").unwrap()
 }
 
 pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
@@ -521,13 +521,13 @@ pub(crate) async fn modes_and_key_lists_apply_to_concurrency(subject: Subject) {
     let shadow = policy("shadow").enforcement(Enforcement::Shadow).build().unwrap();
     let held = limits.acquire_concurrency(&shadow, KEY).await.unwrap();
     assert!(!held.decision().would_deny());
-    let beyond = limits
+    let above_max = limits
         .acquire_concurrency(&shadow, KEY)
         .timeout(secs(60))
         .await
         .unwrap();
-    assert!(beyond.decision().is_allowed() && beyond.decision().would_deny());
-    drop(beyond);
+    assert!(above_max.decision().is_allowed() && above_max.decision().would_deny());
+    drop(above_max);
     assert_eq!(
         limits.peek(&shadow, KEY).await.unwrap().remaining(),
         0,

@@ -130,7 +130,7 @@ pub(crate) async fn large_limits_are_exact(subject: Subject) {
     assert_eq!(subject.calls(&policy, 2).await, "PD");
 }
 
-pub(crate) async fn a_changed_limit_keeps_what_was_used(subject: Subject) {
+pub(crate) async fn changed_limit_keeps_usage(subject: Subject) {
     for sized in [
         (|limit| fixed("f", limit, "1h")) as fn(u64) -> Policy,
         |limit| counter("c", limit, "1h"),

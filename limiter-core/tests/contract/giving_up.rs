@@ -133,7 +133,7 @@ pub(crate) async fn the_deadline_is_for_all_tries_together(subject: Subject) {
     subject.clock.advance(millis(500));
     assert!(
         subject.call(&two).await.is_allowed(),
-        "the larger limit still has room"
+        "the larger limit still fits"
     );
     settle(&subject, &one).await;
     subject.clock.advance(millis(500));

@@ -90,7 +90,7 @@ pub(crate) async fn a_reset_touches_no_other_limit(subject: Subject) {
 
 pub(crate) async fn reset_of_unknown_key_succeeds(subject: Subject) {
     for policy in one_of_each() {
-        subject.limits.reset(&policy, "nobody").await.unwrap();
+        subject.limits.reset(&policy, "unused").await.unwrap();
         assert_eq!(subject.calls(&policy, 6).await, "PPPPPD", "{policy}");
     }
 }

@@ -89,7 +89,7 @@ async fn penalties_take_documented_keys_and_bytes() {
     };
     let key_of =
         |row: &[String], user: &str| format!("prod:checkout|{}|{{{user}}}", row[1].trim_matches('`'));
-    let are_told = |rows: [&[String]; 2], user: &str| {
+    let are_documented = |rows: [&[String]; 2], user: &str| {
         let keys = server.command(&["KEYS", &format!("*{{{user}}}")]);
         let mut keys: Vec<String> = keys.items().iter().map(RespValue::text).collect();
         keys.sort();
@@ -107,7 +107,7 @@ async fn penalties_take_documented_keys_and_bytes() {
         let decision = limits.check(&policy, "user:00000001").await.unwrap();
         assert_eq!(decision.is_blocked(), call == 10);
     }
-    are_told([block, limit], "user:00000001");
+    are_documented([block, limit], "user:00000001");
 
     // One less; a limiter that is shut down tells of all denials.
     for _ in 0..10 {
@@ -115,7 +115,7 @@ async fn penalties_take_documented_keys_and_bytes() {
         assert!(!decision.is_blocked());
     }
     limits.shutdown(PATIENCE).await;
-    are_told([count, limit], "user:00000002");
+    are_documented([count, limit], "user:00000002");
 }
 
 #[cfg(feature = "registry")]

@@ -21,10 +21,10 @@ async fn both_stores_answer_the_same_to_random_calls() {
             .each_ref()
             .map(|limits| [1, 2].map(|id| Client::with_id(limits, format!("c{id}")).rate_limiter("p")));
         for step in 0..40 {
-            let (who, call) = (rng.usize(..2), rng.u32(..14));
+            let (client, call) = (rng.usize(..2), rng.u32(..14));
             let (count, wait) = (rng.u64(1..6), millis(rng.u64(..4_000)));
             let mut result = Vec::new();
-            for limiter in [&memory[who], &redis[who]] {
+            for limiter in [&memory[client], &redis[client]] {
                 result.push(answer(limiter, call, count, wait).await);
             }
             assert_eq!(

@@ -26,7 +26,7 @@ impl LeasedLevel {
             current: self.loans.current,
             previous: self.loans.previous,
             since: self.loans.since,
-            // Half of a lease, whose maximum is one hour.
+            // Half of a lease of at most one hour.
             epoch: u32::try_from(self.loans.epoch).unwrap_or(u32::MAX),
             number: self.loans.number,
         };

@@ -25,7 +25,7 @@ fn policy(answer: OnStoreFailure) -> Policy {
 #[tokio::test]
 async fn wrong_password_is_logged_at_first_call() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
-    for (login, said) in [(":wrong", "WRONGPASS"), ("", "NOAUTH")] {
+    for (login, logged) in [(":wrong", "WRONGPASS"), ("", "NOAUTH")] {
         for answer in ANSWERS {
             let warnings = Warnings::default();
             let _guard = tracing::subscriber::set_default(warnings.clone());
@@ -36,7 +36,7 @@ async fn wrong_password_is_logged_at_first_call() {
             assert_eq!(first.len(), 1, "{answer:?}: {first:?}");
             let first = first.concat();
             assert!(first.contains("Redis made no decision"), "{first}");
-            assert!(first.contains(said), "{first}");
+            assert!(first.contains(logged), "{first}");
             if answer != OnStoreFailure::Local {
                 assert!(
                     first.contains("login") && first.contains(&format!("{answer:?}")),
@@ -48,9 +48,9 @@ async fn wrong_password_is_logged_at_first_call() {
                 let _ = limits.check(&policy, "user:7").await;
             }
             let all = warnings.all();
-            assert_eq!(all.len(), 2, "what is known is not said again: {all:?}");
+            assert_eq!(all.len(), 2, "a known cause is not logged again: {all:?}");
             assert!(all[1].contains("cannot connect to Redis"), "{all:?}");
-            assert!(all[1].contains(said), "{all:?}");
+            assert!(all[1].contains(logged), "{all:?}");
             let all = all.concat();
             assert!(!all.contains("Redis does not answer"), "it does: {all}");
             assert!(!all.contains("user:7") && !all.contains(":wrong"), "{all}");
@@ -88,12 +88,12 @@ async fn outage_is_logged_again_after_recovery() {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let policy = policy(OnStoreFailure::FailClosed);
-    for (calm, told) in [(secs(9), 1), (secs(10), 1), (secs(0), 2)] {
+    for (calm, expected_count) in [(secs(9), 1), (secs(10), 1), (secs(0), 2)] {
         server.kill();
         while limits.check(&policy, "ann").await.unwrap().is_allowed() {}
-        let mut said = warnings.all();
-        said.retain(|line| line.contains("answer=FailClosed"));
-        assert_eq!(said.len(), told, "{said:?}");
+        let mut logged = warnings.all();
+        logged.retain(|line| line.contains("answer=FailClosed"));
+        assert_eq!(logged.len(), expected_count, "{logged:?}");
         server.restart();
         answers_again(&limits, PATIENT).await;
         clock.advance(calm);
@@ -124,11 +124,14 @@ async fn a_server_that_is_silent_does_not_answer() {
 async fn ready_error_contains_cause() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     let error = limiter(server.url_as(":wrong")).ready().await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("WRONGPASS"), "{told}");
+    let expected_count = error.to_string();
+    assert!(expected_count.contains("WRONGPASS"), "{expected_count}");
     assert!(
-        told.contains("no connection to Redis at") && !told.contains('\n'),
-        "{told}"
+        expected_count.contains("no connection to Redis at") && !expected_count.contains('\n'),
+        "{expected_count}"
     );
-    assert!(std::error::Error::source(&error).is_none(), "which is told once");
+    assert!(
+        std::error::Error::source(&error).is_none(),
+        "the cause is contained once"
+    );
 }
