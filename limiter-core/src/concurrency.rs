@@ -11,6 +11,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod deadline;
+pub(crate) mod detached;
 #[cfg(feature = "redis")]
 pub(crate) mod distributed;
 pub(crate) mod exempt;

@@ -119,6 +119,7 @@ pub mod redisson;
 pub mod registry;
 
 mod decision;
+mod detachment;
 mod identity;
 mod key;
 mod policy;
@@ -139,6 +140,15 @@ pub mod __private;
 #[cfg(all(fuzzing, feature = "redis"))]
 #[doc(hidden)]
 pub mod fuzzing;
+
+/// Permits and reservations that a client holds by an id, on any node.
+///
+/// [`AcquireConcurrency::detached`] and [`Reservation::detach`] return ids. See
+/// [`Limiter::renew_permit`], [`Limiter::release_permit`] and [`Limiter::settle_reservation`].
+pub mod detached {
+    pub use crate::concurrency::detached::{AcquireDetached, DetachedPermit, PermitRelease, PermitRenewal};
+    pub use crate::settlement::detached::{DetachedReservation, SettlementOutcome};
+}
 
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};

@@ -17,6 +17,7 @@ use crate::check::named::Names;
 use crate::concurrency::table::PermitTable;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
+use crate::detachment::DetachedTables;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 pub use crate::limiter::builder::InProcessBuilder;
@@ -25,7 +26,7 @@ pub use crate::limiter::builder::RedisBuilder;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
-use crate::request::{DecisionRequest, LimitRequest};
+use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 use crate::store::{MemoryStore, Store};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
@@ -66,6 +67,7 @@ pub(crate) struct LimiterInner {
     pub(crate) queues: Arc<WaitQueues>,
     /// What is in flight, where that is counted in this process alone.
     pub(crate) holders: Arc<PermitTable<()>>,
+    pub(crate) detached: DetachedTables,
     pub(crate) closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
@@ -293,6 +295,7 @@ impl Limiter {
                 any_groups,
                 queues: Arc::new(WaitQueues::new(max_waiting)),
                 holders,
+                detached: DetachedTables::new(),
                 closing,
                 closed: AtomicBool::new(false),
                 names,
@@ -311,6 +314,16 @@ impl Limiter {
             Err(shut_down())
         } else {
             Ok(())
+        }
+    }
+
+    /// The name of a limit that every process of its store derives; in process, that this process
+    /// derives.
+    pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
+        match &self.inner.backend {
+            Backend::Memory(_) => format!("{:?}", limit.identity),
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.store().redis_key(limit),
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod reconciler;
 #[cfg(feature = "registry")]
 pub(crate) mod registry_store;
 pub(crate) mod replicas;
+pub(crate) mod reservation_store;
 pub(crate) mod script;
 mod secret_url;
 pub(crate) mod token_lease;
@@ -230,6 +231,11 @@ impl RedisStore {
             self.clock.clone(),
             namespace,
         )
+    }
+
+    /// Where detached reservations are kept.
+    pub(crate) fn reservations(&self) -> crate::redis::reservation_store::ReservationStore<'_> {
+        crate::redis::reservation_store::ReservationStore::new(&self.route, &self.clock, &self.namespace)
     }
 
     /// Decides a request for somebody who has waited since `started`.

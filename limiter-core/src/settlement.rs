@@ -1,6 +1,7 @@
 //! Accounting after a decision: refunds, charges, and reservations that are settled with the actual
 //! cost.
 
+pub(crate) mod detached;
 pub(crate) mod pending_grant;
 mod refund;
 mod reserve;

@@ -45,6 +45,8 @@ mod annotations;
 mod concurrency;
 #[path = "contract/counted.rs"]
 mod counted;
+#[path = "contract/detached.rs"]
+mod detached;
 #[path = "contract/enforcement.rs"]
 mod enforcement;
 #[path = "contract/giving_up.rs"]
@@ -326,6 +328,23 @@ on_every_store! {
         a_reset_takes_nothing_from_this_process
         ten_thousand_cycles_never_exceed_and_end_at_none
         modes_and_key_lists_apply_to_concurrency
+    ;
+    detached:
+        detached_permit_is_held_until_it_is_released
+        detached_permit_expires_unless_it_is_renewed
+        detached_permit_of_wrong_scope_is_rejected
+        forged_permit_id_changes_nothing
+        reset_releases_detached_permits
+        shadow_policy_returns_detached_permit_of_nothing
+        detached_acquire_rejects_a_timeout
+        random_traces_never_exceed_the_maximum
+        detached_reservation_is_settled_once
+        detached_reservation_of_several_limits_is_settled_together
+        expired_reservation_keeps_its_estimate
+        reservation_id_of_wrong_limits_is_rejected
+        uncharged_reservation_is_settled_without_effect
+        invalid_lifetime_gives_the_estimate_back
+        settlement_after_proportional_change_is_converted
     ;
     enforcement:
         shadow_mode_decides_and_denies_no_call

@@ -167,6 +167,24 @@ async fn replicas_count_each_other_and_share_the_limit() {
     assert!((100..=104).contains(&admitted), "{admitted}");
 }
 
+#[tokio::test]
+async fn limiter_that_only_peeks_is_not_counted_as_a_replica() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let [worker, viewer] = [(); 2].map(|()| replica(&server, &namespace, &clock));
+    let policy = bucket(100, "1/h");
+    assert!(viewer.peek(&policy, "k").await.unwrap().is_allowed());
+    use_up(&worker, &policy, "k", 1).await;
+    until_counted(&worker, 1).await;
+    for _ in 0..3 {
+        assert!(viewer.peek(&policy, "k").await.unwrap().is_allowed());
+        beats(&server, &namespace, &clock, 1).await;
+        assert_eq!(register(&server, &namespace).len(), 1);
+    }
+    use_up(&viewer, &policy, "k", 1).await;
+    beats(&server, &namespace, &clock, 2).await;
+    until_counted(&worker, 2).await;
+}
+
 /// The moments until which the replicas count, in order, as the register says.
 fn register(server: &RedisServer, namespace: &str) -> Vec<u64> {
     let value = server.command(&["GET", &format!("{namespace}|replicas")]);

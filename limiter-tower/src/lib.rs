@@ -253,6 +253,10 @@ struct LeasesPage;
 struct ConcurrencyPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/detached.md")]
+struct DetachedPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/registry.md")]
 struct RegistryPage;
 

@@ -14,6 +14,7 @@ use crate::concurrency::permit::into_permit;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
+use crate::detachment::id::StoredId;
 use crate::error::ConfigError;
 use crate::limiter::{Backend, Limiter, shut_down};
 use crate::observe;
@@ -28,7 +29,9 @@ pub(crate) use crate::units::Amount;
 pub struct AcquireConcurrency<'a> {
     pub(crate) limiter: &'a Limiter,
     pub(crate) request: LimitRequest<'a>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
+    /// The digest under which Redis keeps a detached permit.
+    pub(super) detached: Option<StoredId>,
 }
 
 impl<'a> AcquireConcurrency<'a> {
@@ -37,6 +40,7 @@ impl<'a> AcquireConcurrency<'a> {
             limiter,
             request,
             timeout: Duration::ZERO,
+            detached: None,
         }
     }
 
@@ -109,7 +113,7 @@ impl<'a> AcquireConcurrency<'a> {
         }
         if self.timeout.is_zero() {
             return limiter
-                .acquire_once(&request, request.decision_request().deadline())
+                .acquire_once(&request, self.detached, request.decision_request().deadline())
                 .await;
         }
         let mut closing = limiter.inner.closing.subscribe();
@@ -199,12 +203,17 @@ impl Limiter {
     async fn acquire_once(
         &self,
         request: &ConcurrencyRequest<'_>,
+        detached: Option<StoredId>,
         deadline: Duration,
     ) -> Result<ConcurrencyPermit, Rejection> {
         match &self.inner.backend {
             Backend::Memory(_) => self.try_acquire_local(request),
             #[cfg(feature = "redis")]
             Backend::Redis(redis) => {
+                if let Some(id) = detached {
+                    let (decision, backing) = Box::pin(redis.enter_detached(request, id, deadline)).await?;
+                    return into_permit(decision, backing);
+                }
                 // Boxed to keep the futures of waiting calls small.
                 let (decision, permit) = Box::pin(redis.enter(request, deadline)).await?;
                 into_permit(
@@ -234,16 +243,17 @@ impl Limiter {
         }
     }
 
-    /// Removes the permits of other processes, which may no longer exist. In process there are
-    /// none.
+    /// Removes the permits of other processes, which may no longer exist, and detached permits.
     #[cfg_attr(
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "the in-process store does not await")
     )]
     pub(crate) async fn reset_permits(&self, request: LimitRequest<'_>) -> Result<(), Rejection> {
         let request = ConcurrencyRequest::new(request, Mode::Peek)?;
+        let (identity, tables) = (request.limit().identity, &self.inner.detached);
+        drop(tables.permits.take_matching(|hold| hold.identity == identity));
         match &self.inner.backend {
-            Backend::Memory(_) => drop(request),
+            Backend::Memory(_) => {}
             #[cfg(feature = "redis")]
             Backend::Redis(redis) => redis.reset_redis_permits(&request).await?,
         }

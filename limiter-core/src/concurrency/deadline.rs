@@ -24,7 +24,7 @@ impl AcquireDeadline<'_> {
 
     pub(crate) fn timed_out(&self, decision: Option<Box<Decision>>) -> Rejection {
         Rejection::TimedOut {
-            decision: decision,
+            decision,
             limit: self.timeout,
         }
     }

@@ -65,6 +65,10 @@ impl PermitLeases {
         })
     }
 
+    pub(crate) fn register(&self) -> &ConcurrencyStore {
+        &self.register
+    }
+
     pub(crate) fn table(&self) -> &Arc<PermitTable<PermitLease>> {
         &self.table
     }

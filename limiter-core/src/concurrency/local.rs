@@ -15,6 +15,7 @@ impl Limiter {
         &self,
         request: &ConcurrencyRequest<'_>,
     ) -> Result<ConcurrencyPermit, Rejection> {
+        self.expire_detached();
         let (identity, terms) = (request.limit().identity, request.terms());
         let counted = if terms.cost == 0 {
             let held = self.inner.holders.count_held(identity);
@@ -67,6 +68,7 @@ impl Limiter {
     }
 
     pub(crate) fn peek_local(&self, request: &ConcurrencyRequest<'_>) -> Decision {
+        self.expire_detached();
         let (held, terms) = (
             self.inner.holders.count_held(request.limit().identity),
             request.terms(),
@@ -97,6 +99,7 @@ impl Limiter {
             tokio::select! {
                 biased;
                 () = waiter.notified() => {}
+                () = self.detached_expires() => self.expire_detached(),
                 () = wait.expired() => {
                     // The current occupancy: this waiter may never have been first, and the free
                     // permits belong to earlier waiters.

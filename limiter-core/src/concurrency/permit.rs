@@ -60,6 +60,9 @@ pub(crate) enum PermitBacking {
     /// A lease in Redis, or a part of this replica's share while Redis is unavailable.
     #[cfg(feature = "redis")]
     Leased(PermitGuard<PermitLease>),
+    /// A lease in Redis that a client holds by an id.
+    #[cfg(feature = "redis")]
+    Detached,
     /// Nothing: the cost is zero, or the policy allows the call while the store is unavailable.
     Nothing,
 }
@@ -73,6 +76,11 @@ impl AsDecision for ConcurrencyPermit {
 impl ConcurrencyPermit {
     pub(crate) fn new(decision: Decision, backing: PermitBacking) -> Self {
         Self { decision, backing }
+    }
+
+    /// The decision and the state that is held.
+    pub(crate) fn into_parts(self) -> (Decision, PermitBacking) {
+        (self.decision, self.backing)
     }
 
     /// A permit of a call that is not limited.

@@ -34,16 +34,10 @@ impl RedisBackend {
         deadline: Duration,
     ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
         let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
-        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
         let started = Instant::now();
         let error = match self.permit_leases.enter(limit, terms, deadline).await {
             Ok(acquired) => {
-                observe::record_query(started, Some(Origin::Redis));
-                if has_fallback {
-                    let now = self.clock.now();
-                    self.replicas.keep_counting(now);
-                }
-                self.outage.decided(|| self.clock.now());
+                self.record_entry(request, started);
                 return Ok(match acquired {
                     AcquireOutcome::Admitted(held, occupancy) => (
                         decision_from_occupancy(request, &occupancy, terms, true),
@@ -56,6 +50,27 @@ impl RedisBackend {
             }
             Err(error) => error,
         };
+        self.enter_without_redis(acquire, error, started)
+    }
+
+    /// Records an answer of Redis to a request for a permit.
+    pub(super) fn record_entry(&self, request: &DecisionRequest<'_>, started: Instant) {
+        observe::record_query(started, Some(Origin::Redis));
+        if request.on_store_failure() == OnStoreFailure::Local {
+            self.replicas.keep_counting(self.clock.now());
+        }
+        self.outage.decided(|| self.clock.now());
+    }
+
+    /// Decides as the policy says, since Redis gave no answer.
+    pub(super) fn enter_without_redis(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+        error: StoreError,
+        started: Instant,
+    ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
+        let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
+        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
         if !has_fallback || !is_outage(error.kind()) {
             self.outage.answers(request, &error, self.clock.now());
             let result = without_store(request, error, self.clock.now());
@@ -121,7 +136,7 @@ impl RedisBackend {
     }
 }
 
-fn decision_from_occupancy(
+pub(super) fn decision_from_occupancy(
     request: &DecisionRequest<'_>,
     occupancy: &Occupancy,
     terms: PermitTerms,

@@ -19,11 +19,13 @@ use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
 pub(crate) use crate::units::Timestamp;
 
-const ACQUIRE: u8 = 0;
+pub(super) const ACQUIRE: u8 = 0;
 const RELEASE: u8 = 1;
 const RENEW: u8 = 2;
 const PEEK: u8 = 3;
 const RESET: u8 = 4;
+pub(super) const EXTEND: u8 = 5;
+pub(super) const RETURN: u8 = 6;
 
 /// First cursor of a reset, and the cursor that ends it.
 const RESET_CURSOR: [u8; 12] = [0; 12];
@@ -169,10 +171,27 @@ impl ConcurrencyStore {
         self.execute(key, plan, permits.len(), within).await
     }
 
+    /// Runs an operation on a detached permit and returns the flag of the script.
+    pub(super) async fn query_detached(
+        &self,
+        operation: u8,
+        key: &str,
+        (process, permit): ([u8; 8], PermitId),
+        within: Duration,
+    ) -> Result<(Occupancy, u8), StoreError> {
+        let plan = self.plan_of(process, operation, &[permit]);
+        let (occupancy, flags) = self.execute(key, plan, 1, within).await?;
+        Ok((occupancy, flags.first().copied().unwrap_or(0)))
+    }
+
     fn plan(&self, operation: u8, permits: &[PermitId]) -> Vec<u8> {
+        self.plan_of(self.process, operation, permits)
+    }
+
+    fn plan_of(&self, process: [u8; 8], operation: u8, permits: &[PermitId]) -> Vec<u8> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(operation);
-        plan.extend_from_slice(&self.process);
+        plan.extend_from_slice(&process);
         plan.extend_from_slice(&saturating_u16(permits.len()).to_le_bytes());
         for PermitId { number, terms } in permits {
             plan.extend_from_slice(&number.to_le_bytes());

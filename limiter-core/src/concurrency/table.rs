@@ -168,7 +168,6 @@ impl<C: PermitPayload> PermitTable<C> {
     }
 
     /// Requests a store query by the first waiter.
-    #[cfg(feature = "redis")]
     pub(crate) fn notify_first(&self, identity: Identity) {
         let mut shard = self.lock(identity);
         if let Some(hand_off) = find(&mut shard, identity).and_then(|entry| entry.waiting.front()) {

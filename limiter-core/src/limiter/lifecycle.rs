@@ -41,10 +41,11 @@ impl Limiter {
     /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas) says, or the limiters of this
     /// namespace that live, as Redis counts them. 1 in process.
     ///
-    /// It matters while the store is out, so counting begins with the first decision under a policy
-    /// that says [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). It goes on in a task of
-    /// that call's runtime, every five seconds. A replica that joins is known after as long; one
-    /// that is gone is believed to be after half a minute.
+    /// It matters while the store is out, so counting begins with the first decision that can
+    /// charge, not with a peek, under a policy that says
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). It goes on in a task of that call's
+    /// runtime, every five seconds. A replica that joins is known after as long; one that is gone
+    /// is believed to be after half a minute.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         match &self.inner.backend {

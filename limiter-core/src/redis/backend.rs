@@ -174,7 +174,10 @@ impl RedisBackend {
         if request.on_store_failure() == OnStoreFailure::Local {
             let now = self.clock.now();
             self.fallback.on_verdict(request, verdict, now);
-            self.replicas.keep_counting(now);
+            // A limiter that only peeks admits nothing in an outage, so it has no share.
+            if request.mode == Mode::Charge {
+                self.replicas.keep_counting(now);
+            }
         }
         self.outage.decided(|| self.clock.now());
     }

@@ -85,6 +85,13 @@ pub(crate) static CONCURRENCY: Script = Script::new(concat!(
     include_str!("script/lua/concurrency.lua"),
 ));
 
+/// Keeps detached reservations.
+pub(crate) static RESERVATION: Script = Script::new(concat!(
+    include_str!("script/lua/prelude.lua"),
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/reservation.lua"),
+));
+
 impl Script {
     const fn new(source: &'static str) -> Self {
         let hash = OnceLock::new();

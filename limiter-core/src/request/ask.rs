@@ -6,7 +6,7 @@ use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{identity, units};
+use crate::request::{RequestedLimit, identity, units};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::{Amount, Timestamp};
 
@@ -106,6 +106,23 @@ impl<'a> LimitRequest<'a> {
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
         self.cost = cost.into();
+    }
+
+    /// The limit without a cost, and the cost as an amount that was used.
+    pub(crate) fn into_used(self) -> Result<(RequestedLimit<'a>, Amount), Rejection> {
+        let used = match self.cost {
+            RequestedCost::Thousandths(thousandths) => Amount::from_thousandths(thousandths),
+            RequestedCost::Other(used) => (*used).map_err(|error| error.for_policy(self.policy.name()))?,
+        };
+        let key = self.key.bounded();
+        let limit = RequestedLimit {
+            identity: identity(self.policy, &key),
+            policy: self.policy,
+            cost: 0,
+            key,
+            blocks: None,
+        };
+        Ok((limit, used))
     }
 
     /// At most the quota, of which more cannot have been used.

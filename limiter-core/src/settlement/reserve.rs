@@ -265,6 +265,35 @@ impl Reservation {
         }
     }
 
+    /// The reservation of limits with known charges.
+    pub(crate) fn of_reserved(
+        limiter: &Limiter,
+        limits: SmallVec<[Option<ReservedLimit>; 1]>,
+        allowed: Allowed,
+    ) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            limits,
+            allowed,
+        }
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    pub(crate) fn limits(&self) -> &[Option<ReservedLimit>] {
+        &self.limits
+    }
+
+    /// The longest deadline of its policies.
+    #[cfg(feature = "redis")]
+    pub(crate) fn deadline(&self) -> Duration {
+        let limits = self.limits.iter().flatten();
+        let longest = limits.map(ReservedLimit::deadline).max();
+        longest.unwrap_or(crate::Policy::DEFAULT_DEADLINE)
+    }
+
     /// Returns the number of limits.
     pub(crate) fn len(&self) -> usize {
         self.limits.len()
@@ -317,7 +346,7 @@ impl Reservation {
         None
     }
 
-    async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
+    pub(crate) async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
         // An amount that a limit cannot count leaves all limits unchanged.
         let actuals = self.units(&actuals)?;
         match &self.limiter.inner.backend {

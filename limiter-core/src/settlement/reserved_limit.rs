@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::algorithm::Change;
 use crate::decision::{Decision, LimitOutcome, Origin, Participation, Rejection};
+use crate::detachment::record::{RecordedCharge, algorithm_digest};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::limiter::Limiter;
@@ -75,6 +76,48 @@ impl ReservedLimit {
                 decided_at,
             })
         })
+    }
+
+    /// A limit whose charge is not known yet.
+    pub(crate) fn of_unknown_charge(limit: RequestedLimit<'_>) -> Self {
+        Self {
+            identity: limit.identity,
+            policy: limit.policy.clone(),
+            key: limit.key.into_owned(),
+            estimate: 0,
+            whole_at: None,
+            decided_at: Timestamp::default(),
+        }
+    }
+
+    /// The limit with the charge of a record.
+    ///
+    /// A policy that changed in proportion more than once since the decision does not tell in which
+    /// numbers the estimate was charged. Nothing is given back then.
+    pub(crate) fn with_charge(self, charge: RecordedCharge, decided_at: Timestamp) -> Self {
+        let changed_since = self.policy.before().is_some_and(|(_, at)| decided_at < at);
+        let by = decided_by(&self.policy, decided_at).algorithm();
+        let is_known = !changed_since || algorithm_digest(by) == charge.algorithm;
+        Self {
+            estimate: charge.estimate,
+            whole_at: charge.whole_at.filter(|_| is_known),
+            decided_at,
+            ..self
+        }
+    }
+
+    /// The charge as a record keeps it.
+    pub(crate) fn to_charge(&self) -> RecordedCharge {
+        RecordedCharge {
+            estimate: self.estimate,
+            whole_at: self.whole_at,
+            algorithm: algorithm_digest(decided_by(&self.policy, self.decided_at).algorithm()),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn deadline(&self) -> Duration {
+        self.policy.deadline()
     }
 
     pub(crate) fn identity(&self) -> Identity {

@@ -295,6 +295,44 @@ async fn concurrency_layout_is_frozen() {
 }
 
 #[tokio::test]
+async fn detached_layouts_are_frozen() {
+    let mut pages = Vec::new();
+    for _ in 0..RUNS {
+        let mut scenario = Scenario::without_heartbeat();
+        let limits = scenario.limits.clone();
+        let policy = Policy::concurrency("export").max(3).lease("1h").deadline(PATIENT);
+        let policy = policy.build().unwrap();
+        let permit = limits
+            .acquire_concurrency(&policy, "ann")
+            .detached()
+            .await
+            .unwrap();
+        scenario.step("acquire a detached permit");
+        let _ = limits.renew_permit(&policy, "ann", permit.id()).await.unwrap();
+        scenario.step("renew");
+        let _ = limits.release_permit(&policy, "ann", permit.id()).await.unwrap();
+        scenario.step("release");
+        let _ = limits.release_permit(&policy, "ann", permit.id()).await.unwrap();
+        scenario.step("release again");
+        let tokens = Policy::token_bucket("tokens")
+            .capacity(10)
+            .rate("1/h")
+            .deadline(PATIENT);
+        let tokens = tokens.build().unwrap();
+        let reservation = limits.reserve(&tokens, "ann").cost(5).await.unwrap();
+        let reservation = reservation.detach(Duration::from_secs(60)).await.unwrap();
+        scenario.step("detached reservation");
+        for title in ["settle", "settle again"] {
+            let used = [LimitRequest::new(&tokens, "ann").cost(2)];
+            let _ = limits.settle_reservation(reservation.id(), used).await.unwrap();
+            scenario.step(title);
+        }
+        pages.push(scenario.page);
+    }
+    assert_frozen("redis_detached.txt", &masked(&pages));
+}
+
+#[tokio::test]
 async fn heartbeat_layout_is_frozen() {
     let mut pages = Vec::new();
     let policy = Policy::token_bucket("p")

@@ -89,6 +89,20 @@ impl Subject {
 pub(crate) const KEY: &str = "k";
 
 impl Subject {
+    /// Two handles of one store: in process clones, with Redis limiters of their own.
+    pub(crate) fn two_handles(&self) -> [Limiter; 2] {
+        let configured = |builder: RedisBuilder| {
+            let builder = builder.namespace(&self.namespace).clock(&self.clock);
+            builder.build().unwrap()
+        };
+        let second = match self.kind {
+            Kind::Memory => self.limits.clone(),
+            Kind::Standalone => configured(Limiter::redis(RedisServer::shared().url())),
+            Kind::Cluster => configured(Limiter::redis_cluster(RedisCluster::shared().urls())),
+        };
+        [self.limits.clone(), second]
+    }
+
     /// One call of cost 1.
     pub(crate) async fn call(&self, policy: &Policy) -> Decision {
         self.limits.check(policy, KEY).await.unwrap()

@@ -1,27 +1,34 @@
 -- Stores the concurrency permits of a limit. A script of its own.
 --
 -- - KEYS[1]: the limit's key. Without a key, the script does nothing and returns an empty string.
--- - ARGV[1] continues with: operation (1: 0 acquire, 1 release, 2 renew, 3 peek, 4 reset), id of
---   the process (8), number of permits (2); then for each permit: its number in the process (8:
---   below 2^53), cost (2: at least 1), capacity of the limit (4), and lease (4: milliseconds). To
---   acquire, there is one permit; to peek or to reset, none. For a reset, the position to continue
---   at follows: score (8; 0 at first) and number of members of this score to skip (4).
--- - Reply, a string in binary, little-endian: the moment (8: microseconds); state of the key (1: 0
---   readable, 1 a value of another type, 2 an unknown layout); then, if it is readable, the number
---   of held permits (4), and microseconds until the first and the last of the leases end (8 each; 0
---   if none is held); then a byte for each permit: for an acquire, 1 if admitted; for a renewal, 1
---   if the permit was present, 2 if it was absent and fit again, 0 if it did not fit; otherwise 0.
---   For a reset, the position of the next step (8 and 4, as above): 0 when it is finished.
+-- - ARGV[1] continues with: operation (1: 0 acquire, 1 release, 2 renew, 3 peek, 4 reset, 5
+--   extend, 6 return), id of the process (8), number of permits (2); then for each permit: its
+--   number in the process (8), cost (2: at least 1), capacity of the limit (4), and lease (4:
+--   milliseconds). To acquire, there is one permit; to peek or to reset, none. For a reset, the
+--   position to continue at follows: score (8; 0 at first) and number of members of this score
+--   to skip (4).
+-- - Reply, a string in binary, little-endian: the moment (8: microseconds); state of the key
+--   (1: 0 readable, 1 a value of another type, 2 an unknown layout); then, if it is readable,
+--   the number of held permits (4), and microseconds until the first and the last of the leases
+--   end (8 each; 0 if none is held); then a byte for each permit: for an acquire, 1 if
+--   admitted; for a renewal, 1 if the permit was present, 2 if it was absent and fit again, 0
+--   if it did not fit; to extend and to return, 1 if the lease had not ended; otherwise 0. For
+--   a reset, the position of the next step (8 and 4, as above): 0 when it is finished.
 -- - Stored: a sorted set. A permit of cost n is n members: layout (1), id of the process (8),
 --   number (8), index among the n (2), and lease (4: milliseconds). The score is the end of the
 --   lease (microseconds).
 -- - TTL: until the last lease ends.
+--
+-- A detached permit has 16 random bytes as process and number. It is extended and returned instead
+-- of renewed and released: only while its lease has not ended, and only in all its parts, so that a
+-- wrong cost changes nothing.
 --
 -- Invariant: an expired lease counts as absent, and an admission first removes all expired leases.
 -- Therefore a lease that is still present can be renewed: its capacity was not given to another
 -- permit.
 
 local ENTER, LEAVE, RENEW, RESET = 0, 1, 2, 4 -- 3 is to peek, which does nothing
+local EXTEND, RETURN = 5, 6
 local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
 local MEMBER_BYTES = 23
 -- Upper bound of corrected leases per call; the farthest ones come first.
@@ -79,7 +86,8 @@ end
 -- After a backward step of the clock, leases of terminated processes would live too long. Bounds
 -- each lease to its duration from now.
 local longest = permits[1] and permits[1].ends or now
-if (operation == ENTER or operation == RENEW) and last[2] and tonumber(last[2]) > longest then
+local holds = operation == ENTER or operation == RENEW or operation == EXTEND
+if holds and last[2] and tonumber(last[2]) > longest then
   local too_late = call('ZRANGE', key, '+inf', '(' .. text(longest), 'BYSCORE', 'REV', 'LIMIT', '0', text(MAX_CORRECTED), 'WITHSCORES')
   for i = 1, #too_late, 2 do
     local ends = now + unpack('<I4', too_late[i], 20) * 1000
@@ -142,6 +150,21 @@ for i, permit in ipairs(permits) do
     if flag > 0 then
       hold(permit)
       changed = true
+    end
+  elseif operation == EXTEND or operation == RETURN then
+    flag = 1
+    for _, member in ipairs(permit.members) do
+      local ends = call('ZSCORE', key, member)
+      if not ends or tonumber(ends) <= now then
+        flag = 0
+        break
+      end
+    end
+    if flag == 1 and operation == EXTEND then
+      hold(permit)
+      changed = true
+    elseif flag == 1 then
+      call('ZREM', key, spread(permit.members))
     end
   end
   flags[i] = string.char(flag)

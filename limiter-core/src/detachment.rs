@@ -1,0 +1,61 @@
+//! Ids of permits and reservations that a client holds instead of a guard of this process.
+//!
+//! An id contains 128 random bits. The store knows a digest of these bits, of the other fields and
+//! of the scope, so an id finds nothing in another scope or with changed fields, and the store does
+//! not reveal ids. Ids without a store refer to a bounded table of this process.
+
+pub(crate) mod id;
+pub(crate) mod record;
+pub(crate) mod table;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::detachment::record::ReservationRecord;
+use crate::detachment::table::ExpiringTable;
+use crate::error::StoreError;
+use crate::identity::Identity;
+
+/// The detached permits and reservations of one limiter that no store keeps.
+#[derive(Debug)]
+pub(crate) struct DetachedTables {
+    /// Distinguishes this limiter from others, set when the first id is made.
+    node: std::sync::OnceLock<u64>,
+    pub(crate) permits: Arc<ExpiringTable<DetachedHold>>,
+    /// `None` after the settlement, until the reservation expires.
+    pub(crate) reservations: ExpiringTable<Option<ReservationRecord>>,
+}
+
+/// A permit that is released when this is dropped.
+pub(crate) struct DetachedHold {
+    pub(crate) identity: Identity,
+    pub(crate) _permit: Box<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for DetachedHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DetachedHold").field(&self.identity).finish()
+    }
+}
+
+impl DetachedTables {
+    pub(crate) fn new() -> Self {
+        Self {
+            node: std::sync::OnceLock::new(),
+            permits: Arc::new(ExpiringTable::new()),
+            reservations: ExpiringTable::new(),
+        }
+    }
+
+    /// The number of this limiter in ids that are valid here only.
+    pub(crate) fn node(&self) -> Result<u64, StoreError> {
+        if let Some(node) = self.node.get() {
+            return Ok(*node);
+        }
+        let random = id::random()?;
+        let (low, _) = random.split_at(8);
+        let node = low.iter().fold(0, |node, byte| node << 8 | u64::from(*byte));
+        Ok(*self.node.get_or_init(|| node))
+    }
+}

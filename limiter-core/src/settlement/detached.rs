@@ -1,0 +1,361 @@
+//! Reservations that a client settles by an id, on any node.
+//!
+//! The record of a reservation is kept in Redis, or without Redis in a bounded table of this
+//! limiter. A settlement first marks the record as settled and then changes the limits, so a
+//! reservation is settled at most once; docs/design/detached.md states the bounds.
+//!
+//! `tests/contract/detached.rs` and `tests/detached.rs` verify the guarantees.
+
+use std::fmt;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tokio::runtime::Handle;
+
+use crate::decision::{Decision, Origin, Rejection};
+use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
+use crate::detachment::record::ReservationRecord;
+#[cfg(feature = "redis")]
+use crate::error::StoreErrorKind;
+use crate::error::{ConfigError, StoreError};
+use crate::limiter::{Backend, Limiter};
+#[cfg(feature = "redis")]
+use crate::redis::reservation_store::ReservationClaim;
+use crate::request::LimitRequest;
+use crate::settlement::Reservation;
+use crate::settlement::reserved_limit::ReservedLimit;
+use crate::units::{Amount, Timestamp};
+
+/// The longest time for which a detached reservation is kept.
+const MAX_LIFETIME: Duration = Duration::from_secs(7 * 86_400);
+
+/// A reservation that is settled by its id. An unsettled reservation keeps its estimate.
+#[derive(Clone)]
+pub struct DetachedReservation {
+    id: String,
+    expires_at: Timestamp,
+    decision: Decision,
+}
+
+/// The result of [`Limiter::settle_reservation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettlementOutcome {
+    /// The reservation is settled.
+    Settled,
+    /// An earlier call settled the reservation, or began to; this call changed nothing.
+    AlreadySettled,
+    /// No reservation of this id exists: it expired, or never existed. Nothing is changed.
+    Unknown,
+}
+
+impl DetachedReservation {
+    /// The id by which the reservation is settled. Its owner can settle the reservation once, so
+    /// treat it as a secret of the client.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// When the reservation expires, by the store's clock. Afterwards it stays charged at its
+    /// estimate.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
+    /// The decision by which it was granted.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+}
+
+/// Without the id, which is a secret.
+impl fmt::Debug for DetachedReservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedReservation")
+            .field("expires_at", &self.expires_at)
+            .field("decision", &self.decision)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reservation {
+    /// Exchanges the reservation for an id, which a client in another process keeps until it knows
+    /// the true cost. Without a [settlement](Limiter::settle_reservation) before it expires, the
+    /// reservation stays charged at its estimate.
+    ///
+    /// With Redis any limiter of the namespace can settle it. Without Redis the id is valid for
+    /// this limiter and its clones only, as are ids of reservations that were granted while Redis
+    /// was unavailable ([`Origin::LocalFallback`], [`Origin::FailedOpen`]).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::detached::SettlementOutcome;
+    /// use limiter_core::{LimitRequest, Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// let reservation = limits.reserve(&tokens, "ann").cost(800).await?;
+    /// let reservation = reservation.detach(Duration::from_secs(600)).await?;
+    /// let used = || [LimitRequest::new(&tokens, "ann").cost(300)];
+    /// assert_eq!(limits.settle_reservation(reservation.id(), used()).await?, SettlementOutcome::Settled);
+    /// assert_eq!(limits.settle_reservation(reservation.id(), used()).await?, SettlementOutcome::AlreadySettled);
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Config`] for a lifetime of zero or above seven days; [`Rejection::Unavailable`]
+    /// when the store gives no answer, or where this process holds 100,000 ids already. In all of
+    /// these cases the estimate is given back in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is complete, the reservation stays charged at its estimate.
+    pub async fn detach(self, lifetime: Duration) -> Result<DetachedReservation, Rejection> {
+        match self.store_detached(lifetime).await {
+            Ok((id, expires_at)) => Ok(DetachedReservation {
+                id,
+                expires_at,
+                decision: self.into_allowed().into_decision(),
+            }),
+            Err(rejection) => {
+                let nothing = smallvec![Amount::ZERO; self.len()];
+                // The caller learns of the first error.
+                let _ = self.settle_in(Handle::try_current().ok().as_ref(), nothing, |_, _| ());
+                Err(rejection)
+            }
+        }
+    }
+
+    /// Keeps the record of this reservation: the id, and when it expires.
+    async fn store_detached(&self, lifetime: Duration) -> Result<(String, Timestamp), Rejection> {
+        if lifetime.is_zero() || lifetime > MAX_LIFETIME {
+            let expected = "more than zero and at most seven days";
+            let shown = format!("{lifetime:?}");
+            return Err(ConfigError::invalid("lifetime of a reservation", shown, expected).into());
+        }
+        let limiter = self.limiter();
+        let record = self.record();
+        let mut charged = 0_u16;
+        let mut scope = Vec::new();
+        for (number, reserved) in self.limits().iter().enumerate() {
+            if let Some(reserved) = reserved {
+                // A decision has at most 16 limits.
+                charged |= 1 << (number % 16);
+                scope.push(limiter.scope(&reserved.limit(0)));
+            }
+        }
+        let limits = u32::try_from(record.charges.len()).unwrap_or(u32::MAX);
+        let mut id = DetachedId::reservation(charged, limits)?;
+        let stored = id.stored(&scope);
+        let now = limiter.now();
+        let tables = &limiter.inner.detached;
+        #[cfg(feature = "redis")]
+        let is_here = matches!(
+            self.decision().origin(),
+            Origin::LocalFallback | Origin::FailedOpen
+        );
+        let expires_at = match &limiter.inner.backend {
+            _ if !record.has_charges() => {
+                id.backing = IdBacking::Nothing;
+                now.after(lifetime)
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) if !is_here => {
+                let deadline = self.deadline();
+                let kept = guard.store().reservations();
+                let kept = kept.store(stored, &record, lifetime, deadline).await;
+                let kept = kept.inspect_err(|error| crate::observe::store_failed(error.kind()));
+                kept?.after(lifetime)
+            }
+            _ => {
+                id.backing = IdBacking::Node;
+                id.node = tables.node()?;
+                let expires_at = now.after(lifetime);
+                drop(tables.reservations.take_expired(|| now));
+                tables.reservations.insert(stored, Some(record), expires_at)?;
+                expires_at
+            }
+        };
+        Ok((id.text(&scope), expires_at))
+    }
+
+    fn record(&self) -> ReservationRecord {
+        let charges = self.limits().iter();
+        ReservationRecord {
+            in_share: self.decision().origin() == Origin::LocalFallback,
+            decided_at: self.decision().decided_at(),
+            charges: charges
+                .map(|reserved| reserved.as_ref().map(ReservedLimit::to_charge))
+                .collect(),
+        }
+    }
+}
+
+impl Limiter {
+    /// Settles a [detached](Reservation::detach) reservation, on any node, as
+    /// [`Reservation::settle_each`]: `used` names the policies and keys of the reservation in their
+    /// order, each with the amount that was used as its cost. Repeating the call is harmless.
+    ///
+    /// A policy may have changed since; pass the current one.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Config`] for a text that is no reservation id, or an id of other limits, or,
+    /// without Redis, of another node, and for an amount that a limit cannot count: the reservation
+    /// can still be settled. [`Rejection::Unavailable`] when the store gives no answer: the
+    /// reservation may be settled, unsettled, or marked as settled while its estimate stays
+    /// charged. Repeating the call settles it in the second case.
+    ///
+    /// # Cancel safety
+    ///
+    /// In process it is settled at the first poll. With Redis it goes on in a task of its own when
+    /// the future is dropped after that.
+    pub async fn settle_reservation<'a, A: Into<LimitRequest<'a>>>(
+        &self,
+        id: &str,
+        used: impl IntoIterator<Item = A>,
+    ) -> Result<SettlementOutcome, Rejection> {
+        self.open()?;
+        let mut limits = Vec::new();
+        let mut actuals: SmallVec<[Amount; 1]> = SmallVec::new();
+        for ask in used {
+            let (limit, actual) = ask.into().into_used()?;
+            limits.push(limit);
+            actuals.push(actual);
+        }
+        let (id, stored) = DetachedId::parse(IdKind::Reservation, id, |id| {
+            if usize::try_from(id.lease_ms) != Ok(limits.len()) {
+                let expected = format!("{}, the limits of the reservation", id.lease_ms);
+                return Err(ConfigError::invalid("number of limits", limits.len(), expected));
+            }
+            let charged = limits.iter().enumerate();
+            let charged = charged.filter(|(number, _)| id.cost & (1 << (number % 16)) != 0);
+            Ok(charged.map(|(_, limit)| self.scope(limit)).collect())
+        })?;
+        if id.backing == IdBacking::Nothing {
+            return Ok(SettlementOutcome::Settled);
+        }
+        // An amount that a limit cannot count leaves the reservation unsettled.
+        for (limit, actual) in limits.iter().zip(&actuals) {
+            crate::request::used_units(limit.policy, *actual)?;
+        }
+        let is_here = id.backing == IdBacking::Node;
+        if is_here && self.inner.detached.node().ok() != Some(id.node) {
+            return Err(id.of_another_node().into());
+        }
+        let deadline = limits.iter().map(|limit| limit.policy.deadline()).max();
+        let deadline = deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE);
+        let limits = limits.into_iter().map(ReservedLimit::of_unknown_charge).collect();
+        match &self.inner.backend {
+            Backend::Memory(_) if !is_here => Err(id.of_another_node().into()),
+            Backend::Memory(_) => {
+                self.clone()
+                    .settle_stored(stored, is_here, limits, actuals, deadline)
+                    .await
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => {
+                let open = self.inner.closing.subscribe();
+                let settling = self
+                    .clone()
+                    .settle_stored(stored, is_here, limits, actuals, deadline);
+                let settling = tokio::spawn(async move {
+                    let settled = settling.await;
+                    drop(open);
+                    settled
+                });
+                settling.await.unwrap_or_else(|_| {
+                    let detail = "the Tokio runtime of the request has ended";
+                    Err(StoreError::new(StoreErrorKind::Connection, detail).into())
+                })
+            }
+        }
+    }
+
+    /// Gives a [detached](Reservation::detach) reservation back, as a settlement with 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle_reservation`](Self::settle_reservation).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`settle_reservation`](Self::settle_reservation).
+    pub async fn cancel_reservation<'a, A: Into<LimitRequest<'a>>>(
+        &self,
+        id: &str,
+        limits: impl IntoIterator<Item = A>,
+    ) -> Result<SettlementOutcome, Rejection> {
+        let nothing = limits.into_iter().map(|limit| limit.into().cost(Amount::ZERO));
+        self.settle_reservation(id, nothing).await
+    }
+
+    async fn settle_stored(
+        self,
+        id: StoredId,
+        is_here: bool,
+        limits: Vec<ReservedLimit>,
+        actuals: SmallVec<[Amount; 1]>,
+        deadline: Duration,
+    ) -> Result<SettlementOutcome, Rejection> {
+        let record = match self.claim(id, is_here, deadline).await? {
+            Ok(record) => record,
+            Err(settlement) => return Ok(settlement),
+        };
+        let charges = record.charges.iter().copied();
+        let charged = limits.into_iter().zip(charges);
+        let charged = charged.map(|(limit, charge)| Some(limit.with_charge(charge?, record.decided_at)));
+        let origin = if record.in_share {
+            Origin::LocalFallback
+        } else {
+            self.inner.backend.origin()
+        };
+        let allowed = Decision::unasked(origin, record.decided_at).require()?;
+        let reservation = Reservation::of_reserved(&self, charged.collect(), allowed);
+        reservation.settle_at(actuals).await?;
+        Ok(SettlementOutcome::Settled)
+    }
+
+    /// The record of a reservation that this call alone settles.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "in process it takes no time"
+        )
+    )]
+    async fn claim(
+        &self,
+        id: StoredId,
+        is_here: bool,
+        deadline: Duration,
+    ) -> Result<Result<ReservationRecord, SettlementOutcome>, StoreError> {
+        #[cfg(feature = "redis")]
+        if let Backend::Redis(guard) = &self.inner.backend {
+            if !is_here {
+                let claim = guard.store().reservations().claim(id, deadline).await;
+                let claim = claim.inspect_err(|error| crate::observe::store_failed(error.kind()))?;
+                return Ok(match claim {
+                    ReservationClaim::Claimed(record) => Ok(record),
+                    ReservationClaim::Settled => Err(SettlementOutcome::AlreadySettled),
+                    ReservationClaim::Absent => Err(SettlementOutcome::Unknown),
+                });
+            }
+        }
+        let table = &self.inner.detached.reservations;
+        let record = table.with(&id, self.now(), Option::take);
+        Ok(match record {
+            Some(Some(record)) => Ok(record),
+            Some(None) => Err(SettlementOutcome::AlreadySettled),
+            None => Err(SettlementOutcome::Unknown),
+        })
+    }
+}

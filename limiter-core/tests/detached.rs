@@ -1,0 +1,226 @@
+//! Detached permits and reservations where processes and outages are real.
+#![cfg(feature = "redis")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use limiter_core::detached::{PermitRelease, PermitRenewal, SettlementOutcome};
+use limiter_core::{Amount, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_testing::{RedisServer, acl};
+use support::{KEY, PATIENT, namespace, secs};
+
+const LIFETIME: Duration = secs(600);
+
+/// Where the child finds what it needs.
+const URL: &str = "LIMITER_TEST_DETACHED_URL";
+const NAMESPACE: &str = "LIMITER_TEST_DETACHED_NAMESPACE";
+const PERMIT: &str = "LIMITER_TEST_DETACHED_PERMIT";
+const RESERVATION: &str = "LIMITER_TEST_DETACHED_RESERVATION";
+
+fn exports(answer: OnStoreFailure) -> Policy {
+    let policy = Policy::concurrency("export").max(3).lease(secs(600));
+    policy.deadline(PATIENT).on_store_failure(answer).build().unwrap()
+}
+
+fn tokens(answer: OnStoreFailure) -> Policy {
+    let policy = Policy::token_bucket("tokens").capacity(1_000).rate("1/h");
+    policy.deadline(PATIENT).on_store_failure(answer).build().unwrap()
+}
+
+/// The work of the child process; in the parent it does nothing.
+#[tokio::test]
+async fn child_releases_and_settles() {
+    let found = [URL, NAMESPACE, PERMIT, RESERVATION].map(std::env::var);
+    let [Ok(url), Ok(namespace), Ok(permit), Ok(reservation)] = found else {
+        return;
+    };
+    let limits = Limiter::redis(url).namespace(namespace).build().unwrap();
+    let (exports, tokens) = (exports(OnStoreFailure::Error), tokens(OnStoreFailure::Error));
+    let renewed = limits.renew_permit(&exports, KEY, &permit).await.unwrap();
+    assert!(matches!(renewed, PermitRenewal::Renewed { .. }));
+    for expected in [PermitRelease::Released, PermitRelease::NotHeld] {
+        let released = limits.release_permit(&exports, KEY, &permit).await;
+        assert_eq!(released.unwrap(), expected);
+    }
+    for expected in [SettlementOutcome::Settled, SettlementOutcome::AlreadySettled] {
+        let used = [LimitRequest::new(&tokens, KEY).cost(300)];
+        let settled = limits.settle_reservation(&reservation, used).await;
+        assert_eq!(settled.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn another_process_releases_and_settles() {
+    let (server, namespace) = (RedisServer::shared(), namespace());
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let (exports, tokens) = (exports(OnStoreFailure::Error), tokens(OnStoreFailure::Error));
+    let permit = limits
+        .acquire_concurrency(&exports, KEY)
+        .cost(2)
+        .detached()
+        .await
+        .unwrap();
+    let reservation = limits.reserve(&tokens, KEY).cost(800).await.unwrap();
+    let reservation = reservation.detach(LIFETIME).await.unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_releases_and_settles"])
+        .env(URL, server.url())
+        .env(NAMESPACE, &namespace)
+        .env(PERMIT, permit.id())
+        .env(RESERVATION, reservation.id())
+        .output()
+        .unwrap();
+    assert!(
+        child.status.success(),
+        "{}",
+        String::from_utf8_lossy(&child.stdout)
+    );
+    assert_eq!(limits.peek(&exports, KEY).await.unwrap().remaining(), 3);
+    assert_eq!(limits.peek(&tokens, KEY).await.unwrap().remaining(), 700);
+    let released = limits.release_permit(&exports, KEY, permit.id()).await;
+    assert_eq!(released.unwrap(), PermitRelease::NotHeld);
+    let used = [LimitRequest::new(&tokens, KEY).cost(0)];
+    let settled = limits.settle_reservation(reservation.id(), used).await;
+    assert_eq!(settled.unwrap(), SettlementOutcome::AlreadySettled);
+    assert_eq!(limits.peek(&tokens, KEY).await.unwrap().remaining(), 700);
+}
+
+/// Eight limiters settle one reservation at the same time: one of them does.
+#[tokio::test]
+async fn concurrent_settlements_settle_once() {
+    let (server, namespace) = (RedisServer::shared(), namespace());
+    // A bucket refills while the test runs, which a refund takes into account.
+    let calls = Policy::sliding_window("calls").limit(1_000).window("1d");
+    let calls = calls.deadline(PATIENT).build().unwrap();
+    let limiters: Vec<_> = (0..8)
+        .map(|_| {
+            Limiter::redis(server.url())
+                .namespace(&namespace)
+                .build()
+                .unwrap()
+        })
+        .collect();
+    for _ in 0..20 {
+        let reservation = limiters[0].reserve(&calls, KEY).cost(10).await.unwrap();
+        let reservation = reservation.detach(LIFETIME).await.unwrap();
+        let mut settling = tokio::task::JoinSet::new();
+        for limits in &limiters {
+            let (limits, calls, id) = (limits.clone(), calls.clone(), reservation.id().to_owned());
+            settling.spawn(async move {
+                let used = [LimitRequest::new(&calls, KEY).cost(0)];
+                limits.settle_reservation(&id, used).await.unwrap()
+            });
+        }
+        let settled = settling.join_all().await;
+        let count = settled
+            .iter()
+            .filter(|settled| **settled == SettlementOutcome::Settled)
+            .count();
+        assert_eq!(count, 1, "{settled:?}");
+    }
+    assert_eq!(limiters[0].peek(&calls, KEY).await.unwrap().remaining(), 1_000);
+}
+
+#[tokio::test]
+async fn ids_of_an_outage_are_valid_on_their_node() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        builder.replicas(1).clock(&clock).build().unwrap()
+    };
+    let (first, second) = (limiter(), limiter());
+    server.kill();
+    let (exports, tokens) = (exports(OnStoreFailure::Local), tokens(OnStoreFailure::Local));
+    let permit = first
+        .acquire_concurrency(&exports, KEY)
+        .cost(2)
+        .detached()
+        .await
+        .unwrap();
+    assert_eq!(permit.decision().origin(), Origin::LocalFallback);
+    assert!(first.acquire_concurrency(&exports, KEY).cost(2).await.is_err());
+    let foreign = second
+        .release_permit(&exports, KEY, permit.id())
+        .await
+        .unwrap_err();
+    assert!(matches!(foreign, Rejection::Config(_)));
+    assert!(
+        foreign.diagnostic().to_string().contains("another node"),
+        "{foreign:?}"
+    );
+    // It expires by itself.
+    clock.advance(secs(600));
+    let freed = async {
+        while first.acquire_concurrency(&exports, KEY).cost(3).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENT, freed).await.unwrap();
+    let released = first.release_permit(&exports, KEY, permit.id()).await;
+    assert_eq!(released.unwrap(), PermitRelease::NotHeld);
+
+    let reservation = first.reserve(&tokens, KEY).cost(800).await.unwrap();
+    let reservation = reservation.detach(LIFETIME).await.unwrap();
+    assert_eq!(reservation.decision().origin(), Origin::LocalFallback);
+    let used = || [LimitRequest::new(&tokens, KEY).cost(300)];
+    assert!(matches!(
+        second.settle_reservation(reservation.id(), used()).await,
+        Err(Rejection::Config(_))
+    ));
+    for expected in [SettlementOutcome::Settled, SettlementOutcome::AlreadySettled] {
+        let settled = first.settle_reservation(reservation.id(), used()).await;
+        assert_eq!(settled.unwrap(), expected);
+        let left = first.peek(&tokens, KEY).await.unwrap();
+        assert_eq!(left.limits()[0].remaining(), Amount::from(700_u32));
+    }
+}
+
+#[tokio::test]
+async fn store_that_fails_leaves_a_permit_until_its_lease_ends() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let exports = exports(OnStoreFailure::Error);
+    let permit = limits
+        .acquire_concurrency(&exports, KEY)
+        .detached()
+        .await
+        .unwrap();
+    server.kill();
+    let released = limits.release_permit(&exports, KEY, permit.id()).await;
+    assert!(released.unwrap_err().is_unavailable());
+    let renewed = limits.renew_permit(&exports, KEY, permit.id()).await;
+    assert!(renewed.unwrap_err().is_unavailable());
+}
+
+#[tokio::test]
+async fn documented_permissions_suffice() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let keys = format!("~{namespace}|*");
+    let user = ["ACL", "SETUSER", "checkout", "reset", "on", ">secret", &keys];
+    server.command(&[&user[..], acl::SCRIPT, acl::CONCURRENCY].concat());
+    let url = server.url_as("checkout:secret");
+    let limits = Limiter::redis(url).namespace(&namespace).build().unwrap();
+    let (exports, tokens) = (exports(OnStoreFailure::Error), tokens(OnStoreFailure::Error));
+    let permit = limits
+        .acquire_concurrency(&exports, KEY)
+        .detached()
+        .await
+        .unwrap();
+    limits.renew_permit(&exports, KEY, permit.id()).await.unwrap();
+    limits.release_permit(&exports, KEY, permit.id()).await.unwrap();
+    let reservation = limits.reserve(&tokens, KEY).cost(8).await.unwrap();
+    let reservation = reservation.detach(LIFETIME).await.unwrap();
+    let settled = limits
+        .cancel_reservation(reservation.id(), [(&tokens, KEY)])
+        .await;
+    assert_eq!(settled.unwrap(), SettlementOutcome::Settled);
+}
