@@ -94,6 +94,32 @@ pub enum RateLimitHeaders {
     None,
 }
 
+impl RateLimitHeaders {
+    /// Adds the headers of a decision to a response, for services that decide without the layer.
+    ///
+    /// Lists that are present already become longer. `Retry-After` is not added.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use limiter_tower::RateLimitHeaders;
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let policy = Policy::sliding_window("send").limit(5).window("1m").build()?;
+    /// let decision = limits.check(&policy, "ann").await?;
+    /// let mut headers = http::HeaderMap::new();
+    /// RateLimitHeaders::Draft11.write(&decision, &mut headers);
+    /// assert_eq!(headers["ratelimit-policy"], r#""send";q=5;w=60"#);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn write(self, decision: &Decision, headers: &mut HeaderMap) {
+        if let Some(fields) = RateLimitFields::from_decision(decision, self, &Costs::ONE) {
+            fields.write(headers);
+        }
+    }
+}
+
 /// The header values of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimitFields {

@@ -1,15 +1,29 @@
-//! The HTTP listener: health, readiness and metrics.
+//! The HTTP listener: decisions as JSON, health, readiness and metrics.
+//!
+//! Tests: `tests/http_api.rs`.
 
-use axum::Router;
-use axum::extract::State;
+mod access;
+mod check;
+mod client_id;
+mod permits;
+mod problem;
+mod reply;
+mod request;
+mod reservations;
+
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Router, middleware};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::gateway::Gateway;
 use crate::gateway::readiness::ReadinessState;
+
+/// The largest body of a request, in bytes.
+const MAX_BODY: usize = 256 * 1_024;
 
 /// Serves HTTP until `end` is true, then finishes the requests in flight.
 ///
@@ -37,6 +51,7 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
+        .merge(api())
         .with_state(gateway)
         .route(
             "/metrics",
@@ -45,6 +60,25 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
                 async move { metrics.render() }
             }),
         )
+}
+
+/// The routes of the JSON interface.
+fn api() -> Router<Gateway> {
+    let open = Router::new()
+        .route("/v1/check", post(check::check))
+        .route("/v1/peek", post(check::peek))
+        .route("/v1/acquire", post(permits::acquire))
+        .route("/v1/renew", post(permits::renew))
+        .route("/v1/release", post(permits::release))
+        .route("/v1/reserve", post(reservations::reserve))
+        .route("/v1/settle", post(reservations::settle));
+    let privileged = Router::new()
+        .route("/v1/refund", post(check::refund))
+        .route("/v1/reset", post(check::reset))
+        .route_layer(middleware::from_fn(access::require_token));
+    open.merge(privileged)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(access::require_local_host))
 }
 
 async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {

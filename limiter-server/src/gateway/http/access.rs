@@ -1,0 +1,89 @@
+//! Access without tokens, which no setting configures yet.
+//!
+//! Such a listener accepts connections from this machine. A web page that runs in a browser of this
+//! machine could reach it too: by a name of its own that resolves to loopback, or by a request that
+//! the browser sends without asking first. The `Host` allow-list prevents the first, the content
+//! type prevents the second.
+
+use axum::extract::Request;
+use axum::http::{Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::gateway::http::problem::Problem;
+
+/// Rejects operations that change the usage of others, because they need a token.
+pub(super) async fn require_token(_request: Request, _next: Next) -> Response {
+    Problem::unauthorized("refunds and resets need a bearer token, and no token is configured")
+        .into_response()
+}
+
+/// Rejects requests that a web page in a browser can cause.
+async fn require_json(request: Request, next: Next) -> Response {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let essence = content_type.map(|value| value.split(';').next().unwrap_or_default().trim());
+    if request.method() == Method::POST
+        && !essence.is_some_and(|of| of.eq_ignore_ascii_case("application/json"))
+    {
+        return Problem::bad_request("expected the header `content-type: application/json`".into())
+            .into_response();
+    }
+    next.run(request).await
+}
+
+/// Rejects names that another party can point at this machine.
+pub(super) async fn require_local_host(request: Request, next: Next) -> Response {
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| request.uri().host());
+    if !host.is_some_and(is_local) {
+        return Problem::bad_request("expected a `Host` that is an address or `localhost`".into())
+            .into_response();
+    }
+    require_json(request, next).await
+}
+
+/// Whether a `Host` is an address or `localhost`, with or without a port.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_localhost_are_local() {
+        for host in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::1]:80",
+            "10.0.0.7",
+        ] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example:80",
+            "localhost.evil.example",
+            "localhost:x",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Checks, peeks, refunds and resets.
+//!
+//! Limits with one key are decided atomically. Sets with different keys are decided in order; when
+//! one denies, the sets that were charged are cancelled and the others are not charged.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use limiter_core::{Amount, Decision, Key, LimitRequest, Limiter, Policy, Rejection, Reservation};
+use serde_json::Map;
+
+use crate::gateway::Gateway;
+use crate::gateway::http::problem::Problem;
+use crate::gateway::http::reply;
+use crate::gateway::http::request::{self, LimitBody, LimitsBody};
+
+/// A limit whose policy was found.
+#[derive(Clone, Debug)]
+pub(super) struct FoundLimit {
+    pub(super) policy: Policy,
+    pub(super) key: Key<'static>,
+    pub(super) cost: Amount,
+}
+
+impl FoundLimit {
+    /// Finds the policy of a limit.
+    pub(super) fn find(gateway: &Gateway, limit: &LimitBody) -> Result<Self, Problem> {
+        let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
+        let key = limit.key.to_key();
+        let policy = gateway.limiter().policy(&limit.policy, &key).map_err(rejected)?;
+        let cost = limit.cost().map_err(|error| rejected(error.into()))?;
+        Ok(Self { policy, key, cost })
+    }
+
+    pub(super) fn request(&self) -> LimitRequest<'_> {
+        LimitRequest::new(&self.policy, &self.key).cost(self.cost)
+    }
+
+    /// The tag that limits of one atomic decision share.
+    fn tag(&self) -> Key<'static> {
+        match self.policy.group() {
+            Some(group) => Key::from(group).into_owned(),
+            None => self.key.clone(),
+        }
+    }
+}
+
+pub(super) fn find_all(gateway: &Gateway, body: LimitsBody) -> Result<Vec<FoundLimit>, Problem> {
+    let limits = body.into_limits()?;
+    limits
+        .iter()
+        .map(|limit| FoundLimit::find(gateway, limit))
+        .collect()
+}
+
+/// `POST /v1/check`
+pub(super) async fn check(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&gateway, request::read(&body)?)?;
+    let limiter = gateway.limiter().clone();
+    // A task of its own, so that a client that leaves does not keep half of the charges.
+    let charged = tokio::spawn(async move { charge_sets(&limiter, &limits).await }).await;
+    match charged {
+        Ok(Ok(decisions)) => Ok(reply::allowed(&gateway, &decisions, Map::new())),
+        Ok(Err(rejection)) => Err(Problem::of_rejection(&gateway, &rejection)),
+        Err(error) => {
+            tracing::error!(%error, "a check ended without an answer");
+            Err(Problem::bad_request("the check ended without an answer".into()))
+        }
+    }
+}
+
+/// `POST /v1/peek`
+pub(super) async fn peek(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&gateway, request::read(&body)?)?;
+    let mut decisions = Vec::new();
+    for set in sets(&limits) {
+        let peeked = gateway
+            .limiter()
+            .peek_all(set.iter().map(|limit| limit.request()));
+        let decision = peeked.await.and_then(Decision::require);
+        match decision {
+            Ok(allowed) => decisions.push(allowed.into_decision()),
+            Err(rejection) => return Err(Problem::of_rejection(&gateway, &rejection)),
+        }
+    }
+    Ok(reply::allowed(&gateway, &decisions, Map::new()))
+}
+
+/// `POST /v1/refund`
+pub(super) async fn refund(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&gateway, request::read(&body)?)?;
+    for limit in &limits {
+        let refund = gateway
+            .limiter()
+            .refund(&limit.policy, &limit.key)
+            .cost(limit.cost);
+        let refunded = refund.await;
+        refunded.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    }
+    Ok(reply::object(Map::new()))
+}
+
+/// `POST /v1/reset`
+pub(super) async fn reset(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&gateway, request::read(&body)?)?;
+    for limit in &limits {
+        let reset = gateway.limiter().reset(&limit.policy, &limit.key).await;
+        reset.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    }
+    Ok(reply::object(Map::new()))
+}
+
+/// Charges all sets, or none.
+async fn charge_sets(limiter: &Limiter, limits: &[FoundLimit]) -> Result<Vec<Decision>, Rejection> {
+    let sets = sets(limits);
+    if let [only] = sets.as_slice() {
+        let checked = limiter.check_all(only.iter().map(|limit| limit.request()));
+        return Ok(vec![checked.await?.require()?.into_decision()]);
+    }
+    let mut charged: Vec<Reservation> = Vec::new();
+    for set in sets {
+        match limiter.reserve_all(set.iter().map(|limit| limit.request())).await {
+            Ok(reservation) => charged.push(reservation),
+            Err(rejection) => {
+                for reservation in charged {
+                    if let Err(error) = reservation.cancel().await {
+                        metrics::counter!("limiter_server_failed_refunds_total").increment(1);
+                        tracing::warn!(error = %error.diagnostic(), "refund failed");
+                    }
+                }
+                return Err(rejection);
+            }
+        }
+    }
+    Ok(charged
+        .iter()
+        .map(|reservation| reservation.decision().clone())
+        .collect())
+}
+
+/// The limits by their tag, in the order of their first limits.
+fn sets(limits: &[FoundLimit]) -> Vec<Vec<&FoundLimit>> {
+    let mut sets: Vec<(Key<'static>, Vec<&FoundLimit>)> = Vec::new();
+    for limit in limits {
+        let tag = limit.tag();
+        match sets.iter_mut().find(|(of, _)| *of == tag) {
+            Some((_, set)) => set.push(limit),
+            None => sets.push((tag, vec![limit])),
+        }
+    }
+    sets.into_iter().map(|(_, set)| set).collect()
+}

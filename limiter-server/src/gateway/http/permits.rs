@@ -1,0 +1,86 @@
+//! Permits of concurrency limits, which a client holds by an id.
+//!
+//! The id that a client receives contains the policy and the key besides the id of the library, so
+//! that a client renews and releases a permit by its id alone. A change of these parts makes the id
+//! invalid.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use limiter_core::detached::{PermitRelease, PermitRenewal};
+use limiter_core::{Key, Policy, Rejection, Timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::gateway::Gateway;
+use crate::gateway::http::check::find_all;
+use crate::gateway::http::client_id::ClientId;
+use crate::gateway::http::problem::Problem;
+use crate::gateway::http::reply;
+use crate::gateway::http::request::{self, IdBody, LimitsBody};
+
+/// `POST /v1/acquire`
+pub(super) async fn acquire(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let body: LimitsBody = request::read(&body)?;
+    let names = body.names();
+    let limits = find_all(&gateway, body)?;
+    let [limit] = limits.as_slice() else {
+        return Err(Problem::bad_request("a permit belongs to one limit".into()));
+    };
+    let acquire = gateway.limiter().acquire_concurrency(&limit.policy, &limit.key);
+    let acquired = acquire.cost(limit.cost).detached().await;
+    let permit = acquired.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    let id = ClientId {
+        id: permit.id().to_owned(),
+        limits: names,
+    };
+    let mut fields = expiring(permit.expires_at());
+    fields.insert("id".into(), json!(id.to_text()));
+    Ok(reply::allowed(&gateway, &[permit.decision().clone()], fields))
+}
+
+/// `POST /v1/renew`
+pub(super) async fn renew(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let IdBody { id: text } = request::read(&body)?;
+    let (id, policy, key) = find_permit(&gateway, &text)?;
+    let renewed = gateway.limiter().renew_permit(&policy, key, &id).await;
+    match renewed.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))? {
+        PermitRenewal::Renewed { expires_at } => {
+            let mut fields = expiring(expires_at);
+            fields.insert("id".into(), json!(text));
+            Ok(reply::object(fields))
+        }
+        _ => Err(Problem::not_found(
+            "no permit of this id is held: it was released or expired",
+        )),
+    }
+}
+
+/// `POST /v1/release`
+pub(super) async fn release(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let IdBody { id } = request::read(&body)?;
+    let (id, policy, key) = find_permit(&gateway, &id)?;
+    let released = gateway.limiter().release_permit(&policy, key, &id).await;
+    let released = released.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    let mut fields = Map::new();
+    // A repeated release succeeds as well.
+    fields.insert("released".into(), json!(released == PermitRelease::Released));
+    Ok(reply::object(fields))
+}
+
+/// The fields that say when an id expires, by the clock of the store.
+pub(super) fn expiring(expires_at: Timestamp) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("expires_at".into(), json!(expires_at.as_micros() / 1_000));
+    fields
+}
+
+fn find_permit(gateway: &Gateway, text: &str) -> Result<(String, Policy, Key<'static>), Problem> {
+    let ClientId { id, limits } = ClientId::parse(text)?;
+    let [(policy, key)] = limits.as_slice() else {
+        return Err(Problem::bad_request("the id is not that of a permit".into()));
+    };
+    let key = key.to_key();
+    let found = gateway.limiter().policy(policy, &key);
+    let policy = found.map_err(|rejection: Rejection| Problem::of_rejection(gateway, &rejection))?;
+    Ok((id, policy, key))
+}

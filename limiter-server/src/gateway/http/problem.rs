@@ -1,0 +1,118 @@
+//! Answers that report a problem, as RFC 9457 defines them.
+
+use std::borrow::Cow;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use limiter_core::{Decision, Rejection};
+use limiter_tower::RateLimitHeaders;
+use serde_json::{Map, Value, json};
+
+use crate::gateway::Gateway;
+use crate::gateway::http::reply;
+
+/// A response that is not a success.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    fields: Map<String, Value>,
+    decision: Option<Decision>,
+    retry_after: Option<u64>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, detail: Cow<'static, str>) -> Self {
+        let mut fields = Map::new();
+        fields.insert("type".into(), json!("about:blank"));
+        fields.insert("title".into(), json!(status.canonical_reason()));
+        fields.insert("status".into(), json!(status.as_u16()));
+        fields.insert("detail".into(), json!(detail));
+        Self {
+            status,
+            fields,
+            decision: None,
+            retry_after: None,
+        }
+    }
+
+    pub(super) fn bad_request(detail: Cow<'static, str>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn not_found(detail: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Cow::Borrowed(detail))
+    }
+
+    pub(super) fn unauthorized(detail: &'static str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, Cow::Borrowed(detail))
+    }
+
+    /// The answer to a rejected call, with the explanation of a denial.
+    pub(super) fn of_rejection(gateway: &Gateway, rejection: &Rejection) -> Self {
+        // Costs, keys and ids come from the client, and so do names of policies.
+        let status = match rejection {
+            Rejection::Config(error) => return Self::bad_request(Cow::Owned(error.to_string())),
+            Rejection::NotConfigured { policy } => {
+                let detail = format!("no policy `{policy:.120}` is configured");
+                return Self::new(StatusCode::NOT_FOUND, Cow::Owned(detail));
+            }
+            rejection => rejection.http_status(),
+        };
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut problem = Self::new(status, Cow::Owned(rejection.to_string()));
+        if let Ok(Value::Object(fields)) = serde_json::from_str(&rejection.problem_json()) {
+            problem.fields = fields;
+        }
+        if rejection.is_unavailable() {
+            tracing::warn!(error = %rejection.diagnostic(), "cannot decide an HTTP request");
+        }
+        problem.fields.insert("allowed".into(), json!(false));
+        problem.fields.insert("node".into(), json!(gateway.node()));
+        let registry = gateway.limiter().registry();
+        problem
+            .fields
+            .insert("revision".into(), json!(registry.revision()));
+        match rejection {
+            Rejection::NeverFits { policy, .. } => {
+                problem.fields.insert("policy".into(), json!(policy.name()));
+            }
+            rejection => {
+                let denied_by = rejection.decision().and_then(Decision::denied_by);
+                let name = denied_by.map(|limit| limit.policy().name());
+                problem
+                    .fields
+                    .extend(name.map(|name| ("policy".into(), json!(name))));
+            }
+        }
+        if let Some(decision) = rejection.decision() {
+            let origin = reply::origin_name(decision.origin());
+            problem.fields.insert("origin".into(), json!(origin));
+            problem.fields.insert("limits".into(), reply::limits(decision));
+            problem.decision = Some(decision.clone());
+        }
+        problem.retry_after = rejection.retry_after_seconds();
+        problem
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = Value::Object(self.fields).to_string();
+        let content_type = (header::CONTENT_TYPE, Rejection::PROBLEM_JSON);
+        let mut response = (self.status, [content_type], body).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                header::HeaderValue::from_static("Bearer"),
+            );
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(decision) = &self.decision {
+            RateLimitHeaders::default().write(decision, headers);
+        }
+        response
+    }
+}

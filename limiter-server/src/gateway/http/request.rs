@@ -1,0 +1,160 @@
+//! The bodies of requests.
+
+use std::borrow::Cow;
+
+use limiter_core::{Amount, ConfigError, Key};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::gateway::http::problem::Problem;
+
+/// The largest number of limits in one request.
+pub(super) const MAX_LIMITS: usize = 100;
+
+/// A key: a text, or parts that are kept apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum KeyBody {
+    Text(String),
+    Parts(Vec<String>),
+}
+
+impl KeyBody {
+    pub(super) fn to_key(&self) -> Key<'static> {
+        match self {
+            Self::Text(text) => Key::from(text.as_str()).into_owned(),
+            Self::Parts(parts) => {
+                let mut key = Key::global().into_owned();
+                for (number, part) in parts.iter().enumerate() {
+                    if number > 0 {
+                        key = key.text(":");
+                    }
+                    key = key.part(part);
+                }
+                key
+            }
+        }
+    }
+}
+
+impl Default for KeyBody {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
+
+/// One limit of a request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitBody {
+    pub(super) policy: String,
+    #[serde(default)]
+    pub(super) key: KeyBody,
+    cost: Option<serde_json::Number>,
+}
+
+impl LimitBody {
+    /// The cost; 1 by default.
+    pub(super) fn cost(&self) -> Result<Amount, ConfigError> {
+        match &self.cost {
+            None => Ok(Amount::ONE),
+            Some(number) => Amount::try_from(number.to_string().as_str()),
+        }
+    }
+}
+
+/// One limit, or a list of limits.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitsBody {
+    policy: Option<String>,
+    key: Option<KeyBody>,
+    cost: Option<serde_json::Number>,
+    limits: Option<Vec<LimitBody>>,
+    /// Of a reservation: when it expires, in milliseconds.
+    pub(super) expires_in_ms: Option<u64>,
+}
+
+impl LimitsBody {
+    /// The policy and the key of each limit, in their order.
+    pub(super) fn names(&self) -> Vec<(String, KeyBody)> {
+        let listed = self.limits.iter().flatten();
+        let listed = listed.map(|limit| (limit.policy.clone(), limit.key.clone()));
+        let alone = self.policy.iter();
+        let alone = alone.map(|policy| (policy.clone(), self.key.clone().unwrap_or_default()));
+        alone.chain(listed).collect()
+    }
+
+    /// The limits in their order.
+    pub(super) fn into_limits(self) -> Result<Vec<LimitBody>, Problem> {
+        match (self.policy, self.limits) {
+            (Some(policy), None) => Ok(vec![LimitBody {
+                policy,
+                key: self.key.unwrap_or_default(),
+                cost: self.cost,
+            }]),
+            (None, Some(_)) if self.key.is_some() || self.cost.is_some() => Err(Problem::bad_request(
+                "`key` and `cost` belong to each entry of `limits`".into(),
+            )),
+            (None, Some(limits)) if limits.is_empty() => Err(Problem::bad_request(
+                "`limits` is empty, expected at least one".into(),
+            )),
+            (None, Some(limits)) if limits.len() > MAX_LIMITS => Err(Problem::bad_request(
+                format!(
+                    "`limits` has {} entries, expected at most {MAX_LIMITS}",
+                    limits.len()
+                )
+                .into(),
+            )),
+            (None, Some(limits)) => Ok(limits),
+            _ => Err(Problem::bad_request(
+                "expected either `policy` or `limits`".into(),
+            )),
+        }
+    }
+}
+
+/// The id of a permit.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IdBody {
+    pub(super) id: String,
+}
+
+/// The settlement of a reservation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SettleBody {
+    pub(super) id: String,
+    /// The amount that was used, of a reservation of one limit.
+    actual: Option<serde_json::Number>,
+    /// The amounts in the order of the limits.
+    actuals: Option<Vec<serde_json::Number>>,
+}
+
+impl SettleBody {
+    /// The amounts that were used, in the order of the limits.
+    pub(super) fn actuals(&self) -> Result<Vec<Amount>, Problem> {
+        let numbers = match (&self.actual, &self.actuals) {
+            (Some(actual), None) => std::slice::from_ref(actual),
+            (None, Some(actuals)) => actuals,
+            _ => {
+                return Err(Problem::bad_request(
+                    "expected either `actual` or `actuals`".into(),
+                ));
+            }
+        };
+        let amounts = numbers
+            .iter()
+            .map(|number| Amount::try_from(number.to_string().as_str()));
+        amounts
+            .collect::<Result<_, _>>()
+            .map_err(|error: ConfigError| Problem::bad_request(Cow::Owned(error.to_string())))
+    }
+}
+
+/// Reads a body.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Problem::bad_request(Cow::Owned(format!("cannot read the JSON body: {error}"))))
+}

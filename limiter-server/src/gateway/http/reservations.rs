@@ -1,0 +1,78 @@
+//! Reservations, which a client settles by an id.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use limiter_core::detached::SettlementOutcome;
+use limiter_core::{Key, LimitRequest, Policy, Rejection};
+use serde_json::{Map, json};
+
+use crate::gateway::Gateway;
+use crate::gateway::http::check::find_all;
+use crate::gateway::http::client_id::ClientId;
+use crate::gateway::http::permits::expiring;
+use crate::gateway::http::problem::Problem;
+use crate::gateway::http::reply;
+use crate::gateway::http::request::{self, LimitsBody, SettleBody};
+
+/// The time after which a reservation expires unless the request sets another one.
+const LIFETIME: Duration = Duration::from_secs(600);
+
+/// `POST /v1/reserve`
+pub(super) async fn reserve(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let rejected = |rejection: Rejection| Problem::of_rejection(&gateway, &rejection);
+    let body: LimitsBody = request::read(&body)?;
+    let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
+    let names = body.names();
+    let limits = find_all(&gateway, body)?;
+    let reserved = gateway
+        .limiter()
+        .reserve_all(limits.iter().map(|limit| limit.request()));
+    let reservation = reserved.await.map_err(rejected)?;
+    let reservation = reservation.detach(lifetime).await.map_err(rejected)?;
+    let id = ClientId {
+        id: reservation.id().to_owned(),
+        limits: names,
+    };
+    let mut fields = expiring(reservation.expires_at());
+    fields.insert("id".into(), json!(id.to_text()));
+    Ok(reply::allowed(
+        &gateway,
+        &[reservation.decision().clone()],
+        fields,
+    ))
+}
+
+/// `POST /v1/settle`
+pub(super) async fn settle(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+    let rejected = |rejection: Rejection| Problem::of_rejection(&gateway, &rejection);
+    let body: SettleBody = request::read(&body)?;
+    let actuals = body.actuals()?;
+    let ClientId { id, limits } = ClientId::parse(&body.id)?;
+    if limits.len() != actuals.len() {
+        let detail = format!("{} amounts for {} limits", actuals.len(), limits.len());
+        return Err(Problem::bad_request(detail.into()));
+    }
+    let mut found: Vec<(Policy, Key<'static>)> = Vec::new();
+    for (policy, key) in &limits {
+        let key = key.to_key();
+        let policy = gateway.limiter().policy(policy, &key).map_err(rejected)?;
+        found.push((policy, key));
+    }
+    let used = found.iter().zip(actuals);
+    let used = used.map(|((policy, key), actual)| LimitRequest::new(policy, key).cost(actual));
+    let settled = gateway
+        .limiter()
+        .settle_reservation(&id, used)
+        .await
+        .map_err(rejected)?;
+    if settled == SettlementOutcome::Unknown {
+        return Err(Problem::not_found("no reservation of this id exists: it expired"));
+    }
+    let mut fields = Map::new();
+    // A repeated settlement succeeds as well.
+    fields.insert("settled".into(), json!(settled == SettlementOutcome::Settled));
+    Ok(reply::object(fields))
+}

@@ -1,0 +1,300 @@
+//! The JSON interface of real server processes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_testing::RedisServer;
+use serde_json::{Value, json};
+use support::http::{self, Response};
+use support::server::Server;
+
+const POLICIES: &str = r#"
+[policy.search]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[policy.daily]
+algorithm = "sliding_window"
+limit = 3
+window = "1d"
+
+[policy.export]
+algorithm = "concurrency"
+max = 2
+lease = "10m"
+
+[policy.listed]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+deny_keys = ["eve"]
+"#;
+
+fn post(server: &Server, path: &str, body: &Value) -> Response {
+    http::post(server.http(), path, &[], &body.to_string()).expect("an answer")
+}
+
+fn json_of(response: &Response) -> Value {
+    serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body))
+}
+
+fn remaining(server: &Server, policy: &str, key: &str) -> u64 {
+    let peeked = post(
+        server,
+        "/v1/peek",
+        &json!({"policy": policy, "key": key, "cost": 0}),
+    );
+    json_of(&peeked)["limits"][0]["remaining"]
+        .as_u64()
+        .expect("a number")
+}
+
+#[test]
+fn check_charges_and_explains_denials() {
+    let server = Server::with_policies(POLICIES, &["--node", "n1"]);
+    let allowed = post(
+        &server,
+        "/v1/check",
+        &json!({"policy": "search", "key": "ann", "cost": 8}),
+    );
+    assert_eq!(allowed.status, 200, "{}", allowed.body);
+    assert_eq!(
+        allowed.header("ratelimit-policy"),
+        Some(r#""search";q=10;w=3600"#)
+    );
+    assert!(
+        allowed
+            .header("ratelimit")
+            .unwrap()
+            .starts_with(r#""search";r=2;"#)
+    );
+    let body = json_of(&allowed);
+    assert_eq!(body["allowed"], true);
+    assert_eq!((&body["node"], &body["origin"]), (&json!("n1"), &json!("memory")));
+    let limit = &body["limits"][0];
+    assert_eq!((&limit["limit"], &limit["remaining"]), (&json!(10), &json!(2)));
+
+    let denied = post(
+        &server,
+        "/v1/check",
+        &json!({"policy": "search", "key": "ann", "cost": 3}),
+    );
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+    let seconds: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((3_590..=3_600).contains(&seconds), "{seconds}");
+    let body = json_of(&denied);
+    assert_eq!(
+        (&body["allowed"], &body["policy"]),
+        (&json!(false), &json!("search"))
+    );
+    assert_eq!((&body["node"], &body["origin"]), (&json!("n1"), &json!("memory")));
+    assert_eq!(body["limits"][0]["remaining"], 2);
+    assert_eq!(remaining(&server, "search", "ann"), 2, "a denial charges nothing");
+    assert_eq!(remaining(&server, "search", "bob"), 10);
+}
+
+#[test]
+fn limits_are_charged_together_or_not_at_all() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let limits = |daily: u64| {
+        json!({"limits": [
+            {"policy": "search", "key": "ann", "cost": 2},
+            {"policy": "daily", "key": ["tenant", "a:b"], "cost": daily},
+        ]})
+    };
+    let allowed = post(&server, "/v1/check", &limits(2));
+    assert_eq!(json_of(&allowed)["limits"].as_array().unwrap().len(), 2);
+    let denied = post(&server, "/v1/check", &limits(2));
+    assert_eq!(
+        (denied.status, &json_of(&denied)["policy"]),
+        (429, &json!("daily"))
+    );
+    assert_eq!(
+        remaining(&server, "search", "ann"),
+        8,
+        "the first limit is refunded"
+    );
+    let same_key =
+        json!({"limits": [{"policy": "search", "key": "x"}, {"policy": "daily", "key": "x", "cost": 4}]});
+    assert_eq!(post(&server, "/v1/check", &same_key).status, 429);
+    assert_eq!(remaining(&server, "search", "x"), 10);
+}
+
+#[test]
+fn invalid_requests_have_their_status_and_name_the_error() {
+    let server = Server::with_policies(POLICIES, &[]);
+    for (body, status, detail) in [
+        (
+            json!({"policy": "unknown", "key": "ann"}),
+            404,
+            "no policy `unknown`",
+        ),
+        (json!({"policy": "listed", "key": "eve"}), 403, "not permitted"),
+        (
+            json!({"policy": "search", "key": "ann", "cost": -1}),
+            400,
+            "amount",
+        ),
+        (
+            json!({"policy": "search", "key": "ann", "cost": 1.5}),
+            400,
+            "cost",
+        ),
+        (json!({"policy": "search", "key": 7}), 400, "JSON"),
+        (json!({"policy": "search", "kye": "ann"}), 400, "kye"),
+        (json!({"limits": []}), 400, "empty"),
+        (json!({"policy": "search", "limits": []}), 400, "either"),
+        (json!([]), 400, "JSON"),
+    ] {
+        let answer = post(&server, "/v1/check", &body);
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        let problem = json_of(&answer);
+        assert!(
+            problem["detail"].as_str().unwrap().contains(detail),
+            "{body}: {problem}"
+        );
+        assert_eq!(problem["status"], status);
+    }
+    let never_fits = post(&server, "/v1/check", &json!({"policy": "search", "cost": 11}));
+    assert_eq!((never_fits.status, never_fits.header("retry-after")), (429, None));
+    for path in ["/v1/refund", "/v1/reset"] {
+        let refused = post(&server, path, &json!({"policy": "search", "key": "ann"}));
+        assert_eq!(
+            (refused.status, refused.header("www-authenticate")),
+            (401, Some("Bearer"))
+        );
+    }
+    let large = post(
+        &server,
+        "/v1/check",
+        &json!({"policy": "search", "key": "x".repeat(300_000)}),
+    );
+    assert_eq!(large.status, 413);
+}
+
+#[test]
+fn requests_of_web_pages_are_rejected() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let body = json!({"policy": "search", "key": "ann"}).to_string();
+    let rebound = http::post(server.http(), "/v1/check", &[("host", "evil.example")], &body).unwrap();
+    assert_eq!(rebound.status, 400);
+    let simple = http::post(
+        server.http(),
+        "/v1/check",
+        &[("content-type", "text/plain")],
+        &body,
+    )
+    .unwrap();
+    assert_eq!(simple.status, 400);
+    assert_eq!(remaining(&server, "search", "ann"), 10);
+}
+
+fn holds_renews_and_releases(first: &Server, second: &Server) {
+    let acquire = json!({"policy": "export", "key": ["tenant", "7"], "cost": 2});
+    let acquired = post(first, "/v1/acquire", &acquire);
+    assert_eq!(acquired.status, 200, "{}", acquired.body);
+    let id = json!({"id": json_of(&acquired)["id"]});
+    assert!(json_of(&acquired)["expires_at"].as_u64().unwrap() > 1_600_000_000_000);
+    assert_eq!(post(second, "/v1/acquire", &acquire).status, 429);
+    for _ in 0..2 {
+        let renewed = post(second, "/v1/renew", &id);
+        assert_eq!(renewed.status, 200, "{}", renewed.body);
+    }
+    for expected in [true, false] {
+        let released = post(second, "/v1/release", &id);
+        assert_eq!(
+            (released.status, &json_of(&released)["released"]),
+            (200, &json!(expected))
+        );
+    }
+    assert_eq!(post(first, "/v1/renew", &id).status, 404);
+    let again = post(first, "/v1/acquire", &acquire);
+    assert_eq!(again.status, 200, "{}", again.body);
+    assert_eq!(
+        post(first, "/v1/release", &json!({"id": json_of(&again)["id"]})).status,
+        200
+    );
+    for forged in ["", "p00", "p00.5b5d", "x"] {
+        let refused = post(first, "/v1/release", &json!({"id": forged}));
+        assert_eq!(refused.status, 400, "{}", refused.body);
+    }
+}
+
+fn reserves_and_settles(first: &Server, second: &Server) {
+    let reserved = post(
+        first,
+        "/v1/reserve",
+        &json!({"policy": "search", "key": "llm", "cost": 8}),
+    );
+    assert_eq!(reserved.status, 200, "{}", reserved.body);
+    let id = json_of(&reserved)["id"].clone();
+    assert_eq!(remaining(first, "search", "llm"), 2);
+    let wrong = post(second, "/v1/settle", &json!({"id": id, "actuals": [1, 2]}));
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    for expected in [true, false] {
+        let settled = post(second, "/v1/settle", &json!({"id": id, "actual": 3}));
+        assert_eq!(
+            (settled.status, &json_of(&settled)["settled"]),
+            (200, &json!(expected))
+        );
+        assert_eq!(remaining(first, "search", "llm"), 7);
+    }
+}
+
+#[test]
+fn permits_and_reservations_are_held_by_id() {
+    let server = Server::with_policies(POLICIES, &[]);
+    holds_renews_and_releases(&server, &server);
+    reserves_and_settles(&server, &server);
+}
+
+#[test]
+fn another_node_on_one_redis_releases_and_settles() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let [first, second] = [(); 2].map(|()| Server::with_policies(POLICIES, &["--redis", &url]));
+    holds_renews_and_releases(&first, &second);
+    reserves_and_settles(&first, &second);
+}
+
+#[test]
+fn another_node_without_redis_rejects_an_id() {
+    let [first, second] = [(); 2].map(|()| Server::with_policies(POLICIES, &[]));
+    let acquired = post(&first, "/v1/acquire", &json!({"policy": "export", "key": "7"}));
+    let id = json!({"id": json_of(&acquired)["id"]});
+    assert_eq!(post(&second, "/v1/release", &id).status, 400);
+    assert_eq!(post(&first, "/v1/release", &id).status, 200);
+}
+
+#[test]
+fn printed_commands_work() {
+    let directory = support::server::Directory::new();
+    let server = Server::start(directory, &["--example"]);
+    server.wait_for_log("/v1/check");
+    let log = server.log();
+    let commands: Vec<&str> = log
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("curl "))
+        .collect();
+    assert!(commands.len() >= 3, "{log}");
+    for command in commands {
+        let line = format!("curl --silent --fail --max-time 20 {command}");
+        let ended = std::process::Command::new("sh")
+            .args(["-c", &line])
+            .output()
+            .unwrap();
+        assert!(
+            ended.status.success(),
+            "{line}: {}",
+            String::from_utf8_lossy(&ended.stderr)
+        );
+    }
+}
