@@ -63,9 +63,8 @@ fn rules_are_read_and_written() {
     let expected = expected.in_domain("edge").unwrap().in_group("edge").unwrap();
     assert_eq!(rules[0], expected.share_prefixes().unwrap().settle());
     assert_eq!(rules[1], Rule::new("login", ["generic_key="]).unwrap());
-    let [route, path, address] = rules[0].patterns() else {
-        panic!("three patterns, because `...` is none");
-    };
+    // `...` is not a pattern.
+    let [route, path, address] = <&[_; 3]>::try_from(rules[0].patterns()).unwrap();
     assert!(rules[0].allows_more_entries() && !rules[1].allows_more_entries());
     assert_eq!((route.exact_value(), route.prefix()), (Some("login"), None));
     assert_eq!((path.exact_value(), path.prefix()), (None, Some("/api/")));

@@ -218,7 +218,7 @@ fn error_has_position_and_expectation() {
         ("policy.p = 3", "1:12: policy.p is 3, expected a table"),
         (
             "[polcy.p]",
-            "1:2: polcy is unknown, expected policy, override, revision, format or min_reader",
+            "1:2: polcy is unknown, expected policy, override, rule, revision, format or min_reader",
         ),
         ("revision = '7'", "1:12: revision is '7', expected a whole number"),
         (

@@ -35,7 +35,7 @@ pub(super) enum Admitted {
 }
 
 impl Admitted {
-    fn admitted(permit: ConcurrencyPermit, asked: &ResolvedLimit<'_>) -> Self {
+    fn with_permit(permit: ConcurrencyPermit, asked: &ResolvedLimit<'_>) -> Self {
         // One that cannot be used has no permits.
         Self::WithKey(permit, asked.cost.as_ref().map_or(Amount::ONE, |cost| *cost))
     }
@@ -51,7 +51,7 @@ impl AdmissionConfig {
         let answer = match self.resolve(question) {
             Ok(Ok(asked)) if !self.patience(&asked.policy).is_zero() => return Poll::Pending,
             Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
-                Poll::Ready(answer) => answer.map(|permit| Admitted::admitted(permit, &asked)),
+                Poll::Ready(answer) => answer.map(|permit| Admitted::with_permit(permit, &asked)),
                 Poll::Pending => return Poll::Pending,
             },
             Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
@@ -74,7 +74,7 @@ impl AdmissionConfig {
                     let patience = admission.patience(&asked.policy);
                     let timeout = bound.map_or(patience, |bound| bound.min(patience));
                     let permit = admission.enter(&asked).timeout(timeout).await;
-                    permit.map(|permit| Admitted::admitted(permit, &asked))
+                    permit.map(|permit| Admitted::with_permit(permit, &asked))
                 }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),

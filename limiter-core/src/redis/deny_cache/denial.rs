@@ -67,6 +67,29 @@ impl DenialReport {
     }
 }
 
+impl DenialReport {
+    /// Whether the usage of a window may exceed its limit, for example after a policy change.
+    ///
+    /// Then `next_after` is the time until all permits have expired, and becomes the time until the
+    /// oldest one expires when the usage has fallen to the limit; the reply does not contain that
+    /// moment. For a cost of 1, `retry_after` is the time of the oldest permit that remains then.
+    fn may_exceed(&self, limit: u64, cost: u64) -> bool {
+        match self {
+            Self::Window {
+                remaining: 0,
+                retry_after,
+                reset_after,
+                next_after,
+                ..
+            } => {
+                let all_expire = next_after == reset_after && *next_after > 0;
+                limit > 1 && all_expire && (cost != 1 || retry_after < next_after)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The result of a report for a later call.
 enum LimitDenial {
     StepResult(StepResult),
@@ -206,7 +229,8 @@ impl DeniedRequest {
     ///
     /// Returns 0 for a window that is charged nothing and whose newest permit is ahead of the
     /// store's clock: after a backward step of the clock, only a call with a cost moves the window
-    /// back, and its times do not pass until then.
+    /// back, and its times do not pass until then. Returns 0 as well for a window whose usage may
+    /// exceed its limit.
     fn lasts(&self) -> u64 {
         match (&self.report, &self.algorithm) {
             (DenialReport::StepState(_) | DenialReport::FastLevel(_), _) => u64::MAX,
@@ -215,6 +239,7 @@ impl DeniedRequest {
             {
                 0
             }
+            (report, Algorithm::SlidingWindow(limit)) if report.may_exceed(limit.limit, self.cost) => 0,
             // Nothing is used, so no permit returns.
             (DenialReport::Window { next_after: 0, .. }, _) => u64::MAX,
             (DenialReport::Window { next_after, .. }, _) => *next_after,

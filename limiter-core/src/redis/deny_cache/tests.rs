@@ -352,6 +352,28 @@ fn times_of_a_free_window_ahead_of_the_clock_are_not_cached() {
 }
 
 #[test]
+fn times_of_a_window_above_its_limit_are_not_cached() {
+    let clock = ManualClock::new();
+    let (cache, before, after) = (cache(&clock), window("w", 3, "8s"), window("w", 2, "8s"));
+    let mut model = Model(vec![StepState::Absent]);
+    for _ in 0..3 {
+        let _charged = model.decide(&charge(&before, "k", 1), &clock, Mode::Charge);
+        clock.advance(Duration::from_secs(2));
+    }
+    // Three permits are in use, and the new limit is two. When the first one has expired, the
+    // second one expires next.
+    denial(&mut model, &cache, &clock, &charge(&after, "k", 1));
+    for passed in [1, 2, 1] {
+        clock.advance(Duration::from_secs(passed));
+        let request = charge(&after, "k", 1);
+        let expected = model.decide(&request, &clock, Mode::Peek);
+        if let Some(cached) = cache.answer(&request) {
+            assert_eq!(cached.outcomes, expected.outcomes);
+        }
+    }
+}
+
+#[test]
 fn policy_change_misses() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
