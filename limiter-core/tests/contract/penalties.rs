@@ -221,7 +221,7 @@ pub(crate) async fn a_penalty_beside_a_lease_is_refused(_: Subject) {
     let error = policy.penalty("1 in 1m: 1m").build().unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("penalty is `given`, expected none beside a lease"),
+        text.contains("penalty is `given`, expected none together with a lease"),
         "{text}"
     );
 }
