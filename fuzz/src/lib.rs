@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod book;
+pub mod registry;
 pub mod forwarded;
 pub mod name;
 pub mod policy;

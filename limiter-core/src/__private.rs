@@ -105,7 +105,7 @@ pub fn enter_at_once(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyP
     enter.try_acquire_now().map_or(Poll::Pending, Poll::Ready)
 }
 
-/// Looks a policy up in the limiter's book, for a call of this key. What does not find one is
+/// Looks a policy up in the limiter's registry, for a call of this key. What does not find one is
 /// counted.
 ///
 /// # Errors

@@ -76,7 +76,7 @@
 //! - `redis` (default): the store in Redis.
 //! - `tls`: `rediss://` URLs, by rustls.
 //! - `macros` (default): the attributes.
-//! - `book`: policy books as text, in files and in Redis.
+//! - `registry`: policy registries as text, in files and in Redis.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md`

@@ -110,12 +110,12 @@ impl Limiter {
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
     /// # besides, where policies of concurrency are entered
     /// ACL SETUSER user +zadd +zrem +zrange +zcount +zscore +zremrangebyscore
-    /// # besides, to be told at once of changes of a book in Redis
+    /// # besides, to be told at once of changes of a registry in Redis
     /// ACL SETUSER user +publish +subscribe resetchannels &namespace|book
     /// ```
     ///
-    /// Without the last line, changes of a book in Redis (feature `registry`) are found out within
-    /// a second.
+    /// Without the last line, changes of a registry in Redis (feature `registry`) are found out
+    /// within a second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())

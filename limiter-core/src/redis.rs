@@ -193,9 +193,9 @@ impl RedisStore {
         )
     }
 
-    /// Where the book of the namespace is.
+    /// Where the registry of the namespace is.
     #[cfg(feature = "registry")]
-    pub(crate) fn shelf(&self) -> RegistryStore {
+    pub(crate) fn store(&self) -> RegistryStore {
         RegistryStore::new(
             self.route.clone(),
             self.clock.clone(),

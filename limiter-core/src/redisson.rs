@@ -42,15 +42,15 @@
 //!
 //! # Where the rate is
 //!
-//! In process it stands in the limiter's [book](crate::Limiter::registry), as the policy of that
-//! name. With Redis and the feature `registry` it stands in the book of the namespace
+//! In process it stands in the limiter's [registry](crate::Limiter::registry), as the policy of
+//! that name. With Redis and the feature `registry` it stands in the registry of the namespace
 //! (`RedisRegistry`): of several that set a rate at the same time one is the first, and every
 //! client follows a change within a second. A client that uses a name which it does not know looks
 //! into Redis first, four times a second at most for all such names together. While Redis is out,
 //! what is known counts. With Redis and without that feature each process has rates of its own.
 //!
-//! A change writes the book in Redis anew: comments in it are lost, and policies are taken out of
-//! it that ended more than an hour (and two of their intervals) ago. What is deleted stays till
+//! A change writes the registry in Redis anew: comments in it are lost, and policies are taken out
+//! of it that ended more than an hour (and two of their intervals) ago. What is deleted stays till
 //! then as one that has ended, so that nothing of what was used comes back with its name. Where
 //! Redis has lost its data, it brings back what this process knows of the others.
 //!
@@ -59,7 +59,7 @@
 //! each user is one policy here, and users are its keys.
 //!
 //! Such a limiter is a policy by name like any other: `limits.named("search")` decides by it too,
-//! with any key, and what a file or an edit of the book in Redis says of the name is its rate.
+//! with any key, and what a file or an edit of the registry in Redis says of the name is its rate.
 //!
 //! # What differs
 //!

@@ -56,10 +56,10 @@ use crate::registry::unresolved::UnresolvedNames;
 pub(crate) use crate::registry::watcher::{BYTES_A_NAME, run_blocking_if_large};
 use crate::support::clock::Clock;
 
-/// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from
+/// Policies by name. Cheap to clone; clones are one registry, and whatever changes in it counts from
 /// the next call on.
 ///
-/// A [`Limiter`](crate::Limiter) that is given a book
+/// A [`Limiter`](crate::Limiter) that is given a registry
 /// ([`InProcessBuilder::registry`](crate::InProcessBuilder::registry),
 /// [`RedisBuilder::registry`](crate::RedisBuilder::registry)) decides by
 /// [name](crate::Limiter::named).
@@ -70,14 +70,14 @@ use crate::support::clock::Clock;
 /// use limiter_core::{Limiter, ManualClock, Policy};
 ///
 /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
-/// let book = PolicyRegistry::new().with(sized(2)?);
-/// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&book).build();
+/// let registry = PolicyRegistry::new().with(sized(2)?);
+/// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&registry).build();
 ///
 /// let search = limits.named("search");
 /// search.check("ann").cost(2).await?.require()?;
 /// assert_eq!(search.peek("bob").await?.remaining(), 2);
 ///
-/// book.set(sized(5)?);
+/// registry.set(sized(5)?);
 /// assert_eq!(search.peek("ann").await?.remaining(), 0, "a bucket keeps its tokens");
 /// assert_eq!(search.peek("bob").await?.remaining(), 5);
 /// # Ok::<(), limiter_core::Rejection>(())
@@ -89,7 +89,7 @@ use crate::support::clock::Clock;
 /// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature
 /// `registry`). The same name may stand at several of these places: what Redis says counts before
 /// what a file says, a file followed later before one followed earlier, and each of them before the
-/// code. So a replica that starts while Redis is out has a book. When a source does not name a
+/// code. So a replica that starts while Redis is out has a registry. When a source does not name a
 /// policy any more, the next one counts that does; so it is with the quota of a key, also when it
 /// is over.
 ///
@@ -103,10 +103,10 @@ use crate::support::clock::Clock;
 pub struct PolicyRegistry(Arc<RegistryInner>);
 
 struct RegistryInner {
-    /// What each source says. Locked before `slots`, by those who change something.
-    pages: Mutex<SourceStack>,
+    /// What each source says. Locked before `policies`, by those who change something.
+    sources: Mutex<SourceStack>,
     /// What counts of it: all that a call looks at.
-    slots: RwLock<HashMap<Box<str>, EffectivePolicy>>,
+    policies: RwLock<HashMap<Box<str>, EffectivePolicy>>,
     rules: RwLock<Arc<[Rule]>>,
     revision: watch::Sender<u64>,
     missed: UnresolvedNames,
@@ -119,12 +119,12 @@ impl PolicyRegistry {
     /// How many keys have a quota of their own at most, of those that one source names.
     pub const MAX_OVERRIDES: usize = 10_000;
 
-    /// A book without policies.
+    /// A registry without policies.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(RegistryInner {
-            pages: Mutex::default(),
-            slots: RwLock::default(),
+            sources: Mutex::default(),
+            policies: RwLock::default(),
             rules: RwLock::default(),
             revision: watch::Sender::new(0),
             missed: UnresolvedNames::default(),
@@ -133,7 +133,7 @@ impl PolicyRegistry {
         }))
     }
 
-    /// The book with a policy, for all apps, or with a [`PolicyEntry`], for some of them. See
+    /// The registry with a policy, for all apps, or with a [`PolicyEntry`], for some of them. See
     /// [`set`](Self::set).
     #[must_use]
     pub fn with(self, entry: impl Into<PolicyEntry>) -> Self {
@@ -141,7 +141,7 @@ impl PolicyRegistry {
         self
     }
 
-    /// Puts a policy into the book, in place of the one that [code](Self#where-policies-come-from)
+    /// Puts a policy into the registry, in place of the one that [code](Self#where-policies-come-from)
     /// has put there under its name. As long as a file or Redis names a policy so, theirs counts.
     ///
     /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name
@@ -151,25 +151,25 @@ impl PolicyRegistry {
     pub fn set(&self, entry: impl Into<PolicyEntry>) {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
-        let mut pages = self.pages();
+        let mut sources = self.sources();
         if let Some(reason) = self.kind_change_error(&entry) {
             tracing::warn!(%reason, "policy changed between rate and concurrency; its calls fail until it is renamed");
         }
-        let entry = change::going_on(entry, pages.generation_in_code(&name));
-        if pages.set_in_code(entry, Clock::System.now()) {
-            self.renew(&pages, &name);
+        let entry = change::going_on(entry, sources.generation_in_code(&name));
+        if sources.set_in_code(entry, Clock::System.now()) {
+            self.renew(&sources, &name);
         }
     }
 
-    /// Takes a policy out that code has put into the book, and the quotas of its keys: whether
+    /// Takes a policy out that code has put into the registry, and the quotas of its keys: whether
     /// there was one. Where one of its name is put there again, what was used counts again, but
     /// nothing from before a reset.
     pub fn remove(&self, name: &str) -> bool {
-        let mut pages = self.pages();
+        let mut sources = self.sources();
         // The quotas may be of the keys of another source's policy.
-        let (removed, has_quotas) = pages.remove_from_code(name, Clock::System.now());
+        let (removed, has_quotas) = sources.remove_from_code(name, Clock::System.now());
         if removed || has_quotas {
-            self.renew(&pages, name);
+            self.renew(&sources, name);
         }
         removed
     }
@@ -178,19 +178,19 @@ impl PolicyRegistry {
     /// was not taken out.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<PolicyEntry>> {
-        self.with_effective(name, |slot| Arc::clone(&slot.entry))
+        self.with_effective(name, |effective| Arc::clone(&effective.entry))
     }
 
     /// All names, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<String> = slots.keys().map(|name| name.to_string()).collect();
+        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<String> = policies.keys().map(|name| name.to_string()).collect();
         names.sort_unstable();
         names
     }
 
-    /// How often the book has changed since this process made it. Clones have the same.
+    /// How often the registry has changed since this process made it. Clones have the same.
     #[must_use]
     pub fn revision(&self) -> u64 {
         *self.0.revision.borrow()
@@ -224,15 +224,15 @@ impl PolicyRegistry {
         key: &Key<'_>,
         clock: &Clock,
     ) -> Result<Policy, LookupError> {
-        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.get(name).ok_or(LookupError::NotThere)?;
-        if !slot.entry.is_for(app) {
+        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let effective = policies.get(name).ok_or(LookupError::NotThere)?;
+        if !effective.entry.is_for(app) {
             return Err(LookupError::NotForApp);
         }
-        if slot.entry.end().is_some() && !slot.entry.holds_at(clock.calendar()) {
+        if effective.entry.end().is_some() && !effective.entry.holds_at(clock.calendar()) {
             return Err(LookupError::NotThere);
         }
-        Ok(slot.policy_for(key, clock).clone())
+        Ok(effective.policy_for(key, clock).clone())
     }
 
     /// Whether names may still come from Redis, which is followed and was not heard yet.
@@ -251,20 +251,20 @@ impl PolicyRegistry {
 
     /// Has a source say something else than before, or for the first time.
     #[cfg(feature = "registry")]
-    pub(crate) fn adopt(&self, source: &Source, page: SourceSnapshot) {
-        self.replace_source(self.pages(), source, page);
+    pub(crate) fn adopt(&self, source: &Source, snapshot: SourceSnapshot) {
+        self.replace_source(self.sources(), source, snapshot);
     }
 
     #[cfg(feature = "registry")]
-    fn replace_source(&self, mut pages: MutexGuard<'_, SourceStack>, source: &Source, page: SourceSnapshot) {
-        if !pages.replace(source, page) {
+    fn replace_source(&self, mut sources: MutexGuard<'_, SourceStack>, source: &Source, snapshot: SourceSnapshot) {
+        if !sources.replace(source, snapshot) {
             return;
         }
-        self.renew_rules(&pages);
-        let slots = pages.all_slots();
+        self.renew_rules(&sources);
+        let policies = sources.all_effective();
         let old = {
-            let mut now = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *now, slots)
+            let mut now = self.0.policies.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, policies)
         };
         self.count_change();
         // Which takes a while; nobody waits for it.
@@ -286,8 +286,8 @@ impl PolicyRegistry {
 
     /// The same of all names of a text.
     #[cfg(feature = "registry")]
-    pub(crate) fn refuse_turned(&self, place: &str, page: &SourceSnapshot) -> Result<(), RegistryError> {
-        match page.entries().find_map(|entry| self.kind_change_error(entry)) {
+    pub(crate) fn refuse_turned(&self, place: &str, snapshot: &SourceSnapshot) -> Result<(), RegistryError> {
+        match snapshot.entries().find_map(|entry| self.kind_change_error(entry)) {
             Some(told) => Err(RegistryError::one(place, &told)),
             None => Ok(()),
         }
@@ -295,30 +295,30 @@ impl PolicyRegistry {
 
     /// All that counts, as one source would say it.
     #[cfg(feature = "registry")]
-    pub(crate) fn as_page(&self) -> SourceSnapshot {
-        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let mut page = SourceSnapshot::from_policies(slots.values());
-        page.rules = self.rules();
-        page
+    pub(crate) fn as_snapshot(&self) -> SourceSnapshot {
+        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = SourceSnapshot::from_policies(policies.values());
+        snapshot.rules = self.rules();
+        snapshot
     }
 
     fn with_effective<T>(&self, name: &str, look: impl FnOnce(&EffectivePolicy) -> T) -> Option<T> {
-        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        slots.get(name).map(look)
+        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.get(name).map(look)
     }
 
-    fn pages(&self) -> MutexGuard<'_, SourceStack> {
-        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sources(&self) -> MutexGuard<'_, SourceStack> {
+        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has what counts under a name follow from the pages again.
-    fn renew(&self, pages: &SourceStack, name: &str) {
-        let slot = pages.slot(name);
+    /// Has what counts under a name follow from the sources again.
+    fn renew(&self, sources: &SourceStack, name: &str) {
+        let effective = sources.effective(name);
         let old = {
-            let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
-            match slot {
-                Some(slot) => slots.insert(name.into(), slot),
-                None => slots.remove(name),
+            let mut policies = self.0.policies.write().unwrap_or_else(PoisonError::into_inner);
+            match effective {
+                Some(effective) => policies.insert(name.into(), effective),
+                None => policies.remove(name),
             }
         };
         self.count_change();

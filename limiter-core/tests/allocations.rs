@@ -70,12 +70,12 @@ fn charge_of_known_key_allocates_nothing() {
 
 #[test]
 fn check_by_name_allocates_nothing() {
-    let book = PolicyRegistry::new();
-    let limits = Limiter::in_process().registry(&book).build();
+    let registry = PolicyRegistry::new();
+    let limits = Limiter::in_process().registry(&registry).build();
     for policy in &policies()[..2] {
-        book.set(policy);
+        registry.set(policy);
         let own = KeyOverride::new(policy.clone(), "user:8");
-        assert!(book.set_override(own).is_ok());
+        assert!(registry.set_override(own).is_ok());
         let named = limits.named(policy.name());
         let (text, other) = (String::from("user:7"), String::from("user:8"));
         assert!(is_allowed(named.check(&text)) && is_allowed(named.check(&other)));

@@ -37,18 +37,18 @@ enum Store {
     Redis,
 }
 
-/// A limiter whose clock stands still, and its book.
+/// A limiter whose clock stands still, and its registry.
 fn limiter(store: Store, condition: &Condition) -> Limiter {
-    let (clock, book) = (ManualClock::new(), PolicyRegistry::new());
+    let (clock, registry) = (ManualClock::new(), PolicyRegistry::new());
     let on_unknown_policy = condition.on_unknown_policy.unwrap_or_default();
     match store {
         Store::InProcess => {
-            let builder = Limiter::in_process().clock(&clock).registry(&book);
+            let builder = Limiter::in_process().clock(&clock).registry(&registry);
             builder.on_unknown_policy(on_unknown_policy).build()
         }
         Store::Redis => {
             let builder = Limiter::redis(RedisServer::shared().url()).namespace(namespace());
-            let builder = builder.clock(&clock).registry(&book);
+            let builder = builder.clock(&clock).registry(&registry);
             builder.on_unknown_policy(on_unknown_policy).build().unwrap()
         }
     }
@@ -73,12 +73,12 @@ async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, 
 
 /// Puts the condition in force.
 fn apply(limits: &Limiter, condition: &Condition) {
-    let book = limits.registry();
+    let registry = limits.registry();
     for name in ["p", "q"] {
         match condition.on_unknown_policy {
-            None => book.set(condition.policy(name)),
+            None => registry.set(condition.policy(name)),
             Some(_) => {
-                book.remove(name);
+                registry.remove(name);
             }
         }
     }

@@ -20,7 +20,7 @@ fn policy(capacity: u32, denied: &[&str]) -> Policy {
 
 struct Fixture {
     warnings: Warnings,
-    book: PolicyRegistry,
+    registry: PolicyRegistry,
     limits: Limiter,
     _default: tracing::subscriber::DefaultGuard,
 }
@@ -28,14 +28,14 @@ struct Fixture {
 fn fixture(denied: &[&str]) -> Fixture {
     let warnings = Warnings::default();
     let _default = tracing::subscriber::set_default(warnings.clone());
-    let book = PolicyRegistry::new().with(policy(5, denied));
+    let registry = PolicyRegistry::new().with(policy(5, denied));
     let limits = Limiter::in_process()
         .clock(&ManualClock::new())
-        .registry(&book)
+        .registry(&registry)
         .build();
     Fixture {
         warnings,
-        book,
+        registry,
         limits,
         _default,
     }
@@ -96,13 +96,13 @@ async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_v
         .build()
         .unwrap();
     fixture
-        .book
+        .registry
         .set_override(KeyOverride::new(numbers, "2001:db8:8::/64"))
         .unwrap();
     assert_eq!(fixture.warnings_of(&["2001:db8:8::/64"]).await, none);
 
     // A change of the policy, also one of other fields.
-    fixture.book.set(policy(6, &["2001:db8::7"]));
+    fixture.registry.set(policy(6, &["2001:db8::7"]));
     assert_eq!(
         fixture
             .warnings_of(&["2001:db8:5::/64", "2001:db8:6::/64"])
@@ -110,7 +110,9 @@ async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_v
             .len(),
         1
     );
-    fixture.book.set(PolicyEntry::new(policy(6, &["2001:db8::/64"])));
+    fixture
+        .registry
+        .set(PolicyEntry::new(policy(6, &["2001:db8::/64"])));
     assert_eq!(
         fixture.warnings_of(&["2001:db8:5::/64", "2001:db8:6::/64"]).await,
         none

@@ -471,8 +471,8 @@ async fn invalid_registry_text_is_counted_on_every_read() {
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refused-{}", std::process::id()));
     let policy = "policy.p = { algorithm = 'concurrency', max = 3 }";
     std::fs::write(&path, policy).unwrap();
-    let book = limiter_core::registry::PolicyRegistry::new();
-    let source = limiter_core::registry::FileSource::follow(&book, &path).unwrap();
+    let registry = limiter_core::registry::PolicyRegistry::new();
+    let source = limiter_core::registry::FileSource::follow(&registry, &path).unwrap();
     let refused = || recorded().get("limiter_registry_refused_total{source=file}");
     std::fs::write(&path, "policy.p = 7").unwrap();
     let shown = async {

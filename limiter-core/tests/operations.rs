@@ -177,7 +177,7 @@ fn documented_times_match_code() {
 
 #[test]
 fn documented_registry_bounds_match_code() {
-    let rows = table("A book in Redis");
+    let rows = table("A registry in Redis");
     assert_eq!(rows.len(), 2);
     for row in rows {
         let (file, name) = quoted(&row[2])[0].split_once(": ").unwrap();

@@ -83,7 +83,7 @@ fn operations_page_lists_the_tested_permissions() {
         assert_eq!(result, [acl::SCRIPT, more].concat(), "{place}");
     }
     assert!(page.contains(&acl::AT_SENTINELS.join(" ")));
-    for more in [acl::CONCURRENCY, acl::BOOK] {
+    for more in [acl::CONCURRENCY, acl::REGISTRY] {
         assert!(
             page.contains(&format!("\nACL SETUSER limiter {}", more.join(" "))),
             "{more:?}"

@@ -102,14 +102,14 @@ async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
             Ok(())
         });
         edit.await.unwrap();
-        let book = limits.registry();
+        let registry = limits.registry();
         let adopted = async {
             loop {
-                let revision = book.revision();
-                if book.get("p").unwrap().policy().deadline() == support::PATIENT {
+                let revision = registry.revision();
+                if registry.get("p").unwrap().policy().deadline() == support::PATIENT {
                     return;
                 }
-                book.changed(revision).await;
+                registry.changed(revision).await;
             }
         };
         timeout(support::PATIENT, adopted).await.unwrap();
@@ -120,16 +120,16 @@ async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
 
 /// Waits until this client knows of that rate.
 async fn hears_of(limits: &Limiter, rate: Option<u64>) {
-    let book = limits.registry();
+    let registry = limits.registry();
     let synced = async {
         loop {
-            let revision = book.revision();
+            let revision = registry.revision();
             // A deleted limiter behaves like an expired one.
-            let configured = book.get("p").filter(|entry| entry.end().is_none());
+            let configured = registry.get("p").filter(|entry| entry.end().is_none());
             if configured.map(|entry| entry.policy().quota().whole()) == rate {
                 return;
             }
-            book.changed(revision).await;
+            registry.changed(revision).await;
         }
     };
     timeout(secs(1) + support::SLACK, synced).await.unwrap();
@@ -636,7 +636,7 @@ async fn number_of_limiters_is_bounded(world: World) {
     let limits = (world.make)();
     let fill = |book: &limiter_core::registry::PolicyRegistry| {
         for number in 0..Client::MAX_NAMES {
-            book.set(support::window(&format!("user {number}"), 1, "1s"));
+            registry.set(support::window(&format!("user {number}"), 1, "1s"));
         }
     };
     #[cfg(feature = "registry")]
@@ -659,7 +659,7 @@ async fn number_of_limiters_is_bounded(world: World) {
         .await;
     let result = refused.unwrap_err().diagnostic().to_string();
     assert!(
-        result.contains("expected one of at most 1000 names in the book: limits of users are keys"),
+        result.contains("expected one of at most 1000 names in the registry: limits of users are keys"),
         "{result}"
     );
     let known = client.rate_limiter("user 999");

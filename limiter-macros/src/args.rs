@@ -186,7 +186,7 @@ impl Args {
         let elsewhere = TABLE.iter().any(|row| row.text == written);
         let message = match close {
             _ if OF_POLICIES.contains(&written) => format!(
-                "`{written}` is said by a policy: put one into a book, and name it here, `policy = \"login\"`, in place of \
+                "`{written}` is said by a policy: put one into a registry, and name it here, `policy = \"login\"`, in place of \
                  what the attribute says about the limit"
             ),
             Some(row) => {

@@ -23,9 +23,9 @@ pub const SCRIPT: &[&str] = &[
     "+del",
 ];
 
-/// What has the changes of a book be told at once, on the channel `namespace|book`; without it they
-/// are found out within a second.
-pub const BOOK: &[&str] = &["+publish", "+subscribe"];
+/// What has the changes of a registry be told at once, on the channel `namespace|book`; without it
+/// they are found out within a second.
+pub const REGISTRY: &[&str] = &["+publish", "+subscribe"];
 
 /// What it has to be permitted besides where policies of concurrency are entered.
 pub const CONCURRENCY: &[&str] = &[
@@ -49,7 +49,7 @@ pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 /// The arguments with which a server makes the user, on all keys and channels.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*", "&*"];
-    let permitted = [SCRIPT, CONCURRENCY, BOOK, CLUSTER, SENTINEL];
+    let permitted = [SCRIPT, CONCURRENCY, REGISTRY, CLUSTER, SENTINEL];
     name.into_iter().chain(permitted.into_iter().flatten().copied())
 }
 

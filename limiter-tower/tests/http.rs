@@ -468,17 +468,17 @@ async fn a_key_on_the_deny_list_is_forbidden_and_one_in_shadow_is_not() {
 }
 
 #[tokio::test]
-async fn a_policy_of_a_book_limits_by_its_name_and_may_change() {
+async fn a_policy_of_a_registry_limits_by_its_name_and_may_change() {
     let clock = ManualClock::new();
-    let book = PolicyRegistry::new();
-    let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    let registry = PolicyRegistry::new();
+    let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     let service = RateLimitLayer::new(&limits, "api")
         .key(key::global())
         .layer(Strict::default());
     let status = async || service.clone().oneshot(request("ann")).await.unwrap().status();
 
     assert_eq!(status().await, StatusCode::OK, "not configured yet");
-    assert_eq!(book.not_configured(), 1);
+    assert_eq!(registry.not_configured(), 1);
     let sized = |capacity: u32| {
         Policy::funnel("api")
             .capacity(capacity)
@@ -486,10 +486,10 @@ async fn a_policy_of_a_book_limits_by_its_name_and_may_change() {
             .build()
             .unwrap()
     };
-    book.set(sized(1));
+    registry.set(sized(1));
     assert_eq!(status().await, StatusCode::OK);
     assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
-    book.set(sized(2));
+    registry.set(sized(2));
     assert_eq!(status().await, StatusCode::OK);
     assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
 }

@@ -138,13 +138,15 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
 async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, limits: &Limiter) {
     const KEY: &str = "sk_live_4711";
     let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
-    let book = PolicyRegistry::new().with(policy("named"));
-    let of_the_book = Limiter::in_process().registry(&book).build();
+    let registry = PolicyRegistry::new().with(policy("named"));
+    let of_the_registry = Limiter::in_process().registry(&registry).build();
     let by_key = || key::header("x-api-key");
 
     let several = RateLimitLayer::new(limits, [policy("first"), policy("second")]);
     let several = several.key(by_key()).cost(-1).layer(Strict::default());
-    let named = RateLimitLayer::new(&of_the_book, "named").key(by_key()).cost(-1);
+    let named = RateLimitLayer::new(&of_the_registry, "named")
+        .key(by_key())
+        .cost(-1);
     let named = named.layer(Strict::default());
     let (user, all) = (policy("user"), policy("all"));
     let groups = RateLimitLayer::limits_for(limits, move |request: &Request<String>| {

@@ -12,7 +12,15 @@ use std::process::{Command, Output};
 use crate::commands::{Strictness, cargo, root, target_dir};
 use crate::{commands, compiler};
 
-pub(crate) const TARGETS: [&str; 7] = ["resp", "reply", "name", "policy", "trace", "book", "forwarded"];
+pub(crate) const TARGETS: [&str; 7] = [
+    "resp",
+    "reply",
+    "name",
+    "policy",
+    "trace",
+    "registry",
+    "forwarded",
+];
 
 const SECONDS: u32 = 60;
 const SECONDS_IN_CI: u32 = 4;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The service knows the names of its policies. What they say is in a text, which it follows: a
-//! file that is replaced, as a mounted config map is, or the book of its namespace in Redis.
+//! file that is replaced, as a mounted config map is, or the registry of its namespace in Redis.
 #![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::fmt;
@@ -76,7 +76,7 @@ enum Desk {
     #[cfg(feature = "redis")]
     Redis {
         /// The operator's own, who is somewhere else.
-        book: RedisRegistry,
+        registry: RedisRegistry,
         followed: RedisSubscription,
     },
 }
@@ -86,10 +86,10 @@ impl Desk {
         #[cfg(feature = "redis")]
         if store != examples::MEMORY {
             let operator = examples::limiter(store, NAMESPACE).await?;
-            let (book, desk) = (operator.redis_registry()?, limits.redis_registry()?);
+            let (registry, desk) = (operator.redis_registry()?, limits.redis_registry()?);
             let followed = desk.follow();
             followed.synced().await?;
-            return Ok(Self::Redis { book, followed });
+            return Ok(Self::Redis { registry, followed });
         }
         #[cfg(not(feature = "redis"))]
         let _ = store;
@@ -109,9 +109,9 @@ impl Desk {
                 std::fs::rename(&new, path)?;
             }
             #[cfg(feature = "redis")]
-            Self::Redis { book, .. } => {
-                let replaced = book.read().await?.map_or(0, |(revision, _)| revision);
-                book.publish(text, replaced).await?;
+            Self::Redis { registry, .. } => {
+                let replaced = registry.read().await?.map_or(0, |(revision, _)| revision);
+                registry.publish(text, replaced).await?;
             }
         }
         Ok(())
@@ -140,16 +140,16 @@ impl Drop for Desk {
 }
 
 /// Waits until the service has this limit for those who pay nothing.
-async fn followed(book: &PolicyRegistry, a_minute: u64) -> Result<(), Failure> {
+async fn followed(registry: &PolicyRegistry, a_minute: u64) -> Result<(), Failure> {
     let arrives = async {
         loop {
-            let revision = book.revision();
-            if let Some(free) = book.get("free")
+            let revision = registry.revision();
+            if let Some(free) = registry.get("free")
                 && free.policy().quota().whole() == a_minute
             {
                 return;
             }
-            book.changed(revision).await;
+            registry.changed(revision).await;
         }
     };
     Ok(tokio::time::timeout(Duration::from_secs(10), arrives).await?)
@@ -175,9 +175,9 @@ async fn run() -> Result<(), Failure> {
     let store = examples::store();
     let limits = examples::limiter(&store, NAMESPACE).await?;
     let desk = Desk::open(&limits, &store).await?;
-    let book = limits.registry();
+    let registry = limits.registry();
     desk.put(&text(3)).await?;
-    followed(book, 3).await?;
+    followed(registry, 3).await?;
     let [ann, bob] = [("ann", Tier::Free), ("bob", Tier::Pro)].map(|(name, tier)| Customer { name, tier });
     // Whatever an earlier run has left in Redis.
     for (tier, customer) in [(Tier::Free, &ann), (Tier::Pro, &ann), (Tier::Pro, &bob)] {
@@ -189,7 +189,7 @@ async fn run() -> Result<(), Failure> {
     assert_eq!(calls(&limits, &bob, 8).await?, 6);
 
     desk.put(&text(5)).await?;
-    followed(book, 5).await?;
+    followed(registry, 5).await?;
     println!("\nFive a minute from now on: the three that she used still count");
     assert_eq!(calls(&limits, &ann, 8).await?, 2);
 
@@ -203,7 +203,7 @@ async fn run() -> Result<(), Failure> {
     assert_eq!(calls(&limits, &ann, 8).await?, 0);
 
     desk.put(&text(2)).await?;
-    followed(book, 2).await?;
+    followed(registry, 2).await?;
     println!("\nBack, and further: two a minute");
     assert_eq!(calls(&limits, &ann, 8).await?, 0);
 

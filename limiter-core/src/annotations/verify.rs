@@ -14,15 +14,16 @@ use crate::registry::PolicyRegistry;
 /// share a budget by accident, and that those which share one by intention mean the same limit.
 /// Call it at start-up.
 ///
-/// Policies that annotations name (`policy = "search"`) are looked up in the book of the task's
+/// Policies that annotations name (`policy = "search"`) are looked up in the registry of the task's
 /// limiter, else of the installed one, unless the function names its `limiter`: they have to be
 /// there, for whatever app, with an algorithm that the attribute can use. So call it after
-/// [`install`](crate::annotations::install), and after the book has been read. Until the first text
-/// of a followed book in Redis arrives, a name may still come from it, and its absence is no error.
+/// [`install`](crate::annotations::install), and after the registry has been read. Until the first
+/// text of a followed registry in Redis arrives, a name may still come from it, and its absence is
+/// no error.
 ///
 /// A constant `need` above the quota of its policy is an error, too: the compiler finds it where
-/// the quota is constant, and this function where the policy comes from the book or the constants
-/// have no type of their own.
+/// the quota is constant, and this function where the policy comes from the registry or the
+/// constants have no type of their own.
 ///
 /// It also finds limits of one function whose keys are written differently and which have no
 /// `group`, since no cluster could decide them together. The compiler accepts such attributes: a
@@ -93,19 +94,19 @@ fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     errors
 }
 
-/// The annotations that name a policy which is not in the book, or which they cannot use.
-fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyRegistry) -> Vec<String> {
+/// The annotations that name a policy which is not in the registry, or which they cannot use.
+fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, registry: &PolicyRegistry) -> Vec<String> {
     let by_name =
         |site: &RegisteredAnnotation| matches!(site.policy, AnnotationPolicy::Named) && !site.limiter;
     let error = |site: RegisteredAnnotation| {
-        let Some(entry) = book.get(site.name) else {
+        let Some(entry) = registry.get(site.name) else {
             let told = format!(
-                "{}: no policy is called `{}` in the limiter's book, expected {}",
+                "{}: no policy is called `{}` in the limiter's registry, expected {}",
                 place(&site),
                 site.name,
-                names_of(book)
+                names_of(registry)
             );
-            return Some(told).filter(|_| !book.awaits_redis());
+            return Some(told).filter(|_| !registry.awaits_redis());
         };
         let policy = entry.policy();
         let misfit = (policy.is_concurrency() != site.held).then(|| {
@@ -114,7 +115,7 @@ fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyRegi
                 false => "a policy of a rate, or `#[concurrency_limiter]`",
             };
             format!(
-                "{}: the limiter's book has {policy}, expected {expected}",
+                "{}: the limiter's registry has {policy}, expected {expected}",
                 place(&site)
             )
         });
@@ -133,11 +134,11 @@ fn excess(site: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
 }
 
 /// The names that could have been meant, if they are few.
-fn names_of(book: &PolicyRegistry) -> String {
+fn names_of(registry: &PolicyRegistry) -> String {
     const MOST: usize = 10;
-    let names = book.names();
+    let names = registry.names();
     match names.len() {
-        0 => "a book that has policies".to_owned(),
+        0 => "a registry that has policies".to_owned(),
         1..=MOST => format!("one of `{}`", names.join("`, `")),
         count => format!("one of its {count}"),
     }
@@ -277,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_of_the_book_and_of_a_policy_that_the_attribute_can_use() {
-        let book = PolicyRegistry::new()
+    fn a_name_is_one_of_the_registry_and_of_a_policy_that_the_attribute_can_use() {
+        let registry = PolicyRegistry::new()
             .with(five().unwrap())
             .with(Policy::concurrency("export").max(3).build().unwrap());
         let named = |name, held| RegisteredAnnotation {
@@ -287,13 +288,13 @@ mod tests {
             policy: AnnotationPolicy::Named,
             ..SITE
         };
-        let told = |site: RegisteredAnnotation| misnamed([site].into_iter(), &book);
+        let told = |site: RegisteredAnnotation| misnamed([site].into_iter(), &registry);
         assert_eq!(told(named("mail", false)), Vec::<String>::new());
         assert_eq!(told(named("export", true)), Vec::<String>::new());
         assert_eq!(
             told(named("mial", false)),
             [
-                "a::send (a.rs:3): no policy is called `mial` in the limiter's book, expected one of `export`, `mail`"
+                "a::send (a.rs:3): no policy is called `mial` in the limiter's registry, expected one of `export`, `mail`"
             ]
         );
         assert!(
@@ -311,7 +312,7 @@ mod tests {
         assert!(told(elsewhere).is_empty(), "its limiter is not known");
         let missing = misnamed([named("mail", false)].into_iter(), &PolicyRegistry::new());
         assert!(
-            missing[0].ends_with("expected a book that has policies"),
+            missing[0].ends_with("expected a registry that has policies"),
             "{missing:?}"
         );
     }

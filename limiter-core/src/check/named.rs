@@ -1,4 +1,4 @@
-//! Calls that name their policy, which is looked up in the limiter's book each time.
+//! Calls that name their policy, which is looked up in the limiter's registry each time.
 
 pub(crate) mod call;
 mod calls;
@@ -31,13 +31,13 @@ pub enum ResolvedPolicies {
 /// Where a limiter finds policies by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
-    pub(crate) book: PolicyRegistry,
+    pub(crate) registry: PolicyRegistry,
     pub(crate) app: Option<Arc<str>>,
     pub(crate) on_unknown_policy: OnUnknownPolicy,
 }
 
 impl Limiter {
-    /// Decides by the policy of this name in the [book](Self::registry), as it is at each call.
+    /// Decides by the policy of this name in the [registry](Self::registry), as it is at each call.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -46,19 +46,19 @@ impl Limiter {
     ///
     /// let search = Policy::token_bucket("search").capacity(2).rate("1/s").build()?;
     /// let mail = Policy::sliding_window("mail").limit(5).window("1m").build()?;
-    /// let book = PolicyRegistry::new().with(search).with(PolicyEntry::new(mail).for_apps(["newsletter"])?);
+    /// let registry = PolicyRegistry::new().with(search).with(PolicyEntry::new(mail).for_apps(["newsletter"])?);
     ///
     /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).registry(&book).app("checkout").build();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).app("checkout").build();
     /// assert_eq!(limits.named("search").check("ann").await?.remaining(), 1);
     /// for name in ["serach", "mail"] {
     ///     let decision = limits.named(name).check("ann").await?;
     ///     assert!(decision.is_allowed());
     ///     assert_eq!(decision.origin(), Origin::NotConfigured);
     /// }
-    /// assert_eq!(book.not_configured(), 2);
+    /// assert_eq!(registry.not_configured(), 2);
     ///
-    /// let strict = Limiter::in_process().registry(&book).on_unknown_policy(OnUnknownPolicy::Deny).build();
+    /// let strict = Limiter::in_process().registry(&registry).on_unknown_policy(OnUnknownPolicy::Deny).build();
     /// let refused = strict.named("serach").check("ann").await;
     /// assert!(matches!(refused, Err(Rejection::NotConfigured { policy }) if policy == "serach"));
     /// # Ok::<(), limiter_core::Rejection>(())
@@ -72,14 +72,14 @@ impl Limiter {
         }
     }
 
-    /// The book in which policies are looked up by name.
+    /// The registry in which policies are looked up by name.
     #[must_use]
     pub fn registry(&self) -> &PolicyRegistry {
-        &self.inner.names.book
+        &self.inner.names.registry
     }
 
-    /// Puts a policy into the [book](Self::registry), and says what becomes of what was used, as
-    /// [`PolicyRegistry::change_at`] does: as of now, by this limiter's clock.
+    /// Puts a policy into the [registry](Self::registry), and says what becomes of what was used,
+    /// as [`PolicyRegistry::change_at`] does: as of now, by this limiter's clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -87,9 +87,9 @@ impl Limiter {
     /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy};
     ///
     /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
-    /// let book = PolicyRegistry::new().with(sized(10)?);
+    /// let registry = PolicyRegistry::new().with(sized(10)?);
     /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     /// limits.named("search").check("ann").cost(5).await?.require()?;
     ///
     /// clock.advance(std::time::Duration::from_secs(1));
@@ -115,8 +115,8 @@ impl Limiter {
         self.inner.names.app.as_deref()
     }
 
-    /// The book of the namespace in Redis, to have the limiter's own [book](Self::registry) follow
-    /// it, and to publish it.
+    /// The registry of the namespace in Redis, to have the limiter's own [registry](Self::registry)
+    /// follow it, and to publish it.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Limiter {
     pub fn redis_registry(&self) -> Result<crate::registry::RedisRegistry, ConfigError> {
         match &self.inner.backend {
             crate::limiter::Backend::Redis(guard) => Ok(crate::registry::RedisRegistry::new(
-                guard.store().shelf(),
+                guard.store().store(),
                 self.registry().clone(),
             )),
             crate::limiter::Backend::Memory(_) => {
@@ -137,7 +137,7 @@ impl Limiter {
 
     /// The policy of this name that counts for a key now: to decide by it together with others
     /// ([`check_all`](Self::check_all)), or to show it. Whoever keeps it does not see what changes
-    /// in the book.
+    /// in the registry.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -163,27 +163,27 @@ impl Limiter {
         self.find(name, &key.into()).ok_or_else(|| not_configured(name))
     }
 
-    /// What stands in the book under a name, if it is for this app and has not ended. Nothing is
-    /// counted.
+    /// What stands in the registry under a name, if it is for this app and has not ended. Nothing
+    /// is counted.
     pub(crate) fn entry(&self, name: &str) -> Option<Arc<PolicyEntry>> {
-        let Names { book, app, .. } = &self.inner.names;
-        let entry = book.get(name)?;
+        let Names { registry, app, .. } = &self.inner.names;
+        let entry = registry.get(name)?;
         (entry.is_for(app.as_deref()) && entry.holds_at(self.calendar())).then_some(entry)
     }
 
     /// The policy that counts for a key now, if there is one; nothing is counted.
     pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
-        let Names { book, app, .. } = &self.inner.names;
-        book.find(name, app.as_deref(), key, &self.inner.clock).ok()
+        let Names { registry, app, .. } = &self.inner.names;
+        registry.find(name, app.as_deref(), key, &self.inner.clock).ok()
     }
 
     /// What is not found is counted.
     fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
-        let Names { book, app, .. } = &self.inner.names;
+        let Names { registry, app, .. } = &self.inner.names;
         let clock = &self.inner.clock;
-        let found = book.find(name, app.as_deref(), key, clock);
+        let found = registry.find(name, app.as_deref(), key, clock);
         found
-            .inspect_err(|miss| book.miss(name, app.as_deref(), *miss, clock))
+            .inspect_err(|miss| registry.miss(name, app.as_deref(), *miss, clock))
             .ok()
     }
 

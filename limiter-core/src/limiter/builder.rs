@@ -6,7 +6,7 @@ macro_rules! names_of_policies {
         /// The registry in which [named](Limiter::named) policies are looked up. Default: an empty
         /// registry of this limiter.
         pub fn registry(mut self, registry: &PolicyRegistry) -> Self {
-            self.names.book = registry.clone();
+            self.names.registry = registry.clone();
             self
         }
 

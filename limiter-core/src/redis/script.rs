@@ -70,7 +70,7 @@ pub(crate) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("script/lua/heartbeat.lua"),
 ));
 
-/// Keeps the book of policies.
+/// Keeps the registry of policies.
 #[cfg(feature = "registry")]
 pub(crate) static REGISTRY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),

@@ -28,9 +28,9 @@ struct ClientInner {
 }
 
 impl Client {
-    /// How many names a book may have before a rate limiter with a new one is refused. Each name is
-    /// a policy that all replicas read anew with every change, and a label of metrics; limits of
-    /// users or tenants are keys of one policy ([`Limiter::named`]).
+    /// How many names a registry may have before a rate limiter with a new one is refused. Each
+    /// name is a policy that all replicas read anew with every change, and a label of metrics;
+    /// limits of users or tenants are keys of one policy ([`Limiter::named`]).
     pub const MAX_NAMES: usize = 1_000;
 
     /// A client by itself, with an [id](Self::id) that no other has. It decides as `limits` does.
@@ -122,14 +122,14 @@ impl Client {
     }
 }
 
-/// Whether a book has as many names already as rate limiters may have, without this one.
-pub(super) fn is_crowded(book: &PolicyRegistry, name: &str) -> bool {
-    book.get(name).is_none() && book.names().len() >= Client::MAX_NAMES
+/// Whether a registry has as many names already as rate limiters may have, without this one.
+pub(super) fn is_crowded(registry: &PolicyRegistry, name: &str) -> bool {
+    registry.get(name).is_none() && registry.names().len() >= Client::MAX_NAMES
 }
 
 pub(super) fn crowded(name: &str) -> ConfigError {
     let expected = format!(
-        "one of at most {} names in the book: limits of users are keys of one policy (`limits.named(\"…\").check(user)`)",
+        "one of at most {} names in the registry: limits of users are keys of one policy (`limits.named(\"…\").check(user)`)",
         Client::MAX_NAMES
     );
     ConfigError::invalid("name of a new rate limiter", name, expected)
@@ -137,12 +137,14 @@ pub(super) fn crowded(name: &str) -> ConfigError {
 
 /// What ended so long ago that nothing of what was used counts any more, and no clock that is ahead
 /// takes out what others still use.
-pub(super) fn remove_expired(book: &PolicyRegistry, now: Timestamp) {
-    for name in book.names() {
-        let Some(entry) = book.get(&name) else { continue };
+pub(super) fn remove_expired(registry: &PolicyRegistry, now: Timestamp) {
+    for name in registry.names() {
+        let Some(entry) = registry.get(&name) else {
+            continue;
+        };
         let counts_for = PolicyEntry::counts_for(entry.policy().window());
         if entry.end().is_some_and(|end| end.after(counts_for) <= now) {
-            book.remove(&name);
+            registry.remove(&name);
         }
     }
 }

@@ -62,7 +62,7 @@ impl ConfiguredRate {
         })
     }
 
-    /// An entry of the book with this rate in place of another one, whose settings and end it
+    /// An entry of the registry with this rate in place of another one, whose settings and end it
     /// keeps.
     fn replacing(&self, name: &str, old: Option<&PolicyEntry>) -> Result<PolicyEntry, ConfigError> {
         self.put(old, self.policy(name, self.rate > MOST_EXACT)?)

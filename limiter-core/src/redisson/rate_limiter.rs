@@ -23,7 +23,7 @@ use crate::waiting::Acquire;
 /// What is not configured, or has [expired](Self::expire), is [`Rejection::NotConfigured`]; where
 /// Redis gives no answer and the name is not known, [`Rejection::Unavailable`]. Methods that change
 /// what is configured fail with `Unavailable`, too, when Redis gives no answer (it may be changed
-/// all the same), and when its book has mistakes.
+/// all the same), and when its registry has mistakes.
 ///
 /// # Cancel safety
 ///
@@ -239,7 +239,7 @@ impl RateLimiter {
     }
 
     /// Takes the configuration away, and forgets what was used, by all clients: whether there was
-    /// one. Where a file or the program's own book names the policy besides Redis, that counts
+    /// one. Where a file or the program's own registry names the policy besides Redis, that counts
     /// again.
     ///
     /// # Errors

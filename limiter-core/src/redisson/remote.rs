@@ -1,4 +1,4 @@
-//! Rates in Redis: the book of the namespace, followed, looked into and changed.
+//! Rates in Redis: the registry of the namespace, followed, looked into and changed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use crate::support::real_time::sleep;
 
 /// How often Redis is asked at most for names that are not known.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a change is begun anew because somebody else has changed the book meanwhile.
+/// How often a change is begun anew because somebody else has changed the registry meanwhile.
 const MOST_TRIES: u32 = 32;
 
-/// The book of a namespace.
+/// The registry of a namespace.
 #[derive(Debug)]
 pub(super) struct Remote {
-    book: RedisRegistry,
+    registry: RedisRegistry,
     /// Follows it while there is a client.
     source: Mutex<Option<RedisSubscription>>,
     /// When Redis last answered about a name that was not known, or why it did not. One asks at a
@@ -45,20 +45,20 @@ impl Drop for Remote {
 
 impl Remote {
     pub(super) fn from_limiter(limits: &Limiter) -> Option<Self> {
-        let book = limits.redis_registry().ok()?;
+        let registry = limits.redis_registry().ok()?;
         Some(Self {
-            book,
+            registry,
             source: Mutex::default(),
             last: Turns::default(),
             changing: Turns::default(),
         })
     }
 
-    /// Follows the book, if that is not done yet, or the runtime in which it was has ended.
+    /// Follows the registry, if that is not done yet, or the runtime in which it was has ended.
     fn follow(&self) {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         if !source.as_ref().is_some_and(RedisSubscription::is_running) {
-            *source = Some(self.book.follow());
+            *source = Some(self.registry.follow());
         }
     }
 
@@ -69,7 +69,7 @@ impl Remote {
             true => RegistryStore::BRIEFLY,
             false => RegistryStore::PATIENTLY,
         };
-        self.book
+        self.registry
             .poll(patience)
             .await
             .map_err(|error| rejection(error, "read"))
@@ -90,7 +90,7 @@ impl Remote {
                 return error.clone().map_or(Ok(()), Err);
             }
         }
-        let error = match self.book.poll(RegistryStore::BRIEFLY).await {
+        let error = match self.registry.poll(RegistryStore::BRIEFLY).await {
             Ok(()) => None,
             Err(error) => Some(store_error(error, "read")),
         };
@@ -100,8 +100,8 @@ impl Remote {
         error.map_or(Ok(()), Err)
     }
 
-    /// Publishes the book with what becomes of the entry of this name; again and again while others
-    /// publish.
+    /// Publishes the registry with what becomes of the entry of this name; again and again while
+    /// others publish.
     pub(super) async fn change<T>(
         &self,
         limits: &Limiter,
@@ -113,7 +113,7 @@ impl Remote {
         let mut tries = 0;
         loop {
             let (replaced, draft) = self
-                .book
+                .registry
                 .draft()
                 .await
                 .map_err(|error| rejection(error, "read"))?;
@@ -146,7 +146,7 @@ impl Remote {
             let names = draft.names().len();
             let text = run_blocking_if_large(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await;
             let text = text.map_err(|error| rejection(error, "written"))?;
-            match self.book.publish(&text, replaced).await {
+            match self.registry.publish(&text, replaced).await {
                 Ok(_) => return Ok(answer),
                 Err(RegistryError::Conflict { .. }) if tries < MOST_TRIES => {
                     sleep(varied(Duration::from_millis(2) * tries)).await;
@@ -168,7 +168,7 @@ fn store_error(error: RegistryError, what: &str) -> StoreError {
     match error {
         RegistryError::Store(error) => error,
         error => {
-            let detail: Arc<str> = format!("the book in Redis cannot be {what}").into();
+            let detail: Arc<str> = format!("the registry in Redis cannot be {what}").into();
             StoreError::new(StoreErrorKind::Refused, detail).with_source(error)
         }
     }

@@ -7,8 +7,8 @@ use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 impl PolicyRegistry {
-    /// Puts a policy into the book, as [`set`](Self::set) does, and says what becomes of what was
-    /// used under the one that counted under its name before.
+    /// Puts a policy into the registry, as [`set`](Self::set) does, and says what becomes of what
+    /// was used under the one that counted under its name before.
     ///
     /// - [`AsIs`](Inheritance::AsIs): as `set`.
     /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's
@@ -20,9 +20,9 @@ impl PolicyRegistry {
     ///   A limiter with a clock of its own, as tests have, is not there yet, and the old numbers
     ///   count: [`Limiter::change_policy`](crate::Limiter::change_policy) takes its moment.
     ///
-    /// All of it is part of the policy, and of the book's text, so that replicas that follow the
-    /// book agree about it. In the book in Redis it is done by `RedisRegistry::edit`, with what it
-    /// is given to change. Where there was no policy of this name, nothing was used.
+    /// All of it is part of the policy, and of the registry's text, so that replicas that follow
+    /// the registry agree about it. In the registry in Redis it is done by `RedisRegistry::edit`,
+    /// with what it is given to change. Where there was no policy of this name, nothing was used.
     ///
     /// As long as one replica has heard of a change and another has not, both charge the same
     /// limits (but for a reset), and no more is admitted than by the larger quota with the faster
@@ -35,16 +35,16 @@ impl PolicyRegistry {
     ///
     /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
     /// let clock = ManualClock::new();
-    /// let book = PolicyRegistry::new().with(sized(10)?);
-    /// let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    /// let registry = PolicyRegistry::new().with(sized(10)?);
+    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     /// let search = limits.named("search");
     /// search.check("ann").cost(5).await?.require()?;
     ///
     /// clock.advance(std::time::Duration::from_secs(1));
-    /// book.change_at(sized(100)?, Inheritance::Proportional, clock.now())?;
+    /// registry.change_at(sized(100)?, Inheritance::Proportional, clock.now())?;
     /// assert_eq!(search.peek("ann").await?.remaining(), 50, "half full, as before");
     ///
-    /// book.change(sized(100)?, Inheritance::Reset)?;
+    /// registry.change(sized(100)?, Inheritance::Reset)?;
     /// assert_eq!(search.peek("ann").await?.remaining(), 100);
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
@@ -54,14 +54,14 @@ impl PolicyRegistry {
     ///
     /// [`ConfigError::Invalid`] as [`Policy::proportional_to`](crate::Policy::proportional_to), for
     /// a reset of the last generation that has a number, and for a policy of concurrency in place
-    /// of one of a rate, or the other way round. The book is as before then.
+    /// of one of a rate, or the other way round. The registry is as before then.
     pub fn change(&self, entry: impl Into<PolicyEntry>, inheritance: Inheritance) -> Result<(), ConfigError> {
         self.change_at(entry, inheritance, Clock::System.now())
     }
 
     /// The same as of a moment of the store's clock, which only a change in proportion has to know.
-    /// Replicas that follow the book change at the same time if it is so far ahead that all of them
-    /// have heard of it by then: a second or two.
+    /// Replicas that follow the registry change at the same time if it is so far ahead that all of
+    /// them have heard of it by then: a second or two.
     ///
     /// # Errors
     ///
@@ -74,12 +74,12 @@ impl PolicyRegistry {
     ) -> Result<(), ConfigError> {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
-        let mut pages = self.pages();
+        let mut sources = self.sources();
         if let Some(told) = self.kind_change_error(&entry) {
             let expected = "a policy of the same kind under this name: of a rate, or of concurrency";
             return Err(ConfigError::invalid("change", told, expected));
         }
-        let left = pages.generation_in_code(&name);
+        let left = sources.generation_in_code(&name);
         let entry = match self.get(&name) {
             Some(before) => inheriting(entry, &before, inheritance, at)?,
             None => match (left, inheritance) {
@@ -91,8 +91,8 @@ impl PolicyRegistry {
                 _ => going_on(entry, left),
             },
         };
-        if pages.set_in_code(entry, Clock::System.now()) {
-            self.renew(&pages, &name);
+        if sources.set_in_code(entry, Clock::System.now()) {
+            self.renew(&sources, &name);
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ pub(crate) enum Edit {
 }
 
 impl PolicyRegistry {
-    /// Changes what code says of a name by what counts under it, with nobody else changing the book
-    /// meanwhile. `change` is told what counts, and says what becomes of it.
+    /// Changes what code says of a name by what counts under it, with nobody else changing the
+    /// registry meanwhile. `change` is told what counts, and says what becomes of it.
     ///
     /// # Errors
     ///
@@ -30,10 +30,10 @@ impl PolicyRegistry {
         name: &str,
         change: impl FnOnce(Option<&PolicyEntry>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, ConfigError> {
-        let mut pages = self.pages();
+        let mut sources = self.sources();
         let counts = self.get(name);
         let (answer, edit) = change(counts.as_deref())?;
-        if !matches!(edit, Edit::Keep) && !pages.is_left_to_code(name) {
+        if !matches!(edit, Edit::Keep) && !sources.is_left_to_code(name) {
             let expected = "a policy that no file and no Redis names";
             return Err(ConfigError::invalid(
                 "policy to be changed by code",
@@ -45,16 +45,16 @@ impl PolicyRegistry {
         let changes = match edit {
             Edit::Keep => false,
             Edit::Put(entry) => {
-                let left = pages.generation_in_code(name);
-                pages.set_in_code(going_on(*entry, left), now)
+                let left = sources.generation_in_code(name);
+                sources.set_in_code(going_on(*entry, left), now)
             }
             Edit::Remove(ended) => {
-                pages.remove_from_code(name, now);
-                pages.set_in_code(*ended, now)
+                sources.remove_from_code(name, now);
+                sources.set_in_code(*ended, now)
             }
         };
         if changes {
-            self.renew(&pages, name);
+            self.renew(&sources, name);
         }
         Ok(answer)
     }

@@ -73,12 +73,14 @@ impl EffectivePolicy {
             .or_else(|| self.own.get(&identity(base, &key.with_plain_colons()?)))
     }
 
-    /// Has what counts for one key follow from the pages again.
-    pub(super) fn renew(&mut self, pages: &SourceStack, key: &Key<'static>) {
+    /// Has what counts for one key follow from the sources again.
+    pub(super) fn renew(&mut self, sources: &SourceStack, key: &Key<'static>) {
         let base = self.entry.policy().clone();
         self.own.remove(&identity(&base, key));
-        for page in pages.iter() {
-            page.overrides_of(key, &base).for_each(|given| self.insert(given));
+        for snapshot in sources.iter() {
+            snapshot
+                .overrides_of(key, &base)
+                .for_each(|given| self.insert(given));
         }
     }
 

@@ -1,4 +1,4 @@
-//! One policy of a book, and for whom it is.
+//! One policy of a registry, and for whom it is.
 
 use std::time::Duration;
 
@@ -88,8 +88,8 @@ impl PolicyEntry {
     /// let clock = ManualClock::new();
     /// let sale = Policy::token_bucket("sale").capacity(20).rate("10/s").build()?;
     /// let end = clock.now().after(Duration::from_secs(3_600));
-    /// let book = PolicyRegistry::new().with(PolicyEntry::new(sale).until(end));
-    /// let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    /// let registry = PolicyRegistry::new().with(PolicyEntry::new(sale).until(end));
+    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     ///
     /// assert_eq!(limits.named("sale").check("ann").await?.remaining(), 19);
     /// clock.set(end);

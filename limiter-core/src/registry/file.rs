@@ -56,9 +56,9 @@ impl FileSource {
     ///
     /// # let path = std::env::temp_dir().join(format!("limits-{}.toml", std::process::id()));
     /// std::fs::write(&path, "policy.mail = { algorithm = 'sliding_window', limit = 5, window = '1m' }").unwrap();
-    /// let book = PolicyRegistry::new();
-    /// FileSource::follow(&book, &path)?;
-    /// let limits = Limiter::in_process().registry(&book).build();
+    /// let registry = PolicyRegistry::new();
+    /// FileSource::follow(&registry, &path)?;
+    /// let limits = Limiter::in_process().registry(&registry).build();
     /// assert_eq!(limits.named("mail").peek("ann").await.unwrap().remaining(), 5);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), limiter_core::registry::RegistryError>(())
@@ -68,22 +68,22 @@ impl FileSource {
     /// # Errors
     ///
     /// [`RegistryError::File`] when it cannot be read, [`RegistryError::Mistakes`] when it is
-    /// refused. The book is then as it was.
+    /// refused. The registry is then as it was.
     ///
     /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
     ///
     /// # Panics
     ///
     /// Outside of a Tokio runtime with time.
-    pub fn follow(book: &PolicyRegistry, path: impl Into<PathBuf>) -> Result<Self, RegistryError> {
+    pub fn follow(registry: &PolicyRegistry, path: impl Into<PathBuf>) -> Result<Self, RegistryError> {
         let path = path.into();
         let text = read(&path);
-        book.adopt_file(&path, &text)?;
+        registry.adopt_file(&path, &text)?;
         let shared = Arc::new(FileState {
             path,
             trouble: LastError::default(),
         });
-        let following = follow(WeakRegistry::downgrade(book), Arc::clone(&shared), text);
+        let following = follow(WeakRegistry::downgrade(registry), Arc::clone(&shared), text);
         let task = WatcherTask::spawn(following);
         Ok(Self { shared, task })
     }
@@ -139,14 +139,14 @@ impl PolicyRegistry {
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
-        let page = parse_some(&place, text)?;
-        self.refuse_turned(&place, &page)?;
-        self.adopt(&Source::File(path.to_owned()), page);
+        let snapshot = parse_some(&place, text)?;
+        self.refuse_turned(&place, &snapshot)?;
+        self.adopt(&Source::File(path.to_owned()), snapshot);
         Ok(())
     }
 }
 
-async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileContent) {
+async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileContent) {
     loop {
         sleep(LOOK_EVERY).await;
         let now = read_elsewhere(&shared).await;
@@ -156,7 +156,7 @@ async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileConten
                 continue;
             }
         }
-        let Some(book) = book.upgrade() else { return };
+        let Some(registry) = registry.upgrade() else { return };
         if now == seen {
             if shared.trouble.is_there() {
                 observe::registry_rejected("file");
@@ -164,9 +164,9 @@ async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileConten
             continue;
         }
         let adopting = {
-            let (shared, book) = (Arc::clone(&shared), book.clone());
+            let (shared, registry) = (Arc::clone(&shared), registry.clone());
             spawn_blocking(move || {
-                let adopted = book.adopt_file(&shared.path, &now);
+                let adopted = registry.adopt_file(&shared.path, &now);
                 (now, adopted)
             })
         };
@@ -178,7 +178,7 @@ async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileConten
         match adopted {
             Ok(()) => {
                 shared.trouble.is_over();
-                tracing::info!(%file, revision = book.revision(), "policies of the file changed");
+                tracing::info!(%file, revision = registry.revision(), "policies of the file changed");
             }
             Err(error) => {
                 observe::registry_rejected("file");

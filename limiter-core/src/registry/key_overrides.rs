@@ -22,14 +22,14 @@ pub struct KeyOverride {
 }
 
 impl KeyOverride {
-    /// For this key the policy of the same name in the book has the numbers of this one: a capacity
-    /// and a rate, a limit and a window, or a maximum. All else (deadline, group, …) is as in the
-    /// book. For good, unless it is given an [end](Self::until).
+    /// For this key the policy of the same name in the registry has the numbers of this one: a
+    /// capacity and a rate, a limit and a window, or a maximum. All else (deadline, group, …) is as
+    /// in the registry. For good, unless it is given an [end](Self::until).
     ///
     /// A colon of this key is any colon of the key of a call, also one of a value that
     /// [`Key::part`] or an annotation has put into it: `user:2001:db8::7` is the address under
     /// `key = "user:{ip}"`. A quota whose key has the colon as such a value has it counts before.
-    /// Periods of a fixed window begin as those of the book's policy, unless these numbers are
+    /// Periods of a fixed window begin as those of the registry's policy, unless these numbers are
     /// [aligned](crate::PolicyBuilder::aligned) themselves.
     ///
     /// A key that is in a group by [`Key::in_group`] is another key than the same without one,
@@ -59,7 +59,7 @@ impl KeyOverride {
         &self.policy
     }
 
-    /// The name of the policy in the book.
+    /// The name of the policy in the registry.
     #[must_use]
     pub fn policy_name(&self) -> &str {
         self.policy.name()
@@ -112,12 +112,12 @@ impl PolicyRegistry {
     /// use std::time::Duration;
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
-    /// let book = PolicyRegistry::new().with(daily(100)?);
+    /// let registry = PolicyRegistry::new().with(daily(100)?);
     /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     ///
     /// let tomorrow = clock.now().after(Duration::from_secs(86_400));
-    /// book.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
+    /// registry.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
     /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 500);
     /// assert_eq!(limits.named("daily").peek("bob").await?.remaining(), 100);
     ///
@@ -129,14 +129,14 @@ impl PolicyRegistry {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when
-    /// there are [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the
+    /// [`ConfigError::Invalid`] when the registry has no policy of this name and algorithm, and
+    /// when there are [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the
     /// system's clock make room.
     pub fn set_override(&self, own: KeyOverride) -> Result<(), ConfigError> {
         let name = own.policy_name().to_owned();
-        let mut pages = self.pages();
+        let mut sources = self.sources();
         let Some(entry) = self.get(&name) else {
-            let expected = "a policy that is in the book";
+            let expected = "a policy that is in the registry";
             return Err(ConfigError::invalid("policy of an override", name, expected));
         };
         let base = entry.policy();
@@ -147,10 +147,11 @@ impl PolicyRegistry {
             };
             return Err(ConfigError::invalid("override", own.policy(), expected));
         }
-        if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
-            let over = pages.code().forget_overrides_until(Clock::System.calendar());
-            over.iter().for_each(|name| self.renew(&pages, name));
-            if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+        if !sources.code().has_override(&own, base) && sources.code().overrides_count() >= Self::MAX_OVERRIDES
+        {
+            let over = sources.code().forget_overrides_until(Clock::System.calendar());
+            over.iter().for_each(|name| self.renew(&sources, name));
+            if sources.code().overrides_count() >= Self::MAX_OVERRIDES {
                 let expected = format!("at most {}", Self::MAX_OVERRIDES);
                 return Err(ConfigError::invalid(
                     "number of overrides",
@@ -160,8 +161,8 @@ impl PolicyRegistry {
             }
         }
         let own = Arc::new(own);
-        if pages.code().set_override(Arc::clone(&own), base) {
-            self.renew_override(&pages, &name, own.key());
+        if sources.code().set_override(Arc::clone(&own), base) {
+            self.renew_override(&sources, &name, own.key());
         }
         Ok(())
     }
@@ -174,25 +175,25 @@ impl PolicyRegistry {
     /// use limiter_core::{Limiter, Override, Policy};
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
-    /// let book = PolicyRegistry::new().with(daily(100)?);
-    /// let limits = Limiter::in_process().registry(&book).build();
-    /// book.set_override(Override::new(daily(500)?, "ann"))?;
+    /// let registry = PolicyRegistry::new().with(daily(100)?);
+    /// let limits = Limiter::in_process().registry(&registry).build();
+    /// registry.set_override(Override::new(daily(500)?, "ann"))?;
     ///
-    /// assert!(book.remove_override("daily", "ann"));
+    /// assert!(registry.remove_override("daily", "ann"));
     /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
-    /// assert!(!book.remove_override("daily", "ann"), "it is gone");
+    /// assert!(!registry.remove_override("daily", "ann"), "it is gone");
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
     pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
         let key = key.into().into_owned();
-        let mut pages = self.pages();
+        let mut sources = self.sources();
         let removed = match self.get(name) {
-            Some(entry) => pages.code().remove_override(&key, entry.policy()),
-            None => pages.code().forget_override(name, &key),
+            Some(entry) => sources.code().remove_override(&key, entry.policy()),
+            None => sources.code().forget_override(name, &key),
         };
         if removed {
-            self.renew_override(&pages, name, &key);
+            self.renew_override(&sources, name, &key);
         }
         removed
     }
@@ -206,36 +207,38 @@ impl PolicyRegistry {
     /// use limiter_core::{Override, Policy};
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
-    /// let book = PolicyRegistry::new().with(daily(100)?);
-    /// book.set_override(Override::new(daily(500)?, "bob"))?;
-    /// book.set_override(Override::new(daily(1_000)?, "ann"))?;
+    /// let registry = PolicyRegistry::new().with(daily(100)?);
+    /// registry.set_override(Override::new(daily(500)?, "bob"))?;
+    /// registry.set_override(Override::new(daily(1_000)?, "ann"))?;
     ///
-    /// let listed = book.overrides("daily");
+    /// let listed = registry.overrides("daily");
     /// let quotas: Vec<u64> = listed.iter().map(|own| own.policy().quota().whole()).collect();
     /// assert_eq!(quotas, [1_000, 500]);
     /// assert!(listed[0].to_string().starts_with("ann of daily"));
-    /// assert!(book.overrides("weekly").is_empty());
+    /// assert!(registry.overrides("weekly").is_empty());
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     #[must_use]
     pub fn overrides(&self, name: &str) -> Vec<Arc<KeyOverride>> {
         let mut listed = self
-            .with_effective(name, |slot| slot.overrides().cloned().collect::<Vec<_>>())
+            .with_effective(name, |effective| {
+                effective.overrides().cloned().collect::<Vec<_>>()
+            })
             .unwrap_or_default();
         listed.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
         listed
     }
 
     /// The same for one key, of which there may be many.
-    fn renew_override(&self, pages: &SourceStack, name: &str, key: &Key<'static>) {
-        if let Some(slot) = self
+    fn renew_override(&self, sources: &SourceStack, name: &str, key: &Key<'static>) {
+        if let Some(effective) = self
             .0
-            .slots
+            .policies
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .get_mut(name)
         {
-            slot.renew(pages, key);
+            effective.renew(sources, key);
         }
         self.count_change();
     }

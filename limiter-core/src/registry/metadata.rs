@@ -11,9 +11,9 @@ use crate::units::Timestamp;
 ///
 /// let search = Policy::token_bucket("search").capacity(20).rate("10/s").build()?;
 /// let metadata = PolicyMetadata::new().with_created_by("ann").with_note("agreed with the search team");
-/// let book = PolicyRegistry::new().with(PolicyEntry::new(search).with_metadata(metadata));
+/// let registry = PolicyRegistry::new().with(PolicyEntry::new(search).with_metadata(metadata));
 ///
-/// let text = book.to_toml();
+/// let text = registry.to_toml();
 /// assert!(text.contains("created_by = \"ann\""));
 /// let read = PolicyRegistry::from_toml(&text).unwrap().get("search").unwrap();
 /// assert_eq!(read.metadata().note(), Some("agreed with the search team"));

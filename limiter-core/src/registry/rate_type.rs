@@ -1,4 +1,4 @@
-//! The scope of a rate limiter, which a book stores for [`redisson`](crate::redisson).
+//! The scope of a rate limiter, which a registry stores for [`redisson`](crate::redisson).
 
 /// The callers that share the permits of a rate limiter of [`redisson`](crate::redisson).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ impl RateType {
     #[cfg(feature = "registry")]
     pub(crate) const ALL: [Self; 2] = [Self::Overall, Self::PerClient];
 
-    /// Its name in the text of a book.
+    /// Its name in the text of a registry.
     #[cfg(feature = "registry")]
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Follows the book of a namespace in Redis, and publishes it.
+//! Follows the registry of a namespace in Redis, and publishes it.
 
 mod source;
 mod watcher;
@@ -22,13 +22,13 @@ use crate::support::real_time::sleep;
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
 
-/// The book of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the key
+/// The registry of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the key
 /// `namespace|book` (feature `registry`). Cheap to clone. Made by
 /// [`Limiter::redis_registry`](crate::Limiter::redis_registry).
 ///
-/// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::registry) say what Redis says:
+/// [`follow`](Self::follow) has the limiter's [registry](crate::Limiter::registry) say what Redis says:
 /// a change reaches every replica within a second. While Redis is out, and when it has lost its
-/// data, the last book counts.
+/// data, the last registry counts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -38,23 +38,23 @@ const MOST_TRIES: usize = 8;
 /// # let server = limiter_testing::RedisServer::start();
 /// # let (url, path) = (server.url(), server.dir().join("limits.toml"));
 /// # std::fs::write(&path, "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }")?;
-/// let book = PolicyRegistry::new();
-/// let limits = Limiter::redis(url).namespace("prod:checkout").registry(&book).build()?;
-/// FileSource::follow(&book, path)?; // counts until Redis is heard
-/// let shelf = limits.redis_registry()?;
-/// let redis = shelf.follow();
+/// let registry = PolicyRegistry::new();
+/// let limits = Limiter::redis(url).namespace("prod:checkout").registry(&registry).build()?;
+/// FileSource::follow(&registry, path)?; // counts until Redis is heard
+/// let store = limits.redis_registry()?;
+/// let redis = store.follow();
 /// let _synced = redis.synced().await; // its error: what the file says counts for now
 /// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 5, "Redis says nothing yet");
 ///
 /// // Somewhere else:
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
-/// shelf.edit(|draft| {
+/// store.edit(|draft| {
 ///     draft.set(search(20)?);
 ///     draft.set_override(KeyOverride::new(search(100)?, "user:7"))
 /// }).await?;
 /// assert_eq!(limits.named("search").peek("user:8").await?.remaining(), 20);
 /// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 100);
-/// shelf.edit(|draft| draft.change(search(30)?, Inheritance::Reset)).await?;
+/// store.edit(|draft| draft.change(search(30)?, Inheritance::Reset)).await?;
 /// assert_eq!(limits.named("search").peek("user:8").await?.remaining(), 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -76,17 +76,17 @@ pub struct RedisRegistry(Arc<RedisRegistryState>);
 
 #[derive(Debug)]
 struct RedisRegistryState {
-    shelf: RegistryStore,
+    store: RegistryStore,
     /// Of the limiter.
-    book: PolicyRegistry,
+    registry: PolicyRegistry,
 }
 
 impl RedisRegistry {
-    pub(crate) fn new(shelf: RegistryStore, book: PolicyRegistry) -> Self {
-        Self(Arc::new(RedisRegistryState { shelf, book }))
+    pub(crate) fn new(store: RegistryStore, registry: PolicyRegistry) -> Self {
+        Self(Arc::new(RedisRegistryState { store, registry }))
     }
 
-    /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a
+    /// Has the limiter's registry say what Redis says, in a task: looks now, when a message tells of a
     /// change, and every half a second, since messages get lost.
     ///
     /// Until the first look is over, a policy that stands only in Redis is not configured, and what
@@ -106,11 +106,11 @@ impl RedisRegistry {
     ///
     /// Outside of a Tokio runtime with time and I/O.
     pub fn follow(&self) -> RedisSubscription {
-        self.0.book.await_redis();
-        let shared = Arc::new(RedisWatcher::new(&self.0.shelf));
+        self.0.registry.await_redis();
+        let shared = Arc::new(RedisWatcher::new(&self.0.store));
         let (has_looked, looked) = watch::channel(false);
         let following = follow(
-            WeakRegistry::downgrade(&self.0.book),
+            WeakRegistry::downgrade(&self.0.registry),
             Arc::clone(&shared),
             has_looked,
         );
@@ -130,10 +130,10 @@ impl RedisRegistry {
     ///
     /// Cancel safe.
     pub async fn read(&self) -> Result<Option<(u64, String)>, RegistryError> {
-        match self.0.shelf.read(0, RegistryStore::PATIENTLY).await? {
+        match self.0.store.read(0, RegistryStore::PATIENTLY).await? {
             Stored::Nothing | Stored::Revision(_, None) => Ok(None),
-            Stored::Unnumbered => Err(unnumbered(&self.0.shelf)),
-            Stored::TooHigh => Err(too_high(&self.0.shelf)),
+            Stored::Unnumbered => Err(unnumbered(&self.0.store)),
+            Stored::TooHigh => Err(too_high(&self.0.store)),
             Stored::Revision(revision, Some(text)) => {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
@@ -142,7 +142,7 @@ impl RedisRegistry {
 
     /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A
     /// first line such as `revision = 7` may stand in it, and means nothing; a revision that is
-    /// written otherwise, or stands elsewhere, is a mistake. The limiter's own book has it at once.
+    /// written otherwise, or stands elsewhere, is a mistake. The limiter's own registry has it at once.
     ///
     /// # Errors
     ///
@@ -156,25 +156,25 @@ impl RedisRegistry {
     ///
     /// Dropped while Redis is asked, it is published or not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, RegistryError> {
-        let RedisRegistryState { shelf, book } = &*self.0;
+        let RedisRegistryState { store, registry } = &*self.0;
         let reading = {
-            let (text, book) = (text.to_owned(), book.clone());
+            let (text, registry) = (text.to_owned(), registry.clone());
             run_blocking_if_large(text.len(), move || {
-                let page = parse_numbered("text", &text)?;
-                book.refuse_turned("text", &page)?;
-                Ok(page)
+                let snapshot = parse_numbered("text", &text)?;
+                registry.refuse_turned("text", &snapshot)?;
+                Ok(snapshot)
             })
         };
-        let page = reading.await?;
+        let snapshot = reading.await?;
         let text = without_revision(text);
-        match shelf
-            .publish(text, replaced, book.published().unwrap_or(0))
+        match store
+            .publish(text, replaced, registry.published().unwrap_or(0))
             .await?
         {
             PublishOutcome::As(revision) => {
                 let adopting = {
-                    let book = book.clone();
-                    run_blocking_if_large(text.len(), move || Ok(book.adopt_published(revision, page)))
+                    let registry = registry.clone();
+                    run_blocking_if_large(text.len(), move || Ok(registry.adopt_published(revision, snapshot)))
                 };
                 adopting.await.map(|_| revision)
             }
@@ -182,28 +182,28 @@ impl RedisRegistry {
                 expected: replaced,
                 found,
             }),
-            PublishOutcome::NoneLater => Err(none_later(shelf)),
+            PublishOutcome::NoneLater => Err(none_later(store)),
         }
     }
 
-    /// Has the limiter's book say what Redis says now. What cannot be believed changes nothing.
+    /// Has the limiter's registry say what Redis says now. What cannot be believed changes nothing.
     ///
     /// # Errors
     ///
     /// As [`RedisSubscription::last_error`] would tell.
     pub(crate) async fn poll(&self, patience: Duration) -> Result<(), RegistryError> {
-        let RedisRegistryState { shelf, book } = &*self.0;
-        RedisWatcher::new(shelf).poll_once(book, patience).await
+        let RedisRegistryState { store, registry } = &*self.0;
+        RedisWatcher::new(store).poll_once(registry, patience).await
     }
 
-    /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody
+    /// Publishes what becomes of the registry in Redis by `change`, which is begun anew when somebody
     /// else has published meanwhile. `change` is given what stands in Redis, and nothing of the
     /// limiter's other sources. Comments in the text are lost.
     ///
     /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what
     /// this process has [followed](Self::follow) or published last, which is what all replicas go
     /// on with: an edit of one policy brings the others back. A process that knows of nothing later
-    /// takes Redis at its word, so follow the book, and [hear](RedisSubscription::synced) it,
+    /// takes Redis at its word, so follow the registry, and [hear](RedisSubscription::synced) it,
     /// before you edit.
     ///
     /// What is taken out is forgotten together with its
@@ -244,17 +244,17 @@ impl RedisRegistry {
     /// it said last, where it has lost that. A change of one name must not take the others away.
     pub(crate) async fn draft(&self) -> Result<(u64, PolicyRegistry), RegistryError> {
         let (revision, text) = self.read().await?.unwrap_or_default();
-        let book = &self.0.book;
-        let text = match book.published() {
+        let registry = &self.0.registry;
+        let text = match registry.published() {
             Some(known) if known > revision => {
                 // It would be published without what this version cannot read.
-                if book.pages().published_partly {
+                if registry.sources().published_partly {
                     return Err(RegistryError::Older {
                         found: revision,
                         seen: known,
                     });
                 }
-                book.last_published()
+                registry.last_published()
             }
             _ => text,
         };
@@ -265,25 +265,25 @@ impl RedisRegistry {
 }
 
 /// Nobody knows whether such a text is the latest.
-fn unnumbered(shelf: &RegistryStore) -> RegistryError {
+fn unnumbered(store: &RegistryStore) -> RegistryError {
     RegistryError::one(
-        shelf.key(),
+        store.key(),
         "no revision, expected a first line such as `revision = 7`, with a higher one than before",
     )
 }
 
 /// Lua's numbers would take it for another one.
-fn too_high(shelf: &RegistryStore) -> RegistryError {
+fn too_high(store: &RegistryStore) -> RegistryError {
     let told = format!("a revision above {MOST_REVISION}, expected at most that");
-    RegistryError::one(shelf.key(), &told)
+    RegistryError::one(store.key(), &told)
 }
 
 /// Somebody wrote the highest one by hand.
-fn none_later(shelf: &RegistryStore) -> RegistryError {
+fn none_later(store: &RegistryStore) -> RegistryError {
     let told = format!(
         "no revision is later than {MOST_REVISION}: write the text by hand with a lower one, and restart what has seen this one"
     );
-    RegistryError::one(shelf.key(), &told)
+    RegistryError::one(store.key(), &told)
 }
 
 impl PolicyRegistry {
@@ -292,13 +292,13 @@ impl PolicyRegistry {
     /// from there.
     #[must_use]
     pub fn published(&self) -> Option<u64> {
-        Some(self.pages().published).filter(|revision| *revision > 0)
+        Some(self.sources().published).filter(|revision| *revision > 0)
     }
 
     /// What Redis has said last, as a text without a revision.
     pub(crate) fn last_published(&self) -> String {
-        let pages = self.pages();
-        pages
+        let sources = self.sources();
+        sources
             .redis()
             .map(crate::registry::text::write)
             .unwrap_or_default()
@@ -306,7 +306,7 @@ impl PolicyRegistry {
 
     /// What would count under a name if Redis said nothing of it.
     pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<crate::registry::PolicyEntry>> {
-        self.pages().beside_redis(name).cloned()
+        self.sources().beside_redis(name).cloned()
     }
 
     /// Redis is asked from now on.
@@ -321,15 +321,15 @@ impl PolicyRegistry {
     }
 
     /// Whether it is a later one than is known.
-    fn adopt_published(&self, revision: u64, page: crate::registry::SourceSnapshot) -> bool {
+    fn adopt_published(&self, revision: u64, snapshot: crate::registry::SourceSnapshot) -> bool {
         {
-            let mut pages = self.pages();
-            if revision <= pages.published {
+            let mut sources = self.sources();
+            if revision <= sources.published {
                 return false;
             }
-            pages.published = revision;
-            pages.published_partly = false;
-            self.replace_source(pages, &Source::Redis, page);
+            sources.published = revision;
+            sources.published_partly = false;
+            self.replace_source(sources, &Source::Redis, snapshot);
         }
         true
     }
@@ -340,34 +340,34 @@ impl PolicyRegistry {
         &self,
         key: &str,
         revision: u64,
-        mut page: super::SourceSnapshot,
+        mut snapshot: super::SourceSnapshot,
         mut findings: Findings,
     ) -> Option<Findings> {
-        let turned = page.entries().filter_map(|entry| {
+        let turned = snapshot.entries().filter_map(|entry| {
             let reason = self.kind_change_error(entry)?;
             Some((entry.policy().name().into(), RegistryError::mistake(key, reason)))
         });
         for (name, error) in turned.collect::<Vec<(Box<str>, _)>>() {
-            page.remove(&name);
+            snapshot.remove(&name);
             findings.rejected.insert(name);
             findings.errors.push(error);
         }
-        let mut pages = self.pages();
-        if revision <= pages.published {
+        let mut sources = self.sources();
+        if revision <= sources.published {
             return None;
         }
-        if let Some(before) = pages.redis() {
+        if let Some(before) = sources.redis() {
             if findings.rejects_rules {
-                page.retain_rules(before);
+                snapshot.retain_rules(before);
             }
             findings
                 .rejected
                 .iter()
-                .for_each(|name| page.retain_generations(name, before));
+                .for_each(|name| snapshot.retain_generations(name, before));
         }
-        pages.published = revision;
-        pages.published_partly = !(findings.errors.is_empty() && findings.warnings.is_empty());
-        self.replace_source(pages, &Source::Redis, page);
+        sources.published = revision;
+        sources.published_partly = !(findings.errors.is_empty() && findings.warnings.is_empty());
+        self.replace_source(sources, &Source::Redis, snapshot);
         Some(findings)
     }
 }

@@ -1,4 +1,4 @@
-//! Generations of policies that are not in the book any more.
+//! Generations of policies that are not in the registry any more.
 
 use std::collections::HashMap;
 

@@ -297,12 +297,12 @@ impl PolicyRegistry {
             let expected = format!("at most {}", Self::MAX_RULES);
             return Err(ConfigError::invalid("number of rules", rules.len(), expected));
         }
-        let mut pages = self.pages();
-        if pages.code().rules == rules {
+        let mut sources = self.sources();
+        if sources.code().rules == rules {
             return Ok(());
         }
-        pages.code().rules = rules;
-        self.renew_rules(&pages);
+        sources.code().rules = rules;
+        self.renew_rules(&sources);
         self.count_change();
         Ok(())
     }

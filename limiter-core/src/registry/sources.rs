@@ -20,7 +20,7 @@ pub(crate) enum Source {
     /// A file.
     #[cfg(feature = "registry")]
     File(PathBuf),
-    /// The book of a namespace in Redis.
+    /// The registry of a namespace in Redis.
     #[cfg(all(feature = "registry", feature = "redis"))]
     Redis,
 }
@@ -62,9 +62,9 @@ impl SourceSnapshot {
         changes
     }
 
-    /// Takes over the entries that are equal to those of the page before: what this process keeps
-    /// with a policy (warnings that were logged, texts for clients) stays with the policies that
-    /// did not change.
+    /// Takes over the entries that are equal to those of the snapshot before: what this process
+    /// keeps with a policy (warnings that were logged, texts for clients) stays with the policies
+    /// that did not change.
     #[cfg(feature = "registry")]
     fn reuse_entries_of(&mut self, before: &Self) {
         for (name, entry) in &mut self.entries {
@@ -74,7 +74,7 @@ impl SourceSnapshot {
         }
     }
 
-    /// Takes over what the page before says of a name.
+    /// Takes over what the snapshot before says of a name.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn retain_generations(&mut self, name: &str, before: &Self) {
         if let Some(entry) = before.entries.get(name) {
@@ -179,17 +179,17 @@ impl SourceSnapshot {
         touched
     }
 
-    /// What counts, as one page.
+    /// What counts, as one snapshot.
     #[cfg(feature = "registry")]
-    pub(super) fn from_policies<'a>(slots: impl IntoIterator<Item = &'a EffectivePolicy>) -> Self {
-        let mut page = Self::default();
-        for slot in slots {
-            page.set(Arc::clone(&slot.entry));
-            for own in slot.overrides() {
-                page.add_override(Arc::clone(own));
+    pub(super) fn from_policies<'a>(policies: impl IntoIterator<Item = &'a EffectivePolicy>) -> Self {
+        let mut snapshot = Self::default();
+        for effective in policies {
+            snapshot.set(Arc::clone(&effective.entry));
+            for own in effective.overrides() {
+                snapshot.add_override(Arc::clone(own));
             }
         }
-        page
+        snapshot
     }
 
     /// The quotas of keys, in the order of policies and keys.
@@ -201,7 +201,7 @@ impl SourceSnapshot {
     }
 }
 
-/// The pages of all sources, those that count first standing last.
+/// The sources of all sources, those that count first standing last.
 #[derive(Debug)]
 pub(super) struct SourceStack {
     all: Vec<(Source, SourceSnapshot)>,
@@ -230,14 +230,14 @@ impl Default for SourceStack {
 }
 
 impl SourceStack {
-    /// The page of the program itself, which is there from the beginning.
+    /// The snapshot of the program itself, which is there from the beginning.
     pub(super) fn code(&mut self) -> &mut SourceSnapshot {
         #[expect(
             clippy::expect_used,
             reason = "`default` puts it first, and none is taken out"
         )]
-        let (_, page) = self.all.first_mut().expect("the page of the program itself");
-        page
+        let (_, snapshot) = self.all.first_mut().expect("the snapshot of the program itself");
+        snapshot
     }
 
     /// Takes out what code says of a name: whether there was a policy, and whether there were
@@ -249,7 +249,7 @@ impl SourceStack {
         self.code().remove(name)
     }
 
-    /// Puts an entry into the page of code. Whether that changes something.
+    /// Puts an entry into the snapshot of code. Whether that changes something.
     pub(super) fn set_in_code(&mut self, entry: PolicyEntry, now: Timestamp) -> bool {
         let (name, generation) = (entry.policy().name(), entry.policy().generation());
         let before = self.code().entries.get(name);
@@ -286,31 +286,31 @@ impl SourceStack {
             .filter(|generation| *generation > 0)
     }
 
-    /// Replaces the page of a source. Returns whether that changes something.
+    /// Replaces the snapshot of a source. Returns whether that changes something.
     #[cfg(feature = "registry")]
-    pub(super) fn replace(&mut self, source: &Source, mut page: SourceSnapshot) -> bool {
+    pub(super) fn replace(&mut self, source: &Source, mut snapshot: SourceSnapshot) -> bool {
         if let Some((_, own)) = self.all.iter_mut().find(|(of, _)| of == source) {
-            let changes = *own != page;
-            page.reuse_entries_of(own);
-            *own = page;
+            let changes = *own != snapshot;
+            snapshot.reuse_entries_of(own);
+            *own = snapshot;
             return changes;
         }
         let at = self.all.partition_point(|(of, _)| of.rank() <= source.rank());
-        self.all.insert(at, (source.clone(), page));
+        self.all.insert(at, (source.clone(), snapshot));
         true
     }
 
     /// Whether nobody but code says anything of a name.
     pub(super) fn is_left_to_code(&self, name: &str) -> bool {
         let mut others = self.all.iter().filter(|(source, _)| *source != Source::Code);
-        !others.any(|(_, page)| page.entries.contains_key(name))
+        !others.any(|(_, snapshot)| snapshot.entries.contains_key(name))
     }
 
     /// What Redis says, where it was heard.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn redis(&self) -> Option<&SourceSnapshot> {
         let redis = self.all.iter().find(|(source, _)| *source == Source::Redis);
-        redis.map(|(_, page)| page)
+        redis.map(|(_, snapshot)| snapshot)
     }
 
     /// What would count under a name if Redis said nothing.
@@ -322,41 +322,41 @@ impl SourceStack {
             .rev()
             .filter(|(source, _)| *source != Source::Redis);
         others
-            .map(|(_, page)| page)
-            .find_map(|page| page.entries.get(name))
+            .map(|(_, snapshot)| snapshot)
+            .find_map(|snapshot| snapshot.entries.get(name))
     }
 
     /// What counts under a name.
-    pub(super) fn slot(&self, name: &str) -> Option<EffectivePolicy> {
-        let entry = self.latest(|page| page.entries.get(name))?;
-        let mut slot = EffectivePolicy::new(Arc::clone(entry));
-        // From the first to the last, so that the last one counts; in a page as
+    pub(super) fn effective(&self, name: &str) -> Option<EffectivePolicy> {
+        let entry = self.latest(|snapshot| snapshot.entries.get(name))?;
+        let mut effective = EffectivePolicy::new(Arc::clone(entry));
+        // From the first to the last, so that the last one counts; in a snapshot as
         // `Page::overrides_of` has them.
-        for own in (self.all.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
+        for own in (self.all.iter()).filter_map(|(_, snapshot)| snapshot.overrides.get(name)) {
             for says_group in [false, true] {
                 let own = own
                     .values()
                     .filter(|own| own.key().group(None).is_some() == says_group);
-                own.for_each(|own| slot.insert(own));
+                own.for_each(|own| effective.insert(own));
             }
         }
-        Some(slot)
+        Some(effective)
     }
 
     #[cfg(feature = "registry")]
-    pub(super) fn all_slots(&self) -> HashMap<Box<str>, EffectivePolicy> {
+    pub(super) fn all_effective(&self) -> HashMap<Box<str>, EffectivePolicy> {
         let names: BTreeSet<&str> = (self.all.iter())
-            .flat_map(|(_, page)| page.entries.keys().map(AsRef::as_ref))
+            .flat_map(|(_, snapshot)| snapshot.entries.keys().map(AsRef::as_ref))
             .collect();
-        let slots = names
+        let policies = names
             .into_iter()
-            .filter_map(|name| Some((name.into(), self.slot(name)?)));
-        slots.collect()
+            .filter_map(|name| Some((name.into(), self.effective(name)?)));
+        policies.collect()
     }
 
-    /// The pages, those that count first standing last.
+    /// The sources, those that count first standing last.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &SourceSnapshot> {
-        self.all.iter().map(|(_, page)| page)
+        self.all.iter().map(|(_, snapshot)| snapshot)
     }
 
     fn latest<'a, T>(&'a self, look: impl FnMut(&'a SourceSnapshot) -> Option<&'a T>) -> Option<&'a T> {
@@ -377,24 +377,28 @@ mod tests {
 
     #[test]
     fn a_generation_is_remembered_as_long_as_anything_counts_that_was_used_before_it() {
-        let (mut pages, now) = (SourceStack::default(), Timestamp::from_micros(1));
-        let remembered = |pages: &mut SourceStack, at| {
+        let (mut sources, now) = (SourceStack::default(), Timestamp::from_micros(1));
+        let remembered = |sources: &mut SourceStack, at| {
             // Others come and go.
             for number in 0..1_000 {
-                pages.left.note(&number.to_string(), 1, at, at);
+                sources.left.note(&number.to_string(), 1, at, at);
             }
-            pages.generation_in_code("p")
+            sources.generation_in_code("p")
         };
         let hours = |hours: u64| now.after(Duration::from_secs(3_600 * hours));
-        assert!(pages.set_in_code(windowed(0, "10h"), now));
-        assert!(pages.set_in_code(windowed(1, "1s"), hours(1)));
-        assert_eq!(pages.remove_from_code("p", hours(2)), (true, false));
-        assert_eq!(remembered(&mut pages, hours(20)), Some(1), "of before the reset");
-        assert_eq!(remembered(&mut pages, hours(22)), None);
+        assert!(sources.set_in_code(windowed(0, "10h"), now));
+        assert!(sources.set_in_code(windowed(1, "1s"), hours(1)));
+        assert_eq!(sources.remove_from_code("p", hours(2)), (true, false));
+        assert_eq!(
+            remembered(&mut sources, hours(20)),
+            Some(1),
+            "of before the reset"
+        );
+        assert_eq!(remembered(&mut sources, hours(22)), None);
 
         // Which has ended long ago.
-        assert!(pages.set_in_code(windowed(3, "1s").until(hours(23)), hours(22)));
-        assert_eq!(pages.remove_from_code("p", hours(40)), (true, false));
-        assert_eq!(remembered(&mut pages, hours(40)), None);
+        assert!(sources.set_in_code(windowed(3, "1s").until(hours(23)), hours(22)));
+        assert_eq!(sources.remove_from_code("p", hours(40)), (true, false));
+        assert_eq!(remembered(&mut sources, hours(40)), None);
     }
 }

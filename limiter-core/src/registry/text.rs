@@ -1,8 +1,8 @@
-//! Books as text: TOML, one table a policy, and one for each key with a quota of its own.
+//! Registries as text: TOML, one table a policy, and one for each key with a quota of its own.
 //!
 //! A text is rejected with all of its errors, each with its place and what was expected there. The
 //! subscription of Redis is lenient: it ignores unknown fields with a warning, and rejects single
-//! policies (`report.rs`). Tests: `tests/book/text.rs`, `tests/book_redis.rs`.
+//! policies (`report.rs`). Tests: `tests/registry/text.rs`, `tests/registry_redis.rs`.
 
 mod fields;
 mod inheritance;
@@ -38,7 +38,7 @@ const FORMAT: u32 = 1;
 /// The lowest format that a reader of what this version writes must know.
 const MIN_READER: u32 = 1;
 
-/// Books as text (feature `registry`).
+/// Registries as text (feature `registry`).
 ///
 /// ```toml
 /// [policy.search]
@@ -121,18 +121,18 @@ impl PolicyRegistry {
     /// The version of the format of texts that this program writes, and the highest that it reads.
     pub const FORMAT: u32 = FORMAT;
 
-    /// A book of what a text says, as if code had put it there.
+    /// A registry of what a text says, as if code had put it there.
     ///
     /// ```
     /// use limiter_core::registry::PolicyRegistry;
     ///
-    /// let book = PolicyRegistry::from_toml("
+    /// let registry = PolicyRegistry::from_toml("
     ///     [policy.search]
     ///     algorithm = 'token_bucket'
     ///     capacity = 20
     ///     rate = '10/s'
     /// ")?;
-    /// assert_eq!(book.get("search").unwrap().policy().quota().whole(), 20);
+    /// assert_eq!(registry.get("search").unwrap().policy().quota().whole(), 20);
     ///
     /// let refused = PolicyRegistry::from_toml("policy.search = { algorithm = 'funnel', capacity = 0, rate = '10' }");
     /// assert_eq!(
@@ -147,44 +147,44 @@ impl PolicyRegistry {
     ///
     /// [`RegistryError::Mistakes`]: all that is unknown, malformed, out of range or missing.
     pub fn from_toml(text: &str) -> Result<Self, RegistryError> {
-        let page = parse("text", text)?;
-        let book = Self::new();
-        book.adopt(&crate::registry::Source::Code, page);
-        Ok(book)
+        let snapshot = parse("text", text)?;
+        let registry = Self::new();
+        registry.adopt(&crate::registry::Source::Code, snapshot);
+        Ok(registry)
     }
 
-    /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but
+    /// All that counts in the registry, wherever it comes from, as text. Read again it is the same, but
     /// for spans that are no whole microseconds, which are rounded up, and ends after the year 9999.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        write::text_of(&self.as_page())
+        write::text_of(&self.as_snapshot())
     }
 }
 
-/// A page as text.
+/// A snapshot as text.
 #[cfg(feature = "redis")]
-pub(super) fn write(page: &SourceSnapshot) -> String {
-    write::text_of(page)
+pub(super) fn write(snapshot: &SourceSnapshot) -> String {
+    write::text_of(snapshot)
 }
 
 /// Reads a text strictly; `place` is how messages call it.
 pub(crate) fn parse(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
-    let (page, _) = parse_with(ErrorReport::strict(place, text), place, text)?;
-    Ok(page)
+    let (snapshot, _) = parse_with(ErrorReport::strict(place, text), place, text)?;
+    Ok(snapshot)
 }
 
 /// Reads a text that another program published: unknown fields are warnings, and policies that
-/// cannot be read are not in the page.
+/// cannot be read are not in the snapshot.
 #[cfg(feature = "redis")]
 pub(crate) fn parse_published(place: &str, text: &str) -> Result<(SourceSnapshot, Findings), RegistryError> {
-    let (mut page, findings) = parse_with(ErrorReport::lenient(place, text), place, text)?;
+    let (mut snapshot, findings) = parse_with(ErrorReport::lenient(place, text), place, text)?;
     if findings.rejects_rules {
-        page.rules = std::sync::Arc::default();
+        snapshot.rules = std::sync::Arc::default();
     }
     for name in &findings.rejected {
-        page.remove(name);
+        snapshot.remove(name);
     }
-    Ok((page, findings))
+    Ok((snapshot, findings))
 }
 
 fn parse_with(
@@ -218,8 +218,8 @@ fn parse_with(
             reader: FORMAT,
         });
     }
-    let page = read(&mut report, document.get_ref());
-    report.finish().map(|findings| (page, findings))
+    let snapshot = read(&mut report, document.get_ref());
+    report.finish().map(|findings| (snapshot, findings))
 }
 
 /// Reads a text as others will when it is published, below a line that says its revision, and tells
@@ -254,11 +254,11 @@ fn is_revision(line: &str) -> bool {
 /// The same, of a text that names a policy at least: one that names none is what is left of a file
 /// as it is written.
 pub(crate) fn parse_some(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
-    let page = parse(place, text)?;
-    if page.entries().next().is_none() {
+    let snapshot = parse(place, text)?;
+    if snapshot.entries().next().is_none() {
         return Err(RegistryError::one(place, "no policy, expected at least one"));
     }
-    Ok(page)
+    Ok(snapshot)
 }
 
 /// What a mistake in a value is called.

@@ -11,13 +11,13 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::registry::text::RegistryError;
 use crate::registry::{PolicyRegistry, RegistryInner};
 
-/// A book that is followed as long as somebody else has it.
+/// A registry that is followed as long as somebody else has it.
 #[derive(Clone)]
 pub(super) struct WeakRegistry(Weak<RegistryInner>);
 
 impl WeakRegistry {
-    pub(super) fn downgrade(book: &PolicyRegistry) -> Self {
-        Self(Arc::downgrade(&book.0))
+    pub(super) fn downgrade(registry: &PolicyRegistry) -> Self {
+        Self(Arc::downgrade(&registry.0))
     }
 
     pub(super) fn upgrade(&self) -> Option<PolicyRegistry> {

@@ -123,12 +123,12 @@ async fn search_or_not(limits: &Limiter) -> Result<&'static str, Rejection> {
 /// A degrading policy limits annotated functions too: the fallback returns the cheaper response,
 /// and a function without a fallback is not called.
 pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject) {
-    let (limits, book) = (&subject.limits, subject.limits.registry());
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
     let built = [Policy::token_bucket("searches"), Policy::funnel("searches")];
     let [plain, paced] = built.map(|built| built.capacity(1).rate("1/h").deadline(PATIENT));
     for (round, policy) in [plain, paced.paced()].into_iter().enumerate() {
         let policy = policy.on_denial(OnDenial::Degrade).build().unwrap();
-        book.set(&policy);
+        registry.set(&policy);
         for call in 0..3 {
             let expected = if call == 0 { "fresh" } else { "from the cache" };
             assert_eq!(search(limits).await.unwrap(), expected, "{round}: {call}");

@@ -39,21 +39,21 @@ fn replica(subject: &Subject) -> Limiter {
 }
 
 pub(crate) async fn reset_change_discards_all_usage(subject: Subject) {
-    let book = subject.limits.registry();
+    let registry = subject.limits.registry();
     let exact = window("w", 10, "10s");
     for small in pairs().map(|(small, _)| small).into_iter().chain([exact]) {
-        book.set(&small);
+        registry.set(&small);
         let named = subject.limits.named(small.name());
         assert!(named.check(KEY).cost(10).await.unwrap().is_allowed(), "{small}");
         assert!(!named.check(KEY).await.unwrap().is_allowed(), "{small}");
         for _ in 0..2 {
-            book.change(&small, Inheritance::Reset).unwrap();
+            registry.change(&small, Inheritance::Reset).unwrap();
             assert_eq!(named.check(KEY).cost(10).await.unwrap().remaining(), 0, "{small}");
         }
         // A plain `set` keeps the state.
-        book.set(&small);
+        registry.set(&small);
         assert!(!named.check(KEY).await.unwrap().is_allowed(), "{small}");
-        assert_eq!(book.get(small.name()).unwrap().policy().generation(), 2);
+        assert_eq!(registry.get(small.name()).unwrap().policy().generation(), 2);
     }
     let flight = Policy::concurrency("c").max(1).deadline(PATIENT).build().unwrap();
     let held = subject.limits.acquire_concurrency(&flight, KEY).await.unwrap();
@@ -195,20 +195,20 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
 }
 
 pub(crate) async fn registry_text_contains_policy_changes(subject: Subject) {
-    let book = subject.limits.registry();
+    let registry = subject.limits.registry();
     for (small, large) in pairs() {
-        book.set(&small);
+        registry.set(&small);
         let named = subject.limits.named(small.name());
         assert!(named.check(KEY).cost(5).await.unwrap().is_allowed());
         subject.clock.advance(micros(1));
-        book.change_at(&large, Inheritance::Proportional, subject.clock.now())
+        registry.change_at(&large, Inheritance::Proportional, subject.clock.now())
             .unwrap();
         assert_eq!(
             named.check(KEY).cost(10).await.unwrap().remaining(),
             40,
             "{large}"
         );
-        book.change(&large, Inheritance::AsIs).unwrap();
+        registry.change(&large, Inheritance::AsIs).unwrap();
         assert_eq!(
             named.check(KEY).cost(10).await.unwrap().remaining(),
             30,
@@ -216,8 +216,8 @@ pub(crate) async fn registry_text_contains_policy_changes(subject: Subject) {
         );
     }
     let exact = window("w", 10, "10s");
-    book.set(&exact);
-    let refused = book.change(&exact, Inheritance::Proportional);
+    registry.set(&exact);
+    let refused = registry.change(&exact, Inheritance::Proportional);
     assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{refused:?}");
-    assert_eq!(book.get("w").unwrap().policy(), &exact);
+    assert_eq!(registry.get("w").unwrap().policy(), &exact);
 }

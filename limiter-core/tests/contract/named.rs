@@ -30,27 +30,27 @@ pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
 
 /// For every way in which an earlier denial was cached.
 pub(crate) async fn registry_change_applies_to_next_call(subject: Subject) {
-    let book = subject.limits.registry();
+    let registry = subject.limits.registry();
     for (small, large) in [
         (funnel("f", 2, "1/h"), funnel("f", 4, "1/h")),
         (window("w", 2, "1h"), window("w", 4, "1h")),
     ] {
-        book.set(&small);
+        registry.set(&small);
         let named = subject.limits.named(small.name());
         assert!(named.check(KEY).cost(2).await.unwrap().is_allowed());
         for _ in 0..2 {
             assert!(!named.check(KEY).await.unwrap().is_allowed());
         }
-        book.set(&large);
+        registry.set(&large);
         assert_eq!(named.check(KEY).await.unwrap().remaining(), 1, "{large}");
-        book.set(&small);
+        registry.set(&small);
         assert!(wait_of(&named.check(KEY).await.unwrap()) > secs(0), "{small}");
     }
 }
 
 pub(crate) async fn unknown_policy_is_allowed_and_counted(subject: Subject) {
     let (limits, policy) = (&subject.limits, bucket("p", 1, "1/h"));
-    let book = limits.registry();
+    let registry = limits.registry();
     let named = limits.named("p");
     let free = named.check(KEY).cost(1_000).await.unwrap();
     assert_eq!((free.origin(), free.is_allowed()), (Origin::NotConfigured, true));
@@ -59,36 +59,36 @@ pub(crate) async fn unknown_policy_is_allowed_and_counted(subject: Subject) {
     named.reset(KEY).await.unwrap();
     let asked = limits.policy("p", KEY);
     assert!(matches!(asked, Err(Rejection::NotConfigured { .. })), "{asked:?}");
-    assert_eq!(book.not_configured(), 5);
+    assert_eq!(registry.not_configured(), 5);
     assert!(subject.redis_keys().is_empty(), "nothing was asked of the store");
 
-    book.set(&policy);
+    registry.set(&policy);
     assert!(named.check(KEY).await.unwrap().is_allowed());
     assert!(!named.check(KEY).await.unwrap().is_allowed());
-    assert!(book.remove("p") && !book.remove("p"));
+    assert!(registry.remove("p") && !registry.remove("p"));
     assert_eq!(named.check(KEY).await.unwrap().origin(), Origin::NotConfigured);
-    book.set(&policy);
+    registry.set(&policy);
     assert!(
         !named.check(KEY).await.unwrap().is_allowed(),
         "what was used was used"
     );
-    assert_eq!(book.not_configured(), 6);
+    assert_eq!(registry.not_configured(), 6);
 }
 
 pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subject) {
-    let (book, clock) = (subject.limits.registry(), &subject.clock);
+    let (registry, clock) = (subject.limits.registry(), &subject.clock);
     for sized in [
         (|capacity| funnel("f", capacity, "1/h")) as fn(u32) -> _,
         |limit| window("w", limit.into(), "1h"),
     ] {
         let base = sized(2);
-        book.set(&base);
+        registry.set(&base);
         let named = subject.limits.named(base.name());
         assert!(named.check("ann").cost(2).await.unwrap().is_allowed());
         assert!(!named.check("ann").await.unwrap().is_allowed());
 
         let end = clock.now().after(secs(60));
-        book.set_override(KeyOverride::new(sized(5), "ann").until(end))
+        registry.set_override(KeyOverride::new(sized(5), "ann").until(end))
             .unwrap();
         assert_eq!(named.check("ann").await.unwrap().remaining(), 2, "{base}");
         let grouped = Key::from("ann").in_group("others");
@@ -107,14 +107,14 @@ pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subjec
             "what was used was used"
         );
         assert_eq!(
-            book.overrides(base.name()).len(),
+            registry.overrides(base.name()).len(),
             1,
             "it is over, and still listed"
         );
 
-        book.set_override(KeyOverride::new(sized(9), "ann")).unwrap();
+        registry.set_override(KeyOverride::new(sized(9), "ann")).unwrap();
         assert!(named.check("ann").await.unwrap().is_allowed());
-        assert!(book.remove_override(base.name(), "ann"));
+        assert!(registry.remove_override(base.name(), "ann"));
         assert!(!named.check("ann").await.unwrap().is_allowed());
     }
 }
@@ -132,7 +132,7 @@ pub(crate) async fn named_and_given_policies_are_decided_together(subject: Subje
 }
 
 pub(crate) async fn handle_by_name_has_every_policy_operation(subject: Subject) {
-    let (limits, book) = (&subject.limits, subject.limits.registry());
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
     for configured in [false, true] {
         let export = limits.named("export");
         let permits = [
@@ -164,35 +164,35 @@ pub(crate) async fn handle_by_name_has_every_policy_operation(subject: Subject) 
         assert!(!cheap.admit(KEY).await.unwrap().is_degraded());
         assert_eq!(cheap.admit(KEY).await.unwrap().is_degraded(), configured);
 
-        book.set(
+        registry.set(
             Policy::concurrency("export")
                 .max(2)
                 .deadline(PATIENT)
                 .build()
                 .unwrap(),
         );
-        book.set(bucket("tokens", 100, "1/h"));
+        registry.set(bucket("tokens", 100, "1/h"));
         let cheap = Policy::token_bucket("cheap")
             .capacity(1)
             .rate("1/h")
             .deadline(PATIENT);
-        book.set(cheap.on_denial(OnDenial::Degrade).build().unwrap());
+        registry.set(cheap.on_denial(OnDenial::Degrade).build().unwrap());
     }
 }
 
 pub(crate) async fn key_override_matches_plain_and_escaped_colons(subject: Subject) {
-    let book = subject.limits.registry();
-    book.set(bucket("p", 1, "1/h"));
+    let registry = subject.limits.registry();
+    registry.set(bucket("p", 1, "1/h"));
     let named = subject.limits.named("p");
     let user = |value: &str| Key::from("user:").part(value);
     let has = async |key: &Key<'_>| named.peek(key).await.unwrap().remaining();
-    book.set_override(KeyOverride::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
+    registry.set_override(KeyOverride::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 5);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
     assert_eq!(has(&user("2001:db8::8")).await, 1);
     // An override with the exact escaping takes precedence.
-    book.set_override(KeyOverride::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
+    registry.set_override(KeyOverride::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 9);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
@@ -212,15 +212,15 @@ pub(crate) async fn key_override_matches_plain_and_escaped_colons(subject: Subje
 }
 
 pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
-    let (book, clock) = (subject.limits.registry(), &subject.clock);
+    let (registry, clock) = (subject.limits.registry(), &subject.clock);
     let hour = |limit: u32| {
         Policy::fixed_window("p")
             .limit(limit)
             .window("1h")
             .deadline(PATIENT)
     };
-    book.set(hour(1).aligned("utc").build().unwrap());
-    book.set_override(KeyOverride::new(hour(2).build().unwrap(), KEY))
+    registry.set(hour(1).aligned("utc").build().unwrap());
+    registry.set_override(KeyOverride::new(hour(2).build().unwrap(), KEY))
         .unwrap();
     let named = subject.limits.named("p");
     let into_the_hour = clock.now().as_micros() % 3_600_000_000;
@@ -229,7 +229,7 @@ pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
     assert_eq!(wait_of(&named.check(KEY).await.unwrap()), secs(600));
 
     let odd = Policy::fixed_window("p").limit(2).window("7h").build().unwrap();
-    let refused = book.set_override(KeyOverride::new(odd, "odd")).unwrap_err();
+    let refused = registry.set_override(KeyOverride::new(odd, "odd")).unwrap_err();
     assert!(
         refused
             .to_string()

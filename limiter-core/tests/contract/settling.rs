@@ -190,17 +190,17 @@ pub(crate) async fn shadow_funnel_delays_no_call(subject: Subject) {
 
 /// A proportional change also converts earlier reservations.
 pub(crate) async fn settlement_across_proportional_change_creates_no_permits(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (small, large) in pairs() {
         for (before, after) in [(&large, &small), (&small, &large)] {
             let [half, half_after] = [before, after].map(|policy| Amount::from(policy.quota().whole() / 2));
-            book.change(before, Inheritance::Reset).unwrap();
+            registry.change(before, Inheritance::Reset).unwrap();
             let named = limits.named(before.name());
             let in_force = limits.policy(before.name(), KEY).unwrap();
             let reserve = async || limits.reserve(&in_force, KEY).cost(half).await.unwrap();
             let (first, second) = (reserve().await, reserve().await);
             let at = clock.now().after(micros(2));
-            book.change_at(after, Inheritance::Proportional, at).unwrap();
+            registry.change_at(after, Inheritance::Proportional, at).unwrap();
             // Until then the previous numbers apply.
             clock.advance(micros(1));
             first.cancel().await.unwrap();
@@ -227,12 +227,12 @@ fn assert_about(left: Amount, expected: Amount, policy: &Policy) {
 
 /// A debt keeps its fraction of the quota.
 pub(crate) async fn debt_is_converted_by_proportional_change(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (small, large) in pairs() {
-        book.set(&large);
+        registry.set(&large);
         let reservation = limits.reserve(&large, KEY).cost(20).await.unwrap();
         clock.advance(micros(1));
-        book.change_at(&small, Inheritance::Proportional, clock.now())
+        registry.change_at(&small, Inheritance::Proportional, clock.now())
             .unwrap();
         reservation.settle(50).await.unwrap();
         let result = limits.named(small.name()).peek(KEY).await.unwrap();
@@ -242,16 +242,16 @@ pub(crate) async fn debt_is_converted_by_proportional_change(subject: Subject) {
 
 /// Permits refilled at the new rate are not refunded again, even if they were used since.
 pub(crate) async fn refill_at_new_rate_is_not_refunded(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (before, after) in [
         (bucket("b", 100, "1/s"), bucket("b", 10, "1/s")),
         (funnel("f", 100, "1/s"), funnel("f", 10, "1/s")),
         (fixed("100s", 100), fixed("10s", 10)),
     ] {
-        book.set(&before);
+        registry.set(&before);
         let reservation = limits.reserve(&before, KEY).cost(100).await.unwrap();
         clock.advance(micros(1));
-        book.change_at(&after, Inheritance::Proportional, clock.now())
+        registry.change_at(&after, Inheritance::Proportional, clock.now())
             .unwrap();
         let named = limits.named(after.name());
         assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0, "{after}");
@@ -288,19 +288,19 @@ pub(crate) async fn reservation_before_scheduled_change_is_converted(subject: Su
 
 /// After several changes the current value of the refund is unknown.
 pub(crate) async fn several_proportional_changes_refund_nothing(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
     let sized = [
         |capacity: u32| bucket("b", capacity, "1/h"),
         |capacity: u32| funnel("f", capacity, "1/h"),
     ];
     for sized in sized {
-        book.set(sized(100));
+        registry.set(sized(100));
         let named = limits.named(if sized(1).name() == "b" { "b" } else { "f" });
         let reservation = limits.reserve(&sized(100), KEY).cost(50).await.unwrap();
         assert!(named.check(KEY).cost(50).await.unwrap().is_allowed());
         for capacity in [10, 40] {
             clock.advance(micros(1));
-            book.change_at(sized(capacity), Inheritance::Proportional, clock.now())
+            registry.change_at(sized(capacity), Inheritance::Proportional, clock.now())
                 .unwrap();
             assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
         }

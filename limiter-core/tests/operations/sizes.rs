@@ -126,13 +126,13 @@ fn key_override_takes_documented_bytes() {
         let policy = Policy::token_bucket("search").capacity(capacity).rate("100/s");
         policy.build().unwrap()
     };
-    let book = PolicyRegistry::new().with(search(20));
-    let before = book.to_toml().len();
+    let registry = PolicyRegistry::new().with(search(20));
+    let before = registry.to_toml().len();
     for number in 0..KEYS {
         let own = KeyOverride::new(search(200), format!("user:{number:08}"));
-        book.set_override(own).unwrap();
+        registry.set_override(own).unwrap();
     }
-    let each = (book.to_toml().len() - before) / KEYS;
+    let each = (registry.to_toml().len() - before) / KEYS;
     let (_, result) = super::PAGE.split_once("Each override takes about ").unwrap();
     let (result, _) = result.split_once(" bytes").unwrap();
     assert!(is_about(result, each.try_into().unwrap()), "{result}, but {each}");

@@ -230,7 +230,7 @@ impl Limit {
     }
 }
 
-/// The name of a policy of a book. What the policy says itself is refused beside it.
+/// The name of a policy of a registry. What the policy says itself is refused beside it.
 fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
     for (word, place) in args.words().filter(|(word, _)| !BESIDE_POLICY.contains(word)) {
         let text = word.text();

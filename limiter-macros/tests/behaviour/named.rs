@@ -1,4 +1,4 @@
-//! Policies that stand in a book.
+//! Policies that stand in a registry.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn search(user: &str) -> Result<&'static str, Rejection> {
     Ok("found")
 }
 
-/// A budget of its own, and one that stands in the book.
+/// A budget of its own, and one that stands in the registry.
 #[window_limiter(name = "send", limit = 3, window = "1h", key = "{to}")]
 #[token_limiter(policy = "sms", key = "{to}", fallback = slow)]
 async fn send(to: &str) -> Result<&'static str, Rejection> {
@@ -42,17 +42,17 @@ fn sized(name: &str, capacity: u32) -> Policy {
         .unwrap()
 }
 
-fn with_book(book: &PolicyRegistry) -> Limiter {
+fn with_registry(registry: &PolicyRegistry) -> Limiter {
     Limiter::in_process()
         .clock(&ManualClock::new())
-        .registry(book)
+        .registry(registry)
         .build()
 }
 
 #[tokio::test]
-async fn a_policy_of_the_book_limits_from_the_next_call_on() {
-    let book = PolicyRegistry::new();
-    with_limiter(with_book(&book), async {
+async fn a_policy_of_the_registry_limits_from_the_next_call_on() {
+    let registry = PolicyRegistry::new();
+    with_limiter(with_registry(&registry), async {
         for _ in 0..3 {
             assert_eq!(
                 search("ann").await.unwrap(),
@@ -60,8 +60,8 @@ async fn a_policy_of_the_book_limits_from_the_next_call_on() {
                 "not configured, and allowed"
             );
         }
-        assert_eq!(book.not_configured(), 3);
-        book.set(sized("search", 1));
+        assert_eq!(registry.not_configured(), 3);
+        registry.set(sized("search", 1));
         assert_eq!(search("ann").await.unwrap(), "found");
         assert_eq!(search("ann").await.unwrap(), "slow down");
         assert_eq!(search("bob").await.unwrap(), "found");
@@ -71,13 +71,17 @@ async fn a_policy_of_the_book_limits_from_the_next_call_on() {
 
 #[tokio::test]
 async fn what_is_not_configured_is_no_part_of_the_decision() {
-    let book = PolicyRegistry::new();
-    with_limiter(with_book(&book), async {
+    let registry = PolicyRegistry::new();
+    with_limiter(with_registry(&registry), async {
         assert_eq!(send("ann").await.unwrap(), "sent");
-        book.set(sized("sms", 1));
+        registry.set(sized("sms", 1));
         assert_eq!(send("ann").await.unwrap(), "sent");
-        assert_eq!(send("ann").await.unwrap(), "slow down", "the book's own fallback");
-        book.remove("sms");
+        assert_eq!(
+            send("ann").await.unwrap(),
+            "slow down",
+            "the registry's own fallback"
+        );
+        registry.remove("sms");
         assert_eq!(send("ann").await.unwrap(), "sent");
         assert!(send("ann").await.unwrap_err().is_limited(), "three were sent");
     })
@@ -97,15 +101,15 @@ async fn what_is_not_configured_may_be_rejected() {
 }
 
 #[tokio::test]
-async fn a_book_says_how_many_are_in_flight() {
-    let book = PolicyRegistry::new();
-    with_limiter(with_book(&book), async {
+async fn a_registry_says_how_many_are_in_flight() {
+    let registry = PolicyRegistry::new();
+    with_limiter(with_registry(&registry), async {
         assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");
-        book.set(Policy::concurrency("export").max(1).build().unwrap());
+        registry.set(Policy::concurrency("export").max(1).build().unwrap());
         assert!(export("ann", Some("ann")).await.unwrap_err().is_limited());
         assert_eq!(export("ann", Some("bob")).await.unwrap(), "all");
         // A policy of a rate is taken once, and held by nobody.
-        book.set(sized("export", 2));
+        registry.set(sized("export", 2));
         assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");
         assert!(export("ann", None).await.unwrap_err().is_limited());
     })
@@ -115,8 +119,8 @@ async fn a_book_says_how_many_are_in_flight() {
 /// Whoever has an attribute that holds nothing is told to take another.
 #[tokio::test]
 async fn a_policy_of_concurrency_needs_an_attribute_that_holds() {
-    let book = PolicyRegistry::new().with(Policy::concurrency("search").max(1).build().unwrap());
-    with_limiter(with_book(&book), async {
+    let registry = PolicyRegistry::new().with(Policy::concurrency("search").max(1).build().unwrap());
+    with_limiter(with_registry(&registry), async {
         assert_eq!(search("ann").await.unwrap(), "slow down");
         assert!(matches!(send("ann").await, Ok("sent")));
     })
@@ -130,9 +134,9 @@ async fn what_is_in_flight_waits_as_its_policy_says() {
         .on_denial(OnDenial::Wait(Duration::from_secs(60)))
         .build()
         .unwrap();
-    let book = PolicyRegistry::new();
-    book.set(policy.clone());
-    let limits = with_book(&book);
+    let registry = PolicyRegistry::new();
+    registry.set(policy.clone());
+    let limits = with_registry(&registry);
     let held = limits.acquire_concurrency(&policy, "ann").await.unwrap();
     with_limiter(limits, async {
         let mut waiting = Box::pin(export("ann", None));

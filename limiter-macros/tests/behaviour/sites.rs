@@ -24,11 +24,14 @@ fn every_annotation_of_this_program_can_be_used_but_one() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
+async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
     let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let held = |name: &str| Policy::concurrency(name).max(5).build().unwrap();
     let told = async |book: PolicyRegistry| {
-        let limits = Limiter::in_process().registry(&book).standalone_only().build();
+        let limits = Limiter::in_process()
+            .registry(&registry)
+            .standalone_only()
+            .build();
         let Err(ConfigError::Sites { mistakes }) = with_limiter(limits, async { verify_annotations() }).await
         else {
             panic!("a limit that is too large is a mistake")
@@ -39,15 +42,15 @@ async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
         );
         mistakes[1..].to_vec()
     };
-    let book = PolicyRegistry::new()
+    let registry = PolicyRegistry::new()
         .with(bucket("search"))
         .with(bucket("sms"))
         .with(held("export"));
-    assert_eq!(told(book.clone()).await, Vec::<String>::new());
-    book.remove("sms");
-    book.remove("export");
-    book.set(bucket("export"));
-    let mut mistakes = told(book).await;
+    assert_eq!(told(registry.clone()).await, Vec::<String>::new());
+    registry.remove("sms");
+    registry.remove("export");
+    registry.set(bucket("export"));
+    let mut mistakes = told(registry).await;
     mistakes.sort();
     let [export, send] = &mistakes[..] else {
         panic!("{mistakes:?}")
@@ -60,7 +63,7 @@ async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
     assert!(
         send.starts_with("behaviour::named::send (")
             && send.ends_with(
-                "no policy is called `sms` in the limiter's book, expected one of `export`, `search`"
+                "no policy is called `sms` in the limiter's registry, expected one of `export`, `search`"
             ),
         "{send}"
     );

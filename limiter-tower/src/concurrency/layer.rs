@@ -103,8 +103,8 @@ pub struct ConcurrencyLimitLayer<K = MissingKey, P = FixedPolicies> {
 impl ConcurrencyLimitLayer {
     /// Bounds what is in flight by a policy of [`concurrency`](limiter_core::Policy::concurrency),
     /// as `limiter` counts it: a [`Policy`](limiter_core::Policy); the name of one in the limiter's
-    /// book; or a closure that answers one of these for each request, once its key is found. Clones
-    /// of the layer, and the services that it wraps, share the limiter.
+    /// registry; or a closure that answers one of these for each request, once its key is found.
+    /// Clones of the layer, and the services that it wraps, share the limiter.
     ///
     /// One request holds permits of one policy. Where several are to bound it (a client, and all of
     /// them together), nest a layer for each, the one that denies most outermost.

@@ -23,7 +23,7 @@ pub struct OutboundLayer<E = Global> {
 
 impl RateLimitLayer {
     /// Limits the requests that a client sends: they are held to `policy`, a
-    /// [`Policy`](limiter_core::Policy) or the name of one in the limiter's book
+    /// [`Policy`](limiter_core::Policy) or the name of one in the limiter's registry
     /// ([`outbound`](Self::outbound)), and to the pauses for which the peer asks.
     ///
     /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says

@@ -5,10 +5,10 @@ use limiter_core::Policy;
 use super::upstream::Limit;
 
 /// What [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound) holds requests to: a
-/// [`Policy`], or the name of one in the limiter's book.
+/// [`Policy`], or the name of one in the limiter's registry.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a client can be held to",
-    note = "give one `Policy`, or the name of one in the limiter's book; several are a layer each"
+    note = "give one `Policy`, or the name of one in the limiter's registry; several are a layer each"
 )]
 pub trait OutboundPolicy: sealed::Sealed {
     #[doc(hidden)]

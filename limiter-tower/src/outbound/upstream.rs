@@ -38,7 +38,7 @@ pub(crate) struct Upstream {
 #[derive(Clone, Debug)]
 pub enum Limit {
     Given(Policy),
-    /// The one that stands under this name in the limiter's book.
+    /// The one that stands under this name in the limiter's registry.
     Named(Box<str>),
 }
 

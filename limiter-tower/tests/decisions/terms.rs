@@ -97,11 +97,11 @@ async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
 
 #[tokio::test]
 async fn a_tier_may_be_named_and_a_name_that_is_missing_is_as_the_limiter_says() {
-    let book = PolicyRegistry::new().with(bucket("free", 1));
+    let registry = PolicyRegistry::new().with(bucket("free", 1));
     for (on_unknown_policy, expected) in [(OnUnknownPolicy::Allow, 200), (OnUnknownPolicy::Deny, 500)] {
         let limits = Limiter::in_process()
             .clock(&ManualClock::new())
-            .registry(&book)
+            .registry(&registry)
             .on_unknown_policy(on_unknown_policy)
             .build();
         let tiers = |request: &Request<String>| request.uri().path()[1..].to_owned();

@@ -239,8 +239,8 @@ async fn extractors_may_skip_refuse_and_say_terms_later() {
 
 #[tokio::test]
 async fn policies_are_found_by_name_and_by_request() {
-    let book = PolicyRegistry::new().with(at_once(1));
-    let limits = Limiter::in_process().registry(&book).build();
+    let registry = PolicyRegistry::new().with(at_once(1));
+    let limits = Limiter::in_process().registry(&registry).build();
     let mut service = ConcurrencyLimitLayer::new(&limits, "flights")
         .key(key::global())
         .layer(Strict::default());

@@ -62,10 +62,10 @@ async fn one_that_waited_is_called_ready_too() {
 #[tokio::test]
 async fn a_policy_may_be_given_or_lent_or_named() {
     let policy = one_a_minute();
-    let book = PolicyRegistry::new().with(policy.clone());
+    let registry = PolicyRegistry::new().with(policy.clone());
     let limits = || {
         let limits = Limiter::in_process().clock(&ManualClock::new());
-        limits.registry(&book).build()
+        limits.registry(&registry).build()
     };
     for layer in [
         RateLimitLayer::outbound(&limits(), &policy),

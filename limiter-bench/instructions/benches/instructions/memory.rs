@@ -22,14 +22,14 @@ pub(crate) struct Limits {
 impl Limits {
     fn new(keys: usize, policy: fn(&str) -> Policy) -> Self {
         let policies = ["first", "second", "third"].map(policy);
-        let book = policies
+        let registry = policies
             .iter()
             .cloned()
             .fold(PolicyRegistry::new(), PolicyRegistry::with);
         let limits = Self {
             limiter: Limiter::in_process()
                 .clock(&limiter_core::ManualClock::new())
-                .registry(&book)
+                .registry(&registry)
                 .build(),
             policies,
             keys: names(keys),

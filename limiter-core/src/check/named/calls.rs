@@ -19,8 +19,8 @@ impl<'a> PolicyHandle<'a> {
     /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy};
     ///
     /// let search = Policy::token_bucket("search").capacity(1).rate("1/min").on_denial(OnDenial::Degrade).build()?;
-    /// let book = PolicyRegistry::new().with(search);
-    /// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&book).build();
+    /// let registry = PolicyRegistry::new().with(search);
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&registry).build();
     /// assert!(!limits.named("search").admit("ann").await?.is_degraded());
     /// assert!(limits.named("search").admit("ann").await?.is_degraded());
     /// # Ok::<(), limiter_core::Rejection>(())
@@ -140,8 +140,8 @@ impl<'a> PolicyHandle<'a> {
     /// use limiter_core::{Limiter, ManualClock, Policy};
     ///
     /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
-    /// let book = PolicyRegistry::new().with(tokens);
-    /// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&book).build();
+    /// let registry = PolicyRegistry::new().with(tokens);
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&registry).build();
     /// let reservation = limits.named("tokens").reserve("ann").cost(800).await?;
     /// reservation.settle(300).await?;
     /// assert_eq!(limits.named("tokens").peek("ann").await?.remaining(), 700);

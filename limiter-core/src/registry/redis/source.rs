@@ -1,4 +1,4 @@
-//! A book in Redis that is followed.
+//! A registry in Redis that is followed.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct RedisSubscription {
 }
 
 impl RedisSubscription {
-    /// Waits until the first look is over, half a second at most: from then on the limiter's book
+    /// Waits until the first look is over, half a second at most: from then on the limiter's registry
     /// says what Redis says.
     ///
     /// ```
@@ -44,7 +44,7 @@ impl RedisSubscription {
     ///
     /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the
     /// same. [`RegistryError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since
-    /// all clones of the book are dropped or the runtime has ended.
+    /// all clones of the registry are dropped or the runtime has ended.
     ///
     /// # Cancel safety
     ///
@@ -58,7 +58,7 @@ impl RedisSubscription {
         self.last_error().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is
+    /// What is wrong with the registry in Redis now, or why it cannot be looked at; `None` while all is
     /// well.
     #[must_use]
     pub fn last_error(&self) -> Option<RegistryError> {

@@ -1,4 +1,4 @@
-//! Follows the book of a namespace in Redis: looks again and again, and listens.
+//! Follows the registry of a namespace in Redis: looks again and again, and listens.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct RedisWatcher {
-    shelf: RegistryStore,
+    store: RegistryStore,
     pub(super) trouble: LastError,
     /// The text that is there, if it was refused.
     refused: Mutex<Option<RejectedText>>,
@@ -44,26 +44,26 @@ struct RejectedText {
     looks: u32,
 }
 
-pub(super) async fn follow(book: WeakRegistry, shared: Arc<RedisWatcher>, has_looked: watch::Sender<bool>) {
+pub(super) async fn follow(registry: WeakRegistry, shared: Arc<RedisWatcher>, has_looked: watch::Sender<bool>) {
     let news = Notify::new();
     tokio::select! {
-        () = poll_until_dropped(book, &shared, &news, &has_looked) => {}
-        () = listen(&shared.shelf, &news) => {}
+        () = poll_until_dropped(registry, &shared, &news, &has_looked) => {}
+        () = listen(&shared.store, &news) => {}
     }
 }
 
-/// Until there is no book any more.
+/// Until there is no registry any more.
 async fn poll_until_dropped(
-    book: WeakRegistry,
+    registry: WeakRegistry,
     shared: &RedisWatcher,
     news: &Notify,
     has_looked: &watch::Sender<bool>,
 ) {
     loop {
         {
-            let Some(book) = book.upgrade() else { return };
-            shared.poll(&book).await;
-            observe::registry_revision(book.published().unwrap_or(0));
+            let Some(registry) = registry.upgrade() else { return };
+            shared.poll(&registry).await;
+            observe::registry_revision(registry.published().unwrap_or(0));
             has_looked.send_replace(true);
         }
         tokio::select! {
@@ -75,10 +75,10 @@ async fn poll_until_dropped(
 
 /// Passes on that something was published. Where that cannot be heard, it is found out all the
 /// same, a little later.
-async fn listen(shelf: &RegistryStore, news: &Notify) {
+async fn listen(store: &RegistryStore, news: &Notify) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match shelf.listen().await {
+        match store.listen().await {
             Ok(ear) => {
                 // What was published before is missed.
                 news.notify_one();
@@ -88,7 +88,7 @@ async fn listen(shelf: &RegistryStore, news: &Notify) {
                 pause = FIRST_PAUSE;
             }
             Err(error) => {
-                tracing::debug!(key = shelf.key(), %error, "Pub/Sub unavailable; polling for registry changes")
+                tracing::debug!(key = store.key(), %error, "Pub/Sub unavailable; polling for registry changes")
             }
         }
         sleep(varied(pause)).await;
@@ -97,24 +97,24 @@ async fn listen(shelf: &RegistryStore, news: &Notify) {
 }
 
 impl RedisWatcher {
-    pub(super) fn new(shelf: &RegistryStore) -> Self {
+    pub(super) fn new(store: &RegistryStore) -> Self {
         Self {
-            shelf: shelf.clone(),
+            store: store.clone(),
             trouble: LastError::default(),
             refused: Mutex::default(),
             partial: Mutex::default(),
         }
     }
 
-    async fn poll(&self, book: &PolicyRegistry) {
-        let key = self.shelf.key();
-        let looked = self.poll_once(book, RegistryStore::BRIEFLY).await;
-        let partial = self.partial_error(book).filter(|_| looked.is_ok());
+    async fn poll(&self, registry: &PolicyRegistry) {
+        let key = self.store.key();
+        let looked = self.poll_once(registry, RegistryStore::BRIEFLY).await;
+        let partial = self.partial_error(registry).filter(|_| looked.is_ok());
         let applies = partial.is_some();
         let error = match looked.and(partial.map_or(Ok(()), Err)) {
             Ok(()) => {
                 if self.trouble.is_over() {
-                    let revision = book.published().unwrap_or(0);
+                    let revision = registry.published().unwrap_or(0);
                     tracing::info!(key, revision, "registry in Redis is valid again");
                 }
                 return;
@@ -136,15 +136,15 @@ impl RedisWatcher {
         }
     }
 
-    /// Has the book say what stands in Redis, if that can be believed.
+    /// Has the registry say what stands in Redis, if that can be believed.
     pub(super) async fn poll_once(
         &self,
-        book: &PolicyRegistry,
+        registry: &PolicyRegistry,
         patience: Duration,
     ) -> Result<(), RegistryError> {
-        let known = book.published().unwrap_or(0);
+        let known = registry.published().unwrap_or(0);
         let refused = self.refused_for_now().filter(|refused| *refused > known);
-        let mut stored = self.shelf.read(refused.unwrap_or(known), patience).await?;
+        let mut stored = self.store.read(refused.unwrap_or(known), patience).await?;
         if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
             if *found == refused {
                 if let Some(error) = self.is_refused_still() {
@@ -153,12 +153,12 @@ impl RedisWatcher {
             }
             // It is another one, which may be later than what is known all the same.
             if *found > known {
-                stored = self.shelf.read(known, patience).await?;
+                stored = self.store.read(known, patience).await?;
             }
         }
-        let taken = self.apply_text(book, stored, known).await;
+        let taken = self.apply_text(registry, stored, known).await;
         if matches!(taken, Ok(()) | Err((Some(_), _))) {
-            book.redis_is_heard();
+            registry.redis_is_heard();
         }
         *self.refused() = match &taken {
             Err((Some(revision), error)) => Some(RejectedText {
@@ -174,7 +174,7 @@ impl RedisWatcher {
     /// The same of what was found. An error has the revision of a text that is refused.
     async fn apply_text(
         &self,
-        book: &PolicyRegistry,
+        registry: &PolicyRegistry,
         stored: Stored,
         known: u64,
     ) -> Result<(), (Option<u64>, RegistryError)> {
@@ -182,17 +182,17 @@ impl RedisWatcher {
         match stored {
             Stored::Nothing if known == 0 => Ok(()),
             Stored::Nothing => older(0),
-            Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
-            Stored::TooHigh => Err((None, too_high(&self.shelf))),
+            Stored::Unnumbered => Err((None, unnumbered(&self.store))),
+            Stored::TooHigh => Err((None, too_high(&self.store))),
             Stored::Revision(revision, _) if revision < known => older(revision),
             Stored::Revision(_, None) => Ok(()),
             Stored::Revision(revision, Some(text)) => {
-                let key = self.shelf.key();
+                let key = self.store.key();
                 let reading = {
-                    let (key, book) = (key.to_owned(), book.clone());
+                    let (key, registry) = (key.to_owned(), registry.clone());
                     run_blocking_if_large(text.len(), move || {
-                        let (page, findings) = parse_published(&key, &text)?;
-                        Ok(book.adopt_findings(&key, revision, page, findings))
+                        let (snapshot, findings) = parse_published(&key, &text)?;
+                        Ok(registry.adopt_findings(&key, revision, snapshot, findings))
                     })
                 };
                 let adopted = reading.await.map_err(|error| (Some(revision), error))?;
@@ -206,7 +206,7 @@ impl RedisWatcher {
 
     fn adopted(&self, revision: u64, findings: Findings) {
         const SHOWN: usize = 10;
-        let key = self.shelf.key();
+        let key = self.store.key();
         tracing::info!(key, revision, "policies in Redis changed");
         if !findings.warnings.is_empty() {
             let shown = findings.warnings.iter().take(SHOWN).map(ToString::to_string);
@@ -223,11 +223,11 @@ impl RedisWatcher {
     }
 
     /// The errors of the text that is in force.
-    fn partial_error(&self, book: &PolicyRegistry) -> Option<RegistryError> {
+    fn partial_error(&self, registry: &PolicyRegistry) -> Option<RegistryError> {
         let partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, error) = partial
             .as_ref()
-            .filter(|(revision, _)| book.published() == Some(*revision))?;
+            .filter(|(revision, _)| registry.published() == Some(*revision))?;
         Some(error.clone())
     }
 

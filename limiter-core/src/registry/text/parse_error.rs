@@ -1,4 +1,4 @@
-//! What is wrong with a book.
+//! What is wrong with a registry.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use crate::error::{ConfigError, StoreError};
 
-/// Why a book was not read, or not written.
+/// Why a registry was not read, or not written.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RegistryError {
@@ -51,9 +51,9 @@ pub enum RegistryError {
         /// The revision that was seen.
         seen: u64,
     },
-    /// A value that a change of the book wanted to put there cannot be used.
+    /// A value that a change of the registry wanted to put there cannot be used.
     Config(ConfigError),
-    /// Redis gave no answer. A book that was to be published may have been.
+    /// Redis gave no answer. A registry that was to be published may have been.
     Store(StoreError),
 }
 
@@ -126,17 +126,17 @@ impl fmt::Display for RegistryError {
             Self::Conflict { expected, found } => {
                 write!(
                     f,
-                    "the book has revision {found}, expected {expected}: somebody else has published it"
+                    "the registry has revision {found}, expected {expected}: somebody else has published it"
                 )
             }
             Self::Older { found, seen } => {
                 write!(
                     f,
-                    "the book has revision {found}, expected {seen} or a later one: publish it again"
+                    "the registry has revision {found}, expected {seen} or a later one: publish it again"
                 )
             }
             Self::Config(error) => error.fmt(f),
-            Self::Store(_) => f.write_str("the book in Redis cannot be read or written"),
+            Self::Store(_) => f.write_str("the registry in Redis cannot be read or written"),
         }
     }
 }

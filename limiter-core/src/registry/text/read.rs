@@ -1,4 +1,4 @@
-//! From the tables of a text to a page.
+//! From the tables of a text to a snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::registry::{KeyOverride, PolicyEntry, PolicyRegistry, SourceSnapshot};
 
 pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> SourceSnapshot {
     let mut top = Table::new(String::new(), 0, document);
-    let mut page = SourceSnapshot::default();
+    let mut snapshot = SourceSnapshot::default();
     let mut kinds = BTreeMap::new();
     for name in ["format", "min_reader"] {
         if let Some(version) = top.take(name) {
@@ -36,7 +36,7 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
             DeValue::Table(policies) => {
                 for field in Table::new("policy".to_owned(), 0, policies).into_fields() {
                     report.enter(Scope::Policy(field.name.into()));
-                    read_policy(report, &field, &mut page, &mut kinds);
+                    read_policy(report, &field, &mut snapshot, &mut kinds);
                 }
                 report.enter(Scope::Text);
             }
@@ -54,7 +54,7 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
                     }
                     let field = Field::new(format!("override[{index}]"), value);
                     report.enter(Scope::Table);
-                    read_override(report, &field, &mut page, &kinds);
+                    read_override(report, &field, &mut snapshot, &kinds);
                     report.enter(Scope::Text);
                 }
             }
@@ -62,10 +62,10 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
         }
     }
     if let Some(rules) = top.take("rule") {
-        page.rules = rule::read(report, &rules, &kinds).into();
+        snapshot.rules = rule::read(report, &rules, &kinds).into();
     }
     top.refuse_rest(report, "policy, override, rule, revision, format or min_reader");
-    page
+    snapshot
 }
 
 /// The lowest format that a reader of the text must know.
@@ -78,7 +78,7 @@ pub(super) fn read_format(document: &DeTable<'_>) -> u32 {
 fn read_policy<'t>(
     report: &mut ErrorReport<'_>,
     field: &Field<'t>,
-    page: &mut SourceSnapshot,
+    snapshot: &mut SourceSnapshot,
     kinds: &mut BTreeMap<&'t str, Option<AlgorithmKind>>,
 ) {
     let Some(mut table) = field.table(report) else {
@@ -112,7 +112,7 @@ fn read_policy<'t>(
         if report.len() == before {
             let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
             let entry = entry.with_metadata(metadata);
-            page.set(Arc::new(entry));
+            snapshot.set(Arc::new(entry));
         }
     }
 }
@@ -153,7 +153,7 @@ fn read_apps(report: &mut ErrorReport<'_>, field: &Field<'_>, entry: PolicyEntry
 fn read_override(
     report: &mut ErrorReport<'_>,
     field: &Field<'_>,
-    page: &mut SourceSnapshot,
+    snapshot: &mut SourceSnapshot,
     kinds: &BTreeMap<&str, Option<AlgorithmKind>>,
 ) {
     let Some(mut table) = field.table(report) else {
@@ -195,7 +195,7 @@ fn read_override(
                 None => own,
             };
             // A policy that has a mistake is not there, and says enough.
-            let base = page.entries.get(name).map(|entry| entry.policy());
+            let base = snapshot.entries.get(name).map(|entry| entry.policy());
             if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
                 let told = format!(
                     "{}.window is {:?}, expected a week, or what makes a day a whole number of times, since the periods of the policy are \
@@ -204,14 +204,14 @@ fn read_override(
                     own.policy().window()
                 );
                 report.push(field.at, told);
-            } else if base.is_some_and(|base| page.has_override(&own, base)) {
+            } else if base.is_some_and(|base| snapshot.has_override(&own, base)) {
                 let told = format!(
                     "{} is for a policy and key that stand further up already",
                     field.path
                 );
                 report.push(field.at, told);
             } else {
-                page.add_override(Arc::new(own));
+                snapshot.add_override(Arc::new(own));
             }
         }
     }

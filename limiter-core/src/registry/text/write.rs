@@ -1,4 +1,4 @@
-//! Writes books as they are read.
+//! Writes registries as they are read.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -16,25 +16,25 @@ use crate::registry::text::{FORMAT, MIN_READER, inheritance, metadata};
 use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceSnapshot};
 use crate::units::{Amount, micros_ceil};
 
-/// All of a page.
-pub(super) fn text_of(page: &SourceSnapshot) -> String {
+/// All of a snapshot.
+pub(super) fn text_of(snapshot: &SourceSnapshot) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write_page(&mut text, page);
+    let _ = write_snapshot(&mut text, snapshot);
     text
 }
 
-fn write_page(text: &mut String, page: &SourceSnapshot) -> fmt::Result {
+fn write_snapshot(text: &mut String, snapshot: &SourceSnapshot) -> fmt::Result {
     writeln!(text, "format = {FORMAT}\nmin_reader = {MIN_READER}")?;
-    for entry in page.entries() {
+    for entry in snapshot.entries() {
         separate(text);
         write_entry(text, entry)?;
     }
-    for own in page.overrides_in_order() {
+    for own in snapshot.overrides_in_order() {
         separate(text);
         write_override(text, own)?;
     }
-    for rule in page.rules.iter() {
+    for rule in snapshot.rules.iter() {
         separate(text);
         write_rule(text, rule)?;
     }

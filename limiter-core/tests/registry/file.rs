@@ -16,7 +16,7 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("book-{name}-{}", std::process::id()));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("registry-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -42,8 +42,8 @@ fn sized(capacity: u64) -> String {
     format!("policy.p = {{ algorithm = 'token_bucket', capacity = {capacity}, rate = 1 }}\n")
 }
 
-fn capacity(book: &PolicyRegistry) -> u64 {
-    book.get("p").unwrap().policy().quota().whole()
+fn capacity(registry: &PolicyRegistry) -> u64 {
+    registry.get("p").unwrap().policy().quota().whole()
 }
 
 /// Waits until a read of the file has the expected effect.
@@ -56,47 +56,47 @@ async fn until(operation: &str, holds: impl Fn() -> bool) {
     assert!(timeout(secs(3), waiting).await.is_ok(), "{operation}");
 }
 
-/// The next change of the book, and how long it took.
-async fn changed(book: &PolicyRegistry, revision: u64) -> Duration {
+/// The next change of the registry, and how long it took.
+async fn changed(registry: &PolicyRegistry, revision: u64) -> Duration {
     let started = Instant::now();
-    timeout(secs(3), book.changed(revision)).await.unwrap();
+    timeout(secs(3), registry.changed(revision)).await.unwrap();
     started.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_file_is_read_at_once_and_followed() {
-    let (dir, book) = (
+    let (dir, registry) = (
         Dir::new("followed"),
         PolicyRegistry::new().with(bucket("p", 1, 1)),
     );
-    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
-    assert_eq!((capacity(&book), followed.path()), (2, &*dir.file()));
+    let followed = FileSource::follow(&registry, dir.write(&sized(2))).unwrap();
+    assert_eq!((capacity(&registry), followed.path()), (2, &*dir.file()));
     for capacity_now in [3, 4] {
-        let revision = book.revision();
+        let revision = registry.revision();
         dir.write(&sized(capacity_now));
-        assert!(changed(&book, revision).await <= millis(1_200));
-        assert_eq!(capacity(&book), capacity_now);
+        assert!(changed(&registry, revision).await <= millis(1_200));
+        assert_eq!(capacity(&registry), capacity_now);
     }
-    let revision = book.revision();
-    book.set(bucket("p", 9, 1));
-    book.set(bucket("q", 9, 1));
+    let revision = registry.revision();
+    registry.set(bucket("p", 9, 1));
+    registry.set(bucket("q", 9, 1));
     assert_eq!(
-        capacity(&book),
+        capacity(&registry),
         4,
         "what the file says counts before what the code says"
     );
-    assert_eq!(book.names(), ["p", "q"]);
+    assert_eq!(registry.names(), ["p", "q"]);
     dir.write(&sized(4).replace("policy.p", "policy.r"));
-    changed(&book, revision + 2).await;
-    assert_eq!(capacity(&book), 9, "the file does not name it any more");
-    assert_eq!(book.names(), ["p", "q", "r"]);
+    changed(&registry, revision + 2).await;
+    assert_eq!(capacity(&registry), 9, "the file does not name it any more");
+    assert_eq!(registry.names(), ["p", "q", "r"]);
     assert!(followed.last_error().is_none());
 }
 
 /// As Kubernetes does it: a new directory, and a symbolic link renamed over the old one.
 #[tokio::test(start_paused = true)]
 async fn swapped_config_map_is_detected() {
-    let (dir, book) = (Dir::new("swapped"), PolicyRegistry::new());
+    let (dir, registry) = (Dir::new("swapped"), PolicyRegistry::new());
     let mount = |version: &str, capacity| {
         let (data, link) = (dir.0.join(version), dir.0.join("..data_tmp"));
         fs::create_dir(&data).unwrap();
@@ -106,25 +106,25 @@ async fn swapped_config_map_is_detected() {
     };
     mount("..2026_01", 2);
     symlink("..data/limits.toml", dir.file()).unwrap();
-    let _followed = FileSource::follow(&book, dir.file()).unwrap();
-    assert_eq!(capacity(&book), 2);
-    let revision = book.revision();
+    let _followed = FileSource::follow(&registry, dir.file()).unwrap();
+    assert_eq!(capacity(&registry), 2);
+    let revision = registry.revision();
     mount("..2026_02", 3);
     fs::remove_dir_all(dir.0.join("..2026_01")).unwrap();
-    assert!(changed(&book, revision).await <= millis(1_200));
-    assert_eq!(capacity(&book), 3);
+    assert!(changed(&registry, revision).await <= millis(1_200));
+    assert_eq!(capacity(&registry), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_file_is_ignored_and_reported_repeatedly() {
-    let (dir, book) = (Dir::new("wrong"), PolicyRegistry::new());
-    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    let (dir, registry) = (Dir::new("wrong"), PolicyRegistry::new());
+    let followed = FileSource::follow(&registry, dir.write(&sized(2))).unwrap();
     let file = dir.file();
     let result = || {
         let error = followed.last_error()?;
         Some(error.to_string().replace(&*file.to_string_lossy(), "FILE"))
     };
-    let revision = book.revision();
+    let revision = registry.revision();
     for (text, message) in [
         (
             sized(3).replace("rate = 1", "rate = '10'"),
@@ -150,87 +150,87 @@ async fn invalid_file_is_ignored_and_reported_repeatedly() {
         matches!(error, Some(RegistryError::File { error, .. }) if error.kind() == std::io::ErrorKind::InvalidData)
     })
     .await;
-    assert_eq!((book.revision(), capacity(&book)), (revision, 2));
+    assert_eq!((registry.revision(), capacity(&registry)), (revision, 2));
     dir.write(&sized(2));
     until("as before", || result().is_none()).await;
-    assert_eq!(book.revision(), revision);
+    assert_eq!(registry.revision(), revision);
     dir.write(&sized(3));
-    changed(&book, revision).await;
-    assert_eq!(capacity(&book), 3);
+    changed(&registry, revision).await;
+    assert_eq!(capacity(&registry), 3);
 }
 
 /// A file that is written in parts is read when it is complete.
 #[tokio::test(start_paused = true)]
 async fn partially_written_file_is_not_applied() {
-    let (dir, book) = (Dir::new("pieces"), PolicyRegistry::new());
+    let (dir, registry) = (Dir::new("pieces"), PolicyRegistry::new());
     let all = sized(2) + "policy.q = { algorithm = 'token_bucket', capacity = 1, rate = 1 }\n";
-    let _followed = FileSource::follow(&book, dir.write(&all)).unwrap();
-    let revision = book.revision();
+    let _followed = FileSource::follow(&registry, dir.write(&all)).unwrap();
+    let revision = registry.revision();
     // Looked at after a second, and again after a tenth of one.
     dir.write(&sized(3));
     sleep(millis(1_050)).await;
     dir.write(&all.replace("capacity = 2", "capacity = 3"));
-    changed(&book, revision).await;
+    changed(&registry, revision).await;
     assert_eq!(
-        (capacity(&book), book.names()),
+        (capacity(&registry), registry.names()),
         (3, vec!["p".to_owned(), "q".to_owned()])
     );
-    assert_eq!(book.revision(), revision + 1, "there was nothing in between");
+    assert_eq!(registry.revision(), revision + 1, "there was nothing in between");
 }
 
 #[tokio::test(start_paused = true)]
 async fn file_is_followed_until_it_is_stopped_or_the_registry_is_dropped() {
-    let (dir, book) = (Dir::new("ends"), PolicyRegistry::new());
-    let missing = FileSource::follow(&book, dir.file()).unwrap_err();
+    let (dir, registry) = (Dir::new("ends"), PolicyRegistry::new());
+    let missing = FileSource::follow(&registry, dir.file()).unwrap_err();
     assert!(matches!(missing, RegistryError::File { ref path, .. } if *path == dir.file()));
-    assert!(FileSource::follow(&book, dir.write("")).is_err() && book.names().is_empty());
+    assert!(FileSource::follow(&registry, dir.write("")).is_err() && registry.names().is_empty());
 
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    let followed = FileSource::follow(&registry, dir.write(&sized(2))).unwrap();
     assert_eq!(tasks(), before + 1);
     followed.stop();
     until("the task ends when it is stopped", || tasks() == before).await;
-    assert_eq!(capacity(&book), 2, "the policies stay");
+    assert_eq!(capacity(&registry), 2, "the policies stay");
 
-    let _ = FileSource::follow(&book, dir.file()).unwrap();
-    let revision = book.revision();
+    let _ = FileSource::follow(&registry, dir.file()).unwrap();
+    let revision = registry.revision();
     dir.write(&sized(3));
-    changed(&book, revision).await;
-    drop(book);
-    until("the task ends with the book", || tasks() == before).await;
+    changed(&registry, revision).await;
+    drop(registry);
+    until("the task ends with the registry", || tasks() == before).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn code_overrides_of_file_policy_can_be_removed() {
-    let (dir, book) = (Dir::new("removed"), PolicyRegistry::new());
-    let _followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
-    book.set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
+    let (dir, registry) = (Dir::new("removed"), PolicyRegistry::new());
+    let _followed = FileSource::follow(&registry, dir.write(&sized(2))).unwrap();
+    registry.set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
         .unwrap();
-    let revision = book.revision();
-    assert!(!book.remove("p"), "the policy is the file's");
-    assert!(book.overrides("p").is_empty() && book.revision() > revision);
-    let limits = Limiter::in_process().registry(&book).build();
+    let revision = registry.revision();
+    assert!(!registry.remove("p"), "the policy is the file's");
+    assert!(registry.overrides("p").is_empty() && registry.revision() > revision);
+    let limits = Limiter::in_process().registry(&registry).build();
     assert_eq!(limits.policy("p", "k").unwrap().quota().whole(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn expired_file_override_restores_code_override() {
-    let (dir, book, clock) = (Dir::new("over"), PolicyRegistry::new(), ManualClock::new());
+    let (dir, registry, clock) = (Dir::new("over"), PolicyRegistry::new(), ManualClock::new());
     let text = format!(
         "{}[[override]]\npolicy = 'p'\nkey = 'k'\ncapacity = 7\nrate = 1\nuntil = 2031-01-01T00:00:00Z\n",
         sized(2)
     );
     let [before, end] = [1_924_991_999_000_000, 1_924_992_000_000_000].map(Timestamp::from_micros);
-    let _followed = FileSource::follow(&book, dir.write(&text)).unwrap();
-    let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    let _followed = FileSource::follow(&registry, dir.write(&text)).unwrap();
+    let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     let counts = || limits.policy("p", "k").unwrap().quota().whole();
     let own = |capacity| KeyOverride::new(bucket("p", capacity, 1), "k");
     // Put there before and after the one that hides it, for good and for longer.
     for given in [own(5), own(6).until(end.after(secs(1)))] {
         clock.set(before);
-        book.set_override(given.clone()).unwrap();
-        assert_eq!((counts(), book.overrides("p").len()), (7, 1));
+        registry.set_override(given.clone()).unwrap();
+        assert_eq!((counts(), registry.overrides("p").len()), (7, 1));
         clock.set(end);
         assert_eq!(counts(), given.policy().quota().whole());
         book.set(bucket("p", 1, 1));
@@ -242,7 +242,7 @@ async fn expired_file_override_restores_code_override() {
     }
     clock.set(end.after(secs(1)));
     assert_eq!(counts(), 2);
-    book.remove_override("p", "k");
+    registry.remove_override("p", "k");
     clock.set(before);
     assert_eq!(counts(), 7);
     clock.set(end);
@@ -268,17 +268,17 @@ fn oversized_file_is_rejected() {
             result.ends_with(":1:1: more than 4194304 bytes, expected at most as many"),
             "{result}"
         );
-        let book = PolicyRegistry::new();
+        let registry = PolicyRegistry::new();
         let fits = format!("{head}{}", "x".repeat(MOST - head.len()));
-        let _followed = FileSource::follow(&book, dir.write(&fits)).unwrap();
-        assert_eq!(capacity(&book), 2);
+        let _followed = FileSource::follow(&registry, dir.write(&fits)).unwrap();
+        assert_eq!(capacity(&registry), 2);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn change_of_limit_kind_is_rejected() {
-    let (dir, book) = (Dir::new("turned"), PolicyRegistry::new());
-    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    let (dir, registry) = (Dir::new("turned"), PolicyRegistry::new());
+    let followed = FileSource::follow(&registry, dir.write(&sized(2))).unwrap();
     let held = "policy.p = { algorithm = 'concurrency', max = 3 }\npolicy.q = { algorithm = 'concurrency', max = 3 }\n";
     dir.write(held);
     until("it is refused", || followed.last_error().is_some()).await;
@@ -287,10 +287,10 @@ async fn change_of_limit_kind_is_rejected() {
         result.contains("policy `p` turns from p (token bucket"),
         "{result}"
     );
-    assert_eq!((capacity(&book), book.get("q")), (2, None));
+    assert_eq!((capacity(&registry), registry.get("q")), (2, None));
     // A policy that was removed first may return with another kind of limit.
     dir.write("policy.q = { algorithm = 'concurrency', max = 3 }\n");
-    until("it is taken out", || book.get("p").is_none()).await;
+    until("it is taken out", || registry.get("p").is_none()).await;
     dir.write(held);
-    until("it is there", || book.get("p").is_some()).await;
+    until("it is there", || registry.get("p").is_some()).await;
 }

@@ -4,13 +4,13 @@
 mod support;
 
 #[cfg(feature = "registry")]
-#[path = "book/file.rs"]
+#[path = "registry/file.rs"]
 mod file;
 #[cfg(feature = "registry")]
-#[path = "book/properties.rs"]
+#[path = "registry/properties.rs"]
 mod properties;
 #[cfg(feature = "registry")]
-#[path = "book/text.rs"]
+#[path = "registry/text.rs"]
 mod text;
 
 use limiter_core::registry::{KeyOverride, OnUnknownPolicy, PolicyEntry, PolicyRegistry};
@@ -23,7 +23,7 @@ async fn policy_applies_to_listed_apps() {
     let listed = entry.clone().for_apps(["mobile", "checkout", "mobile"]).unwrap();
     assert_eq!(listed.apps().unwrap().collect::<Vec<_>>(), ["checkout", "mobile"]);
     assert!(entry.apps().is_none() && entry.is_for(None) && entry.is_for(Some("any")));
-    let book = PolicyRegistry::new().with(listed);
+    let registry = PolicyRegistry::new().with(listed);
     for (app, is_listed) in [
         (Some("checkout"), true),
         (Some("mobile"), true),
@@ -32,7 +32,7 @@ async fn policy_applies_to_listed_apps() {
         (Some(""), false),
         (None, false),
     ] {
-        let builder = Limiter::in_process().registry(&book);
+        let builder = Limiter::in_process().registry(&registry);
         let limits = match app {
             Some(app) => builder.app(app),
             None => builder,
@@ -45,7 +45,7 @@ async fn policy_applies_to_listed_apps() {
         };
         assert_eq!(decision.origin(), expected, "{app:?}");
     }
-    assert_eq!(book.not_configured(), 4);
+    assert_eq!(registry.not_configured(), 4);
 }
 
 #[test]
@@ -83,56 +83,56 @@ async fn unknown_policy_can_be_denied() {
 
 #[tokio::test]
 async fn change_waiter_is_notified() {
-    let book = PolicyRegistry::new();
-    let before = book.revision();
-    let other = book.clone();
+    let registry = PolicyRegistry::new();
+    let before = registry.revision();
+    let other = registry.clone();
     let change = tokio::spawn(async move { other.changed(before).await });
     tokio::task::yield_now().await;
-    book.set(bucket("p", 1, 1));
-    assert_eq!(change.await.unwrap(), book.revision());
-    assert!(book.revision() > before);
+    registry.set(bucket("p", 1, 1));
+    assert_eq!(change.await.unwrap(), registry.revision());
+    assert!(registry.revision() > before);
 
-    let now = book.revision();
-    book.set(bucket("p", 1, 1));
-    assert!(!book.remove("q") && !book.remove_override("p", "k"));
-    assert_eq!(book.revision(), now, "nothing has changed");
+    let now = registry.revision();
+    registry.set(bucket("p", 1, 1));
+    assert!(!registry.remove("q") && !registry.remove_override("p", "k"));
+    assert_eq!(registry.revision(), now, "nothing has changed");
 }
 
 #[test]
 fn quotas_of_keys_are_listed_and_follow_their_policy() {
-    let book = PolicyRegistry::new()
+    let registry = PolicyRegistry::new()
         .with(bucket("p", 2, 1))
         .with(bucket("q", 2, 1));
     let own = |key: Key<'static>, capacity: u32| KeyOverride::new(bucket("p", capacity, 1), key);
     let grouped = Key::from("a").in_group("g");
     for own in [own("b".into(), 3), own("a".into(), 4), own(grouped.clone(), 5)] {
-        book.set_override(own).unwrap();
+        registry.set_override(own).unwrap();
     }
     let listed = || -> Vec<_> {
-        let all = book.overrides("p");
+        let all = registry.overrides("p");
         all.iter().map(|own| own.policy().quota().whole()).collect()
     };
-    assert_eq!((listed(), book.overrides("q").len()), (vec![4, 5, 3], 0));
-    assert!(book.remove_override("p", &grouped) && !book.remove_override("p", &grouped));
+    assert_eq!((listed(), registry.overrides("q").len()), (vec![4, 5, 3], 0));
+    assert!(registry.remove_override("p", &grouped) && !registry.remove_override("p", &grouped));
     assert_eq!(listed(), [4, 3]);
 
     // Numbers of a bucket mean nothing to a window, and are there again with the bucket.
-    book.set(window("p", 9, "1m"));
+    registry.set(window("p", 9, "1m"));
     assert!(listed().is_empty());
-    book.set(bucket("p", 9, 1));
+    registry.set(bucket("p", 9, 1));
     assert_eq!(listed(), [4, 3]);
-    assert!(book.remove("p"));
-    book.set(bucket("p", 9, 1));
+    assert!(registry.remove("p"));
+    registry.set(bucket("p", 9, 1));
     assert!(listed().is_empty(), "they went with their policy");
 }
 
 #[test]
 fn key_override_without_policy_is_rejected() {
-    let book = PolicyRegistry::new().with(funnel("p", 2, 1));
-    let result = |own| book.set_override(own).unwrap_err().to_string();
+    let registry = PolicyRegistry::new().with(funnel("p", 2, 1));
+    let result = |own| registry.set_override(own).unwrap_err().to_string();
     assert_eq!(
         result(KeyOverride::new(bucket("q", 1, 1), "k")),
-        "policy of an override is `q`, expected a policy that is in the book"
+        "policy of an override is `q`, expected a policy that is in the registry"
     );
     assert_eq!(
         result(KeyOverride::new(bucket("p", 1, 1), "k")),
@@ -142,51 +142,51 @@ fn key_override_without_policy_is_rejected() {
 
 #[test]
 fn key_overrides_are_bounded_and_expired_ones_removed() {
-    let book = PolicyRegistry::new().with(bucket("p", 2, 1));
+    let registry = PolicyRegistry::new().with(bucket("p", 2, 1));
     let own = |key: usize| KeyOverride::new(bucket("p", 3, 1), key);
     let past = ManualClock::new().now();
     for key in 0..PolicyRegistry::MAX_OVERRIDES {
         let own = if key < 10 { own(key).until(past) } else { own(key) };
-        book.set_override(own).unwrap();
+        registry.set_override(own).unwrap();
     }
-    book.set_override(own(PolicyRegistry::MAX_OVERRIDES)).unwrap();
-    assert_eq!(book.overrides("p").len(), PolicyRegistry::MAX_OVERRIDES - 9);
+    registry.set_override(own(PolicyRegistry::MAX_OVERRIDES)).unwrap();
+    assert_eq!(registry.overrides("p").len(), PolicyRegistry::MAX_OVERRIDES - 9);
     for key in 0..9 {
-        book.set_override(own(key)).unwrap();
+        registry.set_override(own(key)).unwrap();
     }
-    let refused = book.set_override(own(9)).unwrap_err().to_string();
+    let refused = registry.set_override(own(9)).unwrap_err().to_string();
     assert_eq!(refused, "number of overrides is `10001`, expected at most 10000");
-    book.set_override(own(20).until(past)).unwrap();
+    registry.set_override(own(20).until(past)).unwrap();
 }
 
 /// Concurrent changes and lookups.
 #[test]
 fn registry_is_readable_during_changes() {
-    let book = PolicyRegistry::new()
+    let registry = PolicyRegistry::new()
         .with(bucket("p", 1, 1))
         .with(bucket("q", 1, 1));
     std::thread::scope(|scope| {
         for name in ["p", "q"] {
-            let book = &book;
+            let registry = &registry;
             scope.spawn(move || {
                 for capacity in 1..2_000_u32 {
-                    book.set(bucket(name, capacity, 1));
-                    book.set_override(KeyOverride::new(bucket(name, capacity, 1), "k"))
+                    registry.set(bucket(name, capacity, 1));
+                    registry.set_override(KeyOverride::new(bucket(name, capacity, 1), "k"))
                         .unwrap();
                 }
             });
             scope.spawn(move || {
                 let mut last = 0;
                 while last < 1_999 {
-                    let capacity = book.get(name).unwrap().policy().quota().whole();
+                    let capacity = registry.get(name).unwrap().policy().quota().whole();
                     assert!(capacity >= last, "{capacity} after {last}");
                     last = capacity;
                 }
             });
         }
     });
-    assert_eq!(book.overrides("p")[0].policy().quota().whole(), 1_999);
-    assert_eq!(book.names(), ["p", "q"]);
+    assert_eq!(registry.overrides("p")[0].policy().quota().whole(), 1_999);
+    assert_eq!(registry.names(), ["p", "q"]);
 }
 
 #[tokio::test]
@@ -198,8 +198,8 @@ async fn key_override_applies_for_every_form_of_group() {
     let own = |key: Key<'static>, capacity: u32| KeyOverride::new(bucket("p", capacity, 1), key);
     let (alone, in_group) = (Key::from("k"), Key::from("k").in_group("g"));
     for round in 0..20 {
-        let book = PolicyRegistry::new().with(grouped(1));
-        let limits = Limiter::in_process().registry(&book).build();
+        let registry = PolicyRegistry::new().with(grouped(1));
+        let limits = Limiter::in_process().registry(&registry).build();
         let counts = || async {
             for key in [&alone, &in_group] {
                 let policy = limits.policy("p", key).unwrap();
@@ -211,12 +211,12 @@ async fn key_override_applies_for_every_form_of_group() {
             }
             limits.policy("p", &alone).unwrap().quota().whole()
         };
-        book.set_override(own(alone.clone(), 2)).unwrap();
-        book.set_override(own(in_group.clone(), 3)).unwrap();
-        assert_eq!((counts().await, book.overrides("p").len()), (3, 1));
-        book.set_override(own(alone.clone(), 4)).unwrap();
+        registry.set_override(own(alone.clone(), 2)).unwrap();
+        registry.set_override(own(in_group.clone(), 3)).unwrap();
+        assert_eq!((counts().await, registry.overrides("p").len()), (3, 1));
+        registry.set_override(own(alone.clone(), 4)).unwrap();
         assert_eq!(counts().await, 4, "in place of the one before");
-        assert!(book.remove_override("p", &in_group), "by either");
+        assert!(registry.remove_override("p", &in_group), "by either");
         assert_eq!(counts().await, 1);
 
         // Two limits become one.
@@ -233,29 +233,29 @@ async fn key_override_applies_for_every_form_of_group() {
 
 #[tokio::test]
 async fn proportional_policy_remains_proportional_after_reset() {
-    let (book, clock) = (
+    let (registry, clock) = (
         PolicyRegistry::new().with(bucket("p", 10, "1/h")),
         ManualClock::new(),
     );
-    let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     limits
         .change_policy(bucket("p", 10, "1/h"), Inheritance::Reset)
         .unwrap();
     let used = limits.named("p").check("k").cost(5).await.unwrap();
     assert_eq!(used.remaining(), 5);
     clock.advance(secs(1));
-    let old = book.get("p").unwrap();
+    let old = registry.get("p").unwrap();
     let grown = bucket("p", 100, "10/h").proportional_to(old.policy(), clock.now());
-    book.set(grown.unwrap());
+    registry.set(grown.unwrap());
     assert_eq!(limits.named("p").peek("k").await.unwrap().remaining(), 50);
 }
 
 #[tokio::test]
 async fn recreated_name_has_no_usage_from_before_reset() {
-    let book = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
+    let registry = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
     let limits = Limiter::in_process()
         .clock(&ManualClock::new())
-        .registry(&book)
+        .registry(&registry)
         .build();
     let named = limits.named("p");
     assert!(named.check("k").cost(5).await.unwrap().is_allowed());
@@ -263,30 +263,30 @@ async fn recreated_name_has_no_usage_from_before_reset() {
         .change_policy(bucket("p", 5, "1/h"), Inheritance::Reset)
         .unwrap();
     assert!(named.check("k").cost(2).await.unwrap().is_allowed());
-    assert!(book.remove("p"));
-    book.set(bucket("p", 5, "1/h"));
+    assert!(registry.remove("p"));
+    registry.set(bucket("p", 5, "1/h"));
     assert_eq!(
         named.peek("k").await.unwrap().remaining(),
         3,
         "what was used since counts"
     );
-    assert!(book.remove("p"));
-    book.change(bucket("p", 5, "1/h"), Inheritance::Reset).unwrap();
+    assert!(registry.remove("p"));
+    registry.change(bucket("p", 5, "1/h"), Inheritance::Reset).unwrap();
     assert_eq!(named.peek("k").await.unwrap().remaining(), 5);
 }
 
 #[test]
 fn policy_name_cannot_change_from_rate_to_concurrency() {
     let held = || Policy::concurrency("p").max(3).build().unwrap();
-    let book = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
-    let refused = book.change(held(), Inheritance::AsIs).unwrap_err();
+    let registry = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
+    let refused = registry.change(held(), Inheritance::AsIs).unwrap_err();
     assert!(
         refused
             .to_string()
             .contains("policy `p` turns from p (token bucket"),
         "{refused}"
     );
-    assert_eq!(book.get("p").unwrap().policy(), &bucket("p", 5, "1/h"));
-    assert!(book.remove("p"));
-    book.change(held(), Inheritance::AsIs).unwrap();
+    assert_eq!(registry.get("p").unwrap().policy(), &bucket("p", 5, "1/h"));
+    assert!(registry.remove("p"));
+    registry.change(held(), Inheritance::AsIs).unwrap();
 }

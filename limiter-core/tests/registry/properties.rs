@@ -159,30 +159,30 @@ fn entry() -> impl Strategy<Value = PolicyEntry> {
     )
 }
 
-fn book() -> impl Strategy<Value = PolicyRegistry> {
+fn registry() -> impl Strategy<Value = PolicyRegistry> {
     let named = text().prop_flat_map(numbers);
     let plain = prop::collection::vec((named, key(), option::of(0..253_402_300_799_999_999_u64)), 0..4);
     (prop::collection::vec(entry(), 0..4), plain).prop_map(|(entries, plain)| {
-        let book = PolicyRegistry::new();
+        let registry = PolicyRegistry::new();
         for (policy, key, end) in plain {
-            book.set(&policy);
+            registry.set(&policy);
             let own = KeyOverride::new(policy, key);
             let own = match end {
                 Some(end) => own.until(Timestamp::from_micros(end)),
                 None => own,
             };
-            book.set_override(own).unwrap();
+            registry.set_override(own).unwrap();
         }
-        entries.into_iter().for_each(|entry| book.set(entry));
-        book
+        entries.into_iter().for_each(|entry| registry.set(entry));
+        registry
     })
 }
 
-fn all(book: &PolicyRegistry) -> Vec<(PolicyEntry, Vec<KeyOverride>)> {
-    let names = book.names();
+fn all(registry: &PolicyRegistry) -> Vec<(PolicyEntry, Vec<KeyOverride>)> {
+    let names = registry.names();
     let of = |name: &String| {
-        let own = book.overrides(name);
-        let entry = book.get(name).unwrap();
+        let own = registry.overrides(name);
+        let entry = registry.get(name).unwrap();
         ((*entry).clone(), own.iter().map(|own| (**own).clone()).collect())
     };
     names.iter().map(of).collect()
@@ -190,12 +190,12 @@ fn all(book: &PolicyRegistry) -> Vec<(PolicyEntry, Vec<KeyOverride>)> {
 
 proptest! {
     #[test]
-    fn written_registry_text_parses_back(book in book()) {
-        let text = book.to_toml();
+    fn written_registry_text_parses_back(registry in registry()) {
+        let text = registry.to_toml();
         let read = PolicyRegistry::from_toml(&text);
         prop_assert!(read.is_ok(), "{text}\n{read:?}");
         let read = read.unwrap();
-        prop_assert_eq!(all(&read), all(&book), "{}", text);
+        prop_assert_eq!(all(&read), all(&registry), "{}", text);
         prop_assert_eq!(read.to_toml(), text);
     }
 
@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn every_text_is_parsed_or_rejected(text in "(policy\\.|\\[\\[override\\]\\]|key|rate|capacity|algorithm|'funnel'|[=.\"\n é{}\\[\\]a-c0-9'-]){0,40}") {
         match PolicyRegistry::from_toml(&text) {
-            Ok(book) => prop_assert_eq!(all(&PolicyRegistry::from_toml(&book.to_toml()).unwrap()), all(&book)),
+            Ok(registry) => prop_assert_eq!(all(&PolicyRegistry::from_toml(&registry.to_toml()).unwrap()), all(&registry)),
             Err(RegistryError::Mistakes { mistakes }) => {
                 prop_assert!(!mistakes.is_empty());
                 let lines: Vec<_> = text.split('\n').collect();

@@ -27,8 +27,8 @@ fn sized(capacity: u64) -> String {
     )
 }
 
-fn capacity(book: &PolicyRegistry) -> Option<u64> {
-    book.get("p").map(|entry| entry.policy().quota().whole())
+fn capacity(registry: &PolicyRegistry) -> Option<u64> {
+    registry.get("p").map(|entry| entry.policy().quota().whole())
 }
 
 /// A replica that follows.
@@ -52,31 +52,31 @@ impl Replica {
 
     /// Waits until the policy has this capacity.
     async fn has(&self, expected: u64, within: Duration) {
-        let book = self.limits.registry();
+        let registry = self.limits.registry();
         let arrives = async {
             loop {
-                let revision = book.revision();
-                if capacity(book) == Some(expected) {
+                let revision = registry.revision();
+                if capacity(registry) == Some(expected) {
                     return;
                 }
-                book.changed(revision).await;
+                registry.changed(revision).await;
             }
         };
         let arrived = timeout(within, arrives).await;
         assert!(
             arrived.is_ok(),
             "{:?}, {:?}",
-            capacity(book),
+            capacity(registry),
             self.source.last_error()
         );
     }
 
     /// Waits until the policy is gone.
     async fn has_none(&self, within: Duration) {
-        let book = self.limits.registry();
+        let registry = self.limits.registry();
         let goes = async {
-            while capacity(book).is_some() {
-                book.changed(book.revision()).await;
+            while capacity(registry).is_some() {
+                registry.changed(registry.revision()).await;
             }
         };
         assert!(
@@ -188,43 +188,43 @@ async fn edits_that_meet_are_all_made() {
     };
     tokio::join!(edit(first, 1), edit(second, 2), edit(third, 3), edit(fourth, 4));
     let (_, text) = first.store.read().await.unwrap().unwrap();
-    let book = PolicyRegistry::from_toml(&text).unwrap();
-    assert_eq!(book.overrides("p").len(), 8);
-    assert_eq!(book.names(), ["p", "p0", "p1", "p2", "p3"]);
+    let registry = PolicyRegistry::from_toml(&text).unwrap();
+    assert_eq!(registry.overrides("p").len(), 8);
+    assert_eq!(registry.names(), ["p", "p0", "p1", "p2", "p3"]);
 
     let refused = (first.store).edit(|draft| draft.set_override(KeyOverride::new(bucket("q", 7, 1), "k")));
     assert_eq!(
         refused.await.unwrap_err().to_string(),
-        "policy of an override is `q`, expected a policy that is in the book"
+        "policy of an override is `q`, expected a policy that is in the registry"
     );
 }
 
 #[tokio::test]
 async fn redis_registry_overrides_code() {
     let namespace = namespace();
-    let book = PolicyRegistry::new()
+    let registry = PolicyRegistry::new()
         .with(bucket("p", 1, 1))
         .with(bucket("q", 1, 1));
     let replica = Replica::new(
         Limiter::redis(RedisServer::shared().url())
-            .registry(&book)
+            .registry(&registry)
             .app("checkout"),
         &namespace,
     );
     assert_eq!(
-        capacity(&book),
+        capacity(&registry),
         Some(1),
         "a replica has a registry before the first sync"
     );
     let revision = replica.store.publish(&sized(2), 0).await.unwrap();
-    assert_eq!((capacity(&book), book.names().len()), (Some(2), 2));
+    assert_eq!((capacity(&registry), registry.names().len()), (Some(2), 2));
     let for_others = sized(3) + "apps = ['mobile']\n";
     replica.store.publish(&for_others, revision).await.unwrap();
     let decision = replica.limits.named("p").check("k").await.unwrap();
     assert_eq!(decision.origin(), Origin::NotConfigured);
-    let revision = book.published().unwrap();
+    let revision = registry.published().unwrap();
     replica.store.publish("", revision).await.unwrap();
-    assert_eq!(capacity(&book), Some(1), "Redis does not name it any more");
+    assert_eq!(capacity(&registry), Some(1), "Redis does not name it any more");
 }
 
 #[tokio::test]
@@ -250,10 +250,10 @@ async fn invalid_registry_in_redis_is_reported_and_ignored() {
         .reports("no revision", result(format!("{key}:1:1: {expected}")))
         .await;
     by_hand(format!("revision = 7\n{}", sized(3)));
-    let older = format!("the book has revision 7, expected {revision} or a later one: publish it again");
+    let older = format!("the registry has revision 7, expected {revision} or a later one: publish it again");
     replica.reports("older", result(older)).await;
     server.command(&["DEL", &key]);
-    let gone = format!("the book has revision 0, expected {revision} or a later one: publish it again");
+    let gone = format!("the registry has revision 0, expected {revision} or a later one: publish it again");
     replica.reports("gone", result(gone)).await;
     server.command(&["HSET", &key, "revision", "9"]);
     replica
@@ -303,7 +303,7 @@ async fn pubsub_permissions_deliver_changes_at_once() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let channel = format!("&{namespace}|book");
     // Before Redis 7 a new user may use all channels.
-    let more = [acl::SCRIPT, acl::BOOK, &["resetchannels", &channel]].concat();
+    let more = [acl::SCRIPT, acl::REGISTRY, &["resetchannels", &channel]].concat();
     let url = user(&server, &namespace, &more);
     let replica = Replica::new(Limiter::redis(&url), &namespace);
     let listens = || async {
@@ -351,7 +351,7 @@ impl Follower {
         let output = BufReader::new(process.stdout.take().unwrap());
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                if let Some((_, messages)) = line.split_once("book: ") {
+                if let Some((_, messages)) = line.split_once("registry: ") {
                     let _ = result.send(messages.to_owned());
                 }
             }
@@ -376,14 +376,14 @@ impl Drop for Follower {
 async fn follow(url: String, namespace: String) {
     let own = PolicyRegistry::new().with(bucket("p", 1, 1));
     let replica = Replica::new(Limiter::redis(url).registry(&own), &namespace);
-    let book = replica.limits.registry();
+    let registry = replica.limits.registry();
     loop {
-        let revision = book.revision();
-        let messages = capacity(book).unwrap();
-        if writeln!(std::io::stdout(), "book: {messages}").is_err() {
+        let revision = registry.revision();
+        let messages = capacity(registry).unwrap();
+        if writeln!(std::io::stdout(), "registry: {messages}").is_err() {
             return;
         }
-        book.changed(revision).await;
+        registry.changed(revision).await;
     }
 }
 
@@ -808,14 +808,14 @@ fn two(capacity: u64, of_p: &str) -> String {
     format!("{policies}{other}{}{}", own("p"), own("other"))
 }
 
-fn other(book: &PolicyRegistry) -> u64 {
-    book.get("other").unwrap().policy().quota().whole()
+fn other(registry: &PolicyRegistry) -> u64 {
+    registry.get("other").unwrap().policy().quota().whole()
 }
 
 /// The quotas of the key, by policy.
-fn own(book: &PolicyRegistry) -> [Vec<u64>; 2] {
+fn own(registry: &PolicyRegistry) -> [Vec<u64>; 2] {
     ["p", "other"].map(|name| {
-        let own = book.overrides(name);
+        let own = registry.overrides(name);
         own.iter().map(|own| own.policy().quota().whole()).collect()
     })
 }
@@ -837,7 +837,7 @@ async fn published_by_a_newer_program(replica: &Replica, server: &RedisServer, n
 async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
-    let book = replica.limits.registry();
+    let registry = replica.limits.registry();
     replica.store.publish(&two(2, ""), 0).await.unwrap();
 
     let newer = two(3, "").replacen("token_bucket", "quantum", 1);
@@ -846,8 +846,8 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
         error.is_some_and(|error| error.to_string().contains("policy.p.algorithm is \"quantum\""))
     };
     replica.reports("one policy is rejected", partly).await;
-    assert_eq!((capacity(book), other(book)), (Some(2), 3));
-    assert_eq!(own(book), [[200], [300]]);
+    assert_eq!((capacity(registry), other(registry)), (Some(2), 3));
+    assert_eq!(own(registry), [[200], [300]]);
 
     // As long as this text is in force; a restarted reader without a previous version has the other
     // policy alone.
@@ -869,8 +869,8 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
         error.is_some_and(|error| error.to_string().contains("override[0].capacity"))
     };
     replica.reports("the quota of a key is rejected", of_key).await;
-    assert_eq!((capacity(book), other(book)), (Some(2), 4));
-    assert_eq!(own(book), [[200], [400]]);
+    assert_eq!((capacity(registry), other(registry)), (Some(2), 4));
+    assert_eq!(own(registry), [[200], [400]]);
 
     // So it is with a policy that turns into one of another kind.
     let turned = two(5, "").replacen(
@@ -890,12 +890,12 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     replica
         .reports("a policy of another kind is rejected", of_kind)
         .await;
-    assert_eq!((capacity(book), other(book)), (Some(2), 5));
+    assert_eq!((capacity(registry), other(registry)), (Some(2), 5));
 
     published_by_a_newer_program(&replica, &server, &namespace, &two(6, "")).await;
     replica.reports("all is well", |error| error.is_none()).await;
-    assert_eq!((capacity(book), other(book)), (Some(6), 6));
-    assert_eq!(own(book), [[600], [600]]);
+    assert_eq!((capacity(registry), other(registry)), (Some(6), 6));
+    assert_eq!(own(registry), [[600], [600]]);
 }
 
 #[tokio::test]

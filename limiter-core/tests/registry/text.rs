@@ -47,8 +47,8 @@ until = "2030-01-01 00:00:00.000001Z"
 
 #[test]
 fn text_covers_all_policy_options() {
-    let book = PolicyRegistry::from_toml(ALL).unwrap();
-    assert_eq!(book.names(), ["mail out", "search", "upload"]);
+    let registry = PolicyRegistry::from_toml(ALL).unwrap();
+    assert_eq!(registry.names(), ["mail out", "search", "upload"]);
     let search = Policy::token_bucket("search").capacity(20).rate(10).group("all");
     let search = search
         .deadline(millis(20))
@@ -57,23 +57,23 @@ fn text_covers_all_policy_options() {
     let entry = PolicyEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
     let entry = entry.until(Timestamp::from_micros(1_893_456_000_000_000));
     let entry = entry.with_rate_type(RateType::PerClient);
-    assert_eq!(*book.get("search").unwrap(), entry);
+    assert_eq!(*registry.get("search").unwrap(), entry);
     let upload = Policy::funnel("upload").capacity(2.5).rate(16).build().unwrap();
-    assert_eq!(*book.get("upload").unwrap().policy(), upload);
+    assert_eq!(*registry.get("upload").unwrap().policy(), upload);
     let mail = |limit: u32, window| {
         let mail = Policy::sliding_window("mail out").limit(limit).window(window);
         mail.build().unwrap()
     };
-    assert_eq!(*book.get("mail out").unwrap().policy(), mail(1_000, secs(5_400)));
+    assert_eq!(*registry.get("mail out").unwrap().policy(), mail(1_000, secs(5_400)));
 
-    let own = book.overrides("search");
+    let own = registry.overrides("search");
     let numbers = Policy::token_bucket("search").capacity(100).rate(50);
     let end = Timestamp::from_micros(1_893_452_400_000_000);
     assert_eq!(
         *own[0],
         KeyOverride::new(numbers.build().unwrap(), "user:7").until(end)
     );
-    let own = book.overrides("mail out");
+    let own = registry.overrides("mail out");
     let key = Key::from("user:").part("a:b").in_group("tenant 3");
     let end = Timestamp::from_micros(1_893_456_000_000_001);
     assert_eq!(*own[0], KeyOverride::new(mail(5, secs(1)), key).until(end));
@@ -81,8 +81,8 @@ fn text_covers_all_policy_options() {
 
 #[test]
 fn registry_text_round_trips() {
-    let book = PolicyRegistry::from_toml(ALL).unwrap();
-    let text = book.to_toml();
+    let registry = PolicyRegistry::from_toml(ALL).unwrap();
+    let text = registry.to_toml();
     assert_eq!(
         text,
         r#"format = 1
@@ -355,16 +355,16 @@ updated_at = '2026-11-23 11:00:00+01:00'
 note = \"\"\"first line
 second \\\"line\\\"\"\"\"
 ";
-    let book = PolicyRegistry::from_toml(text).unwrap();
+    let registry = PolicyRegistry::from_toml(text).unwrap();
     let metadata = PolicyMetadata::new()
         .with_created_by("ann")
         .with_created_at(Timestamp::from_micros(1_795_341_600_000_000))
         .with_updated_by("bob <bob@example.org>")
         .with_updated_at(Timestamp::from_micros(1_795_428_000_000_000))
         .with_note("first line\nsecond \"line\"");
-    let entry = book.get("p").unwrap();
+    let entry = registry.get("p").unwrap();
     assert_eq!(*entry.metadata(), metadata);
-    let again = PolicyRegistry::from_toml(&book.to_toml()).unwrap();
+    let again = PolicyRegistry::from_toml(&registry.to_toml()).unwrap();
     assert_eq!(again.get("p").unwrap(), entry);
     let plain = PolicyEntry::new(entry.policy().clone());
     assert!(plain.metadata().is_empty() && plain != *entry);
@@ -543,23 +543,23 @@ fn text_contains_previous_policy() {
         align = 'utc'
         scaled = { limit = 7, window = '1d', align = '+02:00', at = '2026-11-22 10:00:00.5Z' }
     ";
-    let book = PolicyRegistry::from_toml(text).unwrap();
+    let registry = PolicyRegistry::from_toml(text).unwrap();
     let at = Timestamp::from_micros(1_795_341_600_000_000);
     let bucket = |capacity: u32, rate: u32| Policy::token_bucket("b").capacity(capacity).rate(rate).build();
     let bucket = bucket(100, 10)
         .unwrap()
         .with_generation(3)
         .proportional_to(&bucket(10, 1).unwrap(), at);
-    assert_eq!(*book.get("b").unwrap().policy(), bucket.unwrap());
-    let window = book.get("f").unwrap();
+    assert_eq!(*registry.get("b").unwrap().policy(), bucket.unwrap());
+    let window = registry.get("f").unwrap();
     let (before, at) = window.policy().before().unwrap();
     assert_eq!(before.to_string(), "f (fixed window: 7 in each 1d of +02:00)");
     assert_eq!(at.as_micros(), 1_795_341_600_500_000);
 
-    let written = book.to_toml();
+    let written = registry.to_toml();
     let again = PolicyRegistry::from_toml(&written).unwrap();
     for name in ["b", "f"] {
-        assert_eq!(again.get(name), book.get(name), "{written}");
+        assert_eq!(again.get(name), registry.get(name), "{written}");
     }
 }
 

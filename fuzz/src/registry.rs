@@ -1,20 +1,20 @@
-//! Books of policies as text: what is accepted is written as the same, what is refused is refused
-//! at places of the text.
+//! Registries of policies as text: what is accepted is written as the same, what is refused is
+//! refused at places of the text.
 
 use limiter_core::registry::{PolicyRegistry, RegistryError};
 
 /// Reads a text.
 pub fn check(text: &str) {
     match PolicyRegistry::from_toml(text) {
-        Ok(book) => {
-            let written = book.to_toml();
+        Ok(registry) => {
+            let written = registry.to_toml();
             let read = PolicyRegistry::from_toml(&written);
             let read = read.unwrap_or_else(|error| panic!("what was written is refused: {error}\n{written}"));
             assert_eq!(read.to_toml(), written);
-            assert_eq!(read.names(), book.names());
-            for name in book.names() {
-                assert_eq!(read.get(&name), book.get(&name));
-                assert_eq!(read.overrides(&name), book.overrides(&name));
+            assert_eq!(read.names(), registry.names());
+            for name in registry.names() {
+                assert_eq!(read.get(&name), registry.get(&name));
+                assert_eq!(read.overrides(&name), registry.overrides(&name));
             }
         }
         Err(RegistryError::Mistakes { mistakes }) => {

@@ -1,4 +1,0 @@
-//! Books of policies as text.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|text: &str| limiter_fuzz::book::check(text));
