@@ -76,7 +76,7 @@
 //! - `redis` (default): the store in Redis.
 //! - `tls`: `rediss://` URLs, by rustls.
 //! - `macros` (default): the attributes.
-//! - `registry`: policy registries as text, in files and in Redis.
+//! - `registry`: the [registry] as text, in files and in Redis.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md`
@@ -115,7 +115,6 @@ pub(crate) mod support;
 pub mod typestate;
 pub(crate) mod waiting;
 
-pub mod redisson;
 pub mod registry;
 
 mod decision;

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 
 use crate::algorithm::Mode;
 use crate::check::Check;
-use crate::check::named::Names;
 use crate::concurrency::table::PermitTable;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
@@ -71,7 +70,7 @@ pub(crate) struct LimiterInner {
     pub(crate) closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
-    pub(crate) names: Names,
+    pub(crate) names: PolicyLookup,
     pub(crate) enforcement: crate::enforcement::EnforcementSwitch,
     layer_policies: LayerPolicies,
 }
@@ -280,7 +279,13 @@ impl Limiter {
         Ok(())
     }
 
-    fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize, names: Names) -> Self {
+    fn new(
+        backend: Backend,
+        clock: Clock,
+        any_groups: bool,
+        max_waiting: usize,
+        names: PolicyLookup,
+    ) -> Self {
         let closing = watch::Sender::new(false);
         let max_keys = match &backend {
             Backend::Memory(store) => store.max_keys(),
@@ -335,11 +340,6 @@ impl Limiter {
     /// The moment by which it waits.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.clock.now()
-    }
-
-    /// The moment by which what a person has dated begins and ends.
-    pub(crate) fn calendar(&self) -> Timestamp {
-        self.inner.clock.calendar()
     }
 
     /// The answer to a request, if it can be had without waiting.

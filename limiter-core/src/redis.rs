@@ -195,7 +195,7 @@ impl RedisStore {
 
     /// Where the registry of the namespace is.
     #[cfg(feature = "registry")]
-    pub(crate) fn store(&self) -> RegistryStore {
+    pub(crate) fn registry_store(&self) -> RegistryStore {
         RegistryStore::new(
             self.route.clone(),
             self.clock.clone(),

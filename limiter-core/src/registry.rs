@@ -4,9 +4,11 @@ mod change;
 mod edit;
 mod effective;
 mod entry;
+mod entry_state;
 #[cfg(feature = "registry")]
 mod file;
 mod key_overrides;
+pub(crate) mod lookup;
 mod metadata;
 mod on_unknown_policy;
 mod rate_type;
@@ -14,6 +16,7 @@ mod rate_type;
 mod redis;
 mod retired;
 mod rule;
+mod shared;
 mod sources;
 #[cfg(feature = "registry")]
 mod text;
@@ -32,10 +35,9 @@ use tokio::sync::watch;
 use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
-pub(crate) use crate::registry::change::next as next_generation;
-pub(crate) use crate::registry::edit::Edit;
 use crate::registry::effective::EffectivePolicy;
 pub use crate::registry::entry::PolicyEntry;
+pub use crate::registry::entry_state::{EntryEdit, EntryState};
 #[cfg(feature = "registry")]
 pub use crate::registry::file::FileSource;
 pub use crate::registry::key_overrides::KeyOverride;
@@ -45,6 +47,7 @@ pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::redis::{RedisRegistry, RedisSubscription};
 pub use crate::registry::rule::{EntryPattern, Rule};
+pub use crate::registry::shared::SharedRegistry;
 use crate::registry::sources::SourceStack;
 #[cfg(feature = "registry")]
 pub(crate) use crate::registry::sources::{Source, SourceSnapshot};

@@ -104,7 +104,7 @@ async fn use_limiter(limits: &Limiter, shown: &mut Shown) {
 
 #[cfg(feature = "registry")]
 async fn show_registry(limits: &Limiter, shown: &mut Shown) {
-    use limiter_core::redisson::Client;
+    use limiter_redisson::Client;
 
     let client = Client::new(limits);
     shown.debug("the client", &client);

@@ -16,7 +16,8 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Inheritance, Policy};
-use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry};
+use crate::registry::lookup::PolicyLookup;
+use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry, SharedRegistry};
 use crate::units::Amount;
 
 /// The limit of a call that names its policy.
@@ -26,14 +27,6 @@ pub enum ResolvedPolicies {
     Policy(Policy),
     /// None is configured: the call is allowed without limits.
     Allowed(Decision),
-}
-
-/// Where a limiter finds policies by name.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) registry: PolicyRegistry,
-    pub(crate) app: Option<Arc<str>>,
-    pub(crate) on_unknown_policy: OnUnknownPolicy,
 }
 
 impl Limiter {
@@ -110,9 +103,19 @@ impl Limiter {
         self.registry().change_at(entry, inheritance, self.now())
     }
 
-    /// By which name the limiter finds what is not for all.
-    pub(crate) fn app(&self) -> Option<&str> {
-        self.inner.names.app.as_deref()
+    /// Returns access to single policies where all replicas of this limiter share them: in the
+    /// registry of the namespace in Redis (feature `registry`), or in the limiter's own
+    /// [registry](Self::registry).
+    #[must_use]
+    pub fn shared_registry(&self) -> SharedRegistry {
+        let limiter = self.clone();
+        SharedRegistry::new(
+            self.inner.names.clone(),
+            self.inner.clock.clone(),
+            move || limiter.open(),
+            #[cfg(all(feature = "registry", feature = "redis"))]
+            self.redis_registry().ok(),
+        )
     }
 
     /// The registry of the namespace in Redis, to have the limiter's own [registry](Self::registry)
@@ -125,7 +128,7 @@ impl Limiter {
     pub fn redis_registry(&self) -> Result<crate::registry::RedisRegistry, ConfigError> {
         match &self.inner.backend {
             crate::limiter::Backend::Redis(guard) => Ok(crate::registry::RedisRegistry::new(
-                guard.store().store(),
+                guard.store().registry_store(),
                 self.registry().clone(),
             )),
             crate::limiter::Backend::Memory(_) => {
@@ -163,23 +166,15 @@ impl Limiter {
         self.find(name, &key.into()).ok_or_else(|| not_configured(name))
     }
 
-    /// What stands in the registry under a name, if it is for this app and has not ended. Nothing
-    /// is counted.
-    pub(crate) fn entry(&self, name: &str) -> Option<Arc<PolicyEntry>> {
-        let Names { registry, app, .. } = &self.inner.names;
-        let entry = registry.get(name)?;
-        (entry.is_for(app.as_deref()) && entry.holds_at(self.calendar())).then_some(entry)
-    }
-
     /// The policy that counts for a key now, if there is one; nothing is counted.
     pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
-        let Names { registry, app, .. } = &self.inner.names;
+        let PolicyLookup { registry, app, .. } = &self.inner.names;
         registry.find(name, app.as_deref(), key, &self.inner.clock).ok()
     }
 
     /// What is not found is counted.
     fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
-        let Names { registry, app, .. } = &self.inner.names;
+        let PolicyLookup { registry, app, .. } = &self.inner.names;
         let clock = &self.inner.clock;
         let found = registry.find(name, app.as_deref(), key, clock);
         found

@@ -189,7 +189,7 @@ mod tests {
         let namespace = Namespace::new("", "subscription");
         RedisStore::new(deployment, namespace, Clock::System)
             .unwrap()
-            .store()
+            .registry_store()
     }
 
     async fn hears(subscription: &RegistrySubscription) -> Option<bool> {

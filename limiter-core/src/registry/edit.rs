@@ -1,21 +1,9 @@
-//! Changes of what code says, by what counts.
+//! Changes one entry of a registry that is kept in process.
 
 use crate::error::ConfigError;
 use crate::registry::change::going_on;
-use crate::registry::{PolicyEntry, PolicyRegistry};
+use crate::registry::{EntryEdit, PolicyEntry, PolicyRegistry};
 use crate::support::clock::Clock;
-
-/// What becomes of an entry that was looked at.
-#[derive(Debug)]
-pub(crate) enum Edit {
-    /// Nothing.
-    Keep,
-    /// This one stands in its place.
-    Put(Box<PolicyEntry>),
-    /// It is taken out, with the quotas of its keys. Where no other source names it, this one,
-    /// which has ended, keeps its place, so that nothing of what was used comes back with the name.
-    Remove(Box<PolicyEntry>),
-}
 
 impl PolicyRegistry {
     /// Changes what code says of a name by what counts under it, with nobody else changing the
@@ -28,12 +16,12 @@ impl PolicyRegistry {
     pub(crate) fn edit_code<T>(
         &self,
         name: &str,
-        change: impl FnOnce(Option<&PolicyEntry>) -> Result<(T, Edit), ConfigError>,
+        change: impl FnOnce(Option<&PolicyEntry>) -> Result<(T, EntryEdit), ConfigError>,
     ) -> Result<T, ConfigError> {
         let mut sources = self.sources();
         let counts = self.get(name);
         let (answer, edit) = change(counts.as_deref())?;
-        if !matches!(edit, Edit::Keep) && !sources.is_left_to_code(name) {
+        if !matches!(edit, EntryEdit::Keep) && !sources.is_left_to_code(name) {
             let expected = "a policy that no file and no Redis names";
             return Err(ConfigError::invalid(
                 "policy to be changed by code",
@@ -43,12 +31,12 @@ impl PolicyRegistry {
         }
         let now = Clock::System.now();
         let changes = match edit {
-            Edit::Keep => false,
-            Edit::Put(entry) => {
+            EntryEdit::Keep => false,
+            EntryEdit::Put(entry) => {
                 let left = sources.generation_in_code(name);
                 sources.set_in_code(going_on(*entry, left), now)
             }
-            Edit::Remove(ended) => {
+            EntryEdit::Remove(ended) => {
                 sources.remove_from_code(name, now);
                 sources.set_in_code(*ended, now)
             }

@@ -99,16 +99,20 @@ impl PolicyEntry {
     /// ```
     #[must_use]
     pub fn until(self, end: impl Into<Timestamp>) -> Self {
-        self.with_end(Some(end.into()))
+        Self {
+            until: Some(end.into()),
+            ..self
+        }
     }
 
-    pub(crate) fn with_end(self, until: Option<Timestamp>) -> Self {
-        Self { until, ..self }
+    /// Removes the end.
+    #[must_use]
+    pub fn without_end(self) -> Self {
+        Self { until: None, ..self }
     }
 
-    /// Whose permits the policy counts when it is used as a
-    /// [`redisson::RateLimiter`](crate::redisson::RateLimiter). To all other calls, which have
-    /// keys, it means nothing. Default: [`RateType::Overall`].
+    /// Sets the scope of the policy as a rate limiter of the crate limiter-redisson. Calls with a
+    /// key ignore it. Default: [`RateType::Overall`].
     #[must_use]
     pub fn with_rate_type(self, rate_type: RateType) -> Self {
         Self { rate_type, ..self }
@@ -145,7 +149,7 @@ impl PolicyEntry {
         self.until
     }
 
-    /// Whose permits it counts, used as a [`redisson::RateLimiter`](crate::redisson::RateLimiter).
+    /// The scope of the policy as a rate limiter of the crate limiter-redisson.
     #[must_use]
     pub fn rate_type(&self) -> RateType {
         self.rate_type
@@ -163,8 +167,9 @@ impl PolicyEntry {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// The entry with another policy of its name.
-    pub(crate) fn with_policy(self, policy: Policy) -> Self {
+    /// Replaces the policy, and keeps apps, end and notes.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 

@@ -1,13 +1,13 @@
-//! The scope of a rate limiter, which a registry stores for [`redisson`](crate::redisson).
+//! The scope of a rate limiter of the crate limiter-redisson, which a registry stores.
 
-/// The callers that share the permits of a rate limiter of [`redisson`](crate::redisson).
+/// The callers that share the permits of a rate limiter of the crate limiter-redisson.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateType {
     /// All clients together. The default.
     #[default]
     Overall,
-    /// Each [`Client`](crate::redisson::Client) has its own.
+    /// Each `Client` has its own.
     PerClient,
 }
 

@@ -55,7 +55,7 @@ const MIN_READER: u32 = 1;
 /// allow_keys = ["10.0.0.0/8", "user:1"]
 /// deny_keys = ["203.0.113.*"]
 /// until = 2030-01-01T00:00:00Z
-/// rate_type = "per_client"         # or overall: of a redisson::RateLimiter
+/// rate_type = "per_client"         # or overall: of a limiter_redisson::RateLimiter
 /// created_by = "ann"               # and updated_by, note; created_at and updated_at are moments as `until`
 /// generation = 3                   # raised: everybody starts afresh
 ///                                  # scaled: what it was until when, in proportion to which it goes on; not for an exact window

@@ -5,11 +5,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use limiter_core::__private::{LayerWait, WaitLimit, admit, admit_waiting, at_once, at_once_or_wait, passes};
-use limiter_core::redisson::Client;
 use limiter_core::registry::OnUnknownPolicy;
 use limiter_core::{
     Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, Policy, Rejection, token_limiter,
 };
+use limiter_redisson::Client;
 
 use super::answer::Answer;
 use super::condition::Condition;

@@ -1,6 +1,6 @@
 //! The text of a registry represents every policy.
 
-use limiter_core::redisson::RateType;
+use limiter_core::registry::RateType;
 use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyRegistry, RegistryError};
 use limiter_core::{Amount, Enforcement, Key, KeyList, OnDenial, OnStoreFailure, Policy, Timestamp};
 use proptest::option;

@@ -1,6 +1,6 @@
 //! Text form of registries.
 
-use limiter_core::redisson::RateType;
+use limiter_core::registry::RateType;
 use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry, RegistryError};
 use limiter_core::{Key, OnStoreFailure, Policy, Timestamp};
 

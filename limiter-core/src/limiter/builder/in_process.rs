@@ -1,11 +1,10 @@
 //! Builds limiters whose state lives in this process.
 
-use crate::check::named::Names;
 use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter};
 use crate::policy::Enforcement;
-use crate::registry::OnUnknownPolicy;
-use crate::registry::PolicyRegistry;
+use crate::registry::lookup::PolicyLookup;
+use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::store::MemoryStore;
 use crate::support::clock::{Clock, ManualClock};
 
@@ -18,7 +17,7 @@ pub struct InProcessBuilder {
     evicts: bool,
     any_groups: bool,
     max_waiting: usize,
-    names: Names,
+    names: PolicyLookup,
     enforcement: Option<Enforcement>,
 }
 
@@ -30,7 +29,7 @@ impl Default for InProcessBuilder {
             evicts: false,
             any_groups: false,
             max_waiting: MAX_WAITING,
-            names: Names::default(),
+            names: PolicyLookup::default(),
             enforcement: None,
         }
     }

@@ -6,15 +6,14 @@ use std::time::Duration;
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
-use crate::check::named::Names;
 use crate::error::ConfigError;
 use crate::key::Namespace;
 use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter};
 use crate::policy::{Enforcement, check_text};
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
-use crate::registry::OnUnknownPolicy;
-use crate::registry::PolicyRegistry;
+use crate::registry::lookup::PolicyLookup;
+use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
 use crate::tier::{RedisBackend, Replicas};
 
@@ -40,7 +39,7 @@ pub struct RedisBuilder {
     deny_cache: Duration,
     max_local_keys: usize,
     max_waiting: usize,
-    names: Names,
+    names: PolicyLookup,
     enforcement: Option<Enforcement>,
 }
 
@@ -65,7 +64,7 @@ impl RedisBuilder {
             deny_cache: DENY_CACHE,
             max_local_keys: 100_000,
             max_waiting: MAX_WAITING,
-            names: Names::default(),
+            names: PolicyLookup::default(),
             enforcement: None,
         }
     }

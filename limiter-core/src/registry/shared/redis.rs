@@ -1,40 +1,41 @@
-//! Rates in Redis: the registry of the namespace, followed, looked into and changed.
+//! Edits of the registry in Redis: follow it, read it on demand, publish with a compare-and-set.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex as Turns;
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::limiter::Limiter;
 use crate::redis::RegistryStore;
-use crate::redisson::client::{crowded, is_crowded, remove_expired};
+use crate::registry::shared::{is_full, remove_expired, too_many_names};
 use crate::registry::{
-    BYTES_A_NAME, Edit, PolicyEntry, RedisRegistry, RedisSubscription, RegistryError, run_blocking_if_large,
+    BYTES_A_NAME, EntryEdit, PolicyEntry, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError,
+    run_blocking_if_large,
 };
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
+use crate::units::Timestamp;
 
-/// How often Redis is asked at most for names that are not known.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a change is begun anew because somebody else has changed the registry meanwhile.
-const MOST_TRIES: u32 = 32;
+/// The minimum interval between reads of Redis for unknown names.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
+/// The number of attempts to publish an edit while other programs publish.
+const MAX_ATTEMPTS: u32 = 32;
 
-/// The registry of a namespace.
+/// The registry of a namespace in Redis.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(super) struct RedisEdits {
     registry: RedisRegistry,
-    /// Follows it while there is a client.
+    /// Follows the registry while a clone of the owner exists.
     source: Mutex<Option<RedisSubscription>>,
-    /// When Redis last answered about a name that was not known, or why it did not. One asks at a
+    /// The time and the error of the last read for an unknown name. The lock allows one read at a
     /// time.
-    last: Turns<Option<(Instant, Option<StoreError>)>>,
-    /// One of this client's changes at a time: they would only be in each other's way.
-    changing: Turns<()>,
+    last: AsyncMutex<Option<(Instant, Option<StoreError>)>>,
+    /// Serializes the edits of this process, which would conflict with each other.
+    editing: AsyncMutex<()>,
 }
 
-impl Drop for Remote {
+impl Drop for RedisEdits {
     fn drop(&mut self) {
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(source) = source.take() {
@@ -43,18 +44,17 @@ impl Drop for Remote {
     }
 }
 
-impl Remote {
-    pub(super) fn from_limiter(limits: &Limiter) -> Option<Self> {
-        let registry = limits.redis_registry().ok()?;
-        Some(Self {
+impl RedisEdits {
+    pub(super) fn new(registry: RedisRegistry) -> Self {
+        Self {
             registry,
             source: Mutex::default(),
-            last: Turns::default(),
-            changing: Turns::default(),
-        })
+            last: AsyncMutex::default(),
+            editing: AsyncMutex::default(),
+        }
     }
 
-    /// Follows the registry, if that is not done yet, or the runtime in which it was has ended.
+    /// Starts to follow the registry, again if the runtime of the previous task has ended.
     fn follow(&self) {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         if !source.as_ref().is_some_and(RedisSubscription::is_running) {
@@ -62,7 +62,7 @@ impl Remote {
         }
     }
 
-    /// Looks what Redis says now: patiently, unless something is known that counts otherwise.
+    /// Reads Redis. The time limit is short if a known entry can serve instead.
     pub(super) async fn sync(&self, is_known: bool) -> Result<(), Rejection> {
         self.follow();
         let patience = match is_known {
@@ -75,7 +75,7 @@ impl Remote {
             .map_err(|error| rejection(error, "read"))
     }
 
-    /// Looks once for what is not known, unless it was looked for a moment ago.
+    /// Reads Redis once for an unknown name, unless it was read less than [`MIN_READ_INTERVAL`] ago.
     pub(super) async fn sync_until(&self, is_known: impl Fn() -> bool) -> Result<(), StoreError> {
         self.follow();
         if is_known() {
@@ -86,7 +86,7 @@ impl Remote {
             return Ok(());
         }
         if let Some((answered, error)) = &*last {
-            if answered.elapsed() < LOOK_EVERY {
+            if answered.elapsed() < MIN_READ_INTERVAL {
                 return error.clone().map_or(Ok(()), Err);
             }
         }
@@ -94,62 +94,59 @@ impl Remote {
             Ok(()) => None,
             Err(error) => Some(store_error(error, "read")),
         };
-        // From the answer on: those who waited for it take it, however long it took, and ask not
-        // one after the other.
+        // The interval starts with the reply: waiting callers use it instead of reading in turn.
         *last = Some((Instant::now(), error.clone()));
         error.map_or(Ok(()), Err)
     }
 
-    /// Publishes the registry with what becomes of the entry of this name; again and again while
-    /// others publish.
-    pub(super) async fn change<T>(
+    /// Publishes the registry with an edit of one entry. Tries again after a conflict.
+    pub(super) async fn edit<T>(
         &self,
-        limits: &Limiter,
+        registry: &PolicyRegistry,
         name: &str,
-        mut change: impl FnMut(Option<&PolicyEntry>) -> Result<(T, Edit), ConfigError>,
+        now: Timestamp,
+        mut change: impl FnMut(Option<&PolicyEntry>) -> Result<(T, EntryEdit), ConfigError>,
     ) -> Result<T, Rejection> {
         self.follow();
-        let _turn = self.changing.lock().await;
-        let mut tries = 0;
+        let _editing = self.editing.lock().await;
+        let mut attempts = 0;
         loop {
             let (replaced, draft) = self
                 .registry
                 .draft()
                 .await
                 .map_err(|error| rejection(error, "read"))?;
-            let entry = draft
-                .get(name)
-                .or_else(|| limits.registry().get_beside_redis(name));
+            let entry = draft.get(name).or_else(|| registry.get_beside_redis(name));
             let (answer, edit) = change(entry.as_deref())?;
             match edit {
-                Edit::Keep => return Ok(answer),
-                Edit::Put(entry) => {
-                    remove_expired(&draft, limits.calendar());
-                    if is_crowded(&draft, name) {
-                        return Err(crowded(name).into());
+                EntryEdit::Keep => return Ok(answer),
+                EntryEdit::Put(entry) => {
+                    remove_expired(&draft, now);
+                    if is_full(&draft, name) {
+                        return Err(too_many_names(name).into());
                     }
                     draft.set(*entry);
                 }
-                Edit::Remove(ended) => {
+                EntryEdit::Remove(ended) => {
                     if !draft.remove(name) {
                         let expected = "a policy that stands in Redis";
                         return Err(ConfigError::invalid("policy to be deleted", name, expected).into());
                     }
-                    // What has ended would hide what counts again.
-                    if limits.registry().get_beside_redis(name).is_none() {
+                    // The ended entry would hide the entry of another source.
+                    if registry.get_beside_redis(name).is_none() {
                         draft.set(*ended);
                     }
-                    remove_expired(&draft, limits.calendar());
+                    remove_expired(&draft, now);
                 }
             }
-            tries += 1;
+            attempts += 1;
             let names = draft.names().len();
             let text = run_blocking_if_large(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await;
             let text = text.map_err(|error| rejection(error, "written"))?;
             match self.registry.publish(&text, replaced).await {
                 Ok(_) => return Ok(answer),
-                Err(RegistryError::Conflict { .. }) if tries < MOST_TRIES => {
-                    sleep(varied(Duration::from_millis(2) * tries)).await;
+                Err(RegistryError::Conflict { .. }) if attempts < MAX_ATTEMPTS => {
+                    sleep(varied(Duration::from_millis(2) * attempts)).await;
                 }
                 Err(error) => return Err(rejection(error, "changed")),
             }

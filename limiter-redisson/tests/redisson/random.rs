@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use limiter_core::Limiter;
-use limiter_core::redisson::{Client, RateLimiter, RateType};
+use limiter_redisson::{Client, RateLimiter, RateType};
 
 use crate::World;
 use crate::support::{Kind, millis};
 
 /// Plays the calls one after the other, in process and on Redis, under one clock.
 #[tokio::test]
-async fn both_stores_answer_the_same_to_random_calls() {
+async fn memory_and_redis_give_equal_results() {
     let seed = std::env::var("LIMITER_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     let mut rng = fastrand::Rng::with_seed(seed);
     for trace in 0..8 {

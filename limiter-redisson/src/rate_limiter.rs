@@ -1,34 +1,30 @@
-//! A rate limiter by name, method by method.
+//! The methods of one rate limiter.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decision::Rejection;
-use crate::error::ConfigError;
-use crate::key::Key;
-use crate::policy::{Policy, Window};
-use crate::redisson::client::Client;
-use crate::redisson::config::{ConfiguredRate, RateLimiterConfig, deleted};
-use crate::redisson::lookup::Lookup;
-use crate::registry::RateType;
-use crate::registry::{Edit, PolicyEntry};
-use crate::waiting::Acquire;
+use limiter_core::future::Acquire;
+use limiter_core::registry::{EntryEdit, EntryState, PolicyEntry, RateType};
+use limiter_core::{ConfigError, Key, Policy, Rejection, Window};
+
+use crate::client::Client;
+use crate::config::{ConfiguredRate, RateLimiterConfig, deleted, invalid};
 
 /// A rate limiter by name. Cheap to clone. Made by [`Client::rate_limiter`]; see [the
-/// module](super).
+/// crate](crate).
 ///
 /// # Errors
 ///
-/// What is not configured, or has [expired](Self::expire), is [`Rejection::NotConfigured`]; where
-/// Redis gives no answer and the name is not known, [`Rejection::Unavailable`]. Methods that change
-/// what is configured fail with `Unavailable`, too, when Redis gives no answer (it may be changed
-/// all the same), and when its registry has mistakes.
+/// [`Rejection::NotConfigured`] if the name is not configured, or has [expired](Self::expire);
+/// [`Rejection::Unavailable`] if Redis does not reply and the name is unknown. Methods that change
+/// the configuration also fail with `Unavailable` if Redis does not reply (the change may have been
+/// made) or if the text of its registry has errors.
 ///
 /// # Cancel safety
 ///
-/// A change that is dropped while Redis is asked is made or not. The others are as cancel safe as
-/// the methods of [`Limiter`](crate::Limiter) that they name.
+/// A change whose future is dropped is made or not. The other methods are as cancel safe as the
+/// methods of [`Limiter`](limiter_core::Limiter) that they name.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     client: Client,
@@ -43,14 +39,14 @@ impl RateLimiter {
         }
     }
 
-    /// Its name, and that of its policy.
+    /// The name of the limiter, and of its policy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Configures `rate` permits in each `interval` (a [`Duration`], or text such as `"1m"`), if
-    /// nothing is configured: whether it did. Of several that do so at the same time, one.
+    /// nothing is configured. Returns whether it did; one of several concurrent calls does.
     ///
     /// # Errors
     ///
@@ -63,15 +59,15 @@ impl RateLimiter {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = ConfiguredRate::new(of, rate, interval)?;
-        self.change(|found| match found.free(&self.name)? {
-            Lookup::Configured(_) => Ok((false, Edit::Keep)),
-            free => Ok((true, put(rate.anew(&self.name, free)?))),
+        self.change(|found| match free(&self.name, found)? {
+            EntryState::Active(_) => Ok((false, EntryEdit::Keep)),
+            free => Ok((true, put(rate.create(&self.name, free)?))),
         })
         .await
     }
 
-    /// Configures this rate, in place of another one, and forgets what was used, by all clients. An
-    /// end that [`expire`](Self::expire) has set stays.
+    /// Sets the rate and resets the usage of all clients. Keeps an end that
+    /// [`expire`](Self::expire) has set.
     ///
     /// # Errors
     ///
@@ -81,15 +77,13 @@ impl RateLimiter {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = ConfiguredRate::new(of, rate, interval)?;
-        self.change(|found| Ok(((), put(rate.afresh(&self.name, found.free(&self.name)?)?))))
+        self.change(|found| Ok(((), put(rate.reset(&self.name, free(&self.name, found)?)?))))
             .await
     }
 
-    /// Configures this rate, in place of another one, and keeps what was used. An end that
-    /// [`expire`](Self::expire) has set stays.
+    /// Sets the rate and keeps the usage, and an end that [`expire`](Self::expire) has set.
     ///
-    /// Nothing can be kept where an exact window gets more than 1,048,576 permits, or the rate's
-    /// type becomes another.
+    /// Usage is lost if an exact window grows above 1,048,576 permits, and if the rate type changes.
     ///
     /// # Errors
     ///
@@ -100,31 +94,31 @@ impl RateLimiter {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = ConfiguredRate::new(of, rate, interval)?;
-        self.change(|found| Ok(((), put(rate.updating(&self.name, found.free(&self.name)?)?))))
+        self.change(|found| Ok(((), put(rate.update(&self.name, free(&self.name, found)?)?))))
             .await
     }
 
-    /// Takes so many permits if all of them are there now: whether they were.
-    /// `limits.named(name).check(key)` is the same, and tells what is left and when to come back.
+    /// Takes this number of permits if all are available now. Returns whether it did.
+    /// `limits.named(name).check(key)` also returns the remaining permits and the time to retry.
     ///
     /// # Errors
     ///
     /// [`Rejection::NeverFits`] for more than the rate; [`Rejection::Config`] for 0; else see
-    /// [above](Self#errors), and [`Limiter::check`](crate::Limiter::check).
+    /// [above](Self#errors), and [`Limiter::check`](limiter_core::Limiter::check).
     pub async fn try_acquire(&self, permits: u64) -> Result<bool, Rejection> {
         let (policy, key) = self.policy(permits).await?;
         let decision = self.client.limits().check(&policy, &key).cost(permits).await?;
         is_granted(decision.require())
     }
 
-    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first
-    /// served in a process. As with Redisson the time is waited for to its end, though the permits
-    /// be due later.
+    /// Waits up to `timeout` for this number of permits. Returns whether it took them. Calls of a
+    /// process are served in order. As with Redisson, a call waits until its timeout even if the
+    /// permits are due later.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::Limiter;
-    /// use limiter_core::redisson::{Client, RateType};
+    /// use limiter_redisson::{Client, RateType};
     /// use std::time::Duration;
     ///
     /// let mail = Client::new(&Limiter::in_process().build()).rate_limiter("mail");
@@ -138,14 +132,14 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`Limiter::acquire`](crate::Limiter::acquire) but
+    /// As [`try_acquire`](Self::try_acquire), and [`Limiter::acquire`](limiter_core::Limiter::acquire) but
     /// for `TimedOut`.
     pub async fn try_acquire_within(&self, permits: u64, timeout: Duration) -> Result<bool, Rejection> {
         is_granted(self.acquire(permits).timeout(timeout).await)
     }
 
-    /// Waits for so many permits: for a minute ([`Acquire::DEFAULT_TIMEOUT`]), or what
-    /// [`AcquirePermits::timeout`] says.
+    /// Waits for this number of permits, for a minute ([`Acquire::DEFAULT_TIMEOUT`]) or for
+    /// [`AcquirePermits::timeout`].
     ///
     /// # Errors
     ///
@@ -159,8 +153,8 @@ impl RateLimiter {
         }
     }
 
-    /// Gives so many permits back, and no more than are used. See
-    /// [`Limiter::refund`](crate::Limiter::refund).
+    /// Returns permits, at most those in use. See
+    /// [`Limiter::refund`](limiter_core::Limiter::refund).
     ///
     /// # Errors
     ///
@@ -170,76 +164,76 @@ impl RateLimiter {
         self.client.limits().refund(&policy, &key).cost(permits).await
     }
 
-    /// How many permits could be taken now. Writes nothing.
+    /// Returns the number of permits that are available now. Writes nothing.
     ///
     /// # Errors
     ///
-    /// See [above](Self#errors), and [`Limiter::peek`](crate::Limiter::peek).
+    /// See [above](Self#errors), and [`Limiter::peek`](limiter_core::Limiter::peek).
     pub async fn available_permits(&self) -> Result<u64, Rejection> {
         let (policy, key) = self.policy(1).await?;
         Ok(self.client.limits().peek(&policy, &key).await?.remaining())
     }
 
-    /// How it is configured; `None` where it is not.
+    /// Returns the configuration, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when Redis gives no answer and nothing is known.
+    /// [`Rejection::Unavailable`] if Redis does not reply and the name is unknown.
     pub async fn config(&self) -> Result<Option<RateLimiterConfig>, Rejection> {
-        let entry = self.client.current(&self.name).await?;
+        let entry = self.client.registry().refresh(&self.name).await?;
         Ok(entry.map(|entry| RateLimiterConfig::from_entry(&entry)))
     }
 
-    /// Has the configuration end after so long, by this process's clock, in place of an end that
-    /// was set before: whether there is one. What was used stays, and goes when it counts no more.
+    /// Sets the time after which the configuration ends, by this process's clock. Returns whether
+    /// there is a configuration. The usage stays until it no longer counts.
     ///
     /// # Errors
     ///
     /// See [above](Self#errors); what is not configured is `false`.
     pub async fn expire(&self, after: Duration) -> Result<bool, Rejection> {
-        let end = self.client.limits().calendar().after(after);
-        self.change(|found| match found.configured() {
+        let end = self.client.registry().now().after(after);
+        self.change(|found| match found.active() {
             Some(entry) => Ok((true, put(entry.clone().until(end)))),
-            None => Ok((false, Edit::Keep)),
+            None => Ok((false, EntryEdit::Keep)),
         })
         .await
     }
 
-    /// Has the configuration not end: whether there was an end.
+    /// Removes the end of the configuration. Returns whether there was one.
     ///
     /// # Errors
     ///
     /// As [`expire`](Self::expire).
     pub async fn clear_expire(&self) -> Result<bool, Rejection> {
-        self.change(|found| match found.configured() {
-            Some(entry) if entry.end().is_some() => Ok((true, put(entry.clone().with_end(None)))),
-            _ => Ok((false, Edit::Keep)),
+        self.change(|found| match found.active() {
+            Some(entry) if entry.end().is_some() => Ok((true, put(entry.clone().without_end()))),
+            _ => Ok((false, EntryEdit::Keep)),
         })
         .await
     }
 
-    /// The time until the configuration ends; `None` where it does not, or there is none.
+    /// Returns the time until the configuration ends, or `None` if it has no end or does not exist.
     ///
     /// # Errors
     ///
     /// As [`config`](Self::config).
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Rejection> {
-        let entry = self.client.current(&self.name).await?;
-        let now = self.client.limits().calendar();
+        let entry = self.client.registry().refresh(&self.name).await?;
+        let now = self.client.registry().now();
         Ok(entry.and_then(|entry| entry.end()).map(|end| end.since(now)))
     }
 
-    /// Whether it is configured.
+    /// Returns whether the limiter is configured.
     ///
     /// # Errors
     ///
     /// As [`config`](Self::config).
     pub async fn exists(&self) -> Result<bool, Rejection> {
-        Ok(self.client.current(&self.name).await?.is_some())
+        Ok(self.client.registry().refresh(&self.name).await?.is_some())
     }
 
-    /// Takes the configuration away, and forgets what was used, by all clients: whether there was
-    /// one. Where a file or the program's own registry names the policy besides Redis, that counts
+    /// Deletes the configuration and resets the usage of all clients. Returns whether there was a
+    /// configuration. A policy of this name in a file or in the program's own registry applies
     /// again.
     ///
     /// # Errors
@@ -247,14 +241,14 @@ impl RateLimiter {
     /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with
     /// Redis the program alone. Where Redis gives no answer between the two, what was used counts.
     pub async fn delete(&self) -> Result<bool, Rejection> {
-        let now = self.client.limits().calendar();
+        let now = self.client.registry().now();
         let deleted = self
-            .change(|found| match found.configured() {
+            .change(|found| match found.active() {
                 Some(entry) => {
                     let ended = deleted(entry, now)?;
-                    Ok((Some(entry.clone()), Edit::Remove(Box::new(ended))))
+                    Ok((Some(entry.clone()), EntryEdit::Remove(Box::new(ended))))
                 }
-                None => Ok((None, Edit::Keep)),
+                None => Ok((None, EntryEdit::Keep)),
             })
             .await?;
         match deleted {
@@ -263,19 +257,19 @@ impl RateLimiter {
         }
     }
 
-    /// By what a call for so many permits is decided.
+    /// Returns the policy and the key of a call for this number of permits.
     async fn policy(&self, permits: u64) -> Result<(Policy, Key<'_>), Rejection> {
         if permits == 0 {
-            return Err(ConfigError::invalid("permits", permits, "at least 1").into());
+            return Err(invalid("permits", &permits, "at least 1").into());
         }
-        let entry = self.client.find_entry(&self.name).await?;
+        let entry = self.client.registry().find(&self.name).await?;
         let key = entry.as_deref().map_or(Key::global(), |entry| self.key(entry));
-        // Which counts those who ask for what is not there, and knows of quotas of single keys.
+        // `Limiter::policy` counts unknown names, and applies overrides of single keys.
         let policy = self.client.limits().policy(&self.name, &key)?;
         Ok((policy, key))
     }
 
-    /// Whose permits this client takes.
+    /// Returns the key whose permits this client takes.
     fn key(&self, entry: &PolicyEntry) -> Key<'_> {
         match entry.rate_type() {
             RateType::Overall => Key::global(),
@@ -283,24 +277,35 @@ impl RateLimiter {
         }
     }
 
-    /// Forgets what was used under an entry.
+    /// Resets the usage under an entry.
     async fn forget(&self, entry: &PolicyEntry) -> Result<(), Rejection> {
         self.client.limits().reset(entry.policy(), self.key(entry)).await
     }
 
     async fn change<T>(
         &self,
-        change: impl FnMut(Lookup<'_>) -> Result<(T, Edit), ConfigError>,
+        change: impl FnMut(EntryState<'_>) -> Result<(T, EntryEdit), ConfigError>,
     ) -> Result<T, Rejection> {
-        self.client.change(&self.name, change).await
+        self.client.registry().edit(&self.name, change).await
     }
 }
 
-fn put(entry: PolicyEntry) -> Edit {
-    Edit::Put(Box::new(entry))
+/// Returns the state if this app may set a rate under the name.
+fn free<'a>(name: &str, found: EntryState<'a>) -> Result<EntryState<'a>, ConfigError> {
+    match found {
+        EntryState::OtherApps => {
+            let expected = "one that is not configured for other apps alone, as this one is";
+            Err(invalid("name of a rate limiter", &name, expected))
+        }
+        found => Ok(found),
+    }
 }
 
-/// Being limited is an answer here.
+fn put(entry: PolicyEntry) -> EntryEdit {
+    EntryEdit::Put(Box::new(entry))
+}
+
+/// Converts a denial to `false`.
 fn is_granted<T>(answer: Result<T, Rejection>) -> Result<bool, Rejection> {
     match answer {
         Ok(_) => Ok(true),
@@ -309,9 +314,9 @@ fn is_granted<T>(answer: Result<T, Rejection>) -> Result<bool, Rejection> {
     }
 }
 
-/// A wait for permits, not yet begun: await it. Made by [`RateLimiter::acquire`].
+/// Acquires permits when it is awaited. Made by [`RateLimiter::acquire`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "permits are acquired only when this is awaited"]
 pub struct AcquirePermits<'a> {
     limiter: &'a RateLimiter,
     permits: u64,
@@ -319,7 +324,7 @@ pub struct AcquirePermits<'a> {
 }
 
 impl AcquirePermits<'_> {
-    /// How long to wait in total. Default: [`Acquire::DEFAULT_TIMEOUT`]. A wait of zero is a
+    /// Sets the total time to wait. Default: [`Acquire::DEFAULT_TIMEOUT`]. A wait of zero is a
     /// [`try_acquire`](RateLimiter::try_acquire).
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -332,10 +337,11 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let limits = self.limiter.client.limits();
-            let began = limits.now();
+            let registry = self.limiter.client.registry();
+            let began = registry.now();
             let (policy, key) = self.limiter.policy(self.permits).await?;
-            let left = self.timeout.saturating_sub(limits.now().since(began));
+            let left = self.timeout.saturating_sub(registry.now().since(began));
+            let limits = self.limiter.client.limits();
             limits
                 .acquire(&policy, &key)
                 .cost(self.permits)

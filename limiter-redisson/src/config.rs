@@ -1,24 +1,23 @@
-//! What a rate is, and the policy that it becomes.
+//! Converts a rate to the policy that implements it.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::error::ConfigError;
-use crate::policy::{Algorithm, MAX_COUNTED, Policy, Window};
-use crate::redisson::lookup::Lookup;
-use crate::registry::{PolicyEntry, RateType, next_generation};
-use crate::units::Timestamp;
+use limiter_core::registry::{EntryState, PolicyEntry, RateType};
+use limiter_core::{ConfigError, Policy, Timestamp, Window};
 
-/// The rate above which a window is estimated, unless an exact one is there already.
-const MOST_EXACT: u64 = 10_000;
-/// The rate above which no window is exact.
-const MOST_EXACT_AT_ALL: u64 = 1 << 20;
+/// The rate above which a new limiter estimates its window.
+const MAX_EXACT: u64 = 10_000;
+/// The rate above which an updated limiter estimates its window, which forgets its usage.
+const MAX_EXACT_UPDATED: u64 = 1 << 20;
+/// The largest rate of an estimated window.
+const MAX_RATE: u64 = 1 << 42;
 
-/// How a rate limiter is configured. See
-/// [`RateLimiter::config`](crate::redisson::RateLimiter::config).
+/// The configuration of a rate limiter. See [`RateLimiter::config`](crate::RateLimiter::config).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateLimiterConfig {
-    /// Whose permits are counted.
+    /// The clients that share the permits.
     pub rate_type: RateType,
     /// The permits in each interval.
     pub rate: u64,
@@ -36,7 +35,7 @@ impl RateLimiterConfig {
     }
 }
 
-/// A rate that can be had.
+/// A valid rate.
 #[derive(Clone, Debug)]
 pub(super) struct ConfiguredRate {
     rate_type: RateType,
@@ -51,9 +50,9 @@ impl ConfiguredRate {
     {
         let interval = interval.try_into().map_err(|error| renamed(error.into()))?;
         if rate == 0 {
-            // A window that is exact would tell of its own bound, which is no bound of rates.
-            let expected = format!("whole permits from 1 to {MAX_COUNTED}");
-            return Err(ConfigError::invalid("rate", rate, expected));
+            // The error of an exact window would name the bound of exact windows.
+            let expected = format!("whole permits from 1 to {MAX_RATE}");
+            return Err(invalid("rate", &rate, &expected));
         }
         Ok(Self {
             rate_type,
@@ -62,62 +61,60 @@ impl ConfiguredRate {
         })
     }
 
-    /// An entry of the registry with this rate in place of another one, whose settings and end it
-    /// keeps.
+    /// Returns an entry with this rate, and with the settings and the end of the old entry.
     fn replacing(&self, name: &str, old: Option<&PolicyEntry>) -> Result<PolicyEntry, ConfigError> {
-        self.put(old, self.policy(name, self.rate > MOST_EXACT)?)
+        Ok(self.put(old, self.policy(name, self.rate > MAX_EXACT)?))
     }
 
-    /// An entry where none is. What was used counts still, under one that has ended.
-    pub(super) fn anew(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
+    /// Returns an entry for a name without one. The usage under an ended entry still counts.
+    pub(super) fn create(&self, name: &str, found: EntryState<'_>) -> Result<PolicyEntry, ConfigError> {
         let entry = self.replacing(name, None)?;
         Ok(in_generation(entry, found.generation().unwrap_or(0)))
     }
 
-    /// The same, for which everybody starts afresh, all other clients included: with another
-    /// generation of states.
-    pub(super) fn afresh(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
-        let entry = self.replacing(name, found.configured())?;
+    /// Returns an entry in a new generation, which resets the usage of all clients.
+    pub(super) fn reset(&self, name: &str, found: EntryState<'_>) -> Result<PolicyEntry, ConfigError> {
+        let entry = self.replacing(name, found.active())?;
         match found.generation() {
             Some(generation) => Ok(in_generation(entry, next_generation(generation)?)),
             None => Ok(entry),
         }
     }
 
-    /// The same, by the kind of window that is there, where state is.
+    /// Returns an entry with the existing kind of window, which keeps the usage.
     ///
     /// # Errors
     ///
-    /// Also for a policy that is no window of these kinds, of which nothing could be kept.
-    pub(super) fn updating(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
-        let old = found.configured();
+    /// The existing policy is neither a sliding window nor a counter window.
+    pub(super) fn update(&self, name: &str, found: EntryState<'_>) -> Result<PolicyEntry, ConfigError> {
+        let old = found.active();
         let Some(entry) = old else {
-            return self.anew(name, found);
+            return self.create(name, found);
         };
-        let is_counted = match entry.policy().algorithm() {
-            Algorithm::SlidingWindow(_) => self.rate > MOST_EXACT_AT_ALL,
-            Algorithm::CounterWindow(_) => true,
+        let is_counted = match entry.policy().algorithm_name() {
+            "sliding_window" => self.rate > MAX_EXACT_UPDATED,
+            "counter_window" => true,
             _ => {
                 let expected = "a sliding window or a counter window, whose rate can be updated";
-                return Err(ConfigError::invalid("policy", entry.policy(), expected));
+                return Err(invalid("policy", entry.policy(), expected));
             }
         };
-        self.put(old, self.policy(name, is_counted)?)
+        Ok(self.put(old, self.policy(name, is_counted)?))
     }
 
-    fn put(&self, old: Option<&PolicyEntry>, policy: Policy) -> Result<PolicyEntry, ConfigError> {
+    fn put(&self, old: Option<&PolicyEntry>, policy: Policy) -> PolicyEntry {
         let entry = match old {
             Some(old) => {
-                let policy = match old.policy().algorithm().code() == policy.algorithm().code() {
+                let policy = match old.policy().algorithm_name() == policy.algorithm_name() {
                     true => old.policy().with_numbers_of(&policy),
-                    // What another kind of window has is not found by this one.
+                    // State of one kind of window is invisible to the other kind.
                     false => policy.with_generation(old.policy().generation()),
                 };
                 old.clone().with_policy(policy)
             }
             None => PolicyEntry::new(policy),
         };
-        Ok(entry.with_rate_type(self.rate_type))
+        entry.with_rate_type(self.rate_type)
     }
 
     fn policy(&self, name: &str, is_counted: bool) -> Result<Policy, ConfigError> {
@@ -147,13 +144,28 @@ fn in_generation(entry: PolicyEntry, generation: u32) -> PolicyEntry {
     entry.with_policy(policy)
 }
 
-/// An entry that ends now, and whose name is used afresh: no client finds what was used under it.
+/// Returns an entry that ends now, in a new generation: a reused name starts without usage.
 pub(super) fn deleted(entry: &PolicyEntry, now: Timestamp) -> Result<PolicyEntry, ConfigError> {
     let generation = next_generation(entry.policy().generation())?;
     Ok(in_generation(entry.clone(), generation).until(now))
 }
 
-/// A mistake by the names that values have here.
+/// Returns the generation after this one.
+fn next_generation(generation: u32) -> Result<u32, ConfigError> {
+    generation
+        .checked_add(1)
+        .ok_or_else(|| invalid("generation", &generation, "a generation below the last one"))
+}
+
+pub(super) fn invalid(what: &'static str, value: &dyn fmt::Display, expected: &str) -> ConfigError {
+    ConfigError::Invalid {
+        what,
+        value: value.to_string(),
+        expected: expected.to_owned(),
+    }
+}
+
+/// Replaces the names of a window's settings in an error by the names of a rate's settings.
 fn renamed(error: ConfigError) -> ConfigError {
     match error {
         ConfigError::Invalid {
@@ -175,16 +187,16 @@ fn renamed(error: ConfigError) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use crate::redisson::config::*;
+    use crate::config::*;
 
     #[test]
-    fn a_rate_that_is_out_of_range_is_told_which_rates_there_are() {
+    fn rate_out_of_range_names_valid_rates() {
         let told = |rate| {
             let made = ConfiguredRate::new(RateType::Overall, rate, "1m")
                 .and_then(|rate| rate.replacing("search", None));
             made.map(|entry| entry.policy().quota().whole())
         };
-        for rate in [0, MAX_COUNTED + 1] {
+        for rate in [0, MAX_RATE + 1] {
             let error = told(rate).unwrap_err().to_string();
             assert!(
                 error.ends_with("expected whole permits from 1 to 4398046511104"),
