@@ -272,8 +272,8 @@ impl RateLimiter {
     /// Returns the key whose permits this client takes.
     fn key(&self, entry: &PolicyEntry) -> Key<'_> {
         match entry.rate_type() {
-            RateType::Overall => Key::global(),
             RateType::PerClient => Key::from(self.client.id()),
+            _ => Key::global(),
         }
     }
 

@@ -10,7 +10,12 @@ use crate::minimal_versions;
 use crate::packages::on_path;
 
 /// What users get, each after those on which it depends.
-const PUBLISHED: [&str; 4] = ["limiter-macros", "limiter-core", "limiter-redisson", "limiter-tower"];
+const PUBLISHED: [&str; 4] = [
+    "limiter-macros",
+    "limiter-core",
+    "limiter-redisson",
+    "limiter-tower",
+];
 
 /// What a check finds, beside its failure: why it could look at nothing.
 type Findings = Result<Option<&'static str>, String>;

@@ -1,4 +1,9 @@
-//! What counts under one name, for each key.
+//! The policy that applies to each key of one name.
+//!
+//! Several sources may name a policy and give a key an override. `EffectivePolicy` is the result:
+//! the entry of the latest source, and for each key the overrides that apply, ordered by their
+//! ends. It is rebuilt when a source changes, so a lookup reads one map. Tests:
+//! `tests/registry.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,30 +11,29 @@ use std::sync::Arc;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::registry::sources::SourceStack;
 use crate::registry::{KeyOverride, PolicyEntry};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
-/// What counts under one name.
+/// The entry of one name with the overrides of its keys.
 #[derive(Debug)]
 pub(super) struct EffectivePolicy {
     pub(super) entry: Arc<PolicyEntry>,
-    /// By the identity of their state, so that a call makes no text to find one.
+    /// Keyed by the identity of the state, so a lookup allocates no text.
     own: HashMap<Identity, EffectiveOverride>,
 }
 
-/// What counts for one key.
+/// The override of one key.
 #[derive(Debug)]
 struct EffectiveOverride {
     policy: Policy,
     given: Arc<KeyOverride>,
-    /// What counts when this is over.
+    /// The override that applies after the end of this one.
     then: Option<Box<EffectiveOverride>>,
 }
 
 impl EffectiveOverride {
-    /// The first that is not over.
+    /// Returns the first override that has not ended.
     fn at(&self, now: Timestamp) -> Option<&Self> {
         let mut own = self;
         while !own.given.holds_at(now) {
@@ -45,14 +49,14 @@ impl EffectivePolicy {
         Self { entry, own }
     }
 
-    /// Of those for one key the one that counts by the system's clock; the one that would if none
-    /// was over.
+    /// Returns one override per key: the one that applies by the system's clock, or the first one
+    /// if all have ended.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<KeyOverride>> {
         let now = Clock::System.calendar();
         (self.own.values()).map(move |own| &own.at(now).unwrap_or(own).given)
     }
 
-    /// The policy for a key.
+    /// Returns the policy for a key.
     pub(super) fn policy_for(&self, key: &Key<'_>, clock: &Clock) -> &Policy {
         let base = self.entry.policy();
         if self.own.is_empty() {
@@ -65,27 +69,28 @@ impl EffectivePolicy {
         }
     }
 
-    /// What was given to this very key, else to the one that it is when colons of its values count
-    /// as any other: people write `user:2001:db8::7` and mean `key = "user:{ip}"`.
+    /// Finds the override of the key. If there is none, tries the key with unescaped colons, so
+    /// that an override of `user:2001:db8::7` matches `key = "user:{ip}"`.
     fn own_of(&self, base: &Policy, key: &Key<'_>) -> Option<&EffectiveOverride> {
         self.own
             .get(&identity(base, key))
             .or_else(|| self.own.get(&identity(base, &key.with_plain_colons()?)))
     }
 
-    /// Has what counts for one key follow from the sources again.
-    pub(super) fn renew(&mut self, sources: &SourceStack, key: &Key<'static>) {
-        let base = self.entry.policy().clone();
-        self.own.remove(&identity(&base, key));
-        for snapshot in sources.iter() {
-            snapshot
-                .overrides_of(key, &base)
-                .for_each(|given| self.insert(given));
+    /// Replaces the overrides of one key. The last one applies first.
+    pub(super) fn replace_overrides<'a>(
+        &mut self,
+        key: &Key<'static>,
+        overrides: impl IntoIterator<Item = &'a Arc<KeyOverride>>,
+    ) {
+        self.own.remove(&identity(self.entry.policy(), key));
+        for given in overrides {
+            self.insert(given);
         }
     }
 
-    /// Before those that were there, which count when it is over. One for a policy of another
-    /// algorithm, which stood in another source, counts as little as if it were not there.
+    /// Adds an override before the existing ones of its key, which apply after its end. Ignores an
+    /// override for a policy of another algorithm, which belonged to another source.
     pub(super) fn insert(&mut self, given: &Arc<KeyOverride>) {
         let base = self.entry.policy();
         if !given.fits(base) {

@@ -99,16 +99,17 @@ impl PolicyEntry {
     /// ```
     #[must_use]
     pub fn until(self, end: impl Into<Timestamp>) -> Self {
-        Self {
-            until: Some(end.into()),
-            ..self
-        }
+        self.with_end(Some(end.into()))
     }
 
     /// Removes the end.
     #[must_use]
     pub fn without_end(self) -> Self {
-        Self { until: None, ..self }
+        self.with_end(None)
+    }
+
+    pub(super) fn with_end(self, until: Option<Timestamp>) -> Self {
+        Self { until, ..self }
     }
 
     /// Sets the scope of the policy as a rate limiter of the crate limiter-redisson. Calls with a

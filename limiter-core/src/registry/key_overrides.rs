@@ -229,7 +229,7 @@ impl PolicyRegistry {
         listed
     }
 
-    /// The same for one key, of which there may be many.
+    /// Rebuilds the overrides of one key.
     fn renew_override(&self, sources: &SourceStack, name: &str, key: &Key<'static>) {
         if let Some(effective) = self
             .0
@@ -238,7 +238,11 @@ impl PolicyRegistry {
             .unwrap_or_else(PoisonError::into_inner)
             .get_mut(name)
         {
-            effective.renew(sources, key);
+            let base = effective.entry.policy().clone();
+            let overrides = sources
+                .iter()
+                .flat_map(|snapshot| snapshot.overrides_of(key, &base));
+            effective.replace_overrides(key, overrides);
         }
         self.count_change();
     }

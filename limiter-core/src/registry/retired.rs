@@ -1,15 +1,16 @@
-//! Generations of policies that are not in the registry any more.
+//! Generations of policies that were removed from the registry.
 
 use std::collections::HashMap;
 
 use crate::units::Timestamp;
 
-/// The generations that code gave names, of those that were reset: what was used before must not
-/// come back with their names. It is remembered as long as that may count.
+/// Last generations of names that code has reset and removed. A name that is added again continues
+/// after its last generation, so usage from before a reset never counts again. An entry is kept
+/// while such usage may count.
 #[derive(Debug, Default)]
 pub(super) struct RetiredGenerations {
     names: HashMap<Box<str>, LastGeneration>,
-    /// When there are so many, those are looked for that are of no account any more.
+    /// The number of names at which expired entries are removed.
     tidy_at: usize,
 }
 
@@ -22,17 +23,17 @@ struct LastGeneration {
 impl RetiredGenerations {
     const TIDY_AT_LEAST: usize = 64;
 
-    /// The last generation of a name, where that is not the first.
+    /// Returns the last generation of a name, if it is not the first one.
     pub(super) fn generation(&self, name: &str) -> Option<u32> {
         self.names.get(name).map(|last| last.generation)
     }
 
-    /// This generation is a name's last, and until this moment what was used in the ones before may
-    /// count.
+    /// Records the last generation of a name, and the time until which usage in earlier generations
+    /// may count.
     pub(super) fn note(&mut self, name: &str, generation: u32, counts_until: Timestamp, now: Timestamp) {
         if self.names.len() >= self.tidy_at {
             self.names.retain(|_, last| last.counts_until > now);
-            // So that it is seldom done, however many there are.
+            // Doubling amortizes the removal.
             self.tidy_at = (2 * self.names.len()).max(Self::TIDY_AT_LEAST);
         }
         let last = self.names.entry(name.into()).or_insert(LastGeneration {
@@ -51,7 +52,7 @@ mod tests {
     use crate::registry::retired::*;
 
     #[test]
-    fn no_more_names_are_remembered_than_twice_those_that_count() {
+    fn number_of_names_is_bounded_by_twice_those_that_count() {
         let (mut left, mut now) = (RetiredGenerations::default(), Timestamp::from_micros(1));
         let lasts = Duration::from_secs(300);
         for number in 0..10_000 {
@@ -61,13 +62,13 @@ mod tests {
             assert!(left.names.len() <= 2 * 302, "{}", left.names.len());
         }
         assert_eq!(left.generation("tenant 9999"), Some(1));
-        assert_eq!(left.generation("tenant 9700"), Some(1), "it counts still");
+        assert_eq!(left.generation("tenant 9700"), Some(1), "usage still counts");
         assert_eq!(left.generation("reset every second"), Some(9_999));
         assert_eq!(left.generation("tenant 9000"), None);
     }
 
     #[test]
-    fn what_counts_longest_is_waited_for() {
+    fn longest_period_is_kept() {
         let (mut left, now) = (RetiredGenerations::default(), Timestamp::from_micros(1));
         let after = |seconds| now.after(Duration::from_secs(seconds));
         left.note("a", 2, after(100), now);

@@ -14,6 +14,7 @@ mod report;
 mod rfc3339;
 mod rule;
 mod syntax;
+mod values;
 mod write;
 
 use toml::de::DeTable;

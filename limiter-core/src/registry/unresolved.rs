@@ -1,4 +1,4 @@
-//! Counts the calls for which nothing is configured, and tells of them now and then.
+//! Counts calls without a configured policy, and logs each name at most once a minute.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use crate::units::{Timestamp, micros_ceil};
 
-/// A name is told of once in so long.
-const TELL_EVERY: Duration = Duration::from_secs(60);
-/// A program asks for as many names as stand in its code. What computes them from its input must
-/// not fill the memory.
-const MOST_NAMES: usize = 256;
+/// The minimum interval between two log events of one name.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of names with an interval of their own. The limit bounds the memory of a program that
+/// computes names from its input.
+const MAX_NAMES: usize = 256;
 
-/// Why a call found no policy.
+/// The reason why a call found no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookupError {
-    /// None has the name.
+    /// No policy has the name.
     NotThere,
-    /// Its list of apps does not name the caller's.
+    /// The policy's list of apps does not contain the caller's app.
     NotForApp,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedNames {
     count: AtomicU64,
-    /// When each name was told of last, in microseconds. A limit that is not for an app is asked
-    /// for by each of its calls, so that nobody is locked out here who only looks.
-    told: RwLock<HashMap<Box<str>, AtomicU64>>,
-    /// Of all names beyond those that are known.
+    /// The time of the last log event of each name, in microseconds. Reads take the shared lock
+    /// only, because an app may request a policy of other apps in each of its calls.
+    logged: RwLock<HashMap<Box<str>, AtomicU64>>,
+    /// The time of the last log event of all further names.
     others: AtomicU64,
 }
 
@@ -56,24 +56,24 @@ impl UnresolvedNames {
     fn is_due(&self, name: &str, now: Timestamp) -> bool {
         let now = now.as_micros().max(1);
         {
-            let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(last) = told.get(name) {
+            let logged = self.logged.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(last) = logged.get(name) {
                 return claim(last, now);
             }
         }
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MOST_NAMES && !told.contains_key(name) {
+        let mut logged = self.logged.write().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= MAX_NAMES && !logged.contains_key(name) {
             return claim(&self.others, now);
         }
-        claim(told.entry(name.into()).or_default(), now)
+        claim(logged.entry(name.into()).or_default(), now)
     }
 }
 
-/// Whether it is this caller's turn to tell.
+/// Claims the log event of an interval. Returns whether this caller has it.
 fn claim(last: &AtomicU64, now: u64) -> bool {
     let before = last.load(Ordering::Relaxed);
-    // A test's clock may have been set back.
-    let is_due = before == 0 || now.abs_diff(before) >= micros_ceil(TELL_EVERY);
+    // The clock of a test may move backward, hence the absolute difference.
+    let is_due = before == 0 || now.abs_diff(before) >= micros_ceil(LOG_INTERVAL);
     is_due
         && last
             .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
@@ -86,18 +86,18 @@ mod tests {
     use crate::support::clock::ManualClock;
 
     #[test]
-    fn a_name_is_told_of_once_a_minute_and_all_that_are_too_many_together() {
+    fn name_is_logged_once_a_minute_and_further_names_share_an_event() {
         let (missed, clock) = (UnresolvedNames::default(), ManualClock::new());
         let due = |name: &str| missed.is_due(name, clock.now());
         assert!(due("a") && due("b"));
         assert!(!due("a") && !due("b"));
-        clock.advance(TELL_EVERY - Duration::from_micros(1));
+        clock.advance(LOG_INTERVAL - Duration::from_micros(1));
         assert!(!due("a"));
         clock.advance(Duration::from_micros(1));
         assert!(due("a") && !due("a"));
 
         let told = (0..1_000).filter(|name| due(&name.to_string())).count();
-        assert_eq!(told, MOST_NAMES - 2 + 1);
-        assert_eq!(missed.told.read().unwrap().len(), MOST_NAMES);
+        assert_eq!(told, MAX_NAMES - 2 + 1);
+        assert_eq!(missed.logged.read().unwrap().len(), MAX_NAMES);
     }
 }

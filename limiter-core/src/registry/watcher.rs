@@ -1,4 +1,4 @@
-//! What those who follow a source have in common: the task, and what went wrong last.
+//! Parts of the tasks that follow a source: a weak registry, the last error, the task handle.
 
 use std::error::Error as _;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::registry::text::RegistryError;
 use crate::registry::{PolicyRegistry, RegistryInner};
 
-/// A registry that is followed as long as somebody else has it.
+/// A registry that a task follows while another owner exists.
 #[derive(Clone)]
 pub(super) struct WeakRegistry(Weak<RegistryInner>);
 
@@ -25,7 +25,7 @@ impl WeakRegistry {
     }
 }
 
-/// What went wrong last, if it still is.
+/// The current error of a source.
 #[derive(Debug, Default)]
 pub(super) struct LastError(Mutex<Option<RegistryError>>);
 
@@ -34,18 +34,18 @@ impl LastError {
         self.lock().clone()
     }
 
-    /// Keeps it, and says whether it is something else than before.
+    /// Stores an error. Returns whether it differs from the previous one.
     pub(super) fn is_new(&self, error: RegistryError) -> bool {
-        let told = reason(&error);
+        let text = reason(&error);
         let before = self.lock().replace(error);
-        before.is_none_or(|before| reason(&before) != told)
+        before.is_none_or(|before| reason(&before) != text)
     }
 
     pub(super) fn is_there(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// Whether there was any.
+    /// Removes the error. Returns whether there was one.
     pub(super) fn is_over(&self) -> bool {
         self.lock().take().is_some()
     }
@@ -55,28 +55,27 @@ impl LastError {
     }
 }
 
-/// An error with its causes, for a line of a log.
+/// Returns an error and its causes as one line of a log.
 pub(super) fn reason(error: &RegistryError) -> String {
-    let (mut told, mut cause) = (error.to_string(), error.source());
+    let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {
-        told = format!("{told}: {error}");
+        text = format!("{text}: {error}");
         cause = error.source();
     }
-    told
+    text
 }
 
-/// What a policy takes in a text, about.
+/// The approximate size of one policy in a text.
 #[cfg(feature = "redis")]
 pub(crate) const BYTES_A_NAME: usize = 100;
 
-/// Has a text dealt with that may be large: the runtime's threads have other things to do
-/// meanwhile.
+/// Processes a text, on a blocking thread if it is large, so it does not delay other tasks.
 #[cfg(feature = "redis")]
 pub(crate) async fn run_blocking_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> Result<T, RegistryError> + Send + 'static,
 ) -> Result<T, RegistryError> {
-    /// What is read in less time than it takes to wake a thread.
+    /// Processing a smaller text takes less time than waking a thread.
     const SMALL: usize = 4 << 10;
     if bytes <= SMALL {
         return work();

@@ -1,4 +1,4 @@
-//! What a policy was before a change, as text.
+//! The inheritance of a policy as text: its generation, and its quota before a proportional change.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -9,9 +9,9 @@ use crate::registry::text::policy_spec::{AlgorithmKind, PolicySpec, SharedSettin
 use crate::registry::text::report::ErrorReport;
 use crate::registry::text::rfc3339;
 use crate::registry::text::rfc3339::Rfc3339;
-use crate::registry::text::write::write_numbers;
+use crate::registry::text::values::write_numbers;
 
-/// The fields of a policy that say what it inherits.
+/// The fields `generation` and `scaled` of a policy.
 pub(super) struct InheritanceSpec<'t> {
     generation: Option<Field<'t>>,
     scaled: Option<Field<'t>>,
@@ -25,7 +25,8 @@ impl<'t> InheritanceSpec<'t> {
         }
     }
 
-    /// The policy with what is said. It is read, and told, if the policy itself has a mistake, too.
+    /// Returns the policy with its inheritance. Reports errors of both fields even if the policy
+    /// itself has an error.
     pub(super) fn apply(
         &self,
         report: &mut ErrorReport<'_>,
@@ -57,7 +58,7 @@ pub(super) fn write(text: &mut String, policy: &Policy) -> fmt::Result {
     if let Some((before, at)) = policy.before() {
         let mut numbers = String::new();
         write_numbers(&mut numbers, before)?;
-        // No number has a line break in it.
+        // Values contain no line breaks, so each line is one field.
         let numbers = numbers.trim_end().replace('\n', ", ");
         writeln!(text, "scaled = {{ {numbers}, at = {} }}", Rfc3339(at))?;
     }

@@ -6,7 +6,7 @@ use crate::registry::PolicyMetadata;
 use crate::registry::text::fields::Table;
 use crate::registry::text::report::ErrorReport;
 use crate::registry::text::rfc3339::{self, Rfc3339};
-use crate::registry::text::write::QuotedText;
+use crate::registry::text::values::QuotedText;
 
 /// Takes the fields of the metadata out of the table of a policy.
 pub(super) fn metadata_from_table(report: &mut ErrorReport<'_>, table: &mut Table<'_>) -> PolicyMetadata {

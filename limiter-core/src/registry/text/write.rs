@@ -1,22 +1,21 @@
-//! Writes registries as they are read.
+//! Writes a registry as text. The text reads back as an equal registry
+//! (`tests/registry/properties.rs`).
 
 use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::key::Key;
-use crate::policy::{
-    Algorithm, Concurrency, CounterWindow, Enforcement, FixedWindow, Funnel, OnDenial, OnStoreFailure,
-    Periods, Policy, SlidingWindow, Span, TokenBucket,
-};
+use crate::policy::{Algorithm, Enforcement, Funnel, OnDenial, OnStoreFailure, Policy, Span};
 use crate::registry::RateType;
 use crate::registry::text::policy_spec::{AlgorithmKind, ON_STORE_FAILURE};
 use crate::registry::text::rfc3339::Rfc3339;
+use crate::registry::text::values::{QuotedText, write_numbers};
 use crate::registry::text::{FORMAT, MIN_READER, inheritance, metadata};
 use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceSnapshot};
-use crate::units::{Amount, micros_ceil};
+use crate::units::micros_ceil;
 
-/// All of a snapshot.
+/// Returns the text of a snapshot.
 pub(super) fn text_of(snapshot: &SourceSnapshot) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -143,7 +142,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
     Ok(())
 }
 
-/// A part of a key, which is escaped: as plain text, if that is the same when it is read again.
+/// Writes a part of a key: as plain text if that reads back as the same key, else escaped.
 fn write_part(text: &mut String, name: &str, escaped: &str) -> fmt::Result {
     match Key::unescaped(escaped).filter(|plain| Key::from(plain).as_str() == escaped) {
         Some(plain) => writeln!(text, "{name} = {}", QuotedText(&plain)),
@@ -151,54 +150,6 @@ fn write_part(text: &mut String, name: &str, escaped: &str) -> fmt::Result {
     }
 }
 
-pub(super) fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
-    match *policy.algorithm() {
-        Algorithm::TokenBucket(TokenBucket { capacity, rate })
-        | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
-            let capacity = Amount::from_thousandths(capacity);
-            writeln!(text, "capacity = {capacity}\nrate = \"{rate}\"")?;
-        }
-        Algorithm::SlidingWindow(SlidingWindow { limit, window })
-        | Algorithm::CounterWindow(CounterWindow { limit, window }) => {
-            writeln!(text, "limit = {limit}\nwindow = \"{}\"", Span(window))?;
-        }
-        Algorithm::Concurrency(Concurrency { max, .. }) => writeln!(text, "max = {max}")?,
-        Algorithm::FixedWindow(FixedWindow {
-            limit,
-            window,
-            periods,
-        }) => {
-            writeln!(text, "limit = {limit}")?;
-            match periods {
-                Periods::FirstUse => writeln!(text, "window = \"{}\"", Span(window))?,
-                Periods::Aligned(offset) => {
-                    writeln!(text, "window = \"{}\"\nalign = \"{offset}\"", Span(window))?;
-                }
-                Periods::Months(offset) => writeln!(text, "window = \"month\"\nalign = \"{offset}\"")?,
-            }
-        }
-    }
-    Ok(())
-}
-
 fn span(span: Duration) -> Span {
     Span(micros_ceil(span))
-}
-
-/// Text as a basic string of TOML.
-pub(super) struct QuotedText<'a>(pub(super) &'a str);
-
-impl fmt::Display for QuotedText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\n' => f.write_str("\\n")?,
-                c if c.is_control() => write!(f, "\\U{:08X}", u32::from(c))?,
-                c => f.write_char(c)?,
-            }
-        }
-        f.write_str("\"")
-    }
 }
