@@ -53,8 +53,8 @@ impl Client {
         &self.0.id
     }
 
-    /// Returns the rate limiter of this name, configured or not. All clients of the namespace, or of
-    /// this process, share it.
+    /// Returns the rate limiter of this name, configured or not. All clients of the namespace, or
+    /// of this process, share it.
     #[must_use]
     pub fn rate_limiter(&self, name: impl Into<String>) -> RateLimiter {
         RateLimiter::new(self.clone(), name.into())

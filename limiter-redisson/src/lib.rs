@@ -31,8 +31,9 @@
 //! # Rates
 //!
 //! A rate is a number of permits in each interval, and the interval slides. Up to 10,000 permits,
-//! the limiter is an exact window ([`Policy::sliding_window`](limiter_core::Policy::sliding_window)):
-//! no interval ever admits more than the rate. Above that, it is estimated from two counters
+//! the limiter is an exact window
+//! ([`Policy::sliding_window`](limiter_core::Policy::sliding_window)): no interval ever admits more
+//! than the rate. Above that, it is estimated from two counters
 //! ([`Policy::counter_window`](limiter_core::Policy::counter_window)), and intervals are at most 50
 //! days. [`RateLimiter::update_rate`] keeps the existing kind of window, up to 1,048,576 permits of
 //! an exact one, so that usage is kept. The state of a limiter (or of a client) is one value. One
@@ -40,18 +41,17 @@
 //!
 //! # Configuration
 //!
-//! Rates are policies in a registry
-//! ([`SharedRegistry`](limiter_core::registry::SharedRegistry)): in process, that of the limiter
-//! ([`Limiter::registry`](limiter_core::Limiter::registry)); with Redis and the feature `redis`, that
-//! of the namespace. One of several concurrent calls of `try_set_rate` succeeds, and every client
-//! follows a change within a second. A client that does not know a name reads Redis first, at most
-//! four times a second for all unknown names together. During an outage of Redis, the last known
-//! rates apply.
+//! Rates are policies in a registry ([`SharedRegistry`](limiter_core::registry::SharedRegistry)):
+//! in process, that of the limiter ([`Limiter::registry`](limiter_core::Limiter::registry)); with
+//! Redis and the feature `redis`, that of the namespace. One of several concurrent calls of
+//! `try_set_rate` succeeds, and every client follows a change within a second. A client that does
+//! not know a name reads Redis first, at most four times a second for all unknown names together.
+//! During an outage of Redis, the last known rates apply.
 //!
 //! A change writes the text of the registry in Redis again. It loses comments, and it removes
 //! policies that ended more than an hour (and two of their intervals) ago. A deleted name stays
-//! until then as an ended policy, so that old usage does not count when the name is reused. If Redis
-//! has lost its data, a change restores the other policies that this process knows.
+//! until then as an ended policy, so that old usage does not count when the name is reused. If
+//! Redis has lost its data, a change restores the other policies that this process knows.
 //!
 //! Every client reads every name, and each name is a label of metrics, so there are at most
 //! [1,000](Client::MAX_NAMES) names. A Java program's rate limiter per user is one policy here, and

@@ -83,7 +83,8 @@ impl RateLimiter {
 
     /// Sets the rate and keeps the usage, and an end that [`expire`](Self::expire) has set.
     ///
-    /// Usage is lost if an exact window grows above 1,048,576 permits, and if the rate type changes.
+    /// Usage is lost if an exact window grows above 1,048,576 permits, and if the rate type
+    /// changes.
     ///
     /// # Errors
     ///
@@ -132,8 +133,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`Limiter::acquire`](limiter_core::Limiter::acquire) but
-    /// for `TimedOut`.
+    /// As [`try_acquire`](Self::try_acquire), and
+    /// [`Limiter::acquire`](limiter_core::Limiter::acquire) but for `TimedOut`.
     pub async fn try_acquire_within(&self, permits: u64, timeout: Duration) -> Result<bool, Rejection> {
         is_granted(self.acquire(permits).timeout(timeout).await)
     }

@@ -4,7 +4,6 @@ pub(crate) mod call;
 mod calls;
 pub(crate) mod future;
 
-
 use crate::algorithm::Mode;
 use crate::check::named::call::Question;
 pub use crate::check::named::call::{NamedCall, NamedWait};

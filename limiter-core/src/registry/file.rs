@@ -156,7 +156,9 @@ async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileCo
                 continue;
             }
         }
-        let Some(registry) = registry.upgrade() else { return };
+        let Some(registry) = registry.upgrade() else {
+            return;
+        };
         if now == seen {
             if shared.trouble.is_there() {
                 observe::registry_rejected("file");

@@ -22,13 +22,13 @@ use crate::support::real_time::sleep;
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
 
-/// The registry of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the key
-/// `namespace|book` (feature `registry`). Cheap to clone. Made by
+/// The registry of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the
+/// key `namespace|book` (feature `registry`). Cheap to clone. Made by
 /// [`Limiter::redis_registry`](crate::Limiter::redis_registry).
 ///
-/// [`follow`](Self::follow) has the limiter's [registry](crate::Limiter::registry) say what Redis says:
-/// a change reaches every replica within a second. While Redis is out, and when it has lost its
-/// data, the last registry counts.
+/// [`follow`](Self::follow) has the limiter's [registry](crate::Limiter::registry) say what Redis
+/// says: a change reaches every replica within a second. While Redis is out, and when it has lost
+/// its data, the last registry counts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -86,8 +86,8 @@ impl RedisRegistry {
         Self(Arc::new(RedisRegistryState { store, registry }))
     }
 
-    /// Has the limiter's registry say what Redis says, in a task: looks now, when a message tells of a
-    /// change, and every half a second, since messages get lost.
+    /// Has the limiter's registry say what Redis says, in a task: looks now, when a message tells
+    /// of a change, and every half a second, since messages get lost.
     ///
     /// Until the first look is over, a policy that stands only in Redis is not configured, and what
     /// asks for it is [allowed](crate::registry::OnUnknownPolicy): await
@@ -142,7 +142,8 @@ impl RedisRegistry {
 
     /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A
     /// first line such as `revision = 7` may stand in it, and means nothing; a revision that is
-    /// written otherwise, or stands elsewhere, is a mistake. The limiter's own registry has it at once.
+    /// written otherwise, or stands elsewhere, is a mistake. The limiter's own registry has it at
+    /// once.
     ///
     /// # Errors
     ///
@@ -174,7 +175,9 @@ impl RedisRegistry {
             PublishOutcome::As(revision) => {
                 let adopting = {
                     let registry = registry.clone();
-                    run_blocking_if_large(text.len(), move || Ok(registry.adopt_published(revision, snapshot)))
+                    run_blocking_if_large(text.len(), move || {
+                        Ok(registry.adopt_published(revision, snapshot))
+                    })
                 };
                 adopting.await.map(|_| revision)
             }
@@ -196,9 +199,9 @@ impl RedisRegistry {
         RedisWatcher::new(store).poll_once(registry, patience).await
     }
 
-    /// Publishes what becomes of the registry in Redis by `change`, which is begun anew when somebody
-    /// else has published meanwhile. `change` is given what stands in Redis, and nothing of the
-    /// limiter's other sources. Comments in the text are lost.
+    /// Publishes what becomes of the registry in Redis by `change`, which is begun anew when
+    /// somebody else has published meanwhile. `change` is given what stands in Redis, and nothing
+    /// of the limiter's other sources. Comments in the text are lost.
     ///
     /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what
     /// this process has [followed](Self::follow) or published last, which is what all replicas go

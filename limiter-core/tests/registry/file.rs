@@ -16,7 +16,8 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("registry-{name}-{}", std::process::id()));
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("registry-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -205,7 +206,8 @@ async fn file_is_followed_until_it_is_stopped_or_the_registry_is_dropped() {
 async fn code_overrides_of_file_policy_can_be_removed() {
     let (dir, registry) = (Dir::new("removed"), PolicyRegistry::new());
     let _followed = FileSource::follow(&registry, dir.write(&sized(2))).unwrap();
-    registry.set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
+    registry
+        .set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
         .unwrap();
     let revision = registry.revision();
     assert!(!registry.remove("p"), "the policy is the file's");

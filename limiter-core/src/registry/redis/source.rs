@@ -23,8 +23,8 @@ pub struct RedisSubscription {
 }
 
 impl RedisSubscription {
-    /// Waits until the first look is over, half a second at most: from then on the limiter's registry
-    /// says what Redis says.
+    /// Waits until the first look is over, half a second at most: from then on the limiter's
+    /// registry says what Redis says.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -58,8 +58,8 @@ impl RedisSubscription {
         self.last_error().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with the registry in Redis now, or why it cannot be looked at; `None` while all is
-    /// well.
+    /// What is wrong with the registry in Redis now, or why it cannot be looked at; `None` while
+    /// all is well.
     #[must_use]
     pub fn last_error(&self) -> Option<RegistryError> {
         self.shared.trouble.last()

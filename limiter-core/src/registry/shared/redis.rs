@@ -75,7 +75,8 @@ impl RedisEdits {
             .map_err(|error| rejection(error, "read"))
     }
 
-    /// Reads Redis once for an unknown name, unless it was read less than [`MIN_READ_INTERVAL`] ago.
+    /// Reads Redis once for an unknown name, unless it was read less than [`MIN_READ_INTERVAL`]
+    /// ago.
     pub(super) async fn sync_until(&self, is_known: impl Fn() -> bool) -> Result<(), StoreError> {
         self.follow();
         if is_known() {
