@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_of_the_registry_and_of_a_policy_that_the_attribute_can_use() {
+    fn annotated_name_needs_usable_policy() {
         let registry = PolicyRegistry::new()
             .with(five().unwrap())
             .with(Policy::concurrency("export").max(3).build().unwrap());
