@@ -59,8 +59,8 @@ use crate::registry::unresolved::UnresolvedNames;
 pub(crate) use crate::registry::watcher::{BYTES_A_NAME, run_blocking_if_large};
 use crate::support::clock::Clock;
 
-/// Policies by name. Cheap to clone; clones are one registry, and whatever changes in it counts from
-/// the next call on.
+/// Policies by name. Cheap to clone; clones are one registry, and whatever changes in it counts
+/// from the next call on.
 ///
 /// A [`Limiter`](crate::Limiter) that is given a registry
 /// ([`InProcessBuilder::registry`](crate::InProcessBuilder::registry),
@@ -144,8 +144,9 @@ impl PolicyRegistry {
         self
     }
 
-    /// Puts a policy into the registry, in place of the one that [code](Self#where-policies-come-from)
-    /// has put there under its name. As long as a file or Redis names a policy so, theirs counts.
+    /// Puts a policy into the registry, in place of the one that
+    /// [code](Self#where-policies-come-from) has put there under its name. As long as a file or
+    /// Redis names a policy so, theirs counts.
     ///
     /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name
     /// that turned from the one into the other all fail. [`change`](Self::change), files and Redis
@@ -259,7 +260,12 @@ impl PolicyRegistry {
     }
 
     #[cfg(feature = "registry")]
-    fn replace_source(&self, mut sources: MutexGuard<'_, SourceStack>, source: &Source, snapshot: SourceSnapshot) {
+    fn replace_source(
+        &self,
+        mut sources: MutexGuard<'_, SourceStack>,
+        source: &Source,
+        snapshot: SourceSnapshot,
+    ) {
         if !sources.replace(source, snapshot) {
             return;
         }

@@ -154,8 +154,8 @@ impl PolicyRegistry {
         Ok(registry)
     }
 
-    /// All that counts in the registry, wherever it comes from, as text. Read again it is the same, but
-    /// for spans that are no whole microseconds, which are rounded up, and ends after the year 9999.
+    /// All that counts in the registry, wherever it comes from, as text. Read again it is the same,
+    /// but for spans that are no whole microseconds, which are rounded up, and ends after the year 9999.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::text_of(&self.as_snapshot())
