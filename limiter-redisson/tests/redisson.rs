@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-/// Has "p" be configured so, with a policy that is patient.
+/// Configures "p" with the long deadline of the tests.
 async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -> RateLimiter {
     #[cfg(feature = "registry")]
     if let Ok(store) = limits.redis_registry() {
@@ -93,7 +93,7 @@ async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -
 /// Gives "p" the long deadline of [`configured`]: a policy that Redisson's methods create for an
 /// unknown name has the default, which a busy machine exceeds.
 async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
-    #[cfg(feature = "registry")]
+    #[cfg(feature = "redis")]
     if let Ok(registry) = limits.redis_registry() {
         let edit = registry.edit(|draft| {
             let generation = draft.get("p").unwrap().policy().generation();
@@ -114,7 +114,7 @@ async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
         };
         timeout(support::PATIENT, adopted).await.unwrap();
     }
-    #[cfg(not(feature = "registry"))]
+    #[cfg(not(feature = "redis"))]
     let _ = (limits, rate, interval);
 }
 
@@ -634,7 +634,7 @@ async fn policies_of_other_apps_are_kept(world: World) {
 
 async fn number_of_limiters_is_bounded(world: World) {
     let limits = (world.make)();
-    let fill = |book: &limiter_core::registry::PolicyRegistry| {
+    let fill = |registry: &limiter_core::registry::PolicyRegistry| {
         for number in 0..Client::MAX_NAMES {
             registry.set(support::window(&format!("user {number}"), 1, "1s"));
         }

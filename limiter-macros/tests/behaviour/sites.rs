@@ -27,7 +27,7 @@ fn every_annotation_of_this_program_can_be_used_but_one() {
 async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
     let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let held = |name: &str| Policy::concurrency(name).max(5).build().unwrap();
-    let told = async |book: PolicyRegistry| {
+    let told = async |registry: PolicyRegistry| {
         let limits = Limiter::in_process()
             .registry(&registry)
             .standalone_only()

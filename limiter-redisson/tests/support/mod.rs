@@ -25,11 +25,14 @@ pub(crate) enum Kind {
 /// The tolerance for a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
+/// The deadline and the time limit of tests that measure no time.
+pub(crate) const PATIENT: Duration = secs(30);
+
 /// Creates a sliding window whose decisions wait for a loaded machine.
 pub(crate) fn window(name: &str, limit: u64, window: &str) -> Policy {
     let policy = Policy::sliding_window(name).limit(limit).window(window);
     policy
-        .deadline(secs(30))
+        .deadline(PATIENT)
         .on_store_failure(OnStoreFailure::Error)
         .build()
         .unwrap()
