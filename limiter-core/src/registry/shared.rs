@@ -137,7 +137,7 @@ impl SharedRegistry {
     /// Edits the entry of one name atomically. `change` receives the current state and returns a
     /// result and the edit. It is called again if another program edits the registry meanwhile.
     ///
-    /// An edit also removes entries that ended so long ago that no usage under them counts. In
+    /// An edit also removes ended entries under which no usage counts any more. In
     /// Redis it writes the text of the registry again, so comments in the text are lost.
     ///
     /// # Errors

@@ -155,18 +155,18 @@ impl RedisEdits {
     }
 }
 
-fn rejection(error: RegistryError, what: &str) -> Rejection {
+fn rejection(error: RegistryError, action: &str) -> Rejection {
     match error {
         RegistryError::Config(error) => Rejection::Config(error),
-        error => Rejection::Unavailable(store_error(error, what)),
+        error => Rejection::Unavailable(store_error(error, action)),
     }
 }
 
-fn store_error(error: RegistryError, what: &str) -> StoreError {
+fn store_error(error: RegistryError, action: &str) -> StoreError {
     match error {
         RegistryError::Store(error) => error,
         error => {
-            let detail: Arc<str> = format!("the registry in Redis cannot be {what}").into();
+            let detail: Arc<str> = format!("the registry in Redis cannot be {action}").into();
             StoreError::new(StoreErrorKind::Refused, detail).with_source(error)
         }
     }
