@@ -292,8 +292,24 @@ impl Policy {
         matches!(self.0.algorithm, Algorithm::Funnel(Funnel { paced: true, .. }))
     }
 
-    /// Returns this policy with the numbers of another one with the same algorithm.
-    pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
+    /// Returns the name of the algorithm, as the text of a registry writes it: `"token_bucket"`.
+    #[must_use]
+    pub fn algorithm_name(&self) -> &'static str {
+        match self.0.algorithm {
+            Algorithm::TokenBucket(_) => "token_bucket",
+            Algorithm::Funnel(_) => "funnel",
+            Algorithm::SlidingWindow(_) => "sliding_window",
+            Algorithm::CounterWindow(_) => "counter_window",
+            Algorithm::FixedWindow(_) => "fixed_window",
+            Algorithm::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// Returns this policy with the quota, rate and window of another one, and with its own
+    /// algorithm settings and options. State of this policy counts for the result if both have the
+    /// same algorithm.
+    #[must_use]
+    pub fn with_numbers_of(&self, other: &Self) -> Self {
         let algorithm = match (self.0.algorithm, other.0.algorithm) {
             // The lease and the pacing are not numbers of permits.
             (Algorithm::Concurrency(own), Algorithm::Concurrency(Concurrency { max, .. })) => {

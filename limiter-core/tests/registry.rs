@@ -99,7 +99,7 @@ async fn change_waiter_is_notified() {
 }
 
 #[test]
-fn quotas_of_keys_are_listed_and_follow_their_policy() {
+fn overrides_are_listed_and_follow_their_policy() {
     let registry = PolicyRegistry::new()
         .with(bucket("p", 2, 1))
         .with(bucket("q", 2, 1));
@@ -171,7 +171,8 @@ fn registry_is_readable_during_changes() {
             scope.spawn(move || {
                 for capacity in 1..2_000_u32 {
                     registry.set(bucket(name, capacity, 1));
-                    registry.set_override(KeyOverride::new(bucket(name, capacity, 1), "k"))
+                    registry
+                        .set_override(KeyOverride::new(bucket(name, capacity, 1), "k"))
                         .unwrap();
                 }
             });
@@ -271,7 +272,9 @@ async fn recreated_name_has_no_usage_from_before_reset() {
         "what was used since counts"
     );
     assert!(registry.remove("p"));
-    registry.change(bucket("p", 5, "1/h"), Inheritance::Reset).unwrap();
+    registry
+        .change(bucket("p", 5, "1/h"), Inheritance::Reset)
+        .unwrap();
     assert_eq!(named.peek("k").await.unwrap().remaining(), 5);
 }
 

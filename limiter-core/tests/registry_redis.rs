@@ -156,7 +156,7 @@ fn in_process_limiter_has_no_redis_registry() {
 }
 
 #[tokio::test]
-async fn edits_that_meet_are_all_made() {
+async fn concurrent_edits_all_apply() {
     let namespace = namespace();
     let replica = || Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace);
     let replicas = [(); 4].map(|()| replica());

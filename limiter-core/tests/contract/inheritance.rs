@@ -201,7 +201,8 @@ pub(crate) async fn registry_text_contains_policy_changes(subject: Subject) {
         let named = subject.limits.named(small.name());
         assert!(named.check(KEY).cost(5).await.unwrap().is_allowed());
         subject.clock.advance(micros(1));
-        registry.change_at(&large, Inheritance::Proportional, subject.clock.now())
+        registry
+            .change_at(&large, Inheritance::Proportional, subject.clock.now())
             .unwrap();
         assert_eq!(
             named.check(KEY).cost(10).await.unwrap().remaining(),

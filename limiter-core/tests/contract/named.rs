@@ -88,7 +88,8 @@ pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subjec
         assert!(!named.check("ann").await.unwrap().is_allowed());
 
         let end = clock.now().after(secs(60));
-        registry.set_override(KeyOverride::new(sized(5), "ann").until(end))
+        registry
+            .set_override(KeyOverride::new(sized(5), "ann").until(end))
             .unwrap();
         assert_eq!(named.check("ann").await.unwrap().remaining(), 2, "{base}");
         let grouped = Key::from("ann").in_group("others");
@@ -186,13 +187,15 @@ pub(crate) async fn key_override_matches_plain_and_escaped_colons(subject: Subje
     let named = subject.limits.named("p");
     let user = |value: &str| Key::from("user:").part(value);
     let has = async |key: &Key<'_>| named.peek(key).await.unwrap().remaining();
-    registry.set_override(KeyOverride::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
+    registry
+        .set_override(KeyOverride::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 5);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
     assert_eq!(has(&user("2001:db8::8")).await, 1);
     // An override with the exact escaping takes precedence.
-    registry.set_override(KeyOverride::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
+    registry
+        .set_override(KeyOverride::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 9);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
@@ -220,7 +223,8 @@ pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
             .deadline(PATIENT)
     };
     registry.set(hour(1).aligned("utc").build().unwrap());
-    registry.set_override(KeyOverride::new(hour(2).build().unwrap(), KEY))
+    registry
+        .set_override(KeyOverride::new(hour(2).build().unwrap(), KEY))
         .unwrap();
     let named = subject.limits.named("p");
     let into_the_hour = clock.now().as_micros() % 3_600_000_000;

@@ -232,7 +232,8 @@ pub(crate) async fn debt_is_converted_by_proportional_change(subject: Subject) {
         registry.set(&large);
         let reservation = limits.reserve(&large, KEY).cost(20).await.unwrap();
         clock.advance(micros(1));
-        registry.change_at(&small, Inheritance::Proportional, clock.now())
+        registry
+            .change_at(&small, Inheritance::Proportional, clock.now())
             .unwrap();
         reservation.settle(50).await.unwrap();
         let result = limits.named(small.name()).peek(KEY).await.unwrap();
@@ -251,7 +252,8 @@ pub(crate) async fn refill_at_new_rate_is_not_refunded(subject: Subject) {
         registry.set(&before);
         let reservation = limits.reserve(&before, KEY).cost(100).await.unwrap();
         clock.advance(micros(1));
-        registry.change_at(&after, Inheritance::Proportional, clock.now())
+        registry
+            .change_at(&after, Inheritance::Proportional, clock.now())
             .unwrap();
         let named = limits.named(after.name());
         assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0, "{after}");
@@ -300,7 +302,8 @@ pub(crate) async fn several_proportional_changes_refund_nothing(subject: Subject
         assert!(named.check(KEY).cost(50).await.unwrap().is_allowed());
         for capacity in [10, 40] {
             clock.advance(micros(1));
-            registry.change_at(sized(capacity), Inheritance::Proportional, clock.now())
+            registry
+                .change_at(sized(capacity), Inheritance::Proportional, clock.now())
                 .unwrap();
             assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
         }

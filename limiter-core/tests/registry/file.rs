@@ -65,7 +65,7 @@ async fn changed(registry: &PolicyRegistry, revision: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_is_read_at_once_and_followed() {
+async fn file_is_read_immediately_and_followed() {
     let (dir, registry) = (
         Dir::new("followed"),
         PolicyRegistry::new().with(bucket("p", 1, 1)),

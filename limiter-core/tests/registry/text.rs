@@ -64,7 +64,10 @@ fn text_covers_all_policy_options() {
         let mail = Policy::sliding_window("mail out").limit(limit).window(window);
         mail.build().unwrap()
     };
-    assert_eq!(*registry.get("mail out").unwrap().policy(), mail(1_000, secs(5_400)));
+    assert_eq!(
+        *registry.get("mail out").unwrap().policy(),
+        mail(1_000, secs(5_400))
+    );
 
     let own = registry.overrides("search");
     let numbers = Policy::token_bucket("search").capacity(100).rate(50);
@@ -410,7 +413,7 @@ fn text_for_newer_readers_is_rejected_as_a_whole() {
 }
 
 #[test]
-fn every_invalid_entry_of_a_key_list_is_reported_where_it_is() {
+fn every_invalid_entry_of_key_list_is_reported() {
     let text = "[policy.p]
 algorithm = 'funnel'
 capacity = 1

@@ -185,7 +185,9 @@ async fn registry_edit_sets_rate() {
 async fn policy_of_other_source_is_changed_not_deleted() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let registry = PolicyRegistry::new().with(window("p", 5, "1h"));
-    let limits = Limiter::redis(server.url()).namespace(&namespace).registry(&registry);
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .registry(&registry);
     let p = Client::new(&limits.build().unwrap()).rate_limiter("p");
     assert!(p.exists().await.unwrap());
     assert!(!p.try_set_rate(RateType::Overall, 9, "1h").await.unwrap());

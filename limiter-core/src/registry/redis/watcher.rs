@@ -44,7 +44,11 @@ struct RejectedText {
     looks: u32,
 }
 
-pub(super) async fn follow(registry: WeakRegistry, shared: Arc<RedisWatcher>, has_looked: watch::Sender<bool>) {
+pub(super) async fn follow(
+    registry: WeakRegistry,
+    shared: Arc<RedisWatcher>,
+    has_looked: watch::Sender<bool>,
+) {
     let news = Notify::new();
     tokio::select! {
         () = poll_until_dropped(registry, &shared, &news, &has_looked) => {}
@@ -61,7 +65,9 @@ async fn poll_until_dropped(
 ) {
     loop {
         {
-            let Some(registry) = registry.upgrade() else { return };
+            let Some(registry) = registry.upgrade() else {
+                return;
+            };
             shared.poll(&registry).await;
             observe::registry_revision(registry.published().unwrap_or(0));
             has_looked.send_replace(true);
