@@ -7,6 +7,7 @@ use std::sync::Arc;
 use limiter_core::Limiter;
 use limiter_core::registry::SharedRegistry;
 
+use crate::client_state::ClientState;
 use crate::rate_limiter::RateLimiter;
 
 /// Creates [`RateLimiter`]s by name. Cheap to clone; clones are one client.
@@ -14,13 +15,7 @@ use crate::rate_limiter::RateLimiter;
 /// With Redis (and the feature `redis`), it follows the changes of other clients while a clone or
 /// one of its limiters exists, in a task of the runtime that uses it.
 #[derive(Clone)]
-pub struct Client(Arc<ClientInner>);
-
-struct ClientInner {
-    limits: Limiter,
-    id: Box<str>,
-    registry: SharedRegistry,
-}
+pub struct Client(Arc<ClientState>);
 
 impl Client {
     /// The number of names in a registry above which a rate limiter with a new name is rejected.
@@ -39,12 +34,7 @@ impl Client {
     /// [per client](crate::RateType::PerClient), so it survives a restart.
     #[must_use]
     pub fn with_id(limits: &Limiter, id: impl Into<String>) -> Self {
-        let id: String = id.into();
-        Self(Arc::new(ClientInner {
-            limits: limits.clone(),
-            id: id.into(),
-            registry: limits.shared_registry(),
-        }))
+        Self(Arc::new(ClientState::new(limits, id.into())))
     }
 
     /// The id of the client: the key of its usage of rates per client.
@@ -57,23 +47,12 @@ impl Client {
     /// of this process, share it.
     #[must_use]
     pub fn rate_limiter(&self, name: impl Into<String>) -> RateLimiter {
-        RateLimiter::new(self.clone(), name.into())
-    }
-
-    pub(super) fn limits(&self) -> &Limiter {
-        &self.0.limits
-    }
-
-    pub(super) fn registry(&self) -> &SharedRegistry {
-        &self.0.registry
+        RateLimiter::new(Arc::clone(&self.0), name.into())
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("id", &self.id())
-            .field("limits", &self.0.limits)
-            .finish_non_exhaustive()
+        self.0.fmt(f)
     }
 }

@@ -191,18 +191,18 @@ mod tests {
 
     #[test]
     fn rate_out_of_range_names_valid_rates() {
-        let told = |rate| {
-            let made = ConfiguredRate::new(RateType::Overall, rate, "1m")
+        let quota = |rate| {
+            let entry = ConfiguredRate::new(RateType::Overall, rate, "1m")
                 .and_then(|rate| rate.replacing("search", None));
-            made.map(|entry| entry.policy().quota().whole())
+            entry.map(|entry| entry.policy().quota().whole())
         };
         for rate in [0, MAX_RATE + 1] {
-            let error = told(rate).unwrap_err().to_string();
+            let error = quota(rate).unwrap_err().to_string();
             assert!(
                 error.ends_with("expected whole permits from 1 to 4398046511104"),
                 "{error}"
             );
         }
-        assert_eq!(told(2_000_000), Ok(2_000_000));
+        assert_eq!(quota(2_000_000), Ok(2_000_000));
     }
 }

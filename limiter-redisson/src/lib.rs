@@ -80,6 +80,7 @@
 )]
 
 mod client;
+mod client_state;
 mod config;
 mod rate_limiter;
 

@@ -8,11 +8,11 @@ use limiter_core::future::Acquire;
 use limiter_core::registry::{EntryEdit, EntryState, PolicyEntry, RateType};
 use limiter_core::{ConfigError, Key, Policy, Rejection, Window};
 
-use crate::client::Client;
+use crate::client_state::ClientState;
 use crate::config::{ConfiguredRate, RateLimiterConfig, deleted, invalid};
 
-/// A rate limiter by name. Cheap to clone. Made by [`Client::rate_limiter`]; see [the
-/// crate](crate).
+/// A rate limiter by name. Cheap to clone. Made by
+/// [`Client::rate_limiter`](crate::Client::rate_limiter); see [the crate](crate).
 ///
 /// # Errors
 ///
@@ -27,12 +27,12 @@ use crate::config::{ConfiguredRate, RateLimiterConfig, deleted, invalid};
 /// methods of [`Limiter`](limiter_core::Limiter) that they name.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
-    client: Client,
+    client: Arc<ClientState>,
     name: Arc<str>,
 }
 
 impl RateLimiter {
-    pub(super) fn new(client: Client, name: String) -> Self {
+    pub(super) fn new(client: Arc<ClientState>, name: String) -> Self {
         Self {
             client,
             name: name.into(),
@@ -52,8 +52,8 @@ impl RateLimiter {
     ///
     /// [`Rejection::Config`] for a rate of 0 or above 4,398,046,511,104, for an interval of nothing
     /// or above 142 years (50 days for more than 10,000 permits), for a name that is empty or
-    /// longer than 256 bytes, for one more than [`Client::MAX_NAMES`], and for one that is
-    /// configured for other apps alone; else see [above](Self#errors).
+    /// longer than 256 bytes, for one more than [`Client::MAX_NAMES`](crate::Client::MAX_NAMES),
+    /// and for one that is configured for other apps alone; else see [above](Self#errors).
     pub async fn try_set_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<bool, Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
@@ -108,7 +108,7 @@ impl RateLimiter {
     /// [above](Self#errors), and [`Limiter::check`](limiter_core::Limiter::check).
     pub async fn try_acquire(&self, permits: u64) -> Result<bool, Rejection> {
         let (policy, key) = self.policy(permits).await?;
-        let decision = self.client.limits().check(&policy, &key).cost(permits).await?;
+        let decision = self.client.limits.check(&policy, &key).cost(permits).await?;
         is_granted(decision.require())
     }
 
@@ -162,7 +162,7 @@ impl RateLimiter {
     /// [`Rejection::Config`] for 0; else see [above](Self#errors).
     pub async fn release(&self, permits: u64) -> Result<(), Rejection> {
         let (policy, key) = self.policy(permits).await?;
-        self.client.limits().refund(&policy, &key).cost(permits).await
+        self.client.limits.refund(&policy, &key).cost(permits).await
     }
 
     /// Returns the number of permits that are available now. Writes nothing.
@@ -172,7 +172,7 @@ impl RateLimiter {
     /// See [above](Self#errors), and [`Limiter::peek`](limiter_core::Limiter::peek).
     pub async fn available_permits(&self) -> Result<u64, Rejection> {
         let (policy, key) = self.policy(1).await?;
-        Ok(self.client.limits().peek(&policy, &key).await?.remaining())
+        Ok(self.client.limits.peek(&policy, &key).await?.remaining())
     }
 
     /// Returns the configuration, or `None` if there is none.
@@ -181,7 +181,7 @@ impl RateLimiter {
     ///
     /// [`Rejection::Unavailable`] if Redis does not reply and the name is unknown.
     pub async fn config(&self) -> Result<Option<RateLimiterConfig>, Rejection> {
-        let entry = self.client.registry().refresh(&self.name).await?;
+        let entry = self.client.registry.refresh(&self.name).await?;
         Ok(entry.map(|entry| RateLimiterConfig::from_entry(&entry)))
     }
 
@@ -190,9 +190,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// See [above](Self#errors); what is not configured is `false`.
+    /// See [above](Self#errors); a name without a configuration returns `false`.
     pub async fn expire(&self, after: Duration) -> Result<bool, Rejection> {
-        let end = self.client.registry().now().after(after);
+        let end = self.client.registry.now().after(after);
         self.change(|found| match found.active() {
             Some(entry) => Ok((true, put(entry.clone().until(end)))),
             None => Ok((false, EntryEdit::Keep)),
@@ -219,8 +219,8 @@ impl RateLimiter {
     ///
     /// As [`config`](Self::config).
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Rejection> {
-        let entry = self.client.registry().refresh(&self.name).await?;
-        let now = self.client.registry().now();
+        let entry = self.client.registry.refresh(&self.name).await?;
+        let now = self.client.registry.now();
         Ok(entry.and_then(|entry| entry.end()).map(|end| end.since(now)))
     }
 
@@ -230,7 +230,7 @@ impl RateLimiter {
     ///
     /// As [`config`](Self::config).
     pub async fn exists(&self) -> Result<bool, Rejection> {
-        Ok(self.client.registry().refresh(&self.name).await?.is_some())
+        Ok(self.client.registry.refresh(&self.name).await?.is_some())
     }
 
     /// Deletes the configuration and resets the usage of all clients. Returns whether there was a
@@ -239,10 +239,11 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with
-    /// Redis the program alone. Where Redis gives no answer between the two, what was used counts.
+    /// As [`expire`](Self::expire), and [`Rejection::Config`] for a configuration that only a file
+    /// has, or with Redis only the program. If Redis does not reply between the deletion and the
+    /// reset, the usage stays.
     pub async fn delete(&self) -> Result<bool, Rejection> {
-        let now = self.client.registry().now();
+        let now = self.client.registry.now();
         let deleted = self
             .change(|found| match found.active() {
                 Some(entry) => {
@@ -263,31 +264,31 @@ impl RateLimiter {
         if permits == 0 {
             return Err(invalid("permits", &permits, "at least 1").into());
         }
-        let entry = self.client.registry().find(&self.name).await?;
+        let entry = self.client.registry.find(&self.name).await?;
         let key = entry.as_deref().map_or(Key::global(), |entry| self.key(entry));
         // `Limiter::policy` counts unknown names, and applies overrides of single keys.
-        let policy = self.client.limits().policy(&self.name, &key)?;
+        let policy = self.client.limits.policy(&self.name, &key)?;
         Ok((policy, key))
     }
 
     /// Returns the key whose permits this client takes.
     fn key(&self, entry: &PolicyEntry) -> Key<'_> {
         match entry.rate_type() {
-            RateType::PerClient => Key::from(self.client.id()),
+            RateType::PerClient => Key::from(&*self.client.id),
             _ => Key::global(),
         }
     }
 
     /// Resets the usage under an entry.
     async fn forget(&self, entry: &PolicyEntry) -> Result<(), Rejection> {
-        self.client.limits().reset(entry.policy(), self.key(entry)).await
+        self.client.limits.reset(entry.policy(), self.key(entry)).await
     }
 
     async fn change<T>(
         &self,
         change: impl FnMut(EntryState<'_>) -> Result<(T, EntryEdit), ConfigError>,
     ) -> Result<T, Rejection> {
-        self.client.registry().edit(&self.name, change).await
+        self.client.registry.edit(&self.name, change).await
     }
 }
 
@@ -338,11 +339,11 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let registry = self.limiter.client.registry();
+            let registry = &self.limiter.client.registry;
             let began = registry.now();
             let (policy, key) = self.limiter.policy(self.permits).await?;
             let left = self.timeout.saturating_sub(registry.now().since(began));
-            let limits = self.limiter.client.limits();
+            let limits = &self.limiter.client.limits;
             limits
                 .acquire(&policy, &key)
                 .cost(self.permits)
