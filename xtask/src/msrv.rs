@@ -13,7 +13,7 @@ use crate::commands::{Strictness, root, succeed, target_dir};
 use compiler::Compiler;
 
 /// The crates that users name in their manifests; they bring the macros along.
-const LIBRARIES: [&str; 2] = ["limiter-core", "limiter-tower"];
+const LIBRARIES: [&str; 3] = ["limiter-core", "limiter-redisson", "limiter-tower"];
 
 /// The step `msrv`. It fails where there is no such compiler and none can be installed: a skipped
 /// check proves nothing.
@@ -101,6 +101,7 @@ mod tests {
         for feature in [
             "limiter-core/redis",
             "limiter-core/metrics",
+            "limiter-redisson/redis",
             "limiter-tower/tonic",
         ] {
             assert!(manifest.contains(&format!("\"{feature}\"")), "{manifest}");

@@ -92,6 +92,15 @@ pub(crate) const STEPS: &[Step] = &[
             &[
                 "clippy",
                 "-p",
+                "limiter-redisson",
+                "--no-default-features",
+                "--",
+                "-D",
+                "warnings",
+            ],
+            &[
+                "clippy",
+                "-p",
                 "limiter-tower",
                 "--no-default-features",
                 "--",

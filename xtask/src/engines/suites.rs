@@ -6,7 +6,12 @@ use std::path::Path;
 use crate::commands::root;
 
 /// The packages with such tests. Their unit tests start servers, too.
-const PACKAGES: [&str; 3] = ["limiter-testing", "limiter-core", "limiter-tower"];
+const PACKAGES: [&str; 4] = [
+    "limiter-testing",
+    "limiter-core",
+    "limiter-redisson",
+    "limiter-tower",
+];
 
 /// A test whose source contains none of these starts no server.
 const SIGNS: [&str; 5] = [
