@@ -1,5 +1,5 @@
-//! Registries of policies as text: what is accepted is written as the same, what is refused is
-//! refused at places of the text.
+//! Registries of policies as text: an accepted text survives writing and reading, and each error
+//! has a position inside the text.
 
 use limiter_core::registry::{PolicyRegistry, RegistryError};
 
@@ -9,7 +9,7 @@ pub fn check(text: &str) {
         Ok(registry) => {
             let written = registry.to_toml();
             let read = PolicyRegistry::from_toml(&written);
-            let read = read.unwrap_or_else(|error| panic!("what was written is refused: {error}\n{written}"));
+            let read = read.unwrap_or_else(|error| panic!("the written text is rejected: {error}\n{written}"));
             assert_eq!(read.to_toml(), written);
             assert_eq!(read.names(), registry.names());
             for name in registry.names() {
@@ -17,15 +17,15 @@ pub fn check(text: &str) {
                 assert_eq!(read.overrides(&name), registry.overrides(&name));
             }
         }
-        Err(RegistryError::Mistakes { mistakes }) => {
-            assert!(!mistakes.is_empty());
-            for mistake in mistakes {
+        Err(RegistryError::Mistakes { mistakes: errors }) => {
+            assert!(!errors.is_empty());
+            for error in errors {
                 let line = text
                     .split('\n')
-                    .nth(mistake.line() - 1)
+                    .nth(error.line() - 1)
                     .expect("a line of the text");
-                assert!(mistake.column() <= line.chars().count() + 1, "{mistake}");
-                assert!(mistake.to_string().len() < 2_000, "{mistake}");
+                assert!(error.column() <= line.chars().count() + 1, "{error}");
+                assert!(error.to_string().len() < 2_000, "{error}");
             }
         }
         Err(other) => panic!("{other}"),

@@ -25,6 +25,7 @@ pub use crate::limiter::builder::RedisBuilder;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
+use crate::registry::lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 use crate::store::{MemoryStore, Store};
 use crate::support::clock::Clock;

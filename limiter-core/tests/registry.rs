@@ -221,13 +221,13 @@ async fn key_override_applies_for_every_form_of_group() {
         assert_eq!(counts().await, 1);
 
         // Two limits become one.
-        book.set(bucket("p", 1, 1));
-        book.set_override(own(in_group.clone(), 5)).unwrap();
-        book.set_override(own(alone.clone(), 6)).unwrap();
-        assert_eq!(book.overrides("p").len(), 2);
-        book.set(grouped(1));
+        registry.set(bucket("p", 1, 1));
+        registry.set_override(own(in_group.clone(), 5)).unwrap();
+        registry.set_override(own(alone.clone(), 6)).unwrap();
+        assert_eq!(registry.overrides("p").len(), 2);
+        registry.set(grouped(1));
         assert_eq!(counts().await, 5, "the override with the explicit group");
-        book.set_override(own(alone.clone(), 6)).unwrap();
+        registry.set_override(own(alone.clone(), 6)).unwrap();
         assert_eq!(counts().await, 6, "as it is, and alone now");
     }
 }

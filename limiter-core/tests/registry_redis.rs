@@ -243,7 +243,7 @@ async fn invalid_registry_in_redis_is_reported_and_ignored() {
     let broken = sized(3).replace("\"1/h\"", "1/h");
     by_hand(format!("revision = {later}\n{broken}"));
     let message = format!("{key}:5:8: 1/h is not a value, expected text in quotes: \"1/h\"");
-    replica.reports("a mistake", result(message.clone())).await;
+    replica.reports("an error", result(message.clone())).await;
     by_hand(sized(3));
     let expected = "no revision, expected a first line such as `revision = 7`, with a higher one than before";
     replica
@@ -336,8 +336,8 @@ struct Follower {
     lines: mpsc::Receiver<String>,
 }
 
-const URL: &str = "LIMITER_BOOK_URL";
-const NAMESPACE: &str = "LIMITER_BOOK_NAMESPACE";
+const URL: &str = "LIMITER_REGISTRY_URL";
+const NAMESPACE: &str = "LIMITER_REGISTRY_NAMESPACE";
 
 impl Follower {
     fn start(url: &str, namespace: &str) -> Self {
@@ -503,7 +503,7 @@ async fn rejected_text_is_not_fetched_again() {
     };
     by_hand(revision + 1_000_000, sized(3).replace("\"1/h\"", "1/h"));
     let is_refused = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
-    replica.reports("a mistake", is_refused).await;
+    replica.reports("an error", is_refused).await;
     let sent = || stat(&server, "stats", "total_net_output_bytes:");
     let looks = || stat(&server, "commandstats", "cmdstat_getrange:calls=");
     let (sent_before, looks_before) = (sent(), looks());
@@ -514,7 +514,7 @@ async fn rejected_text_is_not_fetched_again() {
     };
     timeout(secs(30), looked).await.unwrap();
     assert!(sent() - sent_before < LENGTH, "{} bytes", sent() - sent_before);
-    replica.reports("the mistake", is_refused).await;
+    replica.reports("the error", is_refused).await;
 
     // Later than the revision in force, but not than the rejected one.
     by_hand(revision + 500_000, sized(4));
@@ -530,12 +530,12 @@ async fn invalid_registry_is_reported_again_after_outage() {
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     server.command(&["SET", &key, "revision = 7\n[policy.p]"]);
     let is_invalid = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
-    replica.reports("a mistake", is_invalid).await;
+    replica.reports("an error", is_invalid).await;
     server.pause();
     let is_outage = |error| matches!(error, Some(RegistryError::Store(_)));
     replica.reports("an outage", is_outage).await;
     server.resume();
-    replica.reports("the mistake", is_invalid).await;
+    replica.reports("the error", is_invalid).await;
 }
 
 #[tokio::test]

@@ -14,20 +14,20 @@
 
 mod support;
 
-#[cfg(feature = "registry")]
+#[cfg(feature = "redis")]
 #[path = "redisson/random.rs"]
 mod random;
-#[cfg(feature = "registry")]
+#[cfg(feature = "redis")]
 #[path = "redisson/redis.rs"]
 mod redis;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use limiter_core::redisson::{Client, RateLimiter, RateType};
 use limiter_core::registry::PolicyEntry;
 use limiter_core::{Limiter, ManualClock, Rejection};
-#[cfg(feature = "registry")]
+use limiter_redisson::{Client, RateLimiter, RateType};
+#[cfg(feature = "redis")]
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
 use tokio::time::timeout;
@@ -46,7 +46,7 @@ impl World {
                 let limits = Limiter::in_process().clock(&clock).build();
                 Box::new(move || limits.clone())
             }
-            #[cfg(feature = "registry")]
+            #[cfg(feature = "redis")]
             Kind::Standalone | Kind::Cluster => {
                 let (clock, namespace) = (clock.clone(), support::namespace());
                 Box::new(move || {
@@ -58,7 +58,7 @@ impl World {
                     builder.deny_cache(Duration::ZERO).build().unwrap()
                 })
             }
-            #[cfg(not(feature = "registry"))]
+            #[cfg(not(feature = "redis"))]
             _ => unreachable!("no rates in Redis"),
         };
         Self { clock, make }
@@ -77,7 +77,7 @@ impl World {
 
 /// Configures "p" with the long deadline of the tests.
 async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -> RateLimiter {
-    #[cfg(feature = "registry")]
+    #[cfg(feature = "redis")]
     if let Ok(store) = limits.redis_registry() {
         let edit = store.edit(|draft| {
             draft.set(support::window("p", 1, "1s"));
@@ -143,14 +143,14 @@ macro_rules! on_every_store {
                 super::$behaviour(super::World::new(super::Kind::Memory)).await;
             })*
         }
-        #[cfg(feature = "registry")]
+        #[cfg(feature = "redis")]
         mod standalone {
             $(#[tokio::test]
             async fn $behaviour() {
                 super::$behaviour(super::World::new(super::Kind::Standalone)).await;
             })*
         }
-        #[cfg(feature = "registry")]
+        #[cfg(feature = "redis")]
         mod cluster {
             $(#[tokio::test]
             async fn $behaviour() {
@@ -602,7 +602,7 @@ async fn policies_of_other_apps_are_kept(world: World) {
     let theirs = PolicyEntry::new(support::window("p", 3, "1h"))
         .for_apps(["billing"])
         .unwrap();
-    #[cfg(feature = "registry")]
+    #[cfg(feature = "redis")]
     match limits.redis_registry() {
         Ok(store) => {
             let edit = store.edit(|draft| {
@@ -613,7 +613,7 @@ async fn policies_of_other_apps_are_kept(world: World) {
         }
         Err(_) => limits.registry().set(theirs.clone()),
     }
-    #[cfg(not(feature = "registry"))]
+    #[cfg(not(feature = "redis"))]
     limits.registry().set(theirs.clone());
     let limiter = Client::new(&limits).rate_limiter("p");
     assert!(!limiter.exists().await.unwrap());
@@ -639,7 +639,7 @@ async fn number_of_limiters_is_bounded(world: World) {
             registry.set(support::window(&format!("user {number}"), 1, "1s"));
         }
     };
-    #[cfg(feature = "registry")]
+    #[cfg(feature = "redis")]
     match limits.redis_registry() {
         Ok(store) => {
             let edit = store.edit(|draft| {
@@ -650,7 +650,7 @@ async fn number_of_limiters_is_bounded(world: World) {
         }
         Err(_) => fill(limits.registry()),
     }
-    #[cfg(not(feature = "registry"))]
+    #[cfg(not(feature = "redis"))]
     fill(limits.registry());
     let client = Client::new(&limits);
     let refused = client

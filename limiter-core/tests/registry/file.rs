@@ -235,7 +235,7 @@ async fn expired_file_override_restores_code_override() {
         assert_eq!((counts(), registry.overrides("p").len()), (7, 1));
         clock.set(end);
         assert_eq!(counts(), given.policy().quota().whole());
-        book.set(bucket("p", 1, 1));
+        registry.set(bucket("p", 1, 1));
         assert_eq!(
             counts(),
             given.policy().quota().whole(),

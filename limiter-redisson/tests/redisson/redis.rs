@@ -1,8 +1,8 @@
 //! Effects on the server.
 
-use limiter_core::redisson::{Client, RateType};
 use limiter_core::registry::PolicyRegistry;
 use limiter_core::{Limiter, Rejection};
+use limiter_redisson::{Client, RateType};
 use limiter_testing::{RedisServer, RespValue};
 use tokio::time::{Instant, sleep};
 
@@ -48,7 +48,7 @@ async fn peeks_write_nothing() {
     assert_eq!(all(&server), before);
 }
 
-async fn configured_besides(limits: &Limiter) -> limiter_core::redisson::RateLimiter {
+async fn configured_besides(limits: &Limiter) -> limiter_redisson::RateLimiter {
     let unused = Client::new(limits).rate_limiter("unused");
     unused.set_rate(RateType::PerClient, 1_000, "1h").await.unwrap();
     unused
