@@ -57,19 +57,20 @@
 //!
 //! # Beyond allowed and denied
 //!
-//! A policy, or a whole limiter, can be in shadow, where it decides and tells but denies nobody, or
-//! off: [`Enforcement`], also from the environment's `LIMITER_ENFORCEMENT`. A policy can name keys
-//! that it allows or denies without a look ([`KeyList`]), block for a while who is denied too often
-//! ([`Penalty`]), and say what becomes of a call that it denies ([`OnDenial`]): that is what
-//! [`Limiter::admit`], annotated functions and layers go by.
+//! The [`Enforcement`] of a policy or of a whole limiter can be shadow, which decides and reports
+//! but denies nothing, or off. The environment variable `LIMITER_ENFORCEMENT` sets it, too. A
+//! policy can allow or deny listed keys without a decision ([`KeyList`]), block a key after many
+//! denials ([`Penalty`](penalty::Penalty)), and define the reaction to a denial ([`OnDenial`]),
+//! which [`Limiter::admit`], annotated functions and layers follow.
 //!
 //! # Annotations
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]`, `#[window_limiter]` and `#[concurrency_limiter]` put a
 //! limit in front of an async function, or of each in an `impl` block. They use the limiter that
-//! they name, else that of [`with_limiter`], else the one that was [`install`]ed.
-//! [`verify_annotations`] checks all of them at start-up, [`annotations`] lists them, and
-//! [`Limiter::annotation`] finds what one of them has left for a key.
+//! they name, else that of [`with_limiter`](annotations::with_limiter), else the
+//! [installed](annotations::install) one. [`verify_annotations`](annotations::verify_annotations)
+//! checks all of them at start-up, [`annotations`](annotations::annotations) lists them, and
+//! [`Limiter::annotation`] returns the remaining permits of a key.
 //!
 //! # Features
 //!
@@ -142,8 +143,9 @@ pub mod fuzzing;
 
 /// Permits and reservations that a client holds by an id, on any node.
 ///
-/// [`AcquireConcurrency::detached`] and [`Reservation::detach`] return ids. See
-/// [`Limiter::renew_permit`], [`Limiter::release_permit`] and [`Limiter::settle_reservation`].
+/// [`AcquireConcurrency::detached`](concurrency::AcquireConcurrency::detached) and
+/// [`Reservation::detach`] return ids. See [`Limiter::renew_permit`], [`Limiter::release_permit`]
+/// and [`Limiter::settle_reservation`].
 pub mod detached {
     pub use crate::concurrency::detached::{AcquireDetached, DetachedPermit, PermitRelease, PermitRenewal};
     pub use crate::settlement::detached::{DetachedReservation, SettlementOutcome};
