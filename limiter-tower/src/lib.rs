@@ -159,7 +159,7 @@
 //! - `axum`: the peer address of axum's server, the matched path and any axum extractor as keys;
 //!   converts a `Rejection` to an axum response, for handlers that call the limiter.
 //!
-//! The layers need neither feature. The minimum Rust version is 1.85.
+//! The layers need neither feature. The oldest supported compiler is 1.85.
 
 mod concurrency;
 mod gate;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// charges the sum when the body has ended.
 ///
 /// ```
-/// use limiter_tower::ReportedCost;
+/// use limiter_tower::settlement::ReportedCost;
 ///
 /// let spent = ReportedCost::new(12);
 /// let in_the_stream = spent.clone();
