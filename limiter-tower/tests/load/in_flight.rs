@@ -274,7 +274,7 @@ async fn policies_are_found_by_name_and_by_request() {
 
 /// A policy is of the one kind or of the other, and each layer says what to do.
 #[tokio::test]
-async fn a_policy_for_the_other_layer_is_a_mistake_that_names_the_mend() {
+async fn policy_of_the_wrong_kind_is_rejected_with_a_remedy() {
     let (limits, _clock) = limiter();
     let mistake = |response: &Response<_>| {
         let rejection = response.extensions().get::<Rejection>().unwrap();
@@ -296,7 +296,7 @@ async fn a_policy_for_the_other_layer_is_a_mistake_that_names_the_mend() {
         .layer(inner.clone());
     let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
     assert_eq!(status, 500);
-    assert!(text.contains("one of concurrency"), "{text}");
+    assert!(text.contains("expected a concurrency policy"), "{text}");
 
     let both = [at_once(1), Policy::concurrency("other").max(1).build().unwrap()];
     let mut flights = ConcurrencyLimitLayer::new(&limits, both)
