@@ -108,7 +108,8 @@ impl PolicyRegistry {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::registry::PolicyRegistry;
-    /// use limiter_core::{Limiter, ManualClock, Override, Policy};
+    /// use limiter_core::registry::KeyOverride;
+    /// use limiter_core::{Limiter, ManualClock, Policy};
     /// use std::time::Duration;
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
@@ -117,7 +118,7 @@ impl PolicyRegistry {
     /// let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     ///
     /// let tomorrow = clock.now().after(Duration::from_secs(86_400));
-    /// registry.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
+    /// registry.set_override(KeyOverride::new(daily(500)?, "ann").until(tomorrow))?;
     /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 500);
     /// assert_eq!(limits.named("daily").peek("bob").await?.remaining(), 100);
     ///
@@ -172,12 +173,13 @@ impl PolicyRegistry {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::registry::PolicyRegistry;
-    /// use limiter_core::{Limiter, Override, Policy};
+    /// use limiter_core::registry::KeyOverride;
+    /// use limiter_core::{Limiter, Policy};
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
     /// let registry = PolicyRegistry::new().with(daily(100)?);
     /// let limits = Limiter::in_process().registry(&registry).build();
-    /// registry.set_override(Override::new(daily(500)?, "ann"))?;
+    /// registry.set_override(KeyOverride::new(daily(500)?, "ann"))?;
     ///
     /// assert!(registry.remove_override("daily", "ann"));
     /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
@@ -204,12 +206,13 @@ impl PolicyRegistry {
     ///
     /// ```
     /// use limiter_core::registry::PolicyRegistry;
-    /// use limiter_core::{Override, Policy};
+    /// use limiter_core::Policy;
+    /// use limiter_core::registry::KeyOverride;
     ///
     /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
     /// let registry = PolicyRegistry::new().with(daily(100)?);
-    /// registry.set_override(Override::new(daily(500)?, "bob"))?;
-    /// registry.set_override(Override::new(daily(1_000)?, "ann"))?;
+    /// registry.set_override(KeyOverride::new(daily(500)?, "bob"))?;
+    /// registry.set_override(KeyOverride::new(daily(1_000)?, "ann"))?;
     ///
     /// let listed = registry.overrides("daily");
     /// let quotas: Vec<u64> = listed.iter().map(|own| own.policy().quota().whole()).collect();

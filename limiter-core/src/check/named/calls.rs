@@ -98,10 +98,10 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// let export = Policy::concurrency("export").max(1).build()?;
     /// let limits = Limiter::in_process().registry(&PolicyRegistry::new().with(export)).build();
-    /// let permit = limits.named("export").enter("ann").await?;
-    /// assert!(limits.named("export").enter("ann").await.is_err());
+    /// let permit = limits.named("export").acquire_concurrency("ann").await?;
+    /// assert!(limits.named("export").acquire_concurrency("ann").await.is_err());
     /// drop(permit);
-    /// assert!(limits.named("export").enter("ann").await.is_ok());
+    /// assert!(limits.named("export").acquire_concurrency("ann").await.is_ok());
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```

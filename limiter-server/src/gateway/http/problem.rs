@@ -16,7 +16,7 @@ use crate::gateway::http::reply;
 pub(super) struct Problem {
     status: StatusCode,
     fields: Map<String, Value>,
-    decision: Option<Decision>,
+    decision: Option<Box<Decision>>,
     retry_after: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ impl Problem {
             let origin = reply::origin_name(decision.origin());
             problem.fields.insert("origin".into(), json!(origin));
             problem.fields.insert("limits".into(), reply::limits(decision));
-            problem.decision = Some(decision.clone());
+            problem.decision = Some(Box::new(decision.clone()));
         }
         problem.retry_after = rejection.retry_after_seconds();
         problem
