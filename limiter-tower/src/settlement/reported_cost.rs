@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The actual cost of a request in permits, for example tokens of a language model, rows or pages.
 ///
 /// The handler inserts it into the response's extensions and keeps a clone, to which it adds while
-/// it sends the body. A layer with [`ActualCost::reported`](crate::settlement::ActualCost::reported)
-/// charges the sum when the body has ended.
+/// it sends the body. A layer with
+/// [`ActualCost::reported`](crate::settlement::ActualCost::reported) charges the sum when the body
+/// has ended.
 ///
 /// ```
 /// use limiter_tower::settlement::ReportedCost;
