@@ -3,9 +3,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod registry;
 pub mod forwarded;
 pub mod name;
 pub mod policy;
+pub mod registry;
 pub mod reply;
 pub mod trace;

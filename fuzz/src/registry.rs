@@ -9,7 +9,8 @@ pub fn check(text: &str) {
         Ok(registry) => {
             let written = registry.to_toml();
             let read = PolicyRegistry::from_toml(&written);
-            let read = read.unwrap_or_else(|error| panic!("the written text is rejected: {error}\n{written}"));
+            let read =
+                read.unwrap_or_else(|error| panic!("the written text is rejected: {error}\n{written}"));
             assert_eq!(read.to_toml(), written);
             assert_eq!(read.names(), registry.names());
             for name in registry.names() {
