@@ -68,11 +68,12 @@ impl DenialReport {
 }
 
 impl DenialReport {
-    /// Whether the usage of a window may exceed its limit, for example after a policy change.
+    /// Whether the usage of a window may exceed its limit, as after a policy change.
     ///
     /// Then `next_after` is the time until all permits have expired, and becomes the time until the
     /// oldest one expires when the usage has fallen to the limit; the reply does not contain that
-    /// moment. For a cost of 1, `retry_after` is the time of the oldest permit that remains then.
+    /// moment. The reply shows the excess if the cost fits earlier, or if a longer window has
+    /// charged the key. For a cost of 1, `retry_after` is the time of the oldest permit that remains.
     fn may_exceed(&self, limit: u64, cost: u64) -> bool {
         match self {
             Self::Window {
@@ -80,10 +81,9 @@ impl DenialReport {
                 retry_after,
                 reset_after,
                 next_after,
-                ..
-            } => {
-                let all_expire = next_after == reset_after && *next_after > 0;
-                limit > 1 && all_expire && (cost != 1 || retry_after < next_after)
+                expires_after,
+            } if limit > 1 && next_after == reset_after && *next_after > 0 => {
+                retry_after < next_after || (cost != 1 && expires_after != reset_after)
             }
             _ => false,
         }
