@@ -73,7 +73,8 @@ impl DenialReport {
     /// Then `next_after` is the time until all permits have expired, and becomes the time until the
     /// oldest one expires when the usage has fallen to the limit; the reply does not contain that
     /// moment. The reply shows the excess if the cost fits earlier, or if a longer window has
-    /// charged the key. For a cost of 1, `retry_after` is the time of the oldest permit that remains.
+    /// charged the key. For a cost of 1, `retry_after` is the time of the oldest permit that
+    /// remains.
     fn may_exceed(&self, limit: u64, cost: u64) -> bool {
         match self {
             Self::Window {
