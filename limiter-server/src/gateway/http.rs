@@ -78,7 +78,7 @@ fn api() -> Router<Gateway> {
         .route_layer(middleware::from_fn(access::require_token));
     open.merge(privileged)
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(access::require_local_host))
+        .route_layer(middleware::from_fn(access::require_local_host))
 }
 
 async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {
