@@ -9,6 +9,7 @@ use limiter_tower::RateLimitHeaders;
 use serde_json::{Map, Value, json};
 
 use crate::gateway::Gateway;
+use crate::gateway::explanation::origin_name;
 use crate::gateway::http::reply;
 
 /// A response that is not a success.
@@ -85,7 +86,7 @@ impl Problem {
             }
         }
         if let Some(decision) = rejection.decision() {
-            let origin = reply::origin_name(decision.origin());
+            let origin = origin_name(decision.origin());
             problem.fields.insert("origin".into(), json!(origin));
             problem.fields.insert("limits".into(), reply::limits(decision));
             problem.decision = Some(Box::new(decision.clone()));

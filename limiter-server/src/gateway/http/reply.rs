@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use limiter_core::{Amount, Decision, Origin};
+use limiter_core::{Amount, Decision};
 use limiter_tower::RateLimitHeaders;
 use serde_json::{Map, Number, Value, json};
 
 use crate::gateway::Gateway;
+use crate::gateway::explanation::origin_name;
 
 /// The answer of an allowed decision about one or several sets of limits.
 pub(super) fn allowed(gateway: &Gateway, decisions: &[Decision], more: Map<String, Value>) -> Response {
@@ -72,20 +73,4 @@ fn amount(amount: Amount) -> Value {
     }
     let text = format!("{}.{:03}", amount.whole(), amount.as_thousandths() % 1_000);
     text.parse::<Number>().map_or(Value::Null, Value::Number)
-}
-
-/// The name of an origin.
-pub(super) fn origin_name(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Redis => "redis",
-        Origin::DenyCache => "deny_cache",
-        Origin::Memory => "memory",
-        Origin::Lease => "lease",
-        Origin::LocalFallback => "local_fallback",
-        Origin::FailedOpen => "failed_open",
-        Origin::FailedClosed => "failed_closed",
-        Origin::KeyList => "key_list",
-        Origin::Off => "off",
-        _ => "none",
-    }
 }
