@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use limiter_core::Limiter;
 
+use crate::access::{Access, AccessDenial, Action, Client, Target};
 use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::unmatched::UnmatchedDescriptors;
@@ -26,6 +27,7 @@ pub struct Gateway(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     limiter: Limiter,
+    access: Access,
     readiness: Readiness,
     node: String,
     envoy: EnvoySettings,
@@ -39,6 +41,7 @@ impl Gateway {
     pub fn new(limiter: Limiter, settings: &Settings, readiness: Readiness) -> Self {
         Self(Arc::new(Shared {
             limiter,
+            access: settings.access.clone(),
             readiness,
             node: settings.node.clone(),
             envoy: settings.envoy.clone(),
@@ -51,6 +54,22 @@ impl Gateway {
     #[must_use]
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
+    }
+
+    /// The configured clients and their scopes.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    /// Decides whether a client may take an action on a policy.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not.
+    pub fn may(&self, client: &Client, action: Action, policy: &str) -> Result<(), AccessDenial> {
+        let target = Target::policy(policy).in_registry(self.0.limiter.registry());
+        self.0.access.may(client, action, &target)
     }
 
     /// Whether the gateway accepts requests.

@@ -15,6 +15,7 @@
     )
 )]
 
+pub mod access;
 pub mod cli;
 pub mod gateway;
 pub mod import;

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::access::Access;
 pub use crate::settings::args::ServeArgs;
 pub use crate::settings::error::SettingsError;
 use crate::settings::file::SettingsFile;
@@ -34,6 +35,8 @@ pub struct Settings {
     pub node: String,
     /// The longest time from the start of a shutdown until the process ends.
     pub drain: Duration,
+    /// The configured clients and their scopes.
+    pub access: Access,
     /// The settings of Envoy's rate limit service.
     pub envoy: EnvoySettings,
 }
@@ -191,7 +194,8 @@ impl Settings {
     /// [`SettingsError`] when the file cannot be read, a value is invalid, or values contradict
     /// each other.
     pub fn resolve(args: ServeArgs) -> Result<Self, SettingsError> {
-        let file = SettingsFile::find(args.config.as_deref())?;
+        let mut file = SettingsFile::find(args.config.as_deref())?;
+        let access = Access::new(file.clients()?);
         args.warn_of_passwords(std::env::args().skip(1));
         let args = args.or(file);
         let store = args.store()?;
@@ -206,6 +210,7 @@ impl Settings {
             store,
             drain: args.drain()?,
             node: args.node.unwrap_or_else(host_name),
+            access,
             envoy,
         })
     }

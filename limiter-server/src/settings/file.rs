@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::access::{AccessTable, CertificateClient, Token};
 use crate::settings::{KeyForm, SettingsError, Unmatched};
 
 /// The file that is read if it exists and `--config` names no other one.
@@ -34,6 +35,10 @@ pub(super) struct SettingsFile {
     pub(super) max_descriptors: Option<usize>,
     pub(super) key_in_metadata: Option<KeyForm>,
     pub(super) key_secret_file: Option<PathBuf>,
+    #[serde(default)]
+    token: Vec<Token>,
+    #[serde(default)]
+    client: Vec<CertificateClient>,
 }
 
 impl SettingsFile {
@@ -50,6 +55,12 @@ impl SettingsFile {
             Err(error) if error.kind() == ErrorKind::NotFound && !is_required => Ok(Self::default()),
             Err(error) => Err(refused(error.to_string())),
         }
+    }
+
+    /// Takes the configured clients.
+    pub(super) fn clients(&mut self) -> Result<AccessTable, SettingsError> {
+        let (tokens, clients) = (std::mem::take(&mut self.token), std::mem::take(&mut self.client));
+        AccessTable::new(tokens, clients).map_err(SettingsError::Conflict)
     }
 }
 
