@@ -1,4 +1,4 @@
-//! The command line: `serve`, `check`, `explain`, `import`, `completions`.
+//! The command line: `serve`, `check`, `explain`, `import`, `token`, `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
@@ -12,6 +12,7 @@
 mod check;
 mod explain;
 mod import;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,6 +57,11 @@ enum Command {
         #[command(subcommand)]
         from: ImportFrom,
     },
+    /// Manage the tokens of clients.
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -72,6 +78,12 @@ enum ImportFrom {
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Create a token, and print it with its entry for limiter-server.toml.
+    New(token::NewToken),
+}
+
 /// Parses the arguments of the process and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
@@ -86,6 +98,9 @@ pub fn run() -> ExitCode {
         Command::Import {
             from: ImportFrom::Envoy { file },
         } => import::envoy(&file),
+        Command::Token {
+            command: TokenCommand::New(args),
+        } => token::new(args),
         Command::Completions { shell } => {
             let mut command = CommandLine::command();
             clap_complete::generate(shell, &mut command, "limiter-server", &mut std::io::stdout());

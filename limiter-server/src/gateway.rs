@@ -1,6 +1,7 @@
 //! The protocols of clients, in front of one limiter.
 
 pub mod charge;
+pub mod credentials;
 pub mod envoy;
 pub mod explanation;
 pub mod grpc;

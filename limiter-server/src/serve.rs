@@ -4,6 +4,7 @@
 //! report "not serving", listeners close, requests in flight finish, the limiter returns its
 //! leases. The end takes at most [`Settings::drain`].
 
+mod clients;
 mod limits;
 mod listeners;
 pub(crate) mod policies;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::gateway::readiness::Readiness;
 use crate::gateway::{Gateway, grpc, http};
+use crate::serve::clients::ClientFollower;
 use crate::serve::listeners::Listener;
 use crate::serve::signals::Signal;
 use crate::settings::{Policies, Settings};
@@ -54,6 +56,7 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
     let limiter = limits::build(&settings.store, source.policies())?;
     let readiness = Readiness::new(source.has_policies());
     policies::subscribe(&limiter, &readiness);
+    let clients = ClientFollower::start(&settings.access, &settings.client_source);
     tokio::spawn(run_upkeep(metrics.clone()));
 
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
@@ -72,7 +75,10 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
     let failed = loop {
         tokio::select! {
             signal = signals.next() => match signal {
-                Signal::Reload => source.reload(),
+                Signal::Reload => {
+                    source.reload();
+                    clients.reload();
+                }
                 Signal::End => break None,
             },
             ended = servers.join_next() => break Some(ended),

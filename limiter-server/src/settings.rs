@@ -7,6 +7,7 @@
 //! reads typed values only.
 
 mod args;
+mod clients;
 mod error;
 mod file;
 
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 use crate::access::Access;
 pub use crate::settings::args::ServeArgs;
+pub(crate) use crate::settings::clients::ClientSource;
 pub use crate::settings::error::SettingsError;
-use crate::settings::file::SettingsFile;
+use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 
 /// The settings of `limiter-server serve`.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct Settings {
     pub drain: Duration,
     /// The configured clients and their scopes.
     pub access: Access,
+    /// The file in which the clients are followed.
+    pub(crate) client_source: ClientSource,
     /// The settings of Envoy's rate limit service.
     pub envoy: EnvoySettings,
 }
@@ -194,15 +198,19 @@ impl Settings {
     /// [`SettingsError`] when the file cannot be read, a value is invalid, or values contradict
     /// each other.
     pub fn resolve(args: ServeArgs) -> Result<Self, SettingsError> {
-        let mut file = SettingsFile::find(args.config.as_deref())?;
-        let access = Access::new(file.clients()?);
+        let path = args.config.clone().unwrap_or_else(|| DEFAULT_PATH.into());
+        let (mut file, text) = SettingsFile::find(args.config.as_deref())?;
+        let table = file.clients().map_err(|reason| SettingsError::File {
+            path: path.clone(),
+            reason,
+        })?;
         args.warn_of_passwords(std::env::args().skip(1));
         let args = args.or(file);
         let store = args.store()?;
         let policies = args.policies(&store)?;
         let envoy = args.envoy()?;
         let (grpc, http) = (args.grpc(), args.http());
-        args.require_loopback([("grpc", grpc), ("http", http)])?;
+        let requires_clients = args.require_clients([("grpc", grpc), ("http", http)], !table.is_empty())?;
         Ok(Self {
             policies,
             grpc,
@@ -210,7 +218,12 @@ impl Settings {
             store,
             drain: args.drain()?,
             node: args.node.unwrap_or_else(host_name),
-            access,
+            access: Access::new(table),
+            client_source: ClientSource {
+                path,
+                text,
+                requires_clients,
+            },
             envoy,
         })
     }

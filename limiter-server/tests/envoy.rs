@@ -14,6 +14,9 @@ use support::server::{Server, wait_until};
 
 const POLICIES: &str = include_str!("../../docs/guide/envoy.toml");
 
+/// The comment in the configuration that becomes a setting with a token.
+const TOKEN_SETTING: &str = "# initial_metadata: [{ key: authorization, value: \"Bearer lim_…\" }]";
+
 fn servers() -> (Server, Envoy) {
     let server = Server::with_policies(POLICIES, &["--decision-deadline", "5s"]);
     let envoy = Envoy::start(server.grpc(), &[]);
@@ -61,7 +64,11 @@ fn denial_of_one_descriptor_charges_no_descriptor() {
 
 #[test]
 fn cost_comes_from_the_request_and_negative_hits_refund_it() {
-    let (_server, envoy) = servers();
+    let server = Server::with_token(POLICIES, &["--decision-deadline", "5s"]);
+    let token = TOKEN_SETTING
+        .replace("# ", "")
+        .replace("lim_…", support::access::TOKEN);
+    let envoy = Envoy::start(server.grpc(), &[(TOKEN_SETTING, &token)]);
     let upload = |cost| envoy.get("/upload", &[("x-cost", cost)]);
     assert_eq!(upload("70").header("x-ratelimit-remaining"), Some("30"));
     assert_eq!(upload("31").status, 429);

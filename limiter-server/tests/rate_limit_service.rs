@@ -15,6 +15,7 @@ use limiter_server::gateway::envoy::messages::{
 };
 use limiter_testing::RedisServer;
 use prost_types::value::Kind;
+use support::access::TOKEN;
 use support::rls::RlsClient;
 use support::server::Server;
 
@@ -220,8 +221,8 @@ fn one_denial_charges_no_descriptor() {
 
 #[test]
 fn hits_come_from_the_descriptor_or_the_request() {
-    let server = Server::with_policies(POLICIES, &[]);
-    let client = RlsClient::connect(server.grpc());
+    let server = Server::with_token(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     let left = |hits_addend, descriptor| {
         let request = RateLimitRequest {
             hits_addend,

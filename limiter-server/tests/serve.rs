@@ -84,7 +84,7 @@ fn policy_file_with_errors_does_not_start_the_server() {
 fn listener_for_other_machines_needs_permission() {
     let (code, _, errors) = run(&["serve", "--example", "--grpc", "0.0.0.0:0"]);
     assert_eq!(code, Some(1));
-    assert!(errors.contains("allow_unauthenticated"), "{errors}");
+    assert!(errors.contains("[[token]]"), "{errors}");
 }
 
 #[test]

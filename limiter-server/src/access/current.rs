@@ -27,14 +27,21 @@ impl Access {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
-    /// The name of a valid client, for logs.
+    /// Checks that a client is valid, without regard to its scopes.
     ///
     /// # Errors
     ///
     /// The reason why the client is not valid.
-    pub fn identify(&self, client: &Client) -> Result<String, AccessDenial> {
+    pub fn validate(&self, client: &Client) -> Result<(), AccessDenial> {
+        self.table().identify(client, SystemTime::now()).map(drop)
+    }
+
+    /// The name of a client, for logs.
+    #[must_use]
+    pub fn name_of(&self, client: &Client) -> String {
         let table = self.table();
-        table.identify(client, SystemTime::now()).map(str::to_owned)
+        let name = table.identify(client, SystemTime::now());
+        name.unwrap_or("unknown").to_owned()
     }
 
     /// Decides whether a client may take an action on a target, by [`AccessTable::may`].

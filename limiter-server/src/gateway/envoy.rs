@@ -18,6 +18,7 @@ use std::time::Duration;
 use limiter_core::{Policy, Rejection};
 use tonic::Status;
 
+use crate::access::{AccessDenial, Action, Client, Target};
 use crate::gateway::Gateway;
 use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
 use crate::gateway::envoy::messages::{
@@ -53,19 +54,24 @@ struct Requested {
 }
 
 impl Gateway {
-    /// Decides a request.
+    /// Decides the request of a client.
     ///
     /// # Errors
     ///
-    /// INVALID_ARGUMENT for a malformed request, UNAVAILABLE when no decision was possible.
-    pub async fn should_rate_limit(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    /// INVALID_ARGUMENT for a malformed request, UNAUTHENTICATED and PERMISSION_DENIED for a client
+    /// without the scopes, UNAVAILABLE when no decision was possible.
+    pub async fn should_rate_limit(
+        &self,
+        client: &Client,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
         if !self.readiness().is_ready() {
             return Err(Status::unavailable(
                 "the server has no policies yet or is shutting down",
             ));
         }
         self.validate(&request)?;
-        let requested = self.requested(&request)?;
+        let requested = self.requested(client, &request)?;
         let deadline = self.envoy_settings().decision_deadline + GRACE;
         match tokio::time::timeout(deadline, self.decide(&requested)).await {
             Ok(Ok(results)) => Ok(self.response(&requested, results)),
@@ -95,11 +101,19 @@ impl Gateway {
         }
     }
 
-    fn requested(&self, request: &RateLimitRequest) -> Result<Vec<Requested>, Status> {
+    fn requested(&self, client: &Client, request: &RateLimitRequest) -> Result<Vec<Requested>, Status> {
         let rules = self.policies().rules(self.limiter());
         let each = request.descriptors.iter().map(|descriptor| {
             let matched = rules.find(&request.domain, &descriptor.entries);
             let cost = cost(request, descriptor);
+            let target = Target {
+                policy: matched.as_ref().map(|matched| &*matched.policy),
+                ..Target::domain(&request.domain)
+            };
+            let target = target.in_registry(self.limiter().registry());
+            self.access()
+                .may(client, action(descriptor, cost), &target)
+                .map_err(|denial| status_of_denial(&denial))?;
             if let Some(limit) = descriptor
                 .limit
                 .as_ref()
@@ -274,6 +288,15 @@ fn operation(descriptor: &RateLimitDescriptor, cost: u64, settles: bool) -> Oper
     }
 }
 
+/// The action of a descriptor.
+fn action(descriptor: &RateLimitDescriptor, cost: u64) -> Action {
+    match (descriptor.is_negative_hits, cost) {
+        (true, _) => Action::Refund,
+        (false, 0) => Action::Peek,
+        (false, _) => Action::Check,
+    }
+}
+
 /// The cost of a descriptor: its own, or else that of the request, which is at least 1.
 fn cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
     descriptor
@@ -287,6 +310,14 @@ fn status_of(rejection: &Rejection) -> Status {
     match rejection {
         Rejection::Config(error) => Status::failed_precondition(error.to_string()),
         _ => Status::unavailable(rejection.to_string()),
+    }
+}
+
+/// The gRPC status of a denial of access.
+fn status_of_denial(denial: &AccessDenial) -> Status {
+    match denial.is_forbidden() {
+        true => Status::permission_denied(denial.to_string()),
+        false => Status::unauthenticated(denial.to_string()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Tests: `tests/http_api.rs`.
 
 mod access;
+mod caller;
 mod check;
 mod client_id;
 mod permits;
@@ -51,7 +52,7 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
-        .merge(api())
+        .merge(api(gateway.clone()))
         .with_state(gateway)
         .route(
             "/metrics",
@@ -63,21 +64,19 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
 }
 
 /// The routes of the JSON interface.
-fn api() -> Router<Gateway> {
-    let open = Router::new()
+fn api(gateway: Gateway) -> Router<Gateway> {
+    Router::new()
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
         .route("/v1/acquire", post(permits::acquire))
         .route("/v1/renew", post(permits::renew))
         .route("/v1/release", post(permits::release))
         .route("/v1/reserve", post(reservations::reserve))
-        .route("/v1/settle", post(reservations::settle));
-    let privileged = Router::new()
+        .route("/v1/settle", post(reservations::settle))
         .route("/v1/refund", post(check::refund))
         .route("/v1/reset", post(check::reset))
-        .route_layer(middleware::from_fn(access::require_token));
-    open.merge(privileged)
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .route_layer(middleware::from_fn_with_state(gateway, caller::require_client))
         .route_layer(middleware::from_fn(access::require_local_host))
 }
 

@@ -50,7 +50,7 @@ pub(super) fn print_commands(http: SocketAddr) {
         "Try these commands:\n\
          \x20 curl http://{http}/readyz\n\
          \x20 curl -H 'content-type: application/json' -d '{{\"policy\":\"requests\",\"key\":\"ann\"}}' http://{http}/v1/check\n\
-         \x20 curl -H 'content-type: application/json' -d '{{\"policy\":\"requests\",\"key\":\"ann\",\"cost\":5}}' http://{http}/v1/reserve\n\
+         \x20 curl -H 'content-type: application/json' -d '{{\"policy\":\"requests\",\"key\":\"ann\",\"cost\":5}}' http://{http}/v1/peek\n\
          \x20 curl http://{http}/metrics"
     );
 }

@@ -257,25 +257,32 @@ impl ServeArgs {
         }
     }
 
-    /// Rejects listeners that other machines can reach, because clients are not authenticated.
-    pub(super) fn require_loopback(
+    /// Rejects listeners that other machines can reach, unless clients are configured. Returns
+    /// whether clients must stay configured.
+    pub(super) fn require_clients(
         &self,
         listeners: [(&'static str, SocketAddr); 2],
-    ) -> Result<(), SettingsError> {
+        has_clients: bool,
+    ) -> Result<bool, SettingsError> {
+        let mut requires_clients = false;
         for (setting, address) in listeners {
             if address.ip().is_loopback() {
                 continue;
             }
-            if !self.allow_unauthenticated {
+            requires_clients = !self.allow_unauthenticated;
+            if !has_clients && !self.allow_unauthenticated {
                 return Err(SettingsError::Invalid {
                     setting,
                     value: address.to_string(),
-                    expected: "a loopback address, or allow_unauthenticated, because clients are not authenticated",
+                    expected: "a loopback address, because no [[token]] or [[client]] is configured and \
+                               allow_unauthenticated is not set",
                 });
             }
-            tracing::warn!(setting, %address, "listener accepts unauthenticated clients from other machines");
+            if !has_clients {
+                tracing::warn!(setting, %address, "listener accepts unauthenticated clients from other machines");
+            }
         }
-        Ok(())
+        Ok(requires_clients)
     }
 
     /// Warns of passwords in the arguments of the process, which other users of the machine can

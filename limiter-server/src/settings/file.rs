@@ -11,7 +11,7 @@ use crate::access::{AccessTable, CertificateClient, Token};
 use crate::settings::{KeyForm, SettingsError, Unmatched};
 
 /// The file that is read if it exists and `--config` names no other one.
-const DEFAULT_PATH: &str = "limiter-server.toml";
+pub(super) const DEFAULT_PATH: &str = "limiter-server.toml";
 
 /// The settings file. Every setting is optional; an unknown one is an error.
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +43,8 @@ pub(super) struct SettingsFile {
 
 impl SettingsFile {
     /// Reads the given file, or else `limiter-server.toml` in the current directory if it exists.
-    pub(super) fn find(path: Option<&Path>) -> Result<Self, SettingsError> {
+    /// Returns the text as well.
+    pub(super) fn find(path: Option<&Path>) -> Result<(Self, Option<String>), SettingsError> {
         let is_required = path.is_some();
         let path = path.unwrap_or_else(|| Path::new(DEFAULT_PATH));
         let refused = |reason: String| SettingsError::File {
@@ -51,16 +52,24 @@ impl SettingsFile {
             reason,
         };
         match fs::read_to_string(path) {
-            Ok(text) => toml::from_str(&text).map_err(|error| refused(error.to_string())),
-            Err(error) if error.kind() == ErrorKind::NotFound && !is_required => Ok(Self::default()),
+            Ok(text) => match Self::parse(&text) {
+                Ok(file) => Ok((file, Some(text))),
+                Err(error) => Err(refused(error.to_string())),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_required => Ok((Self::default(), None)),
             Err(error) => Err(refused(error.to_string())),
         }
     }
 
+    /// Reads the text of a file.
+    pub(super) fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+
     /// Takes the configured clients.
-    pub(super) fn clients(&mut self) -> Result<AccessTable, SettingsError> {
+    pub(super) fn clients(&mut self) -> Result<AccessTable, String> {
         let (tokens, clients) = (std::mem::take(&mut self.token), std::mem::take(&mut self.client));
-        AccessTable::new(tokens, clients).map_err(SettingsError::Conflict)
+        AccessTable::new(tokens, clients)
     }
 }
 

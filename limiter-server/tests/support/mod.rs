@@ -7,6 +7,7 @@
     reason = "a test may panic"
 )]
 
+pub(crate) mod access;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod rls;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::access;
 use limiter_server::gateway::envoy::messages::{RateLimitRequest, RateLimitResponse};
 use prost::Message;
 use prost_types::FileDescriptorProto;
@@ -23,6 +24,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 pub(crate) struct RlsClient {
     runtime: Runtime,
     channel: Channel,
+    token: Option<String>,
 }
 
 impl RlsClient {
@@ -33,7 +35,19 @@ impl RlsClient {
             .expect("a runtime");
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = runtime.block_on(endpoint.connect()).expect("a connection");
-        Self { runtime, channel }
+        Self {
+            runtime,
+            channel,
+            token: None,
+        }
+    }
+
+    /// Sends a token with each request.
+    pub(crate) fn with_token(self, secret: &str) -> Self {
+        Self {
+            token: Some(access::bearer(secret)),
+            ..self
+        }
     }
 
     /// Sends a request.
@@ -44,7 +58,11 @@ impl RlsClient {
             grpc.ready().await.map_err(not_ready)?;
             let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
             let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
-            let request = tonic::Request::new(request.clone());
+            let mut request = tonic::Request::new(request.clone());
+            if let Some(token) = &self.token {
+                let token = token.parse().expect("a header");
+                request.metadata_mut().insert("authorization", token);
+            }
             let answer = grpc.unary(request, path.parse().expect("a path"), codec).await?;
             Ok(answer.into_inner())
         })

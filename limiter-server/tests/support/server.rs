@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::access;
 use super::http::{self, Response};
 
 /// A directory that is removed with its handle.
@@ -68,11 +69,29 @@ impl Server {
         Self::start(directory, &[&["--policies", &path], args].concat())
     }
 
+    /// Starts a server with a policy file and a token of all scopes, [`access::TOKEN`].
+    pub(crate) fn with_token(text: &str, args: &[&str]) -> Self {
+        let settings = access::entry("test", access::TOKEN, &access::ALL_SCOPES);
+        Self::with_settings(text, &settings, args)
+    }
+
+    /// Starts a server with a policy file and a settings file.
+    pub(crate) fn with_settings(text: &str, settings: &str, args: &[&str]) -> Self {
+        let directory = Directory::new();
+        let path = directory.write("policies.toml", text);
+        directory.write("limiter-server.toml", settings);
+        let path = path.to_str().expect("an ASCII path").to_owned();
+        Self::start(directory, &[&["--policies", &path], args].concat())
+    }
+
     /// Starts a server on free ports.
     pub(crate) fn start(directory: Directory, args: &[&str]) -> Self {
         let log = std::fs::File::create(directory.path().join("log")).expect("a log file");
+        let usual = [["--grpc", "127.0.0.1:0"], ["--http", "127.0.0.1:0"]];
+        let usual = usual.into_iter().filter(|[flag, _]| !args.contains(flag));
         let mut child = command()
-            .args(["serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .arg("serve")
+            .args(usual.into_iter().flatten())
             .args(args)
             .current_dir(directory.path())
             .stdout(Stdio::piped())

@@ -11,8 +11,10 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::gateway::Gateway;
+use crate::access::Client;
 use crate::gateway::envoy::messages::{RateLimitRequest, RateLimitResponse};
+use crate::gateway::envoy::status_of_denial;
+use crate::gateway::{Gateway, credentials};
 
 /// The name of the service.
 pub const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -40,16 +42,19 @@ impl NamedService for RateLimitServer {
     const NAME: &'static str = RATE_LIMIT_SERVICE;
 }
 
-struct ShouldRateLimit(Gateway);
+struct ShouldRateLimit {
+    gateway: Gateway,
+    client: Client,
+}
 
 impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     type Response = RateLimitResponse;
     type Future = BoxFuture<Result<Response<RateLimitResponse>, Status>>;
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
-        let gateway = self.0.clone();
+        let (gateway, client) = (self.gateway.clone(), self.client.clone());
         Box::pin(async move {
-            let response = gateway.should_rate_limit(request.into_inner()).await?;
+            let response = gateway.should_rate_limit(&client, request.into_inner()).await?;
             Ok(Response::new(response))
         })
     }
@@ -75,7 +80,13 @@ where
                 Ok(status.into_http())
             });
         }
-        let method = ShouldRateLimit(self.gateway.clone());
+        // Invalid clients are refused before their messages are read.
+        let client = credentials::client(request.headers(), request.extensions());
+        if let Err(denial) = self.gateway.access().validate(&client) {
+            return Box::pin(async move { Ok(status_of_denial(&denial).into_http()) });
+        }
+        let gateway = self.gateway.clone();
+        let method = ShouldRateLimit { gateway, client };
         Box::pin(async move {
             let codec: ProstCodec<RateLimitResponse, RateLimitRequest> = ProstCodec::default();
             let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(MAX_REQUEST_BYTES), None);

@@ -1,9 +1,9 @@
-//! Access without tokens, which no setting configures yet.
+//! Protection against web pages.
 //!
-//! Such a listener accepts connections from this machine. A web page that runs in a browser of this
-//! machine could reach it too: by a name of its own that resolves to loopback, or by a request that
-//! the browser sends without asking first. The `Host` allow-list prevents the first, the content
-//! type prevents the second.
+//! A web page in a browser can reach a server that its author cannot: by a name of its own that
+//! resolves to the server's address, or by a request that the browser sends without a preflight.
+//! The `Host` allow-list prevents the first, the content type prevents the second. The server
+//! answers no preflight, so pages of other origins cannot send JSON.
 
 use axum::extract::Request;
 use axum::http::{Method, header};
@@ -11,12 +11,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::gateway::http::problem::Problem;
-
-/// Rejects operations that change the usage of others, because they need a token.
-pub(super) async fn require_token(_request: Request, _next: Next) -> Response {
-    Problem::unauthorized("refunds and resets need a bearer token, and no token is configured")
-        .into_response()
-}
 
 /// Rejects requests that a web page in a browser can cause.
 async fn require_json(request: Request, next: Next) -> Response {

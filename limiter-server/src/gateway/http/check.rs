@@ -4,12 +4,12 @@
 //! one denies, the sets that were charged are cancelled and the others are not charged.
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::Response;
 use limiter_core::{Amount, Decision, Key, LimitRequest, Limiter, Policy, Rejection, Reservation};
 use serde_json::Map;
 
-use crate::gateway::Gateway;
+use crate::access::Action;
+use crate::gateway::http::caller::Caller;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, LimitBody, LimitsBody};
@@ -23,8 +23,10 @@ pub(super) struct FoundLimit {
 }
 
 impl FoundLimit {
-    /// Finds the policy of a limit.
-    pub(super) fn find(gateway: &Gateway, limit: &LimitBody) -> Result<Self, Problem> {
+    /// Finds the policy of a limit, on which the client may take the action.
+    pub(super) fn find(caller: &Caller, action: Action, limit: &LimitBody) -> Result<Self, Problem> {
+        caller.require(action, &limit.policy)?;
+        let gateway = &caller.gateway;
         let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
         let key = limit.key.to_key();
         let policy = gateway.limiter().policy(&limit.policy, &key).map_err(rejected)?;
@@ -45,17 +47,22 @@ impl FoundLimit {
     }
 }
 
-pub(super) fn find_all(gateway: &Gateway, body: LimitsBody) -> Result<Vec<FoundLimit>, Problem> {
+pub(super) fn find_all(
+    caller: &Caller,
+    action: Action,
+    body: LimitsBody,
+) -> Result<Vec<FoundLimit>, Problem> {
     let limits = body.into_limits()?;
     limits
         .iter()
-        .map(|limit| FoundLimit::find(gateway, limit))
+        .map(|limit| FoundLimit::find(caller, action, limit))
         .collect()
 }
 
 /// `POST /v1/check`
-pub(super) async fn check(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
-    let limits = find_all(&gateway, request::read(&body)?)?;
+pub(super) async fn check(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&caller, Action::Check, request::read(&body)?)?;
+    let gateway = caller.gateway;
     let limiter = gateway.limiter().clone();
     // A task of its own, so that a client that leaves does not keep half of the charges.
     let charged = tokio::spawn(async move { charge_sets(&limiter, &limits).await }).await;
@@ -70,8 +77,9 @@ pub(super) async fn check(State(gateway): State<Gateway>, body: Bytes) -> Result
 }
 
 /// `POST /v1/peek`
-pub(super) async fn peek(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
-    let limits = find_all(&gateway, request::read(&body)?)?;
+pub(super) async fn peek(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&caller, Action::Peek, request::read(&body)?)?;
+    let gateway = caller.gateway;
     let mut decisions = Vec::new();
     for set in sets(&limits) {
         let peeked = gateway
@@ -87,8 +95,9 @@ pub(super) async fn peek(State(gateway): State<Gateway>, body: Bytes) -> Result<
 }
 
 /// `POST /v1/refund`
-pub(super) async fn refund(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
-    let limits = find_all(&gateway, request::read(&body)?)?;
+pub(super) async fn refund(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&caller, Action::Refund, request::read(&body)?)?;
+    let gateway = caller.gateway;
     for limit in &limits {
         let refund = gateway
             .limiter()
@@ -101,8 +110,9 @@ pub(super) async fn refund(State(gateway): State<Gateway>, body: Bytes) -> Resul
 }
 
 /// `POST /v1/reset`
-pub(super) async fn reset(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
-    let limits = find_all(&gateway, request::read(&body)?)?;
+pub(super) async fn reset(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let limits = find_all(&caller, Action::Reset, request::read(&body)?)?;
+    let gateway = caller.gateway;
     for limit in &limits {
         let reset = gateway.limiter().reset(&limit.policy, &limit.key).await;
         reset.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;

@@ -5,13 +5,13 @@
 //! invalid.
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::Response;
 use limiter_core::detached::{PermitRelease, PermitRenewal};
 use limiter_core::{Key, Policy, Rejection, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::gateway::Gateway;
+use crate::access::Action;
+use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::ClientId;
 use crate::gateway::http::problem::Problem;
@@ -19,10 +19,11 @@ use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, IdBody, LimitsBody};
 
 /// `POST /v1/acquire`
-pub(super) async fn acquire(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn acquire(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let body: LimitsBody = request::read(&body)?;
     let names = body.names();
-    let limits = find_all(&gateway, body)?;
+    let limits = find_all(&caller, Action::Acquire, body)?;
+    let gateway = caller.gateway;
     let [limit] = limits.as_slice() else {
         return Err(Problem::bad_request("a permit belongs to one limit".into()));
     };
@@ -39,9 +40,10 @@ pub(super) async fn acquire(State(gateway): State<Gateway>, body: Bytes) -> Resu
 }
 
 /// `POST /v1/renew`
-pub(super) async fn renew(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn renew(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let IdBody { id: text } = request::read(&body)?;
-    let (id, policy, key) = find_permit(&gateway, &text)?;
+    let (id, policy, key) = find_permit(&caller, &text)?;
+    let gateway = caller.gateway;
     let renewed = gateway.limiter().renew_permit(&policy, key, &id).await;
     match renewed.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))? {
         PermitRenewal::Renewed { expires_at } => {
@@ -56,9 +58,10 @@ pub(super) async fn renew(State(gateway): State<Gateway>, body: Bytes) -> Result
 }
 
 /// `POST /v1/release`
-pub(super) async fn release(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn release(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let IdBody { id } = request::read(&body)?;
-    let (id, policy, key) = find_permit(&gateway, &id)?;
+    let (id, policy, key) = find_permit(&caller, &id)?;
+    let gateway = caller.gateway;
     let released = gateway.limiter().release_permit(&policy, key, &id).await;
     let released = released.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
     let mut fields = Map::new();
@@ -74,12 +77,13 @@ pub(super) fn expiring(expires_at: Timestamp) -> Map<String, Value> {
     fields
 }
 
-fn find_permit(gateway: &Gateway, text: &str) -> Result<(String, Policy, Key<'static>), Problem> {
+fn find_permit(caller: &Caller, text: &str) -> Result<(String, Policy, Key<'static>), Problem> {
     let ClientId { id, limits } = ClientId::parse(text)?;
     let [(policy, key)] = limits.as_slice() else {
         return Err(Problem::bad_request("the id is not that of a permit".into()));
     };
-    let key = key.to_key();
+    caller.require(Action::Acquire, policy)?;
+    let (gateway, key) = (&caller.gateway, key.to_key());
     let found = gateway.limiter().policy(policy, &key);
     let policy = found.map_err(|rejection: Rejection| Problem::of_rejection(gateway, &rejection))?;
     Ok((id, policy, key))

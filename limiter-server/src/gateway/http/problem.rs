@@ -8,6 +8,7 @@ use limiter_core::{Decision, Rejection};
 use limiter_tower::RateLimitHeaders;
 use serde_json::{Map, Value, json};
 
+use crate::access::AccessDenial;
 use crate::gateway::Gateway;
 use crate::gateway::explanation::origin_name;
 use crate::gateway::http::reply;
@@ -44,8 +45,13 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, Cow::Borrowed(detail))
     }
 
-    pub(super) fn unauthorized(detail: &'static str) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, Cow::Borrowed(detail))
+    /// The answer to a client that lacks credentials or a scope.
+    pub(super) fn of_denial(denial: &AccessDenial) -> Self {
+        let status = match denial.is_forbidden() {
+            true => StatusCode::FORBIDDEN,
+            false => StatusCode::UNAUTHORIZED,
+        };
+        Self::new(status, Cow::Owned(denial.to_string()))
     }
 
     /// The answer to a rejected call, with the explanation of a denial.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::response::Response;
 use limiter_core::detached::SettlementOutcome;
 use limiter_core::{Key, LimitRequest, Policy, Rejection};
 use serde_json::{Map, json};
 
-use crate::gateway::Gateway;
+use crate::access::Action;
+use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::ClientId;
 use crate::gateway::http::permits::expiring;
@@ -21,12 +21,13 @@ use crate::gateway::http::request::{self, LimitsBody, SettleBody};
 const LIFETIME: Duration = Duration::from_secs(600);
 
 /// `POST /v1/reserve`
-pub(super) async fn reserve(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
-    let rejected = |rejection: Rejection| Problem::of_rejection(&gateway, &rejection);
+pub(super) async fn reserve(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let rejected = |rejection: Rejection| Problem::of_rejection(&caller.gateway, &rejection);
     let body: LimitsBody = request::read(&body)?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
     let names = body.names();
-    let limits = find_all(&gateway, body)?;
+    let limits = find_all(&caller, Action::Reserve, body)?;
+    let gateway = &caller.gateway;
     let reserved = gateway
         .limiter()
         .reserve_all(limits.iter().map(|limit| limit.request()));
@@ -38,16 +39,13 @@ pub(super) async fn reserve(State(gateway): State<Gateway>, body: Bytes) -> Resu
     };
     let mut fields = expiring(reservation.expires_at());
     fields.insert("id".into(), json!(id.to_text()));
-    Ok(reply::allowed(
-        &gateway,
-        &[reservation.decision().clone()],
-        fields,
-    ))
+    Ok(reply::allowed(gateway, &[reservation.decision().clone()], fields))
 }
 
 /// `POST /v1/settle`
-pub(super) async fn settle(State(gateway): State<Gateway>, body: Bytes) -> Result<Response, Problem> {
-    let rejected = |rejection: Rejection| Problem::of_rejection(&gateway, &rejection);
+pub(super) async fn settle(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let gateway = &caller.gateway;
+    let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
     let body: SettleBody = request::read(&body)?;
     let actuals = body.actuals()?;
     let ClientId { id, limits } = ClientId::parse(&body.id)?;
@@ -57,6 +55,7 @@ pub(super) async fn settle(State(gateway): State<Gateway>, body: Bytes) -> Resul
     }
     let mut found: Vec<(Policy, Key<'static>)> = Vec::new();
     for (policy, key) in &limits {
+        caller.require(Action::Reserve, policy)?;
         let key = key.to_key();
         let policy = gateway.limiter().policy(policy, &key).map_err(rejected)?;
         found.push((policy, key));

@@ -1,0 +1,45 @@
+//! The client of an HTTP request, and the check of its scopes.
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::access::{Action, Client};
+use crate::gateway::http::problem::Problem;
+use crate::gateway::{Gateway, credentials};
+
+/// The gateway as one client uses it.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) gateway: Gateway,
+    client: Client,
+}
+
+impl Caller {
+    /// Requires that the client may take an action on a policy.
+    pub(super) fn require(&self, action: Action, policy: &str) -> Result<(), Problem> {
+        let allowed = self.gateway.may(&self.client, action, policy);
+        allowed.map_err(|denial| Problem::of_denial(&denial))
+    }
+}
+
+impl FromRequestParts<Gateway> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Problem> {
+        Ok(Self {
+            gateway: gateway.clone(),
+            client: credentials::client(&parts.headers, &parts.extensions),
+        })
+    }
+}
+
+/// Rejects requests of invalid clients before their bodies are read.
+pub(super) async fn require_client(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
+    let client = credentials::client(request.headers(), request.extensions());
+    match gateway.access().validate(&client) {
+        Ok(()) => next.run(request).await,
+        Err(denial) => Problem::of_denial(&denial).into_response(),
+    }
+}

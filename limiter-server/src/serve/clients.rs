@@ -1,0 +1,82 @@
+//! Follows the clients of the settings file.
+//!
+//! The file is read every second, and at once on SIGHUP. Only `[[token]]` and `[[client]]` apply
+//! without a restart. A file with errors changes nothing, and so does one without clients while
+//! other machines reach a listener, because anonymous clients would be accepted then.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::access::Access;
+use crate::settings::ClientSource;
+
+/// How often the file is read.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A text must be unchanged for this time, because a file that is written in place can be read
+/// before its end has been written.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+/// The follower of the settings file. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct ClientFollower(Arc<FollowerState>);
+
+#[derive(Debug)]
+struct FollowerState {
+    access: Access,
+    source: ClientSource,
+    /// The text that was applied or rejected last.
+    last: Mutex<Option<String>>,
+}
+
+impl ClientFollower {
+    /// Follows the file in a task.
+    pub(super) fn start(access: &Access, source: &ClientSource) -> Self {
+        let last = Mutex::new(source.text.clone());
+        let (access, source) = (access.clone(), source.clone());
+        let follower = Self(Arc::new(FollowerState { access, source, last }));
+        tokio::spawn(follower.clone().follow());
+        follower
+    }
+
+    async fn follow(self) {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let read = self.0.source.read();
+            if self.is_applied(&read) {
+                continue;
+            }
+            tokio::time::sleep(SETTLED_AFTER).await;
+            if self.0.source.read() == read {
+                self.apply(read);
+            }
+        }
+    }
+
+    /// Reads the file now.
+    pub(super) fn reload(&self) {
+        let read = self.0.source.read();
+        if !self.is_applied(&read) {
+            self.apply(read);
+        }
+    }
+
+    fn is_applied(&self, read: &Option<String>) -> bool {
+        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) == *read
+    }
+
+    fn apply(&self, read: Option<String>) {
+        let FollowerState { access, source, last } = &*self.0;
+        let file = source.path.display();
+        match source.clients(read.as_deref()) {
+            Ok(table) => {
+                let clients = table.len();
+                access.replace(table);
+                tracing::info!(%file, clients, "tokens and clients reloaded");
+            }
+            Err(reason) => {
+                tracing::warn!(%file, %reason, "settings file rejected; keeping the last tokens and clients");
+            }
+        }
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = read;
+    }
+}
