@@ -8,6 +8,7 @@ pub mod grpc;
 pub mod http;
 pub mod policies;
 pub mod readiness;
+pub mod resp;
 pub mod rules;
 pub mod unmatched;
 
@@ -18,6 +19,7 @@ use limiter_core::Limiter;
 use crate::access::{Access, AccessDenial, Action, Client, Target};
 use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::readiness::Readiness;
+use crate::gateway::resp::ThrottlePolicies;
 use crate::gateway::unmatched::UnmatchedDescriptors;
 use crate::settings::{EnvoySettings, Settings};
 
@@ -33,6 +35,7 @@ struct Shared {
     node: String,
     envoy: EnvoySettings,
     policies: PreparedPolicies,
+    throttle_policies: ThrottlePolicies,
     unmatched: UnmatchedDescriptors,
 }
 
@@ -47,6 +50,7 @@ impl Gateway {
             node: settings.node.clone(),
             envoy: settings.envoy.clone(),
             policies: PreparedPolicies::new(settings.envoy.decision_deadline),
+            throttle_policies: ThrottlePolicies::default(),
             unmatched: UnmatchedDescriptors::default(),
         }))
     }
@@ -95,6 +99,11 @@ impl Gateway {
     #[must_use]
     pub fn policies(&self) -> &PreparedPolicies {
         &self.0.policies
+    }
+
+    /// The policies of limits that `CL.THROTTLE` describes.
+    pub(crate) fn throttle_policies(&self) -> &ThrottlePolicies {
+        &self.0.throttle_policies
     }
 
     /// The last descriptors without a policy.

@@ -16,7 +16,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::sync::watch;
 
 use crate::gateway::readiness::Readiness;
-use crate::gateway::{Gateway, grpc, http};
+use crate::gateway::{Gateway, grpc, http, resp};
 use crate::serve::clients::ClientFollower;
 use crate::serve::listeners::Listener;
 use crate::serve::signals::Signal;
@@ -62,12 +62,23 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
     let grpc = Listener::bind("grpc", settings.grpc).await?;
     let http = Listener::bind("http", settings.http).await?;
-    let (grpc_address, http_address) = (grpc.address(), http.address());
+    let mut addresses = vec![("grpc", grpc.address()), ("http", http.address())];
+    let http_address = http.address();
     let (end, ended) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(grpc::serve(gateway.clone(), grpc.into_inner(), ended.clone()));
-    servers.spawn(http::serve(gateway, metrics, http.into_inner(), ended));
-    listeners::announce(&[("grpc", grpc_address), ("http", http_address)]);
+    servers.spawn(http::serve(
+        gateway.clone(),
+        metrics,
+        http.into_inner(),
+        ended.clone(),
+    ));
+    if let Some(address) = settings.resp {
+        let resp = Listener::bind("resp", address).await?;
+        addresses.push(("resp", resp.address()));
+        servers.spawn(resp::serve(gateway, resp.into_inner(), ended));
+    }
+    listeners::announce(&addresses);
     if settings.policies == Policies::Example {
         listeners::print_commands(http_address);
     }

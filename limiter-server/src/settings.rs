@@ -31,6 +31,8 @@ pub struct Settings {
     pub grpc: SocketAddr,
     /// The address of the HTTP listener.
     pub http: SocketAddr,
+    /// The address of the RESP listener, if there is one.
+    pub resp: Option<SocketAddr>,
     /// Where the state of the limits is kept.
     pub store: StoreSettings,
     /// The name of this node in explanations.
@@ -210,11 +212,14 @@ impl Settings {
         let policies = args.policies(&store)?;
         let envoy = args.envoy()?;
         let (grpc, http) = (args.grpc(), args.http());
-        let requires_clients = args.require_clients([("grpc", grpc), ("http", http)], !table.is_empty())?;
+        let mut listeners = vec![("grpc", grpc), ("http", http)];
+        listeners.extend(args.resp.map(|resp| ("resp", resp)));
+        let requires_clients = args.require_clients(listeners, !table.is_empty())?;
         Ok(Self {
             policies,
             grpc,
             http,
+            resp: args.resp,
             store,
             drain: args.drain()?,
             node: args.node.unwrap_or_else(host_name),

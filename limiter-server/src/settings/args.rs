@@ -32,6 +32,10 @@ pub struct ServeArgs {
     /// Address of the HTTP listener; port 0 selects a free port. Default: 127.0.0.1:8080.
     #[arg(long, value_name = "ADDR", env = "LIMITER_HTTP")]
     http: Option<SocketAddr>,
+    /// Address of the listener for Redis clients (CL.THROTTLE); port 0 selects a free port.
+    /// Default: none.
+    #[arg(long, value_name = "ADDR", env = "LIMITER_RESP")]
+    pub(super) resp: Option<SocketAddr>,
     /// Redis server that stores the limits and the registry. Default: limits in this process.
     #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -143,6 +147,7 @@ impl ServeArgs {
             example: self.example,
             grpc: self.grpc.or(file.grpc),
             http: self.http.or(file.http),
+            resp: self.resp.or(file.resp),
             redis,
             redis_file,
             redis_cluster,
@@ -261,7 +266,7 @@ impl ServeArgs {
     /// whether clients must stay configured.
     pub(super) fn require_clients(
         &self,
-        listeners: [(&'static str, SocketAddr); 2],
+        listeners: impl IntoIterator<Item = (&'static str, SocketAddr)>,
         has_clients: bool,
     ) -> Result<bool, SettingsError> {
         let mut requires_clients = false;

@@ -98,9 +98,10 @@ impl Server {
             .stderr(log)
             .spawn()
             .expect("the server starts");
+        let listeners = 2 + usize::from(args.contains(&"--resp"));
         let output = child.stdout.take().expect("piped");
         let mut addresses = BTreeMap::new();
-        for line in BufReader::new(output).lines().take(2) {
+        for line in BufReader::new(output).lines().take(listeners) {
             let line = line.expect("text");
             let (protocol, address) = line.split_once(' ').expect("a protocol and an address");
             addresses.insert(protocol.to_owned(), address.parse().expect("an address"));
@@ -110,7 +111,7 @@ impl Server {
             addresses,
             directory,
         };
-        assert_eq!(server.addresses.len(), 2, "{}", server.log());
+        assert_eq!(server.addresses.len(), listeners, "{}", server.log());
         server
     }
 
@@ -120,6 +121,10 @@ impl Server {
 
     pub(crate) fn grpc(&self) -> SocketAddr {
         *self.addresses.get("grpc").expect("announced")
+    }
+
+    pub(crate) fn resp(&self) -> SocketAddr {
+        *self.addresses.get("resp").expect("announced")
     }
 
     pub(crate) fn directory(&self) -> &Directory {

@@ -1,0 +1,192 @@
+//! The RESP listener: `CL.THROTTLE` for the Redis clients of every language.
+//!
+//! A connection reads commands into a buffer, runs up to [`MAX_CONCURRENT`] of them at once and
+//! writes the replies in their order. Decisions start in order too, so commands of one pipeline
+//! charge a key one after the other. Invalid arguments answer `-ERR` and keep the connection open.
+//! Invalid framing closes it, because the start of the next command is unknown then. Buffers, the
+//! number of connections and the time of an incomplete command are bounded. Tests: `tests/resp.rs`
+//! and the fuzz target `resp_command`.
+
+mod command;
+mod in_order;
+mod reply;
+mod session;
+mod throttle;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::gateway::Gateway;
+pub use crate::gateway::resp::command::{ParsedCommand, ProtocolError, parse_command};
+use crate::gateway::resp::reply::Reply;
+use crate::gateway::resp::session::Session;
+pub(crate) use crate::gateway::resp::throttle::ThrottlePolicies;
+
+/// The largest number of connections.
+const MAX_CONNECTIONS: usize = 1_024;
+/// The largest number of decisions that one connection has in flight.
+const MAX_CONCURRENT: usize = 64;
+/// The size of one read.
+const READ_BYTES: usize = 8 * 1_024;
+/// The longest time from the first byte of a command to its last, and of a write.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after the system refused a connection, for example for lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves RESP until `end` is true, then finishes the commands that were received.
+///
+/// # Errors
+///
+/// None; a connection that fails ends alone.
+pub async fn serve(
+    gateway: Gateway,
+    listener: TcpListener,
+    mut end: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            // An error means that the sender is gone, which is an end as well.
+            _ = end.wait_for(|end| *end) => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a RESP connection; trying again");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            metrics::counter!("limiter_server_refused_connections_total", "protocol" => "resp").increment(1);
+            connections.spawn(refuse(stream));
+            continue;
+        };
+        let connection = Connection::new(stream, gateway.clone());
+        let end = end.clone();
+        connections.spawn(async move {
+            let _permit = permit;
+            if let Err(error) = connection.run(end).await {
+                tracing::debug!(%error, "a RESP connection ended");
+            }
+        });
+    }
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Answers a connection above the limit without waiting for the client.
+async fn refuse(stream: TcpStream) {
+    let mut reply = Vec::new();
+    Reply::error("ERR max number of clients reached").write(session::Protocol::Resp2, &mut reply);
+    // The client may be gone, and a socket that is not writable at once is closed.
+    let _ = stream.try_write(&reply);
+}
+
+/// One client.
+struct Connection {
+    stream: TcpStream,
+    session: Session,
+    /// Bytes that were received and not yet run.
+    received: Vec<u8>,
+    /// When the first byte of an incomplete command arrived.
+    incomplete_since: Option<Instant>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, gateway: Gateway) -> Self {
+        Self {
+            stream,
+            session: Session::new(gateway),
+            received: Vec::new(),
+            incomplete_since: None,
+        }
+    }
+
+    async fn run(mut self, mut end: watch::Receiver<bool>) -> io::Result<()> {
+        // Replies are small, and a client waits for each.
+        self.stream.set_nodelay(true)?;
+        loop {
+            let (replies, closes) = self.run_received().await;
+            if !replies.is_empty() {
+                let written = timeout(TRANSFER_TIMEOUT, self.stream.write_all(&replies)).await;
+                written.map_err(|_| io::ErrorKind::TimedOut)??;
+                // Further commands can be in the buffer.
+                if !closes {
+                    continue;
+                }
+            }
+            if closes {
+                return self.stream.shutdown().await;
+            }
+            let read = tokio::select! {
+                _ = end.wait_for(|end| *end) => None,
+                read = self.read() => Some(read?),
+            };
+            match read {
+                None => return self.stream.shutdown().await,
+                Some(0) => return Ok(()),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Reads more bytes; zero at the end of the stream.
+    async fn read(&mut self) -> io::Result<usize> {
+        self.received.reserve(READ_BYTES);
+        if self.received.is_empty() {
+            // An idle connection keeps no buffer of the size of its largest command.
+            self.received.shrink_to(READ_BYTES);
+            self.incomplete_since = None;
+            return self.stream.read_buf(&mut self.received).await;
+        }
+        let since = *self.incomplete_since.get_or_insert_with(Instant::now);
+        let read = self.stream.read_buf(&mut self.received);
+        timeout_at(since + TRANSFER_TIMEOUT, read)
+            .await
+            .map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// Runs complete commands: their replies, and whether the connection closes.
+    async fn run_received(&mut self) -> (Vec<u8>, bool) {
+        let mut pending = in_order::InOrder::default();
+        let mut consumed = 0;
+        let mut closes = false;
+        while pending.len() < MAX_CONCURRENT && !closes {
+            let rest = self.received.get(consumed..).unwrap_or_default();
+            match parse_command(rest) {
+                Ok(ParsedCommand::Incomplete) => break,
+                Ok(ParsedCommand::Complete { arguments, bytes }) => {
+                    consumed += bytes;
+                    self.incomplete_since = None;
+                    if !arguments.is_empty() {
+                        let outcome = self.session.run(&arguments);
+                        closes = outcome.closes;
+                        pending.push(outcome.protocol, outcome.reply);
+                    }
+                }
+                Err(error) => {
+                    let reply = Reply::error(format!("ERR Protocol error: {error}"));
+                    pending.push(self.session.protocol(), session::PendingReply::Ready(reply));
+                    closes = true;
+                }
+            }
+        }
+        self.received.drain(..consumed);
+        let mut replies = Vec::new();
+        for (protocol, reply) in pending.wait().await {
+            reply.write(protocol, &mut replies);
+        }
+        (replies, closes)
+    }
+}

@@ -1,0 +1,289 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`, the command of redis-cell.
+//!
+//! The generic cell rate algorithm stores when a key has drained. A funnel of capacity
+//! `max_burst + 1` that drains `count` per `period` stores the same, so a change of the numbers
+//! keeps the usage as in redis-cell. All of these funnels have one policy name, which is the prefix
+//! of their keys. A key `policy:NAME:KEY` selects a registered policy, and the numbers are ignored.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use limiter_core::{Key, Limiter, Origin, Policy, Rate, Rejection};
+
+use crate::gateway::Gateway;
+use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
+use crate::gateway::readiness::ReadinessState;
+use crate::gateway::resp::reply::Reply;
+use crate::gateway::resp::session::shown;
+
+/// The policy name of limits that the command describes.
+const POLICY: &str = "CL.THROTTLE";
+/// The start of keys that name a registered policy.
+const POLICY_PREFIX: &str = "policy:";
+/// The largest number of prepared policies.
+const MAX_PREPARED: usize = 1_000;
+
+/// The numbers of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ThrottleLimit {
+    max_burst: u64,
+    count: u64,
+    period_seconds: u64,
+}
+
+/// A command with valid arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ThrottleCommand {
+    key: String,
+    /// Ignored if the key names a policy.
+    limit: ThrottleLimit,
+    quantity: u64,
+}
+
+impl ThrottleCommand {
+    /// Parses the arguments. An error names the value and the expectation.
+    pub(super) fn parse(arguments: &[&[u8]]) -> Result<Self, String> {
+        let (key, max_burst, count, period, quantity) = match arguments {
+            [key, max_burst, count, period] => (key, max_burst, count, period, None),
+            [key, max_burst, count, period, quantity] => (key, max_burst, count, period, Some(quantity)),
+            _ => {
+                return Err(format!(
+                    "wrong number of arguments for 'cl.throttle' command: {}, expected key max_burst count period \
+                     [quantity]",
+                    arguments.len()
+                ));
+            }
+        };
+        let text = std::str::from_utf8(key);
+        Ok(Self {
+            key: text
+                .map_err(|_| format!("key is {}, expected valid UTF-8", shown(key)))?
+                .to_owned(),
+            limit: ThrottleLimit {
+                max_burst: number("max_burst", max_burst, 0)?,
+                count: number("count", count, 1)?,
+                period_seconds: number("period", period, 1)?,
+            },
+            quantity: quantity.map_or(Ok(1), |quantity| number("quantity", quantity, 0))?,
+        })
+    }
+
+    /// Decides.
+    pub(super) async fn run(self, gateway: &Gateway) -> Reply {
+        let limit = match self.requested_limit(gateway) {
+            Ok(limit) => limit,
+            Err(reply) => return reply,
+        };
+        let decided = match self.quantity {
+            0 => peek(gateway.limiter(), &limit).await.map(Some),
+            _ => {
+                let charged = charge_all(gateway.limiter(), std::slice::from_ref(&limit)).await;
+                charged.map(|results| results.into_iter().next())
+            }
+        };
+        match decided {
+            Ok(Some(result)) => result_reply(&limit.policy, &result),
+            Ok(None) => Reply::error("ERR the decision has no result"),
+            Err(rejection) => error_reply(&rejection),
+        }
+    }
+
+    fn requested_limit(&self, gateway: &Gateway) -> Result<RequestedLimit, Reply> {
+        let (policy, key) = match self.key.strip_prefix(POLICY_PREFIX) {
+            Some(named) => registered(gateway, named)?,
+            None => {
+                let policy = gateway.throttle_policies().policy(self.limit);
+                let policy = policy.map_err(|error| Reply::error(format!("ERR {error}")))?;
+                (policy, Key::from(self.key.as_str()).into_owned())
+            }
+        };
+        Ok(RequestedLimit {
+            policy,
+            key,
+            cost: self.quantity,
+            group: None,
+        })
+    }
+}
+
+/// Decides a quantity of zero, which an exhausted limit allows too.
+async fn peek(limiter: &Limiter, limit: &RequestedLimit) -> Result<LimitResult, Rejection> {
+    let decision = limiter.peek(&limit.policy, &limit.key).cost(0_u64).await?;
+    Ok(LimitResult {
+        allowed: decision.is_allowed(),
+        would_deny: decision.would_deny(),
+        origin: decision.origin(),
+        outcome: decision.outcome_at(0).cloned(),
+        can_retry: decision.origin() != Origin::KeyList,
+    })
+}
+
+/// The policy and the key of `NAME:KEY`.
+fn registered(gateway: &Gateway, named: &str) -> Result<(Policy, Key<'static>), Reply> {
+    if gateway.readiness().state() == ReadinessState::WaitsForPolicies {
+        return Err(Reply::error("LOADING the server has no policies yet, try again"));
+    }
+    let Some((name, key)) = named.split_once(':') else {
+        return Err(Reply::error(format!(
+            "ERR key is {}, expected policy:NAME:KEY",
+            shown(format!("{POLICY_PREFIX}{named}").as_bytes())
+        )));
+    };
+    let key = Key::from(key).into_owned();
+    let policy = gateway.limiter().policy(name, &key);
+    let policy = policy.map_err(|rejection| match rejection {
+        Rejection::NotConfigured { .. } => Reply::error(format!(
+            "ERR policy is {}, expected a configured policy",
+            shown(name.as_bytes())
+        )),
+        rejection => error_reply(&rejection),
+    })?;
+    Ok((policy, key))
+}
+
+fn number(name: &str, value: &[u8], least: u64) -> Result<u64, String> {
+    let parsed = std::str::from_utf8(value)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse().ok())
+        .filter(|number| *number >= least);
+    parsed.ok_or_else(|| {
+        format!(
+            "{name} is {}, expected a whole number of at least {least}",
+            shown(value)
+        )
+    })
+}
+
+/// The five integers.
+fn result_reply(policy: &Policy, result: &LimitResult) -> Reply {
+    let limit = integer(policy.quota().whole());
+    let (remaining, reset) = match &result.outcome {
+        Some(outcome) => (
+            integer(outcome.remaining().whole()),
+            seconds(outcome.reset_after()),
+        ),
+        // A policy that is off, a key list, or an outage: no usage is known.
+        None if result.allowed => (limit, 0),
+        None => (0, 0),
+    };
+    let retry_after = match &result.outcome {
+        _ if result.allowed => -1,
+        Some(outcome) if result.can_retry => seconds(outcome.retry_after()),
+        // The store is unavailable, and may be available soon.
+        None if result.origin == Origin::FailedClosed => 1,
+        _ => -1,
+    };
+    let numbers = [i64::from(!result.allowed), limit, remaining, retry_after, reset];
+    Reply::Array(numbers.into_iter().map(Reply::Integer).collect())
+}
+
+/// Whole seconds, rounded as in redis-cell: up, after a fraction of a millisecond was dropped.
+fn seconds(span: Duration) -> i64 {
+    let more = u64::from(span.subsec_millis() > 0);
+    integer(span.as_secs().saturating_add(more))
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn error_reply(rejection: &Rejection) -> Reply {
+    match rejection {
+        Rejection::Config(error) => Reply::error(format!("ERR {error}")),
+        rejection => {
+            tracing::warn!(error = %rejection.diagnostic(), "cannot decide a RESP command");
+            Reply::error(format!("UNAVAILABLE {rejection}"))
+        }
+    }
+}
+
+/// The policies of limits that commands describe, built once per limit.
+#[derive(Debug, Default)]
+pub(crate) struct ThrottlePolicies(RwLock<HashMap<ThrottleLimit, Policy>>);
+
+impl ThrottlePolicies {
+    fn policy(&self, limit: ThrottleLimit) -> Result<Policy, limiter_core::ConfigError> {
+        let prepared = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(policy) = prepared.get(&limit) {
+            return Ok(policy.clone());
+        }
+        drop(prepared);
+        let period = Duration::from_secs(limit.period_seconds);
+        let policy = Policy::funnel(POLICY)
+            .capacity(limit.max_burst.saturating_add(1))
+            .rate(Rate::per(limit.count, period)?)
+            .build()?;
+        let mut prepared = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // Clients choose the numbers, so the number of policies must be bounded.
+        if prepared.len() >= MAX_PREPARED {
+            prepared.clear();
+        }
+        prepared.insert(limit, policy.clone());
+        Ok(policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<ThrottleCommand, String> {
+        let arguments: Vec<&[u8]> = arguments.iter().map(|text| text.as_bytes()).collect();
+        ThrottleCommand::parse(&arguments)
+    }
+
+    #[test]
+    fn quantity_is_one_by_default() {
+        assert_eq!(parse(&["k", "15", "30", "60"]).unwrap().quantity, 1);
+        assert_eq!(parse(&["k", "15", "30", "60", "0"]).unwrap().quantity, 0);
+    }
+
+    #[test]
+    fn invalid_arguments_are_named_with_their_expectation() {
+        for (arguments, expected) in [
+            (&["k", "-1", "30", "60"][..], "max_burst is `-1`, expected"),
+            (&["k", "+1", "30", "60"], "max_burst is `+1`, expected"),
+            (&["k", "15", "0", "60"], "count is `0`, expected"),
+            (&["k", "15", "30", "1.5"], "period is `1.5`, expected"),
+            (&["k", "15", "30", "60", "many"], "quantity is `many`, expected"),
+            (&["k", "15", "99999999999999999999", "60"], "count is `9999"),
+            (&["k"], "wrong number of arguments"),
+        ] {
+            let error = parse(arguments).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = ThrottleCommand::parse(&[b"\xff", b"1", b"1", b"1"]).unwrap_err();
+        assert!(error.contains("valid UTF-8"), "{error}");
+    }
+
+    #[test]
+    fn seconds_are_rounded_as_in_redis_cell() {
+        for (micros, expected) in [
+            (0, 0),
+            (999, 0),
+            (1_000, 1),
+            (1_000_000, 1),
+            (2_000_999, 2),
+            (2_001_000, 3),
+        ] {
+            assert_eq!(seconds(Duration::from_micros(micros)), expected, "{micros}");
+        }
+    }
+
+    #[test]
+    fn prepared_policies_are_bounded_and_share_one_name() {
+        let policies = ThrottlePolicies::default();
+        for max_burst in 0..1_500 {
+            let limit = ThrottleLimit {
+                max_burst,
+                count: 30,
+                period_seconds: 60,
+            };
+            let policy = policies.policy(limit).unwrap();
+            assert_eq!((policy.name(), policy.quota().whole()), (POLICY, max_burst + 1));
+        }
+        assert!(policies.0.read().unwrap().len() <= MAX_PREPARED);
+    }
+}

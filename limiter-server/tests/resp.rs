@@ -1,0 +1,345 @@
+//! `CL.THROTTLE` with redis-cli, redis-py and redis-rs, on limits in the process and in Redis.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+
+use limiter_testing::RedisServer;
+use serde_json::json;
+use support::http;
+use support::server::{Server, run};
+
+const POLICIES: &str = r#"
+[policy.login]
+algorithm = "sliding_window"
+limit = 3
+window = "1h"
+
+[policy.listed]
+algorithm = "sliding_window"
+limit = 3
+window = "1h"
+deny_keys = ["eve"]
+
+[policy.export]
+algorithm = "concurrency"
+max = 2
+lease = "10m"
+"#;
+
+/// The variable that names a Python with the packages of `tests/clients/requirements.txt`.
+const PYTHON: &str = "RLS_PYTHON";
+
+/// Runs a test on both stores.
+fn on_each_store(test: impl Fn(&Server)) {
+    test(&Server::with_policies(POLICIES, &["--resp", "127.0.0.1:0"]));
+    let redis = RedisServer::start();
+    let args = ["--resp", "127.0.0.1:0", "--redis", &redis.url()];
+    test(&Server::with_policies(POLICIES, &args));
+}
+
+fn in_process() -> Server {
+    Server::with_policies(POLICIES, &["--resp", "127.0.0.1:0"])
+}
+
+/// Sends bytes, closes the sending half and returns everything that the server answers.
+fn exchange(server: &Server, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.resp()).unwrap();
+    stream
+        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+        .unwrap();
+    // The server can close before it has read everything.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn encode(arguments: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        bytes.extend(format!("${}\r\n{argument}\r\n", argument.len()).bytes());
+    }
+    bytes
+}
+
+fn numbers(numbers: [i64; 5]) -> String {
+    let numbers: String = numbers.iter().map(|number| format!(":{number}\r\n")).collect();
+    format!("*5\r\n{numbers}")
+}
+
+#[test]
+fn throttle_replies_the_numbers_of_redis_cell() {
+    on_each_store(|server| {
+        let throttle = |key: &str, quantity: &str| {
+            exchange(server, &encode(&["CL.THROTTLE", key, "15", "30", "60", quantity]))
+        };
+        assert_eq!(
+            throttle("one", "1"),
+            numbers([0, 16, 15, -1, 2]),
+            "{}",
+            server.log()
+        );
+        assert_eq!(throttle("all", "17"), numbers([1, 16, 16, -1, 0]));
+        assert_eq!(throttle("all", "16"), numbers([0, 16, 0, -1, 32]));
+        assert_eq!(throttle("all", "1"), numbers([1, 16, 0, 2, 32]));
+        assert_eq!(throttle("all", "0"), numbers([0, 16, 0, -1, 32]));
+    });
+}
+
+#[test]
+fn changed_numbers_keep_the_usage_of_a_key() {
+    on_each_store(|server| {
+        let throttle = |max_burst: &str, quantity: &str| {
+            exchange(
+                server,
+                &encode(&["CL.THROTTLE", "ann", max_burst, "1", "3600", quantity]),
+            )
+        };
+        assert_eq!(throttle("9", "4"), numbers([0, 10, 6, -1, 14_400]));
+        assert_eq!(throttle("4", "0"), numbers([0, 5, 1, -1, 14_400]));
+        assert_eq!(throttle("19", "0"), numbers([0, 20, 16, -1, 14_400]));
+    });
+}
+
+#[test]
+fn policy_key_selects_a_registered_policy_and_shares_its_usage() {
+    on_each_store(|server| {
+        let body = json!({"policy": "login", "key": "10.0.0.1:ann"}).to_string();
+        let checked = http::post(server.http(), "/v1/check", &[], &body).unwrap();
+        assert_eq!(checked.status, 200, "{}", checked.body);
+        let throttle = |quantity: &str| {
+            exchange(
+                server,
+                &encode(&[
+                    "cl.throttle",
+                    "policy:login:10.0.0.1:ann",
+                    "0",
+                    "1",
+                    "1",
+                    quantity,
+                ]),
+            )
+        };
+        let allowed = throttle("2");
+        assert!(
+            allowed.starts_with("*5\r\n:0\r\n:3\r\n:0\r\n:-1\r\n"),
+            "{allowed}"
+        );
+        let denied = throttle("1");
+        assert!(denied.starts_with("*5\r\n:1\r\n:3\r\n:0\r\n:3"), "{denied}");
+        assert!(throttle("4").starts_with("*5\r\n:1\r\n:3\r\n:0\r\n:-1\r\n"));
+        // The same text as a plain key of redis-cell has a state of its own.
+        let own = exchange(server, &encode(&["CL.THROTTLE", "ann", "2", "1", "60"]));
+        assert_eq!(own, numbers([0, 3, 2, -1, 60]));
+    });
+}
+
+#[test]
+fn denied_key_is_limited_without_a_retry() {
+    let server = in_process();
+    let reply = exchange(
+        &server,
+        &encode(&["CL.THROTTLE", "policy:listed:eve", "0", "1", "1"]),
+    );
+    assert_eq!(reply, numbers([1, 3, 0, -1, 0]));
+}
+
+#[test]
+fn bad_input_is_answered_and_keeps_the_connection_open() {
+    let server = in_process();
+    let long = "x".repeat(2_000);
+    for (arguments, expected) in [
+        (&["CL.THROTTLE", "k"][..], "-ERR wrong number of arguments"),
+        (
+            &["CL.THROTTLE", "k", "-3", "30", "60"],
+            "-ERR max_burst is `-3`, expected a whole number of at least 0",
+        ),
+        (
+            &["CL.THROTTLE", "k", "15", "0", "60"],
+            "-ERR count is `0`, expected",
+        ),
+        (
+            &["CL.THROTTLE", "k", "15", "30", "a\r\nb"],
+            "-ERR period is `a\\r\\nb`, expected",
+        ),
+        (
+            &["CL.THROTTLE", "k", "9007199254740993", "30", "60"],
+            "-ERR policy `CL.THROTTLE`: capacity is `9007199254740994`, expected",
+        ),
+        (
+            &["CL.THROTTLE", "policy:login", "1", "1", "1"],
+            "-ERR key is `policy:login`, expected policy:NAME:KEY",
+        ),
+        (
+            &["CL.THROTTLE", "policy:nope:ann", "1", "1", "1"],
+            "-ERR policy is `nope`, expected a configured policy",
+        ),
+        (&["CL.THROTTLE", "policy:export:ann", "1", "1", "1"], "-ERR"),
+        (&["FLUSHALL"], "-ERR unknown command `FLUSHALL`, expected"),
+        (&[&long], "-ERR unknown command `xxx"),
+        (
+            &["HELLO", "4"],
+            "-NOPROTO protocol version is `4`, expected 2 or 3",
+        ),
+        (&["AUTH", "secret"], "-ERR AUTH called without any password"),
+        (&["SELECT", "1"], "-ERR database is `1`, expected 0"),
+    ] {
+        let command = [encode(arguments), encode(&["PING"])].concat();
+        let answer = exchange(&server, &command);
+        assert!(answer.starts_with(expected), "{arguments:?}: {answer}");
+        assert!(answer.ends_with("\r\n+PONG\r\n"), "{arguments:?}: {answer}");
+        assert_eq!(answer.lines().count(), 2, "{answer}");
+    }
+    let invalid = [
+        &b"*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\n\xff\r\n"[..],
+        &b"$1\r\n1\r\n".repeat(3),
+    ]
+    .concat();
+    let answer = exchange(&server, &[invalid, encode(&["PING"])].concat());
+    assert!(answer.starts_with("-ERR key is"), "{answer}");
+    assert!(answer.ends_with("+PONG\r\n"), "{answer}");
+}
+
+#[test]
+fn invalid_framing_closes_its_connection_only() {
+    let server = in_process();
+    let mut other = redis::Client::open(format!("redis://{}", server.resp()))
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"[..],
+        b"*1\r\n$100000000\r\n",
+        b"*1000000\r\n",
+        b"*1\r\n$-1\r\n",
+    ] {
+        let answer = exchange(&server, &[bytes, &encode(&["PING"])].concat());
+        assert!(answer.starts_with("-ERR Protocol error: "), "{answer}");
+        assert!(!answer.contains("PONG"), "{answer}");
+    }
+    let pong: String = redis::cmd("PING").query(&mut other).unwrap();
+    assert_eq!(pong, "PONG");
+}
+
+#[test]
+fn pipeline_is_answered_in_order() {
+    on_each_store(|server| {
+        let mut commands = Vec::new();
+        let mut expected = String::new();
+        // More than run at once, and more than one read.
+        for number in 0..500 {
+            commands.extend(encode(&["CL.THROTTLE", "ann", "199", "1", "3600"]));
+            commands.extend(encode(&["ECHO", &number.to_string()]));
+            let denied = number >= 200;
+            expected.push_str(&format!("{}{number}\n", u8::from(denied)));
+        }
+        let answer = exchange(server, &commands);
+        let mut shown = String::new();
+        for reply in answer.split("*5\r\n").skip(1) {
+            let lines: Vec<&str> = reply.lines().collect();
+            shown.push_str(&format!("{}{}\n", lines[0].trim_start_matches(':'), lines[6]));
+        }
+        assert_eq!(shown, expected);
+    });
+}
+
+#[test]
+fn redis_cli_runs_commands() {
+    on_each_store(|server| {
+        let cli = |arguments: &[&str]| {
+            let output = Command::new("redis-cli")
+                .args(["-p", &server.resp().port().to_string()])
+                .args(arguments)
+                .output()
+                .expect("redis-cli, which is part of redis-tools");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
+        };
+        assert_eq!(cli(&["PING"]), "PONG\n");
+        let replied = cli(&["CL.THROTTLE", "ann", "15", "30", "60"]);
+        assert_eq!(replied, "0\n16\n15\n-1\n2\n");
+        assert_eq!(
+            cli(&["-3", "CL.THROTTLE", "bob", "15", "30", "60", "16"]),
+            "0\n16\n0\n-1\n32\n"
+        );
+        assert_eq!(cli(&["QUIT"]), "OK\n");
+        assert_eq!(cli(&["COMMAND", "COUNT"]), "9\n");
+        assert!(cli(&["COMMAND"]).contains("cl.throttle"));
+        assert!(cli(&["CL.THROTTLE", "ann"]).starts_with("ERR wrong number"));
+    });
+}
+
+#[test]
+fn redis_py_connects_and_pipelines() {
+    let python =
+        std::env::var_os(PYTHON).expect("set RLS_PYTHON to a Python with redis, or run `cargo xtask server`");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/resp_client.py");
+    on_each_store(|server| {
+        let output = Command::new(&python)
+            .arg(script)
+            .arg(server.resp().port().to_string())
+            .output()
+            .expect("Python starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}{}", server.log());
+    });
+}
+
+#[test]
+fn redis_rs_connects_and_pipelines() {
+    on_each_store(|server| {
+        for query in ["", "?protocol=resp3"] {
+            let key = format!("ann{query}");
+            let client = redis::Client::open(format!("redis://{}/{query}", server.resp())).unwrap();
+            let mut connection = client.get_connection().unwrap();
+            let mut pipeline = redis::pipe();
+            for _ in 0..20 {
+                pipeline.cmd("CL.THROTTLE").arg(&key).arg(15).arg(30).arg(60);
+            }
+            let replies: Vec<[i64; 5]> = pipeline.query(&mut connection).unwrap();
+            let limited: i64 = replies.iter().map(|reply| reply[0]).sum();
+            assert_eq!((replies.len(), limited), (20, 4), "{replies:?}");
+            let error = redis::cmd("CL.THROTTLE")
+                .arg(&key)
+                .exec(&mut connection)
+                .unwrap_err();
+            assert!(error.to_string().contains("wrong number"), "{error}");
+            let pong: String = redis::cmd("PING").query(&mut connection).unwrap();
+            assert_eq!(pong, "PONG");
+        }
+    });
+}
+
+#[test]
+fn terminated_server_closes_idle_connections() {
+    let server = in_process();
+    let mut idle = TcpStream::connect(server.resp()).unwrap();
+    idle.write_all(&encode(&["PING"])).unwrap();
+    let mut pong = [0; 7];
+    idle.read_exact(&mut pong).unwrap();
+    server.signal("TERM");
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("still in flight"), "{log}");
+}
+
+#[test]
+fn listener_for_other_machines_needs_permission() {
+    let (code, _, errors) = run(&["serve", "--example", "--resp", "0.0.0.0:0"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("setting resp is `0.0.0.0:0`"), "{errors}");
+}
