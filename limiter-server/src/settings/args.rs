@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use limiter_core::parse_duration;
+use limiter_core::{Policy, parse_duration};
 
 use crate::settings::file::{SettingsFile, read_secret};
 use crate::settings::{
@@ -36,6 +36,9 @@ pub struct ServeArgs {
     /// Default: none.
     #[arg(long, value_name = "ADDR", env = "LIMITER_RESP")]
     pub(super) resp: Option<SocketAddr>,
+    /// Longest time of a decision of CL.THROTTLE with its own numbers. Default: 100ms.
+    #[arg(long, value_name = "DURATION", env = "LIMITER_RESP_DEADLINE")]
+    resp_deadline: Option<String>,
     /// Redis server that stores the limits and the registry. Default: limits in this process.
     #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -148,6 +151,7 @@ impl ServeArgs {
             grpc: self.grpc.or(file.grpc),
             http: self.http.or(file.http),
             resp: self.resp.or(file.resp),
+            resp_deadline: self.resp_deadline.or(file.resp_deadline),
             redis,
             redis_file,
             redis_cluster,
@@ -173,6 +177,13 @@ impl ServeArgs {
 
     pub(super) fn http(&self) -> SocketAddr {
         self.http.unwrap_or(DEFAULT_HTTP)
+    }
+
+    pub(super) fn resp_deadline(&self) -> Result<Duration, SettingsError> {
+        let deadline = self.resp_deadline.as_deref();
+        deadline.map_or(Ok(Policy::DEFAULT_DEADLINE), |text| {
+            duration("resp_deadline", text)
+        })
     }
 
     pub(super) fn drain(&self) -> Result<Duration, SettingsError> {

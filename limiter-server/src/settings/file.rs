@@ -21,6 +21,7 @@ pub(super) struct SettingsFile {
     pub(super) grpc: Option<SocketAddr>,
     pub(super) http: Option<SocketAddr>,
     pub(super) resp: Option<SocketAddr>,
+    pub(super) resp_deadline: Option<String>,
     pub(super) redis: Option<String>,
     pub(super) redis_file: Option<PathBuf>,
     pub(super) redis_cluster: Option<Vec<String>>,

@@ -18,7 +18,7 @@ def check_blocking(protocol):
 
     pipeline = client.pipeline(transaction=False)
     for _ in range(20):
-        pipeline.execute_command("CL.THROTTLE", f"pipeline-{protocol}", 15, 30, 60)
+        pipeline.execute_command("CL.THROTTLE", f"pipeline-{protocol}", 15, 30, 36000)
     replies = pipeline.execute()
     assert [reply[0] for reply in replies] == [0] * 16 + [1] * 4, replies
 
@@ -44,7 +44,7 @@ def check_blocking(protocol):
 
 async def check_async():
     client = redis.asyncio.Redis(port=PORT)
-    calls = (client.execute_command("CL.THROTTLE", "async", 15, 30, 60) for _ in range(20))
+    calls = (client.execute_command("CL.THROTTLE", "async", 15, 30, 36000) for _ in range(20))
     replies = await asyncio.gather(*calls)
     assert sum(reply[0] for reply in replies) == 4, replies
     await client.aclose()

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::access::{AccessDenial, Client};
 use crate::gateway::Gateway;
 use crate::gateway::resp::reply::Reply;
 use crate::gateway::resp::throttle;
@@ -51,6 +52,8 @@ pub(super) struct CommandOutcome {
 /// The state of a connection.
 pub(super) struct Session {
     gateway: Gateway,
+    /// The token of the last AUTH. Its scopes are decided by each command.
+    client: Client,
     protocol: Protocol,
     id: i64,
     name: Vec<u8>,
@@ -61,6 +64,7 @@ impl Session {
         static NEXT: AtomicI64 = AtomicI64::new(1);
         Self {
             gateway,
+            client: Client::Anonymous,
             protocol: Protocol::Resp2,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             name: Vec::new(),
@@ -78,10 +82,18 @@ impl Session {
             None => (Vec::new(), command),
         };
         let reply = match (&*name, arguments) {
+            (b"QUIT", _) => Reply::OK,
+            (b"AUTH", [token] | [_, token]) => self.authenticate(token),
+            (b"HELLO", _) => self.hello(arguments),
+            (b"CL.THROTTLE" | b"PING" | b"ECHO" | b"CLIENT" | b"COMMAND" | b"SELECT", _)
+                if let Some(refusal) = self.refusal() =>
+            {
+                refusal
+            }
             (b"CL.THROTTLE", _) => match throttle::ThrottleCommand::parse(arguments) {
                 Ok(command) => {
-                    let gateway = self.gateway.clone();
-                    let decision = async move { command.run(&gateway).await };
+                    let (gateway, client) = (self.gateway.clone(), self.client.clone());
+                    let decision = async move { command.run(&gateway, &client).await };
                     return CommandOutcome {
                         reply: PendingReply::Decides(Box::pin(decision)),
                         protocol: self.protocol,
@@ -92,9 +104,6 @@ impl Session {
             },
             (b"PING", []) => Reply::Simple("PONG"),
             (b"PING" | b"ECHO", [message]) => Reply::Bulk(message.to_vec()),
-            (b"QUIT", _) => Reply::OK,
-            (b"AUTH", [_] | [_, _]) => authenticate(),
-            (b"HELLO", _) => self.hello(arguments),
             (b"CLIENT", _) => self.client(arguments),
             (b"COMMAND", _) => describe_commands(arguments),
             // Clients select the database 0 of a URL such as redis://host/0.
@@ -107,7 +116,7 @@ impl Session {
             _ => Reply::error(format!(
                 "ERR unknown command {}, expected CL.THROTTLE, PING, ECHO, AUTH, HELLO, CLIENT, COMMAND, SELECT \
                  or QUIT",
-                shown(&name)
+                shown(command.first().copied().unwrap_or_default())
             )),
         };
         CommandOutcome {
@@ -135,7 +144,13 @@ impl Session {
             };
             while let Some((option, rest)) = options.split_first() {
                 options = match (&*option.to_ascii_uppercase(), rest) {
-                    (b"AUTH", [_, _, ..]) => return authenticate(),
+                    (b"AUTH", [_, token, rest @ ..]) => {
+                        let reply = self.authenticate(token);
+                        if matches!(reply, Reply::Error(_)) {
+                            return reply;
+                        }
+                        rest
+                    }
                     (b"SETNAME", [new, rest @ ..]) => {
                         name = Some(new.to_vec());
                         rest
@@ -148,6 +163,9 @@ impl Session {
                     }
                 };
             }
+        }
+        if let Some(refusal) = self.refusal() {
+            return refusal;
         }
         self.protocol = protocol;
         self.name = name.unwrap_or_else(|| std::mem::take(&mut self.name));
@@ -164,6 +182,27 @@ impl Session {
             (Reply::text("role"), Reply::text("master")),
             (Reply::text("modules"), Reply::Array(Vec::new())),
         ])
+    }
+
+    /// `AUTH [user] token`. The name of the user is ignored: a token names its client.
+    fn authenticate(&mut self, token: &[u8]) -> Reply {
+        if self.gateway.access().table().is_empty() {
+            return Reply::error("ERR AUTH called without any password configured, expected no AUTH");
+        }
+        let client = Client::of_secret(&String::from_utf8_lossy(token));
+        match self.gateway.access().validate(&client) {
+            Ok(()) => {
+                self.client = client;
+                Reply::OK
+            }
+            Err(denial) => Reply::error(format!("WRONGPASS {denial}")),
+        }
+    }
+
+    /// The error of a connection whose client is not valid, or not any more.
+    fn refusal(&self) -> Option<Reply> {
+        let denial = self.gateway.access().validate(&self.client).err()?;
+        Some(access_error(&denial))
     }
 
     /// `CLIENT SETINFO`, `SETNAME`, `GETNAME` and `ID`.
@@ -188,9 +227,15 @@ impl Session {
     }
 }
 
-/// The answer of Redis without a password, because no tokens are configured.
-fn authenticate() -> Reply {
-    Reply::error("ERR AUTH called without any password configured, expected no AUTH")
+/// The error of a client without the needed scope, or without valid credentials.
+pub(super) fn access_error(denial: &AccessDenial) -> Reply {
+    match denial {
+        AccessDenial::CredentialsMissing => {
+            Reply::error("NOAUTH Authentication required, expected AUTH with a token first")
+        }
+        denial if denial.is_forbidden() => Reply::error(format!("NOPERM {denial}")),
+        denial => Reply::error(format!("NOAUTH {denial}")),
+    }
 }
 
 fn wrong_arity(name: &[u8]) -> Reply {

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use limiter_core::{Key, Limiter, Origin, Policy, Rate, Rejection};
 
+use crate::access::{AccessDenial, Action, Client, Target};
 use crate::gateway::Gateway;
 use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
 use crate::gateway::readiness::ReadinessState;
 use crate::gateway::resp::reply::Reply;
-use crate::gateway::resp::session::shown;
+use crate::gateway::resp::session::{access_error, shown};
 
 /// The policy name of limits that the command describes.
 const POLICY: &str = "CL.THROTTLE";
@@ -70,8 +71,8 @@ impl ThrottleCommand {
     }
 
     /// Decides.
-    pub(super) async fn run(self, gateway: &Gateway) -> Reply {
-        let limit = match self.requested_limit(gateway) {
+    pub(super) async fn run(self, gateway: &Gateway, client: &Client) -> Reply {
+        let limit = match self.requested_limit(gateway, client) {
             Ok(limit) => limit,
             Err(reply) => return reply,
         };
@@ -89,10 +90,17 @@ impl ThrottleCommand {
         }
     }
 
-    fn requested_limit(&self, gateway: &Gateway) -> Result<RequestedLimit, Reply> {
+    fn requested_limit(&self, gateway: &Gateway, client: &Client) -> Result<RequestedLimit, Reply> {
         let (policy, key) = match self.key.strip_prefix(POLICY_PREFIX) {
-            Some(named) => registered(gateway, named)?,
+            Some(named) => {
+                let action = match self.quantity {
+                    0 => Action::Peek,
+                    _ => Action::Check,
+                };
+                registered(gateway, client, action, named)?
+            }
             None => {
+                may_state_limits(gateway, client).map_err(|denial| access_error(&denial))?;
                 let policy = gateway.throttle_policies().policy(self.limit);
                 let policy = policy.map_err(|error| Reply::error(format!("ERR {error}")))?;
                 (policy, Key::from(self.key.as_str()).into_owned())
@@ -105,6 +113,17 @@ impl ThrottleCommand {
             group: None,
         })
     }
+}
+
+/// Decides whether a client may state the numbers of a limit. Without configured clients, the local
+/// ones may, because the listener is off unless the settings name its address.
+fn may_state_limits(gateway: &Gateway, client: &Client) -> Result<(), AccessDenial> {
+    let access = gateway.access();
+    let action = match access.table().is_empty() {
+        true => Action::Check,
+        false => Action::Namespace,
+    };
+    access.may(client, action, &Target::NONE)
 }
 
 /// Decides a quantity of zero, which an exhausted limit allows too.
@@ -120,7 +139,12 @@ async fn peek(limiter: &Limiter, limit: &RequestedLimit) -> Result<LimitResult, 
 }
 
 /// The policy and the key of `NAME:KEY`.
-fn registered(gateway: &Gateway, named: &str) -> Result<(Policy, Key<'static>), Reply> {
+fn registered(
+    gateway: &Gateway,
+    client: &Client,
+    action: Action,
+    named: &str,
+) -> Result<(Policy, Key<'static>), Reply> {
     if gateway.readiness().state() == ReadinessState::WaitsForPolicies {
         return Err(Reply::error("LOADING the server has no policies yet, try again"));
     }
@@ -130,6 +154,8 @@ fn registered(gateway: &Gateway, named: &str) -> Result<(Policy, Key<'static>), 
             shown(format!("{POLICY_PREFIX}{named}").as_bytes())
         )));
     };
+    let permitted = gateway.may(client, action, name);
+    permitted.map_err(|denial| access_error(&denial))?;
     let key = Key::from(key).into_owned();
     let policy = gateway.limiter().policy(name, &key);
     let policy = policy.map_err(|rejection| match rejection {
@@ -200,12 +226,23 @@ fn error_reply(rejection: &Rejection) -> Reply {
 }
 
 /// The policies of limits that commands describe, built once per limit.
-#[derive(Debug, Default)]
-pub(crate) struct ThrottlePolicies(RwLock<HashMap<ThrottleLimit, Policy>>);
+#[derive(Debug)]
+pub(crate) struct ThrottlePolicies {
+    deadline: Duration,
+    prepared: RwLock<HashMap<ThrottleLimit, Policy>>,
+}
 
 impl ThrottlePolicies {
+    /// Policies whose decisions take at most this duration.
+    pub(crate) fn new(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            prepared: RwLock::default(),
+        }
+    }
+
     fn policy(&self, limit: ThrottleLimit) -> Result<Policy, limiter_core::ConfigError> {
-        let prepared = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let prepared = self.prepared.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(policy) = prepared.get(&limit) {
             return Ok(policy.clone());
         }
@@ -214,8 +251,9 @@ impl ThrottlePolicies {
         let policy = Policy::funnel(POLICY)
             .capacity(limit.max_burst.saturating_add(1))
             .rate(Rate::per(limit.count, period)?)
+            .deadline(self.deadline)
             .build()?;
-        let mut prepared = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut prepared = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
         // Clients choose the numbers, so the number of policies must be bounded.
         if prepared.len() >= MAX_PREPARED {
             prepared.clear();
@@ -274,7 +312,7 @@ mod tests {
 
     #[test]
     fn prepared_policies_are_bounded_and_share_one_name() {
-        let policies = ThrottlePolicies::default();
+        let policies = ThrottlePolicies::new(Policy::DEFAULT_DEADLINE);
         for max_burst in 0..1_500 {
             let limit = ThrottleLimit {
                 max_burst,
@@ -284,6 +322,6 @@ mod tests {
             let policy = policies.policy(limit).unwrap();
             assert_eq!((policy.name(), policy.quota().whole()), (POLICY, max_burst + 1));
         }
-        assert!(policies.0.read().unwrap().len() <= MAX_PREPARED);
+        assert!(policies.prepared.read().unwrap().len() <= MAX_PREPARED);
     }
 }
