@@ -180,10 +180,6 @@ fn bad_input_is_answered_and_keeps_the_connection_open() {
             "-ERR max_burst is `-3`, expected a whole number of at least 0",
         ),
         (
-            &["CL.THROTTLE", "k", "15", "0", "60"],
-            "-ERR count is `0`, expected",
-        ),
-        (
             &["CL.THROTTLE", "k", "15", "30", "a\r\nb"],
             "-ERR period is `a\\r\\nb`, expected",
         ),
@@ -200,7 +196,6 @@ fn bad_input_is_answered_and_keeps_the_connection_open() {
             "-ERR policy is `nope`, expected a configured policy",
         ),
         (&["CL.THROTTLE", "policy:export:ann", "1", "1", "1"], "-ERR"),
-        (&["FLUSHALL"], "-ERR unknown command `FLUSHALL`, expected"),
         (&[&long], "-ERR unknown command `xxx"),
         (
             &["HELLO", "4"],
@@ -324,10 +319,8 @@ fn redis_rs_connects_and_pipelines() {
             let replies: Vec<[i64; 5]> = pipeline.query(&mut connection).unwrap();
             let limited: i64 = replies.iter().map(|reply| reply[0]).sum();
             assert_eq!((replies.len(), limited), (20, 4), "{replies:?}");
-            let error = redis::cmd("CL.THROTTLE")
-                .arg(&key)
-                .exec(&mut connection)
-                .unwrap_err();
+            let invalid = redis::cmd("CL.THROTTLE").arg(&key).exec(&mut connection);
+            let error = invalid.unwrap_err();
             assert!(error.to_string().contains("wrong number"), "{error}");
             let pong: String = redis::cmd("PING").query(&mut connection).unwrap();
             assert_eq!(pong, "PONG");

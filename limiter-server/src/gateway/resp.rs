@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::gateway::Gateway;
 pub use crate::gateway::resp::command::{ParsedCommand, ProtocolError, parse_command};
-use crate::gateway::resp::reply::Reply;
+use crate::gateway::resp::reply::{Protocol, Reply};
 use crate::gateway::resp::session::Session;
 pub(crate) use crate::gateway::resp::throttle::ThrottlePolicies;
 
@@ -88,7 +88,7 @@ pub async fn serve(
 /// Answers a connection above the limit without waiting for the client.
 async fn refuse(stream: TcpStream) {
     let mut reply = Vec::new();
-    Reply::error("ERR max number of clients reached").write(session::Protocol::Resp2, &mut reply);
+    Reply::error("ERR max number of clients reached").write(Protocol::Resp2, &mut reply);
     // The client may be gone, and a socket that is not writable at once is closed.
     let _ = stream.try_write(&reply);
 }

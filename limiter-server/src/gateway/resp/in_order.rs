@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use crate::gateway::resp::reply::Reply;
-use crate::gateway::resp::session::{PendingReply, Protocol};
+use crate::gateway::resp::reply::{Protocol, Reply};
+use crate::gateway::resp::session::PendingReply;
 
 /// Replies in the order of their commands.
 #[derive(Default)]

@@ -1,16 +1,12 @@
-//! The commands besides `CL.THROTTLE`: what redis-cli, redis-py and redis-rs send when they
-//! connect.
+//! The commands besides `CL.THROTTLE`, which redis-cli, redis-py and redis-rs send to connect.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::access::{AccessDenial, Client};
+use crate::access::Client;
 use crate::gateway::Gateway;
-use crate::gateway::resp::reply::Reply;
+use crate::gateway::resp::reply::{Protocol, Reply, access_error, shown};
 use crate::gateway::resp::throttle;
-
-/// The longest part of a value in an error message, in characters.
-const SHOWN_CHARS: usize = 64;
 
 /// The commands: name, arity with the name (negative: at least), flags, position of the key.
 const COMMANDS: [(&str, i64, &[&str], i64); 9] = [
@@ -24,15 +20,6 @@ const COMMANDS: [(&str, i64, &[&str], i64); 9] = [
     ("quit", -1, &["fast", "no_auth"], 0),
     ("select", 2, &["fast"], 0),
 ];
-
-/// A version of RESP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// The default.
-    Resp2,
-    /// After `HELLO 3`.
-    Resp3,
-}
 
 /// A reply, or the decision that makes it.
 pub(super) enum PendingReply {
@@ -227,17 +214,6 @@ impl Session {
     }
 }
 
-/// The error of a client without the needed scope, or without valid credentials.
-pub(super) fn access_error(denial: &AccessDenial) -> Reply {
-    match denial {
-        AccessDenial::CredentialsMissing => {
-            Reply::error("NOAUTH Authentication required, expected AUTH with a token first")
-        }
-        denial if denial.is_forbidden() => Reply::error(format!("NOPERM {denial}")),
-        denial => Reply::error(format!("NOAUTH {denial}")),
-    }
-}
-
 fn wrong_arity(name: &[u8]) -> Reply {
     let name = name.to_ascii_lowercase();
     Reply::error(format!(
@@ -279,13 +255,4 @@ fn describe_commands(arguments: &[&[u8]]) -> Reply {
             shown(subcommand)
         )),
     }
-}
-
-/// A value of a client for an error message: printable, in quotes and truncated.
-pub(super) fn shown(value: &[u8]) -> String {
-    let text = String::from_utf8_lossy(value);
-    let mut chars = text.chars();
-    let start: String = chars.by_ref().take(SHOWN_CHARS).collect();
-    let more = if chars.next().is_some() { "…" } else { "" };
-    format!("`{}{more}`", start.escape_debug())
 }

@@ -15,8 +15,7 @@ use crate::access::{AccessDenial, Action, Client, Target};
 use crate::gateway::Gateway;
 use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
 use crate::gateway::readiness::ReadinessState;
-use crate::gateway::resp::reply::Reply;
-use crate::gateway::resp::session::{access_error, shown};
+use crate::gateway::resp::reply::{Reply, access_error, shown};
 
 /// The policy name of limits that the command describes.
 const POLICY: &str = "CL.THROTTLE";
