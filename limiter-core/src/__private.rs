@@ -40,9 +40,12 @@ use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;
 pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
 pub use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
+use crate::check::Acquire;
+use crate::check::AcquireConcurrency;
 use crate::check::Check;
 pub use crate::check::named::ResolvedPolicies;
-use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};
+pub use crate::check::try_decide::Passage;
+use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision};
 pub use crate::decision::{FromRejection, Rejection};
 use crate::error::ConfigError;
@@ -60,7 +63,6 @@ pub use crate::responses::whole_seconds;
 pub use crate::settlement::Settled;
 pub use crate::support::one_or_many::OneOrMany;
 pub use crate::units::Amount;
-use crate::waiting::Acquire;
 pub use crate::waiting::WaitLimit;
 
 /// The one decision of an annotated function, everything in it computed from the arguments of one
@@ -91,18 +93,22 @@ impl<const N: usize> AnnotationGuard<N> {
     }
 }
 
-/// The answer to a check, if it can be had without waiting: at once, and with nothing boxed. One
-/// that is pending has asked nobody and charged nothing.
+/// Decides a check without waiting. `Pending` has charged nothing.
 #[must_use = "it may have been charged"]
 #[inline]
-pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
-    check.at_once()
+pub fn try_decide(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
+    check.try_decide()
 }
 
-/// A permit of what is in flight, if the answer can be had without waiting, as [`at_once`].
+/// A check for which [`try_decide`] has returned `Pending`: it queries the store at once.
+pub fn after_try(check: Check<'_>) -> Check<'_> {
+    check.after_try()
+}
+
+/// Acquires concurrency permits without waiting. `Pending` has acquired nothing.
 #[must_use = "a permit is given back when it is dropped"]
-pub fn enter_at_once(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
-    enter.try_acquire_now().map_or(Poll::Pending, Poll::Ready)
+pub fn try_acquire_concurrency(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
+    enter.try_acquire().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// Looks a policy up in the limiter's registry, for a call of this key. What does not find one is
@@ -115,10 +121,10 @@ pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<ResolvedPol
     limiter.resolve_call(name, key)
 }
 
-/// Whether the answer to a check is all that becomes of it: its policy has nobody wait.
+/// Whether calls under a policy never wait: a denial rejects them, and they are not paced.
 #[must_use]
 #[inline]
-pub fn is_answered_at_once(policy: &Policy) -> bool {
+pub fn never_waits(policy: &Policy) -> bool {
     policy.on_denial() == OnDenial::Reject && !policy.is_paced()
 }
 
@@ -191,19 +197,18 @@ pub async fn admit_waiting(
     Ok(acquire.await?.into_decision())
 }
 
-/// Whether a call may go on, for who asks no more than that. `false` has charged nothing, and is no
-/// denial yet: why, is to be asked.
+/// Decides one limit in process for a caller that reads a decision only if it denies the call.
 #[must_use = "it may have been charged"]
 #[inline]
-pub fn passes(limiter: &Limiter, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
-    limiter.passes(policy, key, cost)
+pub fn try_pass(limiter: &Limiter, policy: &Policy, key: &Key<'_>, cost: Amount) -> Passage {
+    limiter.try_pass(policy, key, cost)
 }
 
-/// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before
-/// it, and there is a permit.
+/// Takes a permit for a call that otherwise waits, if one is available and no call waits before it.
+/// `Pending` has charged nothing.
 #[must_use = "it may have been charged"]
-pub fn at_once_or_wait(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
-    check.at_once_or_wait()
+pub fn try_acquire(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
+    check.try_acquire()
 }
 
 /// A rejected call, and the number of the attribute whose fallback answers.
@@ -293,7 +298,7 @@ async fn decide_resolved(
         // Boxed, so that the calls which do not wait need not make room for it.
         Some(timeout) => Box::pin(limiter.acquire_all(asks).timeout(timeout).into_future()).await,
         None => {
-            let check = limiter.check_few(asks);
+            let check = limiter.check_one_or_many(asks);
             match check.on_denial() {
                 // The fallback serves something cheaper; where there is none, nothing would tell
                 // the function to.

@@ -1,42 +1,125 @@
-//! A check or a peek, from its words to its answer.
+//! Checks and peeks.
+//!
+//! A [`Check`] is a builder. Its future ([`CheckFuture`]) decides without waiting if it can
+//! ([`Check::try_decide`]), evaluates modes, key lists and penalties if a policy has them
+//! ([`EnforcementPlan`](crate::enforcement::EnforcementPlan)), and queries the store otherwise.
 
-pub(crate) mod fast_path;
+mod acquire;
+mod acquire_concurrency;
+pub(crate) mod acquire_detached;
+mod admit;
 pub(crate) mod future;
 pub(crate) mod named;
+mod reserve;
+pub(crate) mod try_decide;
 
 use std::mem;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use smallvec::smallvec;
-
 use crate::algorithm::Mode;
-use crate::algorithm::StepResult;
-use crate::check::fast_path::Looked;
+pub use crate::check::acquire::Acquire;
+pub use crate::check::acquire_concurrency::{AcquireConcurrency, ConcurrencyFuture};
+pub use crate::check::admit::Admit;
 pub use crate::check::future::CheckFuture;
-use crate::concurrency::request::ConcurrencyRequest;
-use crate::decision::outage::without_store;
-use crate::decision::{Decision, Origin, Rejection};
-use crate::error::{ConfigError, StoreError};
-use crate::identity::Identity;
+pub use crate::check::reserve::Reserve;
+use crate::decision::{Decision, Rejection};
+use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{OnDenial, Policy};
-use crate::request::{DecisionRequest, LimitRequest, charge};
-use crate::store::MemoryStore;
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::one_or_many::OneOrMany;
-pub(crate) use crate::units::Amount;
+use crate::units::Amount;
 
-/// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and
-/// [`Limiter::peek`].
+/// A check or a peek that was not sent: await it. Made by [`Limiter::check`],
+/// [`Limiter::check_all`] and [`Limiter::peek`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "nothing is decided or charged until this is awaited"]
 pub struct Check<'a> {
     pub(crate) limiter: &'a Limiter,
     asks: OneOrMany<LimitRequest<'a>>,
     mode: Mode,
+    /// [`try_decide`](Check::try_decide) has returned `Pending`, so the store is queried at once.
+    is_tried: bool,
+}
+
+impl Limiter {
+    /// Asks for a permit of `policy` for `key`, and charges it if it is allowed.
+    ///
+    /// # Errors
+    ///
+    /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and
+    /// [`Rejection::Config`] come before any I/O, [`Rejection::Unavailable`] when the store gives
+    /// no answer and the policy says so.
+    ///
+    /// # Panics
+    ///
+    /// With Redis, outside of a Tokio runtime with time and I/O. In process it needs no runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped while Redis is asked may have been charged. It is never charged
+    /// twice.
+    pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
+        Check::alone(self, LimitRequest::new(policy, key), Mode::Charge)
+    }
+
+    /// Asks for permits of several limits as one decision: all are charged, or none.
+    ///
+    /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can
+    /// decide them at one place; unless the limiter is told that none does
+    /// ([`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only)).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
+    /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
+    /// let both = [(&burst, "ann"), (&daily, "ann")];
+    ///
+    /// limits.check_all(both).cost(2).await?.require()?;
+    /// let denied = limits.check_all(both).await?;
+    /// assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
+    /// assert_eq!(limits.peek(&burst, "ann").await?.remaining(), 3, "a denial charges nothing");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn check_all<'a, A: Into<LimitRequest<'a>>>(
+        &'a self,
+        asks: impl IntoIterator<Item = A>,
+    ) -> Check<'a> {
+        Check::new(self, asks.into_iter().map(Into::into), Mode::Charge)
+    }
+
+    pub(crate) fn check_one_or_many<'a>(&'a self, asks: OneOrMany<LimitRequest<'a>>) -> Check<'a> {
+        Check::of(self, asks, Mode::Charge)
+    }
+
+    /// Says what [`check`](Self::check) would answer now, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
+        Check::alone(self, LimitRequest::new(policy, key), Mode::Peek)
+    }
+
+    /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek_all<'a, A: Into<LimitRequest<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
+        Check::new(self, asks.into_iter().map(Into::into), Mode::Peek)
+    }
 }
 
 impl<'a> Check<'a> {
@@ -55,7 +138,12 @@ impl<'a> Check<'a> {
 
     #[inline]
     pub(crate) fn of(limiter: &'a Limiter, asks: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
-        Self { limiter, asks, mode }
+        Self {
+            limiter,
+            asks,
+            mode,
+            is_tried: false,
+        }
     }
 
     /// Sets the cost of the call under each of its limits. Default: 1, or the cost of each
@@ -76,173 +164,26 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// The answer, where it takes no more than a look at the memory of this process: nothing is
-    /// boxed, and a question about one limit is neither collected nor moved.
-    #[inline]
-    pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
-        match self.alone_in_memory() {
-            Some((store, ask)) if self.is_plain() => self.decide_alone(store, ask),
-            Some(_) => Poll::Pending,
-            None => self.several_at_once(),
+    /// Skips the attempt to decide without waiting, which the caller has made.
+    pub(crate) fn after_try(self) -> Self {
+        Self {
+            is_tried: true,
+            ..self
         }
-    }
-
-    #[inline(never)]
-    fn several_at_once(&self) -> Poll<Result<Decision, Rejection>> {
-        match &self.limiter.inner.backend {
-            Backend::Memory(_) if self.is_plain() => self.decide_collected(),
-            _ => Poll::Pending,
-        }
-    }
-
-    /// The same for a call that would wait: the permit, where it takes no waiting and nobody waits
-    /// for it before. A denial is no answer yet; it has charged nothing, and is not counted.
-    pub(crate) fn at_once_or_wait(&self) -> Poll<Result<Decision, Rejection>> {
-        let Some((store, ask)) = self.alone_in_memory() else {
-            return Poll::Pending;
-        };
-        if !self.is_plain() || ask.policy().is_scaled() {
-            return Poll::Pending;
-        }
-        self.limiter.open()?;
-        // What cannot be asked is said by whoever would wait.
-        let Ok((identity, cost)) = ask.charge() else {
-            return Poll::Pending;
-        };
-        if self.limiter.inner.queues.has_waiters(&smallvec![identity]) {
-            return Poll::Pending;
-        }
-        match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
-            Ok((decided_at, outcome)) if outcome.fits => {
-                observe::decided(ask.policy(), self.mode, true, Origin::Memory);
-                Poll::Ready(Ok(ask.decision(
-                    decided_at,
-                    StepResult::Computed(outcome),
-                    Origin::Memory,
-                )))
-            }
-            _ => Poll::Pending,
-        }
-    }
-
-    /// The answer, where nobody has to be waited for: from the memory of this process, or the
-    /// denial that Redis would answer.
-    pub(crate) fn without_waiting(&self) -> Option<Result<Decision, Rejection>> {
-        match (self.at_once(), self.look()) {
-            (Poll::Ready(answer), _) | (Poll::Pending, Looked::Answered(answer)) => Some(answer),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    fn alone_in_memory(&self) -> Option<(&MemoryStore, &LimitRequest<'a>)> {
-        match (&self.limiter.inner.backend, &self.asks) {
-            (Backend::Memory(store), OneOrMany::One(ask)) => Some((store, ask)),
-            _ => None,
-        }
-    }
-
-    /// One function, all of which is compiled into it: what it computes then stays in registers
-    /// until it is written into the caller's `Decision`. A copy of what was just written in smaller
-    /// pieces waits for the pieces, some 4 ns each time. It is never pending; a caller that is
-    /// polled passes the answer on as it is.
-    #[inline(never)]
-    fn decide_alone(&self, store: &MemoryStore, ask: &LimitRequest<'_>) -> Poll<Result<Decision, Rejection>> {
-        self.limiter.open()?;
-        let (identity, cost) = match self.charge(ask) {
-            Ok(charge) => charge,
-            Err(refused) => return self.refused(refused),
-        };
-        if ask.policy().is_scaled() {
-            return self.decide_collected();
-        }
-        let algorithm = ask.policy().algorithm();
-        if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
-            let standing = StepResult::Level(left);
-            observe::decided(ask.policy(), self.mode, standing.fits(), Origin::Memory);
-            return Poll::Ready(Ok(ask.decision(decided_at, standing, Origin::Memory)));
-        }
-        self.decide_one(store, ask, identity, cost)
-    }
-
-    #[inline(never)]
-    fn decide_one(
-        &self,
-        store: &MemoryStore,
-        ask: &LimitRequest<'_>,
-        identity: Identity,
-        cost: u64,
-    ) -> Poll<Result<Decision, Rejection>> {
-        Poll::Ready(
-            match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
-                Ok((decided_at, outcome)) => {
-                    observe::decided(ask.policy(), self.mode, outcome.fits, Origin::Memory);
-                    Ok(ask.decision(decided_at, StepResult::Computed(outcome), Origin::Memory))
-                }
-                Err(error) => self.without_store(error),
-            },
-        )
-    }
-
-    /// About several limits, or under a policy that was another one not long ago.
-    #[inline(never)]
-    fn decide_collected(&self) -> Poll<Result<Decision, Rejection>> {
-        let request = self.clone().request()?;
-        let answer = self.limiter.decide_now(&request);
-        Poll::Ready(match answer {
-            Some(answer) => {
-                observe::answered(request.policies(), request.mode, &answer);
-                answer
-            }
-            // Memory always answers.
-            None => Err(crate::limiter::shut_down().into()),
-        })
-    }
-
-    /// What is in flight is no charge, but can be looked at.
-    #[cold]
-    fn refused(&self, refused: Rejection) -> Poll<Result<Decision, Rejection>> {
-        let peek = self
-            .peek_permits()
-            .map(|ask| self.limiter.peek_local_request(ask.clone()));
-        Poll::Ready(peek.unwrap_or(Err(refused)))
-    }
-
-    /// The ask, where it is a look at what is in flight.
-    fn peek_permits(&self) -> Option<&LimitRequest<'a>> {
-        match &self.asks {
-            OneOrMany::One(ask) if self.mode == Mode::Peek && ask.policy().is_concurrency() => Some(ask),
-            _ => None,
-        }
-    }
-
-    #[cold]
-    fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
-        let request = self.clone().request()?;
-        let answer = without_store(&request, error, self.limiter.inner.clock.now());
-        observe::answered(request.policies(), request.mode, &answer);
-        answer
-    }
-
-    /// Who is to be charged, and how much, if that can ever be.
-    #[inline]
-    fn charge(&self, ask: &LimitRequest<'_>) -> Result<(Identity, u64), Rejection> {
-        ask.charge()
-            .inspect_err(|rejection| observe::rejected(ask.policy(), self.mode, rejection))
     }
 
     pub(crate) fn first_policy(&self) -> Option<&'a Policy> {
         self.asks.first().map(LimitRequest::policy)
     }
 
-    /// Whether a store alone can tell what becomes of the call.
+    /// Whether the result depends on the store alone: no shadow, off mode, key list or penalty.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.asks {
             OneOrMany::One(ask) => ask.policy().is_store_only(),
             OneOrMany::Several(asks) => asks.iter().all(|ask| ask.policy().is_store_only()),
         };
-        // One branch where both are looked at for every call.
+        // One branch, since both are evaluated for every call.
         self.limiter.enforces() & policies
     }
 
@@ -252,7 +193,7 @@ impl<'a> Check<'a> {
         each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
-    /// The strictest that its policies say of a denial.
+    /// The strictest reaction of its policies to a denial.
     pub(crate) fn on_denial(&self) -> OnDenial {
         let each = self.asks.iter().map(|ask| ask.policy().on_denial());
         each.reduce(OnDenial::stricter).unwrap_or_default()
@@ -266,12 +207,11 @@ impl<'a> Check<'a> {
         &self.asks
     }
 
-    /// Whose it is, what is asked, and how.
     pub(crate) fn into_parts(self) -> (&'a Limiter, OneOrMany<LimitRequest<'a>>, Mode) {
         (self.limiter, self.asks, self.mode)
     }
 
-    /// All that was asked, which is then asked no more.
+    /// Moves the check out of a future that is polled once.
     fn take(&mut self) -> Self {
         Self {
             asks: mem::take(&mut self.asks),
@@ -279,72 +219,43 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn look_at_what_is_in_flight(self) -> Asked<'a> {
-        Box::pin(async move {
-            self.limiter.open()?;
-            match self.asks {
-                OneOrMany::One(ask) => {
-                    self.limiter
-                        .peek_permits(&ConcurrencyRequest::new(ask, self.mode)?)
-                        .await
-                }
-                several @ OneOrMany::Several(_) => {
-                    let request = DecisionRequest::new(several, self.mode, self.limiter.inner.any_groups)?;
-                    self.limiter.decide(&request, request.deadline()).await
-                }
+    /// The limit of a check that reports concurrency permits, which are no part of a request.
+    pub(super) fn permit_peek(&self) -> Option<&LimitRequest<'a>> {
+        match &self.asks {
+            OneOrMany::One(limit) if self.mode == Mode::Peek && limit.policy().is_concurrency() => {
+                Some(limit)
             }
-        })
+            _ => None,
+        }
     }
 
+    /// The request of the check.
     pub(crate) fn request(self) -> Result<DecisionRequest<'a>, Rejection> {
         self.limiter.open()?;
-        let mut looked_at = None;
-        let asks = self
-            .asks
-            .into_iter()
-            .inspect(|ask| looked_at = Some(ask.policy()));
-        DecisionRequest::new(asks, self.mode, self.limiter.inner.any_groups).inspect_err(|rejection| {
-            if let Some(policy) = looked_at {
-                observe::rejected(policy, self.mode, rejection);
-            }
-        })
+        request(self.limiter, self.asks.into_iter(), self.mode)
+    }
+
+    /// The request of the check, with its keys borrowed.
+    fn borrowed_request(&self) -> Result<DecisionRequest<'_>, Rejection> {
+        self.limiter.open()?;
+        let limits = self.asks.iter().map(LimitRequest::borrowed);
+        request(self.limiter, limits, self.mode)
     }
 }
 
-impl Limiter {
-    /// Whether a call may go on, for who asks no more than that: it is charged then, and neither a
-    /// question is put together nor a decision written that nobody reads. `false` has charged
-    /// nothing and is not counted; why, is to be asked.
-    #[inline(never)]
-    pub(crate) fn passes(&self, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
-        #[cfg_attr(
-            not(feature = "redis"),
-            expect(irrefutable_let_patterns, reason = "Redis is the other one")
-        )]
-        let Backend::Memory(store) = &self.inner.backend else {
-            return false;
-        };
-        // One branch where all are looked at for every call.
-        let is_usual = self.enforces() & policy.is_store_only() & !policy.is_scaled() & key.is_bounded();
-        if !is_usual || self.open().is_err() {
-            return false;
+/// A request of these limits. A rejection is counted for the limit that is invalid.
+fn request<'a>(
+    limiter: &Limiter,
+    limits: impl Iterator<Item = LimitRequest<'a>>,
+    mode: Mode,
+) -> Result<DecisionRequest<'a>, Rejection> {
+    let mut last = None;
+    let limits = limits.inspect(|limit| last = Some(limit.policy()));
+    DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
+        if let Some(policy) = last {
+            observe::rejected(policy, mode, rejection);
         }
-        let Ok((identity, cost)) = charge(policy, key, cost) else {
-            return false;
-        };
-        let (algorithm, mode) = (policy.algorithm(), Mode::Charge);
-        let fits = match store.decide_steadily(identity, algorithm, cost, mode) {
-            Some((_, left)) => StepResult::Level(left).fits(),
-            None => {
-                let answer = store.decide_one(identity, algorithm, cost, mode);
-                answer.is_ok_and(|(_, outcome)| outcome.fits)
-            }
-        };
-        if fits {
-            observe::decided(policy, mode, true, Origin::Memory);
-        }
-        fits
-    }
+    })
 }
 
-type Asked<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
+type PendingDecision<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;

@@ -3,7 +3,7 @@
 mod effective;
 mod limit;
 mod origin;
-pub(crate) mod outage;
+
 pub(crate) mod participation;
 mod rejection;
 

@@ -40,10 +40,10 @@ impl fmt::Debug for DetachedHold {
 }
 
 impl DetachedTables {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(permits: Arc<ExpiringTable<DetachedHold>>) -> Self {
         Self {
             node: std::sync::OnceLock::new(),
-            permits: Arc::new(ExpiringTable::new()),
+            permits,
             reservations: ExpiringTable::new(),
         }
     }

@@ -1,11 +1,11 @@
-//! Rules outside of the store: shadow mode, `Off`, key lists, penalties and denial handling.
+//! Rules outside of the store: shadow mode, `Off`, key lists and penalties.
+//!
+//! [`EnforcementPlan`] sorts the limits of a call by these settings, has the store decide the
+//! remaining ones, and joins the results. Tests: `tests/entry_points.rs`, `tests/key_lists.rs`.
 
-mod admit;
 mod key_rule;
+mod penalty;
 pub(crate) mod plan;
-pub(crate) mod switch;
 
-pub use crate::enforcement::admit::Admit;
 pub(crate) use crate::enforcement::key_rule::KeyRule;
 pub(crate) use crate::enforcement::plan::EnforcementPlan;
-pub(crate) use crate::enforcement::switch::EnforcementSwitch;

@@ -4,7 +4,5 @@
 //! `.await`; programs rarely name them.
 
 pub use crate::check::named::{NamedCall, NamedCheck, NamedDeciding, NamedWait};
-pub use crate::check::{Check, CheckFuture};
-pub use crate::enforcement::Admit;
-pub use crate::settlement::{Charge, Refund, Reserve};
-pub use crate::waiting::Acquire;
+pub use crate::check::{Acquire, Admit, Check, CheckFuture, Reserve};
+pub use crate::settlement::{Charge, Refund};

@@ -99,8 +99,8 @@
 )]
 
 pub mod annotations;
+mod backend;
 pub(crate) mod check;
-pub mod concurrency;
 pub(crate) mod enforcement;
 pub mod future;
 pub(crate) mod inheritance;
@@ -114,6 +114,7 @@ pub(crate) mod responses;
 pub(crate) mod settlement;
 pub(crate) mod support;
 pub mod typestate;
+mod wait_queue;
 pub(crate) mod waiting;
 
 pub mod registry;
@@ -127,8 +128,6 @@ mod policy;
 mod units;
 
 mod algorithm;
-mod store;
-mod tier;
 
 mod error;
 #[cfg(feature = "metrics")]
@@ -141,13 +140,39 @@ pub mod __private;
 #[doc(hidden)]
 pub mod fuzzing;
 
+/// Distributed concurrency limits: permits that a holder keeps until it releases them.
+///
+/// The number of calls in progress cannot be limited by a rate. A concurrency policy therefore
+/// hands out permits, and a permit counts until it is dropped. In process, `table` counts the
+/// permits. With Redis, each permit is a lease in Redis that one task per limiter renews
+/// (`leases`).
+///
+/// The builder of an acquisition is `check/acquire_concurrency.rs`.
+///
+/// Invariants: Redis never counts more unexpired leases than the policy's maximum; a permit reports
+/// itself lost before its lease ends in Redis. Tests: `tests/concurrency.rs`,
+/// `tests/contract/concurrency.rs`, `table/tests.rs`.
+pub mod concurrency {
+    pub(crate) mod deadline;
+    #[cfg(feature = "redis")]
+    pub(crate) mod leases;
+    pub(crate) mod permit;
+    #[cfg(feature = "redis")]
+    pub(crate) mod redis_store;
+    pub(crate) mod request;
+    pub(crate) mod table;
+
+    pub use crate::check::{AcquireConcurrency, ConcurrencyFuture};
+    pub use crate::concurrency::permit::ConcurrencyPermit;
+}
+
 /// Permits and reservations that a client holds by an id, on any node.
 ///
 /// [`AcquireConcurrency::detached`](concurrency::AcquireConcurrency::detached) and
 /// [`Reservation::detach`] return ids. See [`Limiter::renew_permit`], [`Limiter::release_permit`]
 /// and [`Limiter::settle_reservation`].
 pub mod detached {
-    pub use crate::concurrency::detached::{AcquireDetached, DetachedPermit, PermitRelease, PermitRenewal};
+    pub use crate::check::acquire_detached::{AcquireDetached, DetachedPermit, PermitRelease, PermitRenewal};
     pub use crate::settlement::detached::{DetachedReservation, SettlementOutcome};
 }
 

@@ -1,40 +1,35 @@
-//! The handle that people hold.
+//! The handle of a limiter: its store, clock, queues and settings.
 
 mod builder;
+mod enforcement_switch;
 mod layer_policies;
 pub(crate) mod lifecycle;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::algorithm::Mode;
-use crate::check::Check;
-use crate::concurrency::table::PermitTable;
-use crate::decision::outage::without_store;
-use crate::decision::{Decision, Origin, Rejection};
+use crate::backend::Backend;
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::decision::Rejection;
 use crate::detachment::DetachedTables;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 pub use crate::limiter::builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use crate::limiter::builder::RedisBuilder;
+use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
 use crate::registry::lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
-use crate::store::{MemoryStore, Store};
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
-use crate::support::one_or_many::OneOrMany;
-#[cfg(feature = "redis")]
-use crate::tier::RedisBackend;
 use crate::units::{Amount, Timestamp};
-use crate::waiting::WaitQueues;
+use crate::wait_queue::WaitQueues;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -65,32 +60,13 @@ pub(crate) struct LimiterInner {
     /// none.
     pub(crate) any_groups: bool,
     pub(crate) queues: Arc<WaitQueues>,
-    /// What is in flight, where that is counted in this process alone.
-    pub(crate) holders: Arc<PermitTable<()>>,
     pub(crate) detached: DetachedTables,
     pub(crate) closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
     pub(crate) names: PolicyLookup,
-    pub(crate) enforcement: crate::enforcement::EnforcementSwitch,
+    pub(crate) enforcement: EnforcementSwitch,
     layer_policies: LayerPolicies,
-}
-
-pub(crate) enum Backend {
-    Memory(MemoryStore),
-    #[cfg(feature = "redis")]
-    Redis(Box<RedisBackend>),
-}
-
-impl Backend {
-    /// The origin of decisions that the store makes.
-    pub(crate) fn origin(&self) -> Origin {
-        match self {
-            Self::Memory(_) => Origin::Memory,
-            #[cfg(feature = "redis")]
-            Self::Redis(_) => Origin::Redis,
-        }
-    }
 }
 
 impl Limiter {
@@ -166,81 +142,6 @@ impl Limiter {
         RedisBuilder::pool(pool)
     }
 
-    /// Asks for a permit of `policy` for `key`, and charges it if it is allowed.
-    ///
-    /// # Errors
-    ///
-    /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and
-    /// [`Rejection::Config`] come before any I/O, [`Rejection::Unavailable`] when the store gives
-    /// no answer and the policy says so.
-    ///
-    /// # Panics
-    ///
-    /// With Redis, outside of a Tokio runtime with time and I/O. In process it needs no runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// A call that is dropped while Redis is asked may have been charged. It is never charged
-    /// twice.
-    pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        Check::alone(self, LimitRequest::new(policy, key), Mode::Charge)
-    }
-
-    /// Asks for permits of several limits as one decision: all are charged, or none.
-    ///
-    /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can
-    /// decide them at one place; unless the limiter is told that none does
-    /// ([`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only)).
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy};
-    ///
-    /// let limits = Limiter::in_process().build();
-    /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
-    /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
-    /// let both = [(&burst, "ann"), (&daily, "ann")];
-    ///
-    /// limits.check_all(both).cost(2).await?.require()?;
-    /// let denied = limits.check_all(both).await?;
-    /// assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
-    /// assert_eq!(limits.peek(&burst, "ann").await?.remaining(), 3, "a denial charges nothing");
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub fn check_all<'a, A: Into<LimitRequest<'a>>>(
-        &'a self,
-        asks: impl IntoIterator<Item = A>,
-    ) -> Check<'a> {
-        Check::new(self, asks.into_iter().map(Into::into), Mode::Charge)
-    }
-
-    pub(crate) fn check_few<'a>(&'a self, asks: OneOrMany<LimitRequest<'a>>) -> Check<'a> {
-        Check::of(self, asks, Mode::Charge)
-    }
-
-    /// Says what [`check`](Self::check) would answer now, and charges nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        Check::alone(self, LimitRequest::new(policy, key), Mode::Peek)
-    }
-
-    /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub fn peek_all<'a, A: Into<LimitRequest<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
-        Check::new(self, asks.into_iter().map(Into::into), Mode::Peek)
-    }
-
     /// Forgets what `key` has used under `policy`, and what it was denied; a penalty that blocks it
     /// is lifted.
     ///
@@ -262,7 +163,11 @@ impl Limiter {
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_concurrency() {
-            return Box::pin(self.reset_permits(LimitRequest::new(policy, key))).await;
+            let request = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
+            let (identity, tables) = (request.limit().identity, &self.inner.detached);
+            // Detached permits belong to other processes, which may no longer exist.
+            drop(tables.permits.take_matching(|hold| hold.identity == identity));
+            return Ok(Box::pin(self.inner.backend.reset_permits(&request)).await?);
         }
         let mut request = DecisionRequest::new(
             [LimitRequest::new(policy, key).cost(Amount::ZERO)],
@@ -272,12 +177,7 @@ impl Limiter {
         let name = request.queue();
         request.add_penalties();
         let _notifier = self.inner.queues.refund_notifier(&name);
-        match &self.inner.backend {
-            Backend::Memory(store) => store.reset(&request).await?,
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.reset(&request).await?,
-        }
-        Ok(())
+        Ok(self.inner.backend.reset(&request).await?)
     }
 
     fn new(
@@ -288,24 +188,18 @@ impl Limiter {
         names: PolicyLookup,
     ) -> Self {
         let closing = watch::Sender::new(false);
-        let max_keys = match &backend {
-            Backend::Memory(store) => store.max_keys(),
-            #[cfg(feature = "redis")]
-            Backend::Redis(_) => 0,
-        };
-        let holders = PermitTable::new(max_keys, max_waiting);
+        let detached_permits = backend.detached_permits();
         Self {
             inner: Arc::new(LimiterInner {
                 backend,
                 clock,
                 any_groups,
                 queues: Arc::new(WaitQueues::new(max_waiting)),
-                holders,
-                detached: DetachedTables::new(),
+                detached: DetachedTables::new(detached_permits),
                 closing,
                 closed: AtomicBool::new(false),
                 names,
-                enforcement: crate::enforcement::EnforcementSwitch::default(),
+                enforcement: EnforcementSwitch::default(),
                 layer_policies: LayerPolicies::default(),
             }),
         }
@@ -326,61 +220,24 @@ impl Limiter {
     /// The name of a limit that every process of its store derives; in process, that this process
     /// derives.
     pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
-        match &self.inner.backend {
-            Backend::Memory(_) => format!("{:?}", limit.identity),
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.store().redis_key(limit),
-        }
+        self.inner.backend.scope(limit)
     }
 
     /// Whether nothing is asked of Redis.
     pub(crate) fn is_in_process(&self) -> bool {
-        matches!(self.inner.backend, Backend::Memory(_))
+        self.inner.backend.is_in_process()
     }
 
     /// The moment by which it waits.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
-
-    /// The answer to a request, if it can be had without waiting.
-    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Option<Result<Decision, Rejection>> {
-        match &self.inner.backend {
-            Backend::Memory(store) => Some(match store.decide_now(request) {
-                Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
-                Err(error) => without_store(request, error, self.inner.clock.now()),
-            }),
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.decide_now(request).map(Ok),
-        }
-    }
-
-    /// The answer to a request, within the deadline.
-    pub(crate) async fn decide(
-        &self,
-        request: &DecisionRequest<'_>,
-        deadline: Duration,
-    ) -> Result<Decision, Rejection> {
-        match &self.inner.backend {
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.decide(request, deadline).await,
-            Backend::Memory(store) => match within(deadline, store.decide(request)).await {
-                Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
-                Err(error) => without_store(request, error, self.inner.clock.now()),
-            },
-        }
-    }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let store: &dyn fmt::Debug = match &self.inner.backend {
-            Backend::Memory(_) => &"memory",
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.store(),
-        };
         f.debug_struct("Limiter")
-            .field("store", store)
+            .field("store", &self.inner.backend)
             .field("clock", &self.inner.clock)
             .finish_non_exhaustive()
     }

@@ -16,14 +16,13 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm;
-use crate::algorithm::{Change, FastOutcome, Mode, StateSlot, StepOutcome, StepState};
+use crate::algorithm::{FastOutcome, Mode, StateSlot, StepOutcome, StepResult, StepState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
 use crate::memory::table::StateTable;
 use crate::policy::Algorithm;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
-use crate::store::Store;
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::support::sync::{SpinGuard, SpinLock};
@@ -47,8 +46,7 @@ pub(crate) struct MemoryStore {
     evicted: Evictions,
 }
 
-/// In cache lines of its own, so that a processor which writes it disturbs nobody that reads or
-/// writes what lies beside it.
+/// In cache lines of its own, so that a write to it does not slow down access to its neighbours.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
@@ -94,10 +92,27 @@ impl MemoryStore {
         self.max_keys
     }
 
-    /// Decides one limit at once, without a future, if it is the next step of a policy that alone
-    /// has charged it. `None` has changed nothing.
+    /// Decides one limit: by the fast step, if the state was stored by this algorithm, else by the
+    /// general one.
     #[inline]
-    pub(crate) fn decide_steadily(
+    pub(crate) fn decide_limit(
+        &self,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
+        mode: Mode,
+    ) -> Result<(Timestamp, StepResult), StoreError> {
+        if let Some((decided_at, outcome)) = self.decide_steadily(identity, algorithm, cost, mode) {
+            return Ok((decided_at, StepResult::Level(outcome)));
+        }
+        let decided = self.decide_one(identity, algorithm, cost, mode);
+        decided.map(|(decided_at, outcome)| (decided_at, StepResult::Computed(outcome)))
+    }
+
+    /// Decides one limit by the fast step. `None` has changed nothing: the limit is a window, or
+    /// its state is absent or was stored by another algorithm.
+    #[inline]
+    fn decide_steadily(
         &self,
         identity: Identity,
         algorithm: &Algorithm,
@@ -118,7 +133,8 @@ impl MemoryStore {
         Some((decided_at, left))
     }
 
-    /// Decides one limit at once, without a future, whatever its state.
+    /// Decides one limit by the general step.
+    #[inline(never)]
     pub(crate) fn decide_one(
         &self,
         identity: Identity,
@@ -129,7 +145,7 @@ impl MemoryStore {
         self.or_make_room(&[], || self.one(identity, algorithm, cost, mode, |_, _| {}))
     }
 
-    /// Decides at once, without a future.
+    /// Decides all limits of a request: all are charged, or none.
     pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         if request.is_scaled() {
             return self.decide_inheriting(request);
@@ -310,7 +326,7 @@ impl MemoryStore {
         }
     }
 
-    /// Counts so many keys more, if there may be.
+    /// Counts new keys, if the bound permits them.
     fn reserve(&self, more: usize) -> Option<()> {
         if more == 0 {
             return Some(());
@@ -328,7 +344,7 @@ impl MemoryStore {
     }
 
     fn lock(&self, identity: Identity) -> SpinGuard<'_, StateTable> {
-        #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
+        #[expect(clippy::indexing_slicing, reason = "the shard is below the number of shards")]
         self.shards[identity.shard(SHARDS)].0.lock()
     }
 
@@ -363,25 +379,6 @@ fn full() -> StoreError {
         StoreErrorKind::Full,
         "the in-process table is full: raise max_keys, or let it evict keys",
     )
-}
-
-impl Store for MemoryStore {
-    async fn decide(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
-        self.decide_now(request)
-    }
-
-    async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
-        self.change_now(limit, change)
-    }
-
-    async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
-        request.limits.iter().for_each(|limit| self.forget(limit));
-        Ok(())
-    }
-
-    async fn ready(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 }
 
 #[cfg(all(test, shuttle))]

@@ -1,15 +1,23 @@
 //! Penalties: a key that is denied too often is blocked for a while.
 //!
 //! A penalty consists of two limits beside the policy's own: a window that counts denials and a
-//! funnel that holds the block. `blocks` adds them to a request, `apply` charges them after a
-//! denial, `denial_counts` collects denials that were decided in process until they are reported,
-//! and `redis` reports them.
+//! funnel that holds the block. `blocks` adds them to a request; `denial_counts` collects the
+//! denials that this replica has not reported to Redis; `denial_window` charges them there. The
+//! stores charge both limits after a denial ([`Backend::count_denial`]).
+//!
+//! [`Backend::count_denial`]: crate::backend::Backend::count_denial
 
-pub(crate) mod apply;
 pub(crate) mod blocks;
 #[cfg(feature = "redis")]
 pub(crate) mod denial_counts;
 #[cfg(feature = "redis")]
-pub(crate) mod redis;
+mod denial_window;
 
+use crate::error::StoreError;
+use crate::policy::Policy;
 pub use crate::policy::{Penalty, PenaltyBuilder};
+
+/// Logs that denials were not counted.
+pub(crate) fn log_uncounted(policy: &Policy, error: &StoreError) {
+    tracing::debug!(policy = policy.name(), %error, "cannot report denials for a penalty");
+}

@@ -1,10 +1,8 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
-pub(crate) mod backend;
 pub(crate) mod call_deadline;
 pub(crate) mod client;
 pub(crate) mod compare_and_set;
-mod denial_window;
 pub(crate) mod deny_cache;
 pub(crate) mod dispatch;
 pub(crate) mod error_mapping;
@@ -14,6 +12,7 @@ pub(crate) mod fuzzing;
 pub(crate) mod heartbeat;
 pub(crate) mod local_fallback;
 pub(crate) mod outage_log;
+pub(crate) mod pending_refunds;
 pub(crate) mod preflight;
 pub(crate) mod reconciler;
 #[cfg(feature = "registry")]
@@ -48,13 +47,13 @@ pub(crate) use crate::redis::heartbeat::Heartbeat;
 use crate::redis::reconciler::PermitReporter;
 #[cfg(feature = "registry")]
 pub(crate) use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored};
+use crate::redis::script::Call;
 use crate::redis::script::input::{InputDraft, Operation};
 pub(crate) use crate::redis::secret_url::SecretUrl;
 pub(crate) use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisTokenLender};
 use crate::redis::topology::cluster::Cluster;
 use crate::redis::topology::sentinel::Sentinel;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
-use crate::store::Store;
 use crate::support::clock::Clock;
 
 /// Where Redis is.
@@ -127,15 +126,15 @@ impl Deployment {
 }
 
 /// How long preparing a node may take; the handle's own bound covers all of them.
-const READY_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// State in Redis.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    route: Route,
+    pub(crate) route: Route,
     eviction: Eviction,
-    namespace: Namespace,
-    clock: Clock,
+    pub(crate) namespace: Namespace,
+    pub(crate) clock: Clock,
 }
 
 /// Which server decides. Cheap to clone.
@@ -223,22 +222,16 @@ impl RedisStore {
         crate::redis::token_lease::leased_limit::key(limit, &self.namespace)
     }
 
-    /// By which this replica holds permits.
-    pub(crate) fn register(&self) -> crate::concurrency::redis_store::ConcurrencyStore {
-        let namespace = self.namespace.clone();
-        crate::concurrency::redis_store::ConcurrencyStore::new(
-            self.route.clone(),
-            self.clock.clone(),
-            namespace,
-        )
-    }
-
     /// Where detached reservations are kept.
     pub(crate) fn reservations(&self) -> crate::redis::reservation_store::ReservationStore<'_> {
         crate::redis::reservation_store::ReservationStore::new(&self.route, &self.clock, &self.namespace)
     }
 
-    /// Decides a request for somebody who has waited since `started`.
+    /// Decides a request whose caller has waited since `started`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether the request was charged; it is never charged twice.
     pub(crate) async fn decide_since(
         &self,
         started: Instant,
@@ -260,14 +253,26 @@ impl RedisStore {
         };
         self.route.run(&decision).await
     }
-}
 
-impl Store for RedisStore {
-    async fn decide(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
+    /// Decides a request whose caller waits from now on.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`decide_since`](Self::decide_since).
+    pub(crate) async fn decide(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         self.decide_since(Instant::now(), request).await
     }
 
-    async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
+    /// Refunds the cost of a limit, at most its usage, or charges it even if too little is left.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`decide_since`](Self::decide_since).
+    pub(crate) async fn change(
+        &self,
+        limit: &RequestedLimit<'_>,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
         let key = crate::redis::token_lease::leased_limit::key(limit, &self.namespace);
         let call = crate::redis::token_lease::leased_limit::apply_change(
@@ -280,17 +285,23 @@ impl Store for RedisStore {
         crate::redis::token_lease::leased_limit::changed(&self.route.run(&call).await?, limit, change)
     }
 
-    async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
+    /// Deletes the state of every limit of a request.
+    pub(crate) async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
         let reset = self.answer(request, Operation::Reset, Instant::now());
         reset.await.map(|_| ())
     }
 
-    async fn ready(&self) -> Result<(), StoreError> {
-        let scripts = [
+    /// Connects to every node, loads the scripts of this module and `others`, and checks that the
+    /// server permits their commands.
+    pub(crate) async fn ready(
+        &self,
+        others: impl IntoIterator<Item = Call<'static>>,
+    ) -> Result<(), StoreError> {
+        let own = [
             crate::redis::script::wire::call(&[], None, READY_WITHIN),
             crate::redis::token_lease::leased_limit::nothing(READY_WITHIN),
-            crate::concurrency::redis_store::nothing(READY_WITHIN),
         ];
+        let scripts: Vec<_> = own.into_iter().chain(others).collect();
         let nodes = match &self.route {
             Route::Standalone(node) => vec![node.clone()],
             Route::Cluster(cluster) => cluster.primaries().await?,

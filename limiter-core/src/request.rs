@@ -150,24 +150,6 @@ impl<'a> DecisionRequest<'a> {
         Ok(Self { limits, mode })
     }
 
-    /// Of one limit whose identity and cost are [known](LimitRequest::charge).
-    #[cfg(feature = "redis")]
-    pub(crate) fn alone(
-        LimitRequest { policy, key, .. }: LimitRequest<'a>,
-        (identity, cost): (Identity, u64),
-        mode: Mode,
-    ) -> Self {
-        let limit = RequestedLimit {
-            identity,
-            policy,
-            key: key.bounded(),
-            cost,
-            blocks: None,
-        };
-        let limits = SmallVec::from_buf([limit]);
-        Self { limits, mode }
-    }
-
     /// The shortest deadline of its policies.
     pub(crate) fn deadline(&self) -> Duration {
         self.limits

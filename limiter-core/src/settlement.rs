@@ -10,13 +10,12 @@ pub(crate) mod reserved_limit;
 use crate::algorithm::Change;
 use crate::decision::Rejection;
 use crate::key::Key;
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::request::{DecisionRequest, LimitRequest};
 pub(crate) use crate::settlement::pending_grant::PendingGrant;
 pub use crate::settlement::refund::{Charge, Refund};
-pub use crate::settlement::reserve::{Reservation, Reserve, Settled};
-use crate::store::Store;
+pub use crate::settlement::reserve::{Reservation, Settled};
 
 impl Limiter {
     /// Refunds permits of `policy` to `key`: one, or as many as [`Refund::cost`] sets, and never
@@ -93,96 +92,13 @@ impl Limiter {
         Charge::new(self, LimitRequest::new(policy, key))
     }
 
-    /// Reserves permits by an estimate, which is settled when the actual cost is known: tokens of a
-    /// language model, bytes, rows.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Policy};
-    /// use std::time::Duration;
-    ///
-    /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).build();
-    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
-    ///
-    /// let reservation = limits.reserve(&tokens, "ann").cost(800).await?;
-    /// reservation.settle(300).await?;
-    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
-    ///
-    /// // Above the estimate and the remaining permits: a debt of 400.
-    /// let reservation = limits.reserve(&tokens, "ann").cost(700).await?;
-    /// reservation.settle(1_100).await?;
-    /// let denied = limits.check(&tokens, "ann").await?;
-    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(4_010)));
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::Limited`] if the estimate does not fit, [`Rejection::TimedOut`] if it does not
-    /// fit within [`Reserve::timeout`]; otherwise as [`check`](Self::check).
-    ///
-    /// # Panics
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`check`](Self::check); with a timeout as [`acquire`](Self::acquire).
-    pub fn reserve<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Reserve<'a> {
-        Reserve::new(self.check(policy, key))
-    }
-
-    /// Reserves permits of several limits by an estimate, as one decision. See
-    /// [`check_all`](Self::check_all). The limits are settled together, by
-    /// [`Reservation::settle_each`] if their costs differ.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{LimitRequest, Limiter, ManualClock, Policy};
-    ///
-    /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).build();
-    /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
-    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
-    ///
-    /// let asks = [LimitRequest::new(&calls, "ann"), LimitRequest::new(&tokens, "ann").cost(800)];
-    /// let reservation = limits.reserve_all(asks).await?;
-    /// assert_eq!(reservation.decision().limits().len(), 2);
-    /// reservation.cancel().await?;
-    /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 60);
-    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 1_000);
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub fn reserve_all<'a, A: Into<LimitRequest<'a>>>(
-        &'a self,
-        asks: impl IntoIterator<Item = A>,
-    ) -> Reserve<'a> {
-        Reserve::new(self.check_all(asks))
-    }
-
     /// Applies a refund or an unconditional charge to the limits of a request.
     pub(crate) async fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), Rejection> {
-        match &self.inner.backend {
-            Backend::Memory(store) => {
-                for limit in &request.limits {
-                    store.change(limit, change).await?;
-                }
-            }
-            #[cfg(feature = "redis")]
-            Backend::Redis(redis) => redis.change(request, change).await?,
-        }
-        Ok(())
+        Ok(self.inner.backend.change(request, change).await?)
     }
 
     /// Applies a refund or charge that is given in the units of the previous policy.
@@ -191,33 +107,7 @@ impl Limiter {
         request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), Rejection> {
-        match &self.inner.backend {
-            Backend::Memory(store) => {
-                for limit in &request.limits {
-                    store.change_proportional(limit, change)?;
-                }
-            }
-            #[cfg(feature = "redis")]
-            Backend::Redis(redis) => redis.change_proportional(request, change).await?,
-        }
-        Ok(())
-    }
-
-    /// Applies a refund or charge to this replica's share, which the local fallback charged.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "the in-process store has no fallback")
-    )]
-    pub(crate) fn change_share(
-        &self,
-        request: &DecisionRequest<'_>,
-        change: Change,
-    ) -> Result<(), Rejection> {
-        match &self.inner.backend {
-            Backend::Memory(_) => Ok(()),
-            #[cfg(feature = "redis")]
-            Backend::Redis(redis) => Ok(redis.change_share(request, change)?),
-        }
+        Ok(self.inner.backend.change_in_proportion(request, change).await?)
     }
 }
 

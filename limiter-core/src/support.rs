@@ -2,6 +2,7 @@
 //! small collections.
 
 pub(crate) mod clock;
+#[cfg(feature = "redis")]
 pub(crate) mod deadline;
 pub(crate) mod jitter;
 pub(crate) mod one_or_many;

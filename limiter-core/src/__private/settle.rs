@@ -29,7 +29,7 @@ impl Settlement {
             return None;
         }
         Some(Self {
-            reservation: Reservation::from_allowed(check, decision.clone().require().ok()?),
+            reservation: check.reservation(decision.clone().require().ok()?),
             runtime: Handle::try_current().ok(),
             reporter: Arc::clone(reporter),
         })

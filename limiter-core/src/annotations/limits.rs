@@ -9,7 +9,7 @@ use crate::check::Check;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::settlement::Refund;
@@ -89,17 +89,7 @@ impl Limiter {
             true,
         )
         .ok()?;
-        #[cfg_attr(
-            not(feature = "redis"),
-            expect(unused_variables, reason = "only Redis names it")
-        )]
-        let limit = request.limits.first()?;
-        match &self.inner.backend {
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => Some(guard.store().redis_key(limit)),
-            // Its states have numbers in place of names.
-            Backend::Memory(_) => None,
-        }
+        self.inner.backend.redis_key(&request)
     }
 }
 

@@ -4,15 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
-use crate::check::fast_path::Looked;
-use crate::check::{Asked, Check};
+use crate::check::{Check, PendingDecision};
+use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::observe;
-#[cfg(feature = "redis")]
-use crate::request::DecisionRequest;
-#[cfg(feature = "redis")]
-pub(crate) use crate::support::one_or_many::OneOrMany;
 
 impl<'a> IntoFuture for Check<'a> {
     type Output = Result<Decision, Rejection>;
@@ -36,88 +32,41 @@ pub struct CheckFuture<'a> {
 
 enum CheckProgress<'a> {
     Unasked,
-    Asked(Asked<'a>),
+    Asked(PendingDecision<'a>),
     Answered,
 }
 
 impl Future for CheckFuture<'_> {
     type Output = Result<Decision, Rejection>;
 
-    /// In process the question is read where it lies, and the answer is written where the caller
-    /// wants it: both are larger than what is done with them takes time.
+    /// In process the check is read where it is, and the decision is written where the caller wants
+    /// it: moving either takes longer than deciding.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let CheckProgress::Unasked = self.progress {
-            if self.check.alone_in_memory().is_some() && self.check.is_plain() {
+            if self.check.limiter.is_in_process() && self.check.is_plain() {
                 self.progress = CheckProgress::Answered;
-                if let Some((store, ask)) = self.check.alone_in_memory() {
-                    return self.check.decide_alone(store, ask);
-                }
+                return self.check.try_decide_plain();
             }
         }
-        self.poll_elsewhere(context)
+        self.poll_pending(context)
     }
 }
 
 impl CheckFuture<'_> {
-    fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
-        let looked = match self.progress {
-            // What its policies, or the limiter, say beyond what a store knows is seen to first.
-            CheckProgress::Unasked if !self.check.is_plain() => {
-                let first = self.check.first_policy();
-                let limiter = self.check.limiter;
-                let decided = EnforcementPlan::new(self.check.take()).decide();
-                self.progress = CheckProgress::Asked(if limiter.is_in_process() {
-                    Box::pin(decided)
-                } else {
-                    observe::deciding(first, decided)
-                });
-                Looked::Unknown
-            }
-            CheckProgress::Unasked => self.check.look(),
-            _ => Looked::Unknown,
-        };
-        if let Looked::Answered(answer) = looked {
-            self.progress = CheckProgress::Answered;
-            return Poll::Ready(answer);
-        }
-        #[expect(clippy::panic, reason = "as every future, this one ends once")]
+    fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
+        #[expect(clippy::panic, reason = "a future must not be polled after its end")]
         let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
-            CheckProgress::Unasked if self.check.peek_permits().is_some() => {
-                let check = self.check.take();
-                check.look_at_what_is_in_flight()
-            }
             CheckProgress::Unasked => {
-                let limiter = self.check.limiter;
-                let request = match (looked, self.check.take()) {
-                    #[cfg(feature = "redis")]
-                    (
-                        Looked::Charge(charge),
-                        Check {
-                            asks: OneOrMany::One(ask),
-                            mode,
-                            ..
-                        },
-                    ) => DecisionRequest::alone(ask, charge, mode),
-                    (_, check) => {
-                        let request = check.request()?;
-                        if let Some(answer) = limiter.decide_now(&request) {
-                            observe::answered(request.policies(), request.mode, &answer);
-                            return Poll::Ready(answer);
-                        }
-                        request
+                if !self.check.is_tried {
+                    if let Poll::Ready(answer) = self.check.try_decide() {
+                        return Poll::Ready(answer);
                     }
-                };
-                let deadline = request.deadline();
-                let first = request.limits.first().map(|limit| limit.policy);
-                observe::deciding(first, async move {
-                    let answer = limiter.decide(&request, deadline).await;
-                    observe::answered(request.policies(), request.mode, &answer);
-                    answer
-                })
+                }
+                self.check.take().query()?
             }
             CheckProgress::Asked(asked) => asked,
-            CheckProgress::Answered => panic!("a decision polled again after it was made"),
+            CheckProgress::Answered => panic!("a check polled again after it was decided"),
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {
@@ -127,8 +76,38 @@ impl CheckFuture<'_> {
     }
 }
 
+impl<'a> Check<'a> {
+    /// The future of a check that [`try_decide`](Check::try_decide) left undecided.
+    fn query(self) -> Result<PendingDecision<'a>, Rejection> {
+        let (limiter, first) = (self.limiter, self.first_policy());
+        if !self.is_plain() {
+            let (limiter, limits, mode) = self.into_parts();
+            let decided = EnforcementPlan::new(limiter, limits, mode).decide();
+            return Ok(if limiter.is_in_process() {
+                Box::pin(decided)
+            } else {
+                observe::deciding(first, decided)
+            });
+        }
+        if let Some(limit) = self.permit_peek() {
+            limiter.open()?;
+            let request = ConcurrencyRequest::new(limit.clone(), self.mode)?;
+            return Ok(Box::pin(async move {
+                limiter.inner.backend.peek_permits(&request).await
+            }));
+        }
+        let request = self.request()?;
+        let deadline = request.deadline();
+        Ok(observe::deciding(first, async move {
+            let answer = limiter.inner.backend.decide(&request, deadline).await;
+            observe::answered(request.policies(), request.mode, &answer);
+            answer
+        }))
+    }
+}
+
 impl fmt::Debug for CheckFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deciding")
+        f.write_str("CheckFuture")
     }
 }

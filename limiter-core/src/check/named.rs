@@ -124,16 +124,14 @@ impl Limiter {
     /// [`ConfigError::Invalid`] for a limiter in process.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub fn redis_registry(&self) -> Result<crate::registry::RedisRegistry, ConfigError> {
-        match &self.inner.backend {
-            crate::limiter::Backend::Redis(guard) => Ok(crate::registry::RedisRegistry::new(
-                guard.store().registry_store(),
-                self.registry().clone(),
-            )),
-            crate::limiter::Backend::Memory(_) => {
-                let expected = "a limiter whose state lives in Redis";
-                Err(ConfigError::invalid("limiter", "in process", expected))
-            }
-        }
+        let Some(store) = self.inner.backend.registry_store() else {
+            let expected = "a limiter whose state lives in Redis";
+            return Err(ConfigError::invalid("limiter", "in process", expected));
+        };
+        Ok(crate::registry::RedisRegistry::new(
+            store,
+            self.registry().clone(),
+        ))
     }
 
     /// The policy of this name that counts for a key now: to decide by it together with others

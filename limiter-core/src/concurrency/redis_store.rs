@@ -11,21 +11,21 @@ use bb8_redis::redis::Value;
 use crate::concurrency::table::PermitTerms;
 use crate::error::StoreError;
 use crate::key::Namespace;
-use crate::redis::Route;
 use crate::redis::script::reply::{Reader, malformed};
 use crate::redis::script::{CONCURRENCY, Call, reply, wire};
 use crate::redis::token_lease::leased_limit;
+use crate::redis::{RedisStore, Route};
 use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
 pub(crate) use crate::units::Timestamp;
 
-pub(super) const ACQUIRE: u8 = 0;
+pub(crate) const ACQUIRE: u8 = 0;
 const RELEASE: u8 = 1;
 const RENEW: u8 = 2;
 const PEEK: u8 = 3;
 const RESET: u8 = 4;
-pub(super) const EXTEND: u8 = 5;
-pub(super) const RETURN: u8 = 6;
+pub(crate) const EXTEND: u8 = 5;
+pub(crate) const RETURN: u8 = 6;
 
 /// First cursor of a reset, and the cursor that ends it.
 const RESET_CURSOR: [u8; 12] = [0; 12];
@@ -72,7 +72,12 @@ pub(crate) enum RenewalResult {
 }
 
 impl ConcurrencyStore {
-    pub(crate) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
+    /// The permits in the namespace of a store.
+    pub(crate) fn of(store: &RedisStore) -> Self {
+        Self::new(store.route.clone(), store.clock.clone(), store.namespace.clone())
+    }
+
+    fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
         // The seeds of `RandomState` are random for each instance.
         let process = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
         Self {
@@ -172,7 +177,7 @@ impl ConcurrencyStore {
     }
 
     /// Runs an operation on a detached permit and returns the flag of the script.
-    pub(super) async fn query_detached(
+    pub(crate) async fn query_detached(
         &self,
         operation: u8,
         key: &str,

@@ -126,7 +126,6 @@ impl<V> ExpiringTable<V> {
     }
 
     /// When an entry expires.
-    #[cfg(feature = "redis")]
     pub(crate) fn expiry(&self, id: &StoredId) -> Option<Timestamp> {
         self.lock().by_id.get(id).map(|(_, expires_at)| *expires_at)
     }

@@ -5,7 +5,6 @@
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, StepOutcome, StepResult};
-use crate::check::Check;
 use crate::decision::{
     Allowed, Decision, DecisionFlags, LimitOutcome, Origin, Participation, Participations, Rejection,
 };
@@ -51,8 +50,7 @@ struct Subset<'a> {
 }
 
 impl<'a> EnforcementPlan<'a> {
-    pub(crate) fn new(check: Check<'a>) -> Self {
-        let (limiter, asks, mode) = check.into_parts();
+    pub(crate) fn new(limiter: &'a Limiter, asks: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
         let mut sorted = Self {
             limiter,
             mode,
@@ -143,7 +141,7 @@ impl<'a> EnforcementPlan<'a> {
     }
 
     async fn decide_all(mut self) -> Result<Decision, Rejection> {
-        if let Some(decided) = self.at_once()? {
+        if let Some(decided) = self.decide_without_store()? {
             return Ok(decided);
         }
         let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
@@ -164,7 +162,7 @@ impl<'a> EnforcementPlan<'a> {
     }
 
     async fn acquire_all(mut self, stay: WaitBudget<'_>) -> Result<Allowed, Rejection> {
-        if let Some(decided) = self.at_once()? {
+        if let Some(decided) = self.decide_without_store()? {
             return decided.require();
         }
         let limiter = self.limiter;
@@ -202,7 +200,7 @@ impl<'a> EnforcementPlan<'a> {
     }
 
     /// The decision, where no store has to be asked for it.
-    fn at_once(&self) -> Result<Option<Decision>, StoreError> {
+    fn decide_without_store(&self) -> Result<Option<Decision>, StoreError> {
         let now = || self.limiter.inner.clock.now();
         if self.enforces {
             self.limiter.open()?;
@@ -362,9 +360,14 @@ impl Limiter {
     ) -> Result<Decision, Rejection> {
         let mut request = DecisionRequest::new(asks, mode, self.inner.any_groups)?;
         request.add_blocks();
-        match self.decide_now(&request) {
+        match self.inner.backend.try_decide(&request) {
             Some(answer) => answer,
-            None => self.decide(&request, request.deadline().min(patience)).await,
+            None => {
+                self.inner
+                    .backend
+                    .decide(&request, request.deadline().min(patience))
+                    .await
+            }
         }
     }
 

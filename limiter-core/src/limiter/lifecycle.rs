@@ -1,11 +1,10 @@
-//! How a limiter's life begins and ends, and what it knows of others like it.
+//! Start and shutdown of a limiter, and the number of its replicas.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::StoreError;
-use crate::limiter::{Backend, Limiter};
-use crate::store::Store;
+use crate::limiter::Limiter;
 use crate::support::real_time;
 
 impl Limiter {
@@ -26,15 +25,8 @@ impl Limiter {
     /// Cancel safe.
     pub async fn ready(&self) -> Result<(), StoreError> {
         const PATIENCE: Duration = Duration::from_secs(5);
-        match &self.inner.backend {
-            Backend::Memory(store) => store.ready().await,
-            #[cfg(feature = "redis")]
-            // Once in a program's life: it need not make the caller's future large.
-            Backend::Redis(guard) => Box::pin(guard.ready(PATIENCE))
-                .await
-                .map_err(StoreError::in_one_line),
-        }
-        .inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
+        let ready = self.inner.backend.ready(PATIENCE).await;
+        ready.inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
     }
 
     /// How many replicas share the limits, this one included: what
@@ -48,11 +40,7 @@ impl Limiter {
     /// is believed to be after half a minute.
     #[must_use]
     pub fn replicas(&self) -> u32 {
-        match &self.inner.backend {
-            Backend::Memory(_) => 1,
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.replicas(),
-        }
+        self.inner.backend.replicas()
     }
 
     /// Ends all waits with [`Rejection::Unavailable`](crate::Rejection::Unavailable), waits until
@@ -66,15 +54,11 @@ impl Limiter {
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.closed.store(true, Ordering::Release);
         self.inner.closing.send_replace(true);
-        // Every waiter holds a receiver. One that is stuck is left behind at the deadline.
-        let farewell = async {
+        // Every waiter holds a receiver. The deadline ends the wait for one that is not polled.
+        let remaining_work = async {
             self.inner.closing.closed().await;
-            #[cfg(feature = "redis")]
-            if let Backend::Redis(guard) = &self.inner.backend {
-                self.report_all_denials(guard).await;
-                guard.shutdown().await;
-            }
+            self.inner.backend.shutdown().await;
         };
-        let _ = real_time::timeout(deadline, farewell).await;
+        let _ = real_time::timeout(deadline, remaining_work).await;
     }
 }

@@ -29,12 +29,12 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Change, Mode, StepOutcome};
 use crate::error::StoreError;
+use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
 use crate::redis::local_fallback::replica_share::{ReplicaShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
-use crate::store::MemoryStore;
 use crate::support::clock::Clock;
 use crate::units::{Timestamp, micros_ceil};
 

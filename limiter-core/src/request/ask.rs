@@ -1,16 +1,14 @@
-//! What people ask for: one limit of a decision.
+//! One limit of a decision, as a caller requests it.
 
-use crate::algorithm::StepResult;
-use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participations, Rejection};
+use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::{RequestedLimit, identity, units};
-use crate::support::one_or_many::OneOrMany;
-use crate::units::{Amount, Timestamp};
+use crate::units::Amount;
 
-/// One limit of a decision: a policy, whose permits, and how many.
+/// One limit of a decision: a policy, a key, and the number of permits.
 ///
 /// ```
 /// use limiter_core::{LimitRequest, Policy};
@@ -26,8 +24,8 @@ pub struct LimitRequest<'a> {
     pub(crate) cost: RequestedCost,
 }
 
-/// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask
-/// larger.
+/// The cost of a request. Nearly every cost is a 64-bit number; any other is boxed, so that the
+/// request stays small.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestedCost {
     Thousandths(u64),
@@ -73,8 +71,7 @@ impl<'a> LimitRequest<'a> {
         self.policy
     }
 
-    /// What the store in this process needs to know of a limit that is decided alone: who it is and
-    /// its cost in the algorithm's own unit. The texts stay where they are.
+    /// The identity of the limit and its cost in the algorithm's own unit, if it can ever fit.
     #[inline]
     pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
         let cost = units(self.policy, &self.cost)?;
@@ -86,17 +83,12 @@ impl<'a> LimitRequest<'a> {
         Ok((identity, cost))
     }
 
-    /// The decision that this limit's standing alone means.
-    #[inline]
-    pub(crate) fn decision(&self, decided_at: Timestamp, standing: StepResult, origin: Origin) -> Decision {
-        Decision {
-            limits: OneOrMany::One(LimitOutcome::new(self.policy, standing)),
-            decided_at,
-            store_error: None,
-            allowed: standing.fits(),
-            origin,
-            marks: DecisionFlags::default(),
-            parts: Participations::default(),
+    /// The same limit, with its key borrowed.
+    pub(crate) fn borrowed(&self) -> LimitRequest<'_> {
+        LimitRequest {
+            policy: self.policy,
+            key: Key::from(&self.key),
+            cost: self.cost.clone(),
         }
     }
 
@@ -125,7 +117,7 @@ impl<'a> LimitRequest<'a> {
         Ok((limit, used))
     }
 
-    /// At most the quota, of which more cannot have been used.
+    /// The same limit, with a cost of at most the quota, since the usage is never more.
     pub(crate) fn bounded(mut self) -> Self {
         let asked = match self.cost {
             RequestedCost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),

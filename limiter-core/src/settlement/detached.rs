@@ -15,10 +15,8 @@ use tokio::runtime::Handle;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
 use crate::detachment::record::ReservationRecord;
-#[cfg(feature = "redis")]
-use crate::error::StoreErrorKind;
-use crate::error::{ConfigError, StoreError};
-use crate::limiter::{Backend, Limiter};
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::limiter::Limiter;
 #[cfg(feature = "redis")]
 use crate::redis::reservation_store::ReservationClaim;
 use crate::request::LimitRequest;
@@ -155,34 +153,27 @@ impl Reservation {
         let mut id = DetachedId::reservation(charged, limits)?;
         let stored = id.stored(&scope);
         let now = limiter.now();
-        let tables = &limiter.inner.detached;
-        #[cfg(feature = "redis")]
+        if !record.has_charges() {
+            id.backing = IdBacking::Nothing;
+            return Ok((id.text(&scope), now.after(lifetime)));
+        }
         let is_here = matches!(
             self.decision().origin(),
             Origin::LocalFallback | Origin::FailedOpen
         );
-        let expires_at = match &limiter.inner.backend {
-            _ if !record.has_charges() => {
-                id.backing = IdBacking::Nothing;
-                now.after(lifetime)
+        if !is_here {
+            let backend = &limiter.inner.backend;
+            let stored_at = backend.store_reservation(stored, &record, lifetime, self.deadline());
+            if let Some(stored_at) = stored_at.await? {
+                return Ok((id.text(&scope), stored_at.after(lifetime)));
             }
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) if !is_here => {
-                let deadline = self.deadline();
-                let kept = guard.store().reservations();
-                let kept = kept.store(stored, &record, lifetime, deadline).await;
-                let kept = kept.inspect_err(|error| crate::observe::store_failed(error.kind()));
-                kept?.after(lifetime)
-            }
-            _ => {
-                id.backing = IdBacking::Node;
-                id.node = tables.node()?;
-                let expires_at = now.after(lifetime);
-                drop(tables.reservations.take_expired(|| now));
-                tables.reservations.insert(stored, Some(record), expires_at)?;
-                expires_at
-            }
-        };
+        }
+        let tables = &limiter.inner.detached;
+        id.backing = IdBacking::Node;
+        id.node = tables.node()?;
+        let expires_at = now.after(lifetime);
+        drop(tables.reservations.take_expired(|| now));
+        tables.reservations.insert(stored, Some(record), expires_at)?;
         Ok((id.text(&scope), expires_at))
     }
 
@@ -253,30 +244,26 @@ impl Limiter {
         let deadline = limits.iter().map(|limit| limit.policy.deadline()).max();
         let deadline = deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE);
         let limits = limits.into_iter().map(ReservedLimit::of_unknown_charge).collect();
-        match &self.inner.backend {
-            Backend::Memory(_) if !is_here => Err(id.of_another_node().into()),
-            Backend::Memory(_) => {
-                self.clone()
-                    .settle_stored(stored, is_here, limits, actuals, deadline)
-                    .await
-            }
-            #[cfg(feature = "redis")]
-            Backend::Redis(_) => {
-                let open = self.inner.closing.subscribe();
-                let settling = self
-                    .clone()
-                    .settle_stored(stored, is_here, limits, actuals, deadline);
-                let settling = tokio::spawn(async move {
-                    let settled = settling.await;
-                    drop(open);
-                    settled
-                });
-                settling.await.unwrap_or_else(|_| {
-                    let detail = "the Tokio runtime of the request has ended";
-                    Err(StoreError::new(StoreErrorKind::Connection, detail).into())
-                })
-            }
+        if self.is_in_process() && !is_here {
+            return Err(id.of_another_node().into());
         }
+        let settling = self
+            .clone()
+            .settle_stored(stored, is_here, limits, actuals, deadline);
+        if self.is_in_process() {
+            return settling.await;
+        }
+        // Shutdown waits for this receiver.
+        let open = self.inner.closing.subscribe();
+        let settling = tokio::spawn(async move {
+            let settled = settling.await;
+            drop(open);
+            settled
+        });
+        settling.await.unwrap_or_else(|_| {
+            let detail = "the Tokio runtime of the request has ended";
+            Err(StoreError::new(StoreErrorKind::Connection, detail).into())
+        })
     }
 
     /// Gives a [detached](Reservation::detach) reservation back, as a settlement with 0.
@@ -339,16 +326,12 @@ impl Limiter {
         deadline: Duration,
     ) -> Result<Result<ReservationRecord, SettlementOutcome>, StoreError> {
         #[cfg(feature = "redis")]
-        if let Backend::Redis(guard) = &self.inner.backend {
-            if !is_here {
-                let claim = guard.store().reservations().claim(id, deadline).await;
-                let claim = claim.inspect_err(|error| crate::observe::store_failed(error.kind()))?;
-                return Ok(match claim {
-                    ReservationClaim::Claimed(record) => Ok(record),
-                    ReservationClaim::Settled => Err(SettlementOutcome::AlreadySettled),
-                    ReservationClaim::Absent => Err(SettlementOutcome::Unknown),
-                });
-            }
+        if !is_here {
+            return Ok(match self.inner.backend.claim_reservation(id, deadline).await? {
+                ReservationClaim::Claimed(record) => Ok(record),
+                ReservationClaim::Settled => Err(SettlementOutcome::AlreadySettled),
+                ReservationClaim::Absent => Err(SettlementOutcome::Unknown),
+            });
         }
         let table = &self.inner.detached.reservations;
         let record = table.with(&id, self.now(), Option::take);

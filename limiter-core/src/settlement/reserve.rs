@@ -5,7 +5,7 @@ pub(crate) mod balance;
 mod pending;
 
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,78 +13,15 @@ use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use crate::algorithm::Change;
-use crate::check::Check;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
-#[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
-use crate::limiter::{Backend, Limiter};
-use crate::observe::{self, AsDecision};
+use crate::limiter::Limiter;
+use crate::observe::AsDecision;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 pub use crate::settlement::reserve::balance::Settled;
 use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
-pub(crate) use crate::units::Amount;
-use crate::waiting::Acquire;
-
-/// A reservation that has not started: await it. Created by [`Limiter::reserve`] and
-/// [`Limiter::reserve_all`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is charged until this is awaited"]
-pub struct Reserve<'a> {
-    check: Check<'a>,
-    timeout: Option<Duration>,
-}
-
-impl<'a> Reserve<'a> {
-    pub(crate) fn new(check: Check<'a>) -> Self {
-        Self { check, timeout: None }
-    }
-
-    /// Sets the estimate, as [`Check::cost`]. Default: 1, or the cost of each
-    /// [`LimitRequest`](crate::LimitRequest). With an estimate of 0 the whole actual cost is
-    /// charged at settlement.
-    pub fn cost<C>(self, cost: C) -> Self
-    where
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        Self {
-            check: self.check.cost(cost),
-            ..self
-        }
-    }
-
-    /// Waits for the permits, as [`Acquire::timeout`](crate::future::Acquire::timeout). Default: no
-    /// wait.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self {
-            timeout: Some(timeout),
-            ..self
-        }
-    }
-}
-
-impl<'a> IntoFuture for Reserve<'a> {
-    type Output = Result<Reservation, Rejection>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let (first, limiter) = (self.check.first_policy(), self.check.limiter);
-        let is_immediate = limiter.is_in_process() && self.timeout.is_none();
-        let reserved = async move {
-            let check = self.check.clone();
-            let allowed = match self.timeout {
-                Some(timeout) => Acquire::new(self.check).timeout(timeout).await?,
-                None => self.check.await?.require()?,
-            };
-            Ok(Reservation::from_allowed(&check, allowed))
-        };
-        if is_immediate {
-            Box::pin(reserved)
-        } else {
-            observe::reserving(first, reserved)
-        }
-    }
-}
+use crate::units::Amount;
 
 /// Permits that were charged by an estimate. A reservation owns its data, so a task, a stream or a
 /// response can keep it until the actual cost is known.
@@ -173,8 +110,7 @@ impl Reservation {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::{LimitRequest, Limiter, ManualClock, Policy};
-    /// use std::time::Duration;
-    ///
+    ///     ///
     /// let clock = ManualClock::new();
     /// let limits = Limiter::in_process().clock(&clock).build();
     /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
@@ -233,11 +169,6 @@ impl Reservation {
         self.settle(0_u32).await
     }
 
-    /// Creates the reservation of an allowed call.
-    pub(crate) fn from_allowed(check: &Check<'_>, allowed: Allowed) -> Self {
-        Self::from_requests(check.limiter, check.asks().iter().cloned(), allowed)
-    }
-
     /// Creates a reservation from the limit requests of a call.
     pub(crate) fn from_requests<'a>(
         limiter: &Limiter,
@@ -287,7 +218,6 @@ impl Reservation {
     }
 
     /// The longest deadline of its policies.
-    #[cfg(feature = "redis")]
     pub(crate) fn deadline(&self) -> Duration {
         let limits = self.limits.iter().flatten();
         let longest = limits.map(ReservedLimit::deadline).max();
@@ -349,24 +279,24 @@ impl Reservation {
     pub(crate) async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
         // An amount that a limit cannot count leaves all limits unchanged.
         let actuals = self.units(&actuals)?;
-        match &self.limiter.inner.backend {
-            Backend::Memory(_) => self.apply_actuals(actuals).await,
-            #[cfg(feature = "redis")]
-            Backend::Redis(_) => {
-                // Shutdown waits for this receiver.
-                let open = self.limiter.inner.closing.subscribe();
-                let pending = self.announce_refund(&actuals);
-                let task = tokio::spawn(async move {
-                    let settled = self.apply_actuals(actuals).await;
-                    drop((pending, open));
-                    settled
-                });
-                task.await.unwrap_or_else(|_| {
-                    let detail = "the Tokio runtime of the request has ended";
-                    Err(StoreError::new(StoreErrorKind::Connection, detail).into())
-                })
-            }
+        if self.limiter.is_in_process() {
+            return self.apply_actuals(actuals).await;
         }
+        // Shutdown waits for this receiver.
+        let open = self.limiter.inner.closing.subscribe();
+        #[cfg(feature = "redis")]
+        let pending = self.announce_refund(&actuals);
+        let task = tokio::spawn(async move {
+            let settled = self.apply_actuals(actuals).await;
+            #[cfg(feature = "redis")]
+            drop(pending);
+            drop(open);
+            settled
+        });
+        task.await.unwrap_or_else(|_| {
+            let detail = "the Tokio runtime of the request has ended";
+            Err(StoreError::new(StoreErrorKind::Connection, detail).into())
+        })
     }
 
     /// Converts the amounts to the units of the limits; amounts of unsettled limits are ignored.
@@ -408,7 +338,7 @@ impl Reservation {
                 };
                 self.limiter.change_proportional(&limit.alone(), change).await
             }
-            _ if in_share => self.limiter.change_share(&limit.alone(), change),
+            _ if in_share => Ok(self.limiter.inner.backend.change_share(&limit.alone(), change)?),
             _ => self.limiter.apply_change(&limit.alone(), change).await,
         };
         self.limiter

@@ -115,7 +115,6 @@ impl ReservedLimit {
         }
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn deadline(&self) -> Duration {
         self.policy.deadline()
     }

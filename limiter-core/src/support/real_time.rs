@@ -28,6 +28,10 @@ pub(crate) struct Elapsed;
 /// A timer beyond the range of the clock fires after a day.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
+/// The time by which a timer may be late, and a little for the reply. Waits of less time are
+/// extended to it, so that they can end with an answer.
+pub(crate) const LATE_TIMER: Duration = Duration::from_millis(10);
+
 /// Returns the time at which `span` has passed since `start`.
 pub(crate) fn after(start: Instant, span: Duration) -> Instant {
     start.checked_add(span).unwrap_or(start + LONGEST)

@@ -1,127 +1,25 @@
 //! The wait of one call: its builder, its place in the queue, and the loop that drives it.
 
-use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
 use crate::algorithm::Mode;
-use crate::check::Check;
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::enforcement::EnforcementPlan;
-use crate::error::ConfigError;
 use crate::limiter::{Limiter, shut_down};
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
 use crate::settlement::Reservation;
-use crate::support::real_time;
-use crate::units::{Amount, Timestamp};
-use crate::waiting::LATE_TIMER;
-use crate::waiting::WaitBudget;
-use crate::waiting::backlog::{BacklogEstimate, BacklogScope};
+use crate::support::real_time::{self, LATE_TIMER};
+use crate::units::Timestamp;
+use crate::wait_queue::backlog::BacklogScope;
+use crate::wait_queue::{Ticket, TicketState};
+use crate::waiting::backlog::BacklogEstimate;
 use crate::waiting::pacing::PacingBudget;
-use crate::waiting::queue::{Ticket, TicketState};
-pub(crate) use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
-
-/// A wait for a permit that has not started: await it. Created by [`Limiter::acquire`] and
-/// [`Limiter::acquire_all`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is charged until this is awaited"]
-pub struct Acquire<'a> {
-    check: Check<'a>,
-    timeout: Duration,
-    /// An outer bound of the timeout, which does not depend on the store.
-    bound: Option<Duration>,
-    /// The shared bound on waiting calls, if there is one.
-    wait_limit: Option<&'a WaitLimit>,
-    rejects_early: bool,
-}
-
-impl<'a> Acquire<'a> {
-    /// Default maximum wait: one minute.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-
-    pub(crate) fn new(check: Check<'a>) -> Self {
-        Self {
-            check,
-            timeout: Self::DEFAULT_TIMEOUT,
-            bound: None,
-            wait_limit: None,
-            rejects_early: false,
-        }
-    }
-
-    /// Rejects the call at once if its permit is due after its timeout, even though permits might
-    /// be refunded before.
-    pub(crate) fn rejecting_early(self, rejects_early: bool) -> Self {
-        Self {
-            rejects_early,
-            ..self
-        }
-    }
-
-    /// Waits only if a slot is free; otherwise the call is denied at once.
-    pub(crate) fn within(self, wait_limit: &'a WaitLimit) -> Self {
-        let wait_limit = Some(wait_limit);
-        Self { wait_limit, ..self }
-    }
-
-    /// Bounds the wait for permits and for the queue. A store reply is still awaited for the
-    /// deadline of the policies.
-    pub(crate) fn bounded_by(self, bound: Option<Duration>) -> Self {
-        Self { bound, ..self }
-    }
-
-    fn budget(&self) -> WaitBudget<'a> {
-        let budget = WaitBudget::new(self.timeout, self.bound, self.check.deadline(), self.wait_limit);
-        WaitBudget {
-            rejects_early: self.rejects_early,
-            ..budget
-        }
-    }
-
-    /// Sets the cost of the call, as [`Check::cost`].
-    pub fn cost<C>(self, cost: C) -> Self
-    where
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        Self {
-            check: self.check.cost(cost),
-            ..self
-        }
-    }
-
-    /// Sets the maximum total wait, which includes the queue and all store calls. Default:
-    /// [`DEFAULT_TIMEOUT`](Self::DEFAULT_TIMEOUT).
-    ///
-    /// A timeout of zero is a check, bounded by the policy's deadline: a denial is
-    /// [`Rejection::Limited`], because the call has not waited. After a wait it is
-    /// [`Rejection::TimedOut`]. [`Reserve::timeout`](crate::future::Reserve::timeout) and
-    /// [`AcquireConcurrency::timeout`](crate::concurrency::AcquireConcurrency::timeout) behave
-    /// alike.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
-    }
-}
-
-impl<'a> IntoFuture for Acquire<'a> {
-    type Output = Result<Allowed, Rejection>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        observe::acquiring(self.check.first_policy(), async move {
-            let budget = self.budget();
-            if !self.check.is_plain() {
-                return EnforcementPlan::new(self.check).acquire(budget).await;
-            }
-            let limiter = self.check.limiter;
-            let request = self.check.request()?;
-            limiter.wait(&request, budget).await
-        })
-    }
-}
+use crate::waiting::wait_budget::{WaitBudget, no_permit_within};
+use crate::waiting::wait_limit::WaitSlot;
 
 impl Limiter {
     /// Waits until a request is granted.
@@ -146,7 +44,7 @@ impl Limiter {
         budget: WaitBudget<'_>,
     ) -> Result<Allowed, Rejection> {
         if request.is_free() {
-            let decision = self.decide(request, request.deadline()).await;
+            let decision = self.inner.backend.decide(request, request.deadline()).await;
             decision.and_then(Decision::require)
         } else {
             let _waiting = observe::WaitingGauge::begin();
@@ -186,7 +84,7 @@ impl Limiter {
         // Without waiters, a call that is decided at once needs no place in the queue.
         let queue_id = request.queue();
         if !queues.has_waiters(&queue_id) {
-            if let Some(result) = self.decide_now(request) {
+            if let Some(result) = self.inner.backend.try_decide(request) {
                 match result?.require() {
                     Err(Rejection::Limited(_)) => {}
                     result => return result,
@@ -284,7 +182,7 @@ impl Limiter {
                     // The request under the policy of the newest waiter.
                     let request = call.ticket.request();
                     let request = request.request(Mode::Charge);
-                    if let Some(result) = self.decide_now(&request) {
+                    if let Some(result) = self.inner.backend.try_decide(&request) {
                         match result?.require() {
                             Err(Rejection::Limited(decision)) => {
                                 let Some(retry_at) = self.retry_time(&decision) else {
@@ -317,7 +215,11 @@ impl Limiter {
                     // A timeout of the caller is no store failure. Only the local fallback decides
                     // then, because its share errs in neither direction.
                     let fallback = match request.on_store_failure() {
-                        OnStoreFailure::Local => self.decide_with_fallback(request, remaining_time, now),
+                        OnStoreFailure::Local => {
+                            self.inner
+                                .backend
+                                .decide_without_store(request, remaining_time, now)
+                        }
                         _ => None,
                     };
                     return match fallback.map(|result| result.and_then(Decision::require)) {
@@ -339,9 +241,9 @@ impl Limiter {
     ) -> Result<Allowed, Rejection> {
         let estimate = self.estimate_backlog(request, ticket, BacklogScope::Earlier, Duration::MAX);
         reject_without_slot(estimate.await, no_permit_within(Duration::ZERO, None))?;
-        let decision = match self.decide_now(request) {
+        let decision = match self.inner.backend.try_decide(request) {
             Some(result) => result?,
-            None => self.decide(request, request.deadline()).await?,
+            None => self.inner.backend.decide(request, request.deadline()).await?,
         };
         decision.require()
     }
@@ -370,18 +272,6 @@ impl Limiter {
         } else {
             clock.real(ends.since(clock.now()).max(LATE_TIMER))
         }
-    }
-}
-
-/// Returns the rejection of a call that got no permit within its timeout. A call with a timeout of
-/// zero has not waited, so it is denied.
-pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>) -> Rejection {
-    match denied {
-        Some(denied) if timeout.is_zero() => Rejection::Limited(denied),
-        decision => Rejection::TimedOut {
-            decision,
-            limit: timeout,
-        },
     }
 }
 

@@ -10,15 +10,13 @@ use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use crate::algorithm::{Change, Mode};
-use crate::decision::{Allowed, Decision, Decisions, Origin, Rejection};
-use crate::limiter::{Backend, Limiter};
+use crate::decision::{Allowed, Decision, Origin};
+use crate::limiter::Limiter;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
-#[cfg(feature = "redis")]
-use crate::support::deadline::no_answer_within;
 use crate::support::jitter::varied;
 use crate::units::Timestamp;
-pub(crate) use crate::waiting::queue::{PendingQuery, QueueId, StallWatch, Ticket};
+pub(crate) use crate::wait_queue::{PendingQuery, QueueId, StallWatch, Ticket};
 
 /// A query without a reply this long after its deadlines is considered lost, and the queue
 /// continues without it.
@@ -86,58 +84,17 @@ impl Limiter {
         tokio::spawn(task.in_current_span());
     }
 
-    /// Decides by the local fallback for a waiter whose timeout, `timeout` after `started`, ended
-    /// before the query of its queue.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "the in-process store needs no fallback")
-    )]
-    pub(crate) fn decide_with_fallback(
-        &self,
-        request: &DecisionRequest<'_>,
-        timeout: Duration,
-        started: Instant,
-    ) -> Option<Result<Decision, Rejection>> {
-        match &self.inner.backend {
-            Backend::Memory(_) => None,
-            #[cfg(feature = "redis")]
-            Backend::Redis(redis) => Some(redis.decide_without(request, no_answer_within(timeout), started)),
-        }
-    }
-
     async fn execute(&self, query: PendingQuery, deadline: Duration) {
         let request = query.requested.request(Mode::Charge);
-        let results = self.decide_repeated(&request, query.repetitions, deadline).await;
+        let results = self
+            .inner
+            .backend
+            .decide_repeatedly(&request, query.repetitions, deadline)
+            .await;
         let now = self.inner.clock.now();
         let unused = query.hand_out(results, |denial| self.retry_time(denial).unwrap_or(now));
         // Before the queue continues: its first waiter may be waiting for the refunded permits.
         self.refund_unused(&query.requested, query.id(), &unused).await;
-    }
-
-    /// Decides a request `times` times in a row and returns all results, or those up to the first
-    /// denial.
-    async fn decide_repeated(
-        &self,
-        request: &DecisionRequest<'_>,
-        times: usize,
-        deadline: Duration,
-    ) -> Decisions {
-        #[cfg(feature = "redis")]
-        if times > 1 {
-            if let Backend::Redis(redis) = &self.inner.backend {
-                return redis.decide_run(request, times, deadline).await;
-            }
-        }
-        let mut results = Decisions::new();
-        for _ in 0..times {
-            let result = self.decide(request, deadline).await;
-            let is_last = !result.as_ref().is_ok_and(Decision::is_allowed);
-            results.push(result);
-            if is_last {
-                break;
-            }
-        }
-        results
     }
 
     /// Refunds a grant of a cancelled waiter in the background.
@@ -156,14 +113,12 @@ impl Limiter {
         }
         let _notifier = self.inner.queues.refund_notifier(name);
         // A grant by the local fallback was charged to this replica's share and not to the store.
-        #[cfg(feature = "redis")]
-        if let Backend::Redis(redis) = &self.inner.backend {
-            let is_local = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
-            for _ in unused.iter().filter(is_local) {
-                for request in request.each(1) {
-                    // The waiter is gone, so no caller needs the result.
-                    let _ = redis.change_share(&request, Change::Refund { whole_at: 0 });
-                }
+        let is_local = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
+        for _ in unused.iter().filter(is_local) {
+            for request in request.each(1) {
+                // The waiter is gone, so no caller needs the result.
+                let refund = Change::Refund { whole_at: 0 };
+                let _ = self.inner.backend.change_share(&request, refund);
             }
         }
         let is_charged =

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::decision::{Decision, Rejection};
 use crate::waiting::wait_limit::WaitLimit;
 
 /// Maximum wait of a call, and the slot limit that applies to it.
@@ -33,5 +34,17 @@ impl<'a> WaitBudget<'a> {
             wait_limit,
             rejects_early: false,
         }
+    }
+}
+
+/// Returns the rejection of a call that got no permit within its timeout. A call with a timeout of
+/// zero has not waited, so it is denied.
+pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>) -> Rejection {
+    match denied {
+        Some(denied) if timeout.is_zero() => Rejection::Limited(denied),
+        decision => Rejection::TimedOut {
+            decision,
+            limit: timeout,
+        },
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 use crate::support::sync::{Mutex, MutexGuard};
-use crate::waiting::queue::QueueId;
+use crate::wait_queue::QueueId;
 
 /// A bounded number of slots for waiting calls. A call that queries the store needs none; a call
 /// that was denied, or that is behind others in its queue, needs one.

@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::task::Poll;
 use std::time::Duration;
 
-use limiter_core::__private::{LayerWait, WaitLimit, admit, admit_waiting, at_once, at_once_or_wait, passes};
+use limiter_core::__private::{
+    LayerWait, Passage, WaitLimit, admit, admit_waiting, after_try, try_acquire, try_decide, try_pass,
+};
 use limiter_core::registry::OnUnknownPolicy;
 use limiter_core::{
     Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, Policy, Rejection, token_limiter,
@@ -217,7 +219,7 @@ impl Entry {
             Self::AttributeThatCounts => of_unit(attribute_that_counts(limits, owned, cost).await),
             Self::TwoAttributes => of_unit(two_attributes(limits, owned, cost).await),
             Self::Layer => layer(limits, first, key, cost).await,
-            Self::LayerOfTwo => match at_once(&limits.check_all(two()).cost(cost)) {
+            Self::LayerOfTwo => match try_decide(&limits.check_all(two()).cost(cost)) {
                 Poll::Ready(answer) => Answer::of_decision(answer),
                 Poll::Pending => Answer::of_decision(admit(limits.check_all(two()).cost(cost)).await),
             },
@@ -233,20 +235,22 @@ impl Entry {
 
 /// A request to a layer that does not report allowed decisions.
 async fn layer(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
-    if passes(limits, policy, key, Amount::from(cost)) {
-        return Answer::Allowed(None);
+    match try_pass(limits, policy, key, Amount::from(cost)) {
+        Passage::Allowed => return Answer::Allowed(None),
+        Passage::Decided(answer) => return Answer::of_decision(answer),
+        Passage::Undecided => {}
     }
     let check = limits.check(policy, key).cost(cost);
-    match at_once(&check) {
+    match try_decide(&check) {
         Poll::Ready(answer) => Answer::of_decision(answer),
-        Poll::Pending => Answer::of_decision(admit(check).await),
+        Poll::Pending => Answer::of_decision(admit(after_try(check)).await),
     }
 }
 
 /// A request before a layer that waits, for no time at all.
 async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
     let (check, room) = (limits.check(policy, key).cost(cost), WaitLimit::new(1));
-    match at_once_or_wait(&check) {
+    match try_acquire(&check) {
         Poll::Ready(answer) => Answer::of_decision(answer),
         Poll::Pending => {
             let waits = Some(LayerWait {

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use limiter_core::__private::enter_at_once;
+use limiter_core::__private::try_acquire_concurrency;
 use limiter_core::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use limiter_core::{Amount, ConfigError, Decision, OnDenial, Policy, Rejection};
 
@@ -50,7 +50,7 @@ impl AdmissionConfig {
         }
         let answer = match self.resolve(question) {
             Ok(Ok(asked)) if !self.patience(&asked.policy).is_zero() => return Poll::Pending,
-            Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
+            Ok(Ok(asked)) => match try_acquire_concurrency(&self.enter(&asked)) {
                 Poll::Ready(answer) => answer.map(|permit| Admitted::with_permit(permit, &asked)),
                 Poll::Pending => return Poll::Pending,
             },

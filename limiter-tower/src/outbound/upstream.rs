@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::__private::{
-    Reporter, ResolvedPolicies, admit_waiting, at_once, give_back, is_answered_at_once, named, now,
-    sleep_as_waiter,
+    Reporter, ResolvedPolicies, admit_waiting, give_back, named, never_waits, now, sleep_as_waiter,
+    try_decide,
 };
 use limiter_core::future::Check;
 use limiter_core::{Amount, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
@@ -122,8 +122,8 @@ impl Upstream {
             return Poll::Pending;
         }
         let answer = match self.policy(key) {
-            Ok(ResolvedPolicies::Policy(policy)) if is_answered_at_once(&policy) => {
-                at_once(&self.check(&policy, key))
+            Ok(ResolvedPolicies::Policy(policy)) if never_waits(&policy) => {
+                try_decide(&self.check(&policy, key))
             }
             Ok(ResolvedPolicies::Policy(_)) => Poll::Pending,
             Ok(ResolvedPolicies::Allowed(decision)) => Poll::Ready(Ok(decision)),

@@ -77,6 +77,21 @@ impl Next {
     }
 }
 
+impl Next {
+    /// The action for a request with one key that was decided without a question.
+    #[cold]
+    pub(crate) fn decided(answer: Result<Decision, Rejection>, limits: &LayerConfig) -> Self {
+        match answer {
+            Ok(decision) if decision.is_allowed() => Self::Call(Grant {
+                decision,
+                settling: None,
+                costs: limits.layer_costs(),
+            }),
+            denied => Self::Reject(limits.log_rejection(denied)),
+        }
+    }
+}
+
 impl From<Result<Grant, Rejection>> for Next {
     fn from(decided: Result<Grant, Rejection>) -> Self {
         match decided {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::{
-    OneOrMany, Reporter, ResolvedPolicies, admit_waiting, at_once, at_once_or_wait, is_answered_at_once,
-    named, passes, unlimited,
+    OneOrMany, Passage, Reporter, ResolvedPolicies, admit_waiting, after_try, named, never_waits,
+    try_acquire, try_decide, try_pass, unlimited,
 };
 use limiter_core::future::Check;
 use limiter_core::{Amount, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
@@ -167,15 +167,17 @@ impl LayerConfig {
         Some(Box::new(decision))
     }
 
-    /// Whether a request with this key goes on, and nothing is to be told or settled of it. As most
-    /// requests: so neither a question nor a decision is made of it. `false` says nothing.
+    /// Decides a request with this key if nothing is reported or settled of an allowed one, which
+    /// is the usual case. No decision is written for a request that is allowed.
     #[inline]
-    pub(crate) fn passes(&self, key: &Key<'_>) -> bool {
+    pub(crate) fn try_pass(&self, key: &Key<'_>) -> Passage {
         match (&self.policies, &self.cost) {
-            (OneOrMany::One(PolicyRef::Given(policy)), Ok(cost)) if self.is_silent() => {
-                is_answered_at_once(policy) && passes(&self.limiter, policy, key, *cost)
+            (OneOrMany::One(PolicyRef::Given(policy)), Ok(cost))
+                if self.is_silent() && never_waits(policy) =>
+            {
+                try_pass(&self.limiter, policy, key, *cost)
             }
-            _ => false,
+            _ => Passage::Undecided,
         }
     }
 
@@ -194,10 +196,10 @@ impl LayerConfig {
     ) -> Poll<Result<Decision, Rejection>> {
         match (question, &self.policies) {
             (RequestScope::Key(key), OneOrMany::One(PolicyRef::Given(policy))) if self.is_simple() => {
-                if !is_answered_at_once(policy) {
+                if !never_waits(policy) {
                     return Poll::Pending;
                 }
-                at_once(&self.check(policy, key, &self.cost))
+                try_decide(&self.check(policy, key, &self.cost))
             }
             _ => self.try_decide_limits(question, settling),
         }
@@ -220,13 +222,13 @@ impl LayerConfig {
             Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
             Err(rejection) => return Poll::Ready(Err(rejection)),
         };
-        if !asked.iter().all(|asked| is_answered_at_once(&asked.policy)) {
+        if !asked.iter().all(|asked| never_waits(&asked.policy)) {
             return Poll::Pending;
         }
         let check = self.check_all(&asked);
         let answer = match self.wait() {
-            Some(_) => at_once_or_wait(&check),
-            None => at_once(&check),
+            Some(_) => try_acquire(&check),
+            None => try_decide(&check),
         };
         if let Poll::Ready(Ok(decision)) = &answer {
             if decision.is_allowed() {
@@ -236,8 +238,9 @@ impl LayerConfig {
         answer
     }
 
-    /// The answer, after what waiting it takes. A misconfiguration is logged, since the client is
-    /// not told. The request waits at most for the time that it says itself.
+    /// Decides a request for which [`try_decide`](Self::try_decide) has returned `Pending`, and
+    /// waits if its policies or the layer say so, at most for the time that the request states. A
+    /// misconfiguration is logged, since the client does not learn of it.
     pub(crate) async fn decide(
         &self,
         question: &RequestScope<'_>,
@@ -251,7 +254,12 @@ impl LayerConfig {
         let expects_refunds = self.settle().is_some();
         let waits = self.wait().map(|wait| wait.for_request(expects_refunds));
         let check = self.check_all(&asked);
-        match admit_waiting(check.clone(), waits, bound).await {
+        let is_tried = waits.is_none() && asked.iter().all(|asked| never_waits(&asked.policy));
+        let first = match is_tried {
+            true => after_try(check.clone()),
+            false => check.clone(),
+        };
+        match admit_waiting(first, waits, bound).await {
             Ok(decision) if decision.is_allowed() => {
                 let settling = self.settling(&check, &decision, &asked);
                 Ok((decision, settling))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use limiter_core::__private::Passage;
 use tower_service::Service;
 
 use crate::gate::{Gate, impl_service};
@@ -39,9 +40,12 @@ where
         let next = {
             let answer = self.gate.shared.key.extract(&request);
             match &answer {
-                // Looked at where it lies, and moved no further for those that pass, which are
-                // most.
-                Extraction::Key(key) if limits.passes(key) => Next::Pass,
+                // The key is not moved for requests that pass, which most do.
+                Extraction::Key(key) => match limits.try_pass(key) {
+                    Passage::Allowed => Next::Pass,
+                    Passage::Decided(answer) => Next::decided(answer, limits),
+                    Passage::Undecided => Next::after(answer, limits, &request),
+                },
                 _ => Next::after(answer, limits, &request),
             }
         };

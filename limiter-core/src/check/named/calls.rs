@@ -1,14 +1,15 @@
 //! What a call by the name of a policy comes to, where one is configured and where none is.
 
 use crate::algorithm::Mode;
+use crate::check::Acquire;
+use crate::check::Reserve;
 use crate::check::named::call::{Answering, NamedCall, NamedWait};
 use crate::check::named::{PolicyHandle, ResolvedPolicies};
 use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Rejection};
 use crate::key::Key;
-use crate::settlement::{Charge, Refund, Reservation, Reserve};
+use crate::settlement::{Charge, Refund, Reservation};
 use crate::units::Timestamp;
-use crate::waiting::Acquire;
 
 impl<'a> PolicyHandle<'a> {
     /// As [`Limiter::admit`](crate::Limiter::admit): a check, and what the policy says of a denial.

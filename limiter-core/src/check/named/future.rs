@@ -63,10 +63,10 @@ impl Future for NamedDeciding<'_> {
                     ResolvedPolicies::Policy(policy) => policy,
                     ResolvedPolicies::Allowed(decision) => return Poll::Ready(Ok(decision)),
                 };
-                if let Some(answer) = question.check(&policy, mode).without_waiting() {
+                if let Poll::Ready(answer) = question.check(&policy, mode).try_decide() {
                     return Poll::Ready(answer);
                 }
-                Box::pin(async move { question.check(&policy, mode).await })
+                Box::pin(async move { question.check(&policy, mode).after_try().await })
             }
             NamedProgress::Asked(asked) => asked,
             NamedProgress::Answered => panic!("a decision polled again after it was made"),

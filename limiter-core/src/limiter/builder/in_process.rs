@@ -1,11 +1,13 @@
 //! Builds limiters whose state lives in this process.
 
+use crate::backend::Backend;
+use crate::backend::memory::MemoryBackend;
+use crate::limiter::Limiter;
 use crate::limiter::builder::MAX_WAITING;
-use crate::limiter::{Backend, Limiter};
+use crate::memory::MemoryStore;
 use crate::policy::Enforcement;
 use crate::registry::lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
-use crate::store::MemoryStore;
 use crate::support::clock::{Clock, ManualClock};
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
@@ -136,7 +138,7 @@ impl InProcessBuilder {
         });
         let store = MemoryStore::new(self.clock.clone(), self.max_keys).evicting(self.evicts);
         Limiter::new(
-            Backend::Memory(store),
+            Backend::Memory(MemoryBackend::new(store, self.max_waiting)),
             self.clock,
             self.any_groups,
             self.max_waiting,

@@ -1,21 +1,24 @@
 //! Builds limiters whose state lives in Redis.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
+use crate::backend::Backend;
+use crate::backend::redis::RedisBackend;
 use crate::error::ConfigError;
 use crate::key::Namespace;
+use crate::limiter::Limiter;
 use crate::limiter::builder::MAX_WAITING;
-use crate::limiter::{Backend, Limiter};
 use crate::policy::{Enforcement, check_text};
+use crate::redis::replicas::Replicas;
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
 use crate::registry::lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
-use crate::tier::{RedisBackend, Replicas};
 
 const MAX_PREFIX_BYTES: usize = 64;
 
@@ -280,7 +283,7 @@ impl RedisBuilder {
         let bounds = (self.max_local_keys, self.max_waiting);
         let guard = RedisBackend::new(store, replicas, clock, self.deny_cache, bounds);
         Ok(Limiter::new(
-            Backend::Redis(Box::new(guard)),
+            Backend::Redis(Arc::new(guard)),
             self.clock,
             self.any_groups,
             self.max_waiting,

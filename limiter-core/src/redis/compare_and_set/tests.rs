@@ -8,7 +8,6 @@ use crate::policy::Policy;
 use crate::redis::compare_and_set::*;
 use crate::redis::token_lease::leased_limit::tests::store;
 use crate::request::{DecisionRequest, LimitRequest};
-use crate::store::Store;
 use crate::support::clock::ManualClock;
 
 fn request(policy: &Policy, cost: u32) -> DecisionRequest<'_> {

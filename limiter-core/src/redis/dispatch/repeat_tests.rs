@@ -6,13 +6,13 @@ use std::time::Duration;
 use limiter_testing::RedisServer;
 
 use crate::algorithm::Mode;
+use crate::memory::MemoryStore;
 use crate::policy::Policy;
 use crate::redis::client::node;
 use crate::redis::script::input::ScriptInput;
 use crate::redis::script::{reply, wire};
 use crate::redis::*;
 use crate::request::LimitRequest;
-use crate::store::MemoryStore;
 use crate::support::clock::ManualClock;
 
 const STEPS: usize = 1_500;

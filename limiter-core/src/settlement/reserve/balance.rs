@@ -63,7 +63,12 @@ impl Settled {
         let mut balance = Decision::clone(&settled.allowed);
         let mut decided_at = balance.decided_at;
         settled.for_each_balance(&mut balance, |reserved, limit_outcome| {
-            if let Some(Ok(now)) = settled.limiter.decide_now(&reserved.limit(0).alone()) {
+            if let Some(Ok(now)) = settled
+                .limiter
+                .inner
+                .backend
+                .try_decide(&reserved.limit(0).alone())
+            {
                 if let Some(outcome) = now.limits.into_iter().next() {
                     *limit_outcome = outcome;
                     decided_at = now.decided_at;

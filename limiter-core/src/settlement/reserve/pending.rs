@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::Change;
 use crate::identity::Identity;
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::Limiter;
 use crate::settlement::reserve::Reservation;
 
 /// Limits with a pending refund in Redis; ends on drop.
@@ -17,17 +17,20 @@ pub(crate) struct PendingRefund {
 impl Reservation {
     /// Announces the limits whose actual cost is below the charge in Redis.
     pub(crate) fn announce_refund(&self, actuals: &[u64]) -> Option<PendingRefund> {
-        let Backend::Redis(redis) = &self.limiter.inner.backend else {
+        if self.limiter.is_in_process() {
             return None;
-        };
+        }
         let each = self.limits.iter().zip(actuals);
         let refunded = each.filter_map(|(reserved, actual)| {
             let (limit, change) = reserved.as_ref()?.settlement_change(*actual)?;
             matches!(change, Change::Refund { .. }).then_some(limit.identity)
         });
         let limits: SmallVec<[Identity; 1]> = refunded.collect();
-        (!limits.is_empty()).then(|| PendingRefund {
-            ticket: redis.start_refund(&limits),
+        if limits.is_empty() {
+            return None;
+        }
+        Some(PendingRefund {
+            ticket: self.limiter.inner.backend.start_refund(&limits)?,
             limiter: self.limiter.clone(),
             limits,
         })
@@ -36,8 +39,7 @@ impl Reservation {
 
 impl Drop for PendingRefund {
     fn drop(&mut self) {
-        if let Backend::Redis(redis) = &self.limiter.inner.backend {
-            redis.finish_refund(&self.limits, self.ticket);
-        }
+        let backend = &self.limiter.inner.backend;
+        backend.finish_refund(&self.limits, self.ticket);
     }
 }

@@ -17,6 +17,11 @@ impl LayerConfig {
         }
     }
 
+    /// The cost of a request that states no limits of its own.
+    pub(crate) fn layer_costs(&self) -> Costs {
+        Costs::Same(self.layers_cost())
+    }
+
     #[inline(never)]
     fn costs_of(&self, terms: &RequestLimits<'_>) -> Costs {
         let cost_of = |term: &RequestLimit<'_>| match &term.cost {

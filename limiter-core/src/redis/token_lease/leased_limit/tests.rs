@@ -9,7 +9,6 @@ use crate::policy::Rate;
 use crate::redis::token_lease::leased_limit::*;
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
 use crate::request::{DecisionRequest, LimitRequest};
-use crate::store::Store;
 use crate::support::clock::ManualClock;
 use crate::units::MAX_EXACT;
 

@@ -1,0 +1,340 @@
+//! The store behind a limiter: the memory of this process, or Redis.
+//!
+//! [`Backend`] has a method for each operation of a store, and its methods contain the only `match`
+//! on the kind of store. Callers above therefore do not know where state lives. An operation that
+//! one store does not need (refunds that are pending, a fallback during an outage) does nothing
+//! there.
+//!
+//! Tests: `tests/contract` runs one suite on both stores and on a cluster.
+
+mod detached;
+pub(crate) mod memory;
+pub(crate) mod outage;
+mod permits;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+mod single;
+
+use std::fmt;
+#[cfg(feature = "redis")]
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::Change;
+use crate::backend::memory::MemoryBackend;
+#[cfg(feature = "redis")]
+use crate::backend::redis::RedisBackend;
+pub(crate) use crate::backend::single::{SingleLimit, SingleOutcome};
+use crate::decision::{Decision, Decisions, Origin, Rejection};
+use crate::error::StoreError;
+#[cfg(feature = "redis")]
+use crate::identity::Identity;
+use crate::policy::PenaltyLimits;
+use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
+#[cfg(feature = "redis")]
+use crate::support::deadline::no_answer_within;
+
+/// The store of a limiter.
+pub(crate) enum Backend {
+    Memory(MemoryBackend),
+    #[cfg(feature = "redis")]
+    Redis(Arc<RedisBackend>),
+}
+
+impl Backend {
+    /// The origin of decisions that the store makes.
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            Self::Memory(_) => Origin::Memory,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => Origin::Redis,
+        }
+    }
+
+    /// Whether the state lives in this process, so that every operation ends at its first poll.
+    pub(crate) fn is_in_process(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
+    /// Decides one limit without I/O: in process always, with Redis if the deny cache has a denial.
+    ///
+    /// The limit's policy must not have been [changed in proportion](Policy::is_scaled).
+    #[inline]
+    pub(crate) fn try_decide_one(&self, limit: SingleLimit<'_>) -> Option<Result<SingleOutcome, StoreError>> {
+        match self {
+            Self::Memory(memory) => Some(memory.decide_one(limit)),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.try_decide_one(limit).map(Ok),
+        }
+    }
+
+    /// Decides a request without I/O: in process always, with Redis if leased tokens suffice or the
+    /// deny cache has a denial.
+    pub(crate) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Result<Decision, Rejection>> {
+        match self {
+            Self::Memory(memory) => Some(memory.decide(request)),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.try_decide(request).map(Ok),
+        }
+    }
+
+    /// Decides a request within a deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether the request was charged; it is never charged twice.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn decide(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.decide(request, deadline).await,
+            Self::Memory(memory) => memory.decide(request),
+        }
+    }
+
+    /// Decides a request `times` times in a row, until the first denial or error. Returns the
+    /// decisions up to that one.
+    pub(crate) async fn decide_repeatedly(
+        &self,
+        request: &DecisionRequest<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
+        #[cfg(feature = "redis")]
+        if let (Self::Redis(redis), 2..) = (self, times) {
+            return redis.decide_run(request, times, deadline).await;
+        }
+        let mut answers = Decisions::new();
+        for _ in 0..times {
+            let answer = self.decide(request, deadline).await;
+            let is_last = !answer.as_ref().is_ok_and(Decision::is_allowed);
+            answers.push(answer);
+            if is_last {
+                break;
+            }
+        }
+        answers
+    }
+
+    /// Decides a request without Redis, which has not replied within `timeout` since `started`.
+    /// `None` in process.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "the memory of this process does not fail so")
+    )]
+    pub(crate) fn decide_without_store(
+        &self,
+        request: &DecisionRequest<'_>,
+        timeout: Duration,
+        started: Instant,
+    ) -> Option<Result<Decision, Rejection>> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => {
+                let error = no_answer_within(timeout);
+                Some(redis.decide_without(request, error, started))
+            }
+        }
+    }
+
+    /// Refunds the cost of a request's limits, or charges it even if too little is left.
+    pub(crate) async fn change(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(memory) => memory.change(request, change),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.change(request, change).await,
+        }
+    }
+
+    /// As [`change`](Self::change), with costs in the numbers of the policy before its change in
+    /// proportion.
+    pub(crate) async fn change_in_proportion(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(memory) => memory.change_in_proportion(request, change),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.change_proportional(request, change).await,
+        }
+    }
+
+    /// As [`change`](Self::change), of the share from which this replica decided during an outage
+    /// of Redis.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "the memory of this process has no outages")
+    )]
+    pub(crate) fn change_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.change_share(request, change),
+        }
+    }
+
+    /// Announces a refund that a background task will send to Redis. Returns the ticket for
+    /// [`finish_refund`](Self::finish_refund), which must be called however the refund ends.
+    #[cfg(feature = "redis")]
+    pub(crate) fn start_refund(&self, limits: &[Identity]) -> Option<u64> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => Some(redis.start_refund(limits)),
+        }
+    }
+
+    /// Ends a refund that was announced by [`start_refund`](Self::start_refund).
+    #[cfg(feature = "redis")]
+    pub(crate) fn finish_refund(&self, limits: &[Identity], ticket: u64) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.finish_refund(limits, ticket),
+        }
+    }
+
+    /// Deletes the state of every limit of a request.
+    pub(crate) async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.reset(request);
+                Ok(())
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.reset(request).await,
+        }
+    }
+
+    /// Counts a denial for a penalty, within `left`. Returns the microseconds for which the key is
+    /// blocked, if it is.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn count_denial(
+        &self,
+        punishing: &PenaltyLimits,
+        limit: &LimitRequest<'_>,
+        left: Duration,
+    ) -> Option<u64> {
+        match self {
+            Self::Memory(memory) => memory.count_denial(punishing, limit),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.count_denial(limit, left).await,
+        }
+    }
+
+    /// Connects to every node, loads the scripts and checks permissions.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process is ready"
+        )
+    )]
+    pub(crate) async fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            // Boxed: called once in a program, it must not make the caller's future large.
+            Self::Redis(redis) => Box::pin(redis.ready(timeout))
+                .await
+                .map_err(StoreError::in_one_line),
+        }
+    }
+
+    /// Reports denials, returns leases, and deregisters this replica.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            clippy::unused_async,
+            reason = "the memory of this process has nothing to return"
+        )
+    )]
+    pub(crate) async fn shutdown(&self) {
+        match self {
+            Self::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => {
+                redis.report_all_denials().await;
+                redis.shutdown().await;
+            }
+        }
+    }
+
+    /// The number of replicas that share the limits.
+    pub(crate) fn replicas(&self) -> u32 {
+        match self {
+            Self::Memory(_) => 1,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.replicas(),
+        }
+    }
+
+    /// The name of the Redis key of a request's first limit. `None` in process.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "states in memory have no names")
+    )]
+    pub(crate) fn redis_key(&self, request: &DecisionRequest<'_>) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Some(redis.store().redis_key(request.limits.first()?)),
+        }
+    }
+
+    /// The name of a limit that every process of its store derives; in process, that this process
+    /// derives.
+    pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
+        match self {
+            Self::Memory(_) => format!("{:?}", limit.identity),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.store().redis_key(limit),
+        }
+    }
+
+    /// The place of the policy registry in Redis. `None` in process.
+    #[cfg(all(feature = "registry", feature = "redis"))]
+    pub(crate) fn registry_store(&self) -> Option<crate::redis::RegistryStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => Some(redis.store().registry_store()),
+        }
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(_) => f.write_str("\"memory\""),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.store().fmt(f),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Detached permits and reservations, which a client holds by an id.
+//!
+//! Redis keeps them for all nodes. In process, tables of the limiter keep them.
+//!
+//! Tests: `tests/contract/detached.rs`, `tests/detached.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::concurrency::permit::ConcurrencyPermit;
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::decision::Rejection;
+use crate::detachment::DetachedHold;
+use crate::detachment::id::{DetachedId, StoredId};
+use crate::detachment::record::ReservationRecord;
+use crate::detachment::table::ExpiringTable;
+use crate::error::StoreError;
+use crate::identity::Identity;
+#[cfg(feature = "redis")]
+use crate::observe;
+#[cfg(feature = "redis")]
+use crate::redis::reservation_store::ReservationClaim;
+use crate::units::Timestamp;
+
+impl Backend {
+    /// Acquires concurrency permits that are held under a detached id, within a deadline. In
+    /// process the id refers to a table of the limiter.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn acquire_detached(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        id: StoredId,
+        deadline: Duration,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        match self {
+            Self::Memory(memory) => memory.acquire(request),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Box::pin(redis.acquire_detached(request, id, deadline)).await,
+        }
+    }
+
+    /// Renews a detached permit that the store keeps. Returns when it expires, or `None` if it is
+    /// not held.
+    ///
+    /// # Errors
+    ///
+    /// In process every id is rejected, since only Redis keeps detached permits.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn renew_detached(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        id: &DetachedId,
+        stored: StoredId,
+    ) -> Result<Option<Timestamp>, Rejection> {
+        match self {
+            Self::Memory(_) => Err(id.of_another_node().into()),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Ok(Box::pin(redis.renew_detached(request, id, stored)).await?),
+        }
+    }
+
+    /// Releases a detached permit that the store keeps. Returns whether it was held.
+    ///
+    /// # Errors
+    ///
+    /// In process every id is rejected, since only Redis keeps detached permits.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn release_detached(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        id: &DetachedId,
+        stored: StoredId,
+    ) -> Result<bool, Rejection> {
+        match self {
+            Self::Memory(_) => Err(id.of_another_node().into()),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Ok(Box::pin(redis.release_detached(request, id, stored)).await?),
+        }
+    }
+
+    /// The table of detached permits that this process keeps.
+    pub(crate) fn detached_permits(&self) -> Arc<ExpiringTable<DetachedHold>> {
+        match self {
+            Self::Memory(memory) => Arc::clone(memory.detached_permits()),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => Arc::new(ExpiringTable::new()),
+        }
+    }
+
+    /// Releases a detached permit of this process when it expires: `expire` waits for that. In
+    /// process the next acquisition releases it instead, so that no task is needed.
+    pub(crate) fn schedule_expiry(
+        &self,
+        identity: Identity,
+        expire: impl Future<Output = ()> + Send + 'static,
+    ) {
+        match self {
+            Self::Memory(memory) => {
+                drop(expire);
+                // The first waiter may now wait for this permit to expire.
+                memory.notify_first(identity);
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => drop(tokio::spawn(expire)),
+        }
+    }
+
+    /// Stores the record of a detached reservation. Returns the time of the store, or `None` in
+    /// process.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn store_reservation(
+        &self,
+        id: StoredId,
+        record: &ReservationRecord,
+        lifetime: Duration,
+        deadline: Duration,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        match self {
+            Self::Memory(_) => Ok(None),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => {
+                let kept = redis.store().reservations();
+                let kept = kept.store(id, record, lifetime, deadline).await;
+                kept.map(Some)
+                    .inspect_err(|error| observe::store_failed(error.kind()))
+            }
+        }
+    }
+
+    /// Claims the record of a detached reservation for its settlement.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn claim_reservation(
+        &self,
+        id: StoredId,
+        deadline: Duration,
+    ) -> Result<ReservationClaim, StoreError> {
+        match self {
+            Self::Memory(_) => Ok(ReservationClaim::Absent),
+            Self::Redis(redis) => {
+                let claim = redis.store().reservations().claim(id, deadline).await;
+                claim.inspect_err(|error| observe::store_failed(error.kind()))
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The store in the memory of this process.
+//!
+//! It joins the table of states with the table of concurrency permits, and turns outcomes into
+//! decisions. No operation waits, except the queue for concurrency permits. The only possible error
+//! is a full table.
+//!
+//! Tests: `tests/contract`, `tests/concurrency.rs`.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use crate::algorithm::{Change, StepOutcome};
+use crate::backend::outage::without_store;
+use crate::backend::{SingleLimit, SingleOutcome};
+use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::concurrency::table::PermitTable;
+use crate::decision::{Decision, Origin, Rejection};
+use crate::detachment::DetachedHold;
+use crate::detachment::table::ExpiringTable;
+use crate::error::StoreError;
+use crate::identity::Identity;
+use crate::key::Key;
+use crate::memory::MemoryStore;
+use crate::penalty::log_uncounted;
+use crate::policy::PenaltyLimits;
+use crate::request::{DecisionRequest, LimitRequest};
+
+/// The states and the concurrency permits of this process.
+#[derive(Debug)]
+pub(crate) struct MemoryBackend {
+    store: MemoryStore,
+    permits: Arc<PermitTable<()>>,
+    /// Detached permits, which are released when they expire.
+    detached: Arc<ExpiringTable<DetachedHold>>,
+}
+
+impl MemoryBackend {
+    pub(crate) fn new(store: MemoryStore, max_waiting: usize) -> Self {
+        let permits = PermitTable::new(store.max_keys(), max_waiting);
+        let detached = Arc::new(ExpiringTable::new());
+        Self {
+            store,
+            permits,
+            detached,
+        }
+    }
+
+    /// The detached permits of this process.
+    pub(super) fn detached_permits(&self) -> &Arc<ExpiringTable<DetachedHold>> {
+        &self.detached
+    }
+
+    /// Decides one limit alone.
+    #[inline]
+    pub(super) fn decide_one(&self, limit: SingleLimit<'_>) -> Result<SingleOutcome, StoreError> {
+        let algorithm = limit.policy.algorithm();
+        let decided = self
+            .store
+            .decide_limit(limit.identity, algorithm, limit.cost, limit.mode);
+        decided.map(|(decided_at, result)| SingleOutcome {
+            decided_at,
+            result,
+            origin: Origin::Memory,
+        })
+    }
+
+    pub(super) fn decide(&self, request: &DecisionRequest<'_>) -> Result<Decision, Rejection> {
+        match self.store.decide_now(request) {
+            Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
+            Err(error) => without_store(request, error, self.store.clock.now()),
+        }
+    }
+
+    pub(super) fn change(&self, request: &DecisionRequest<'_>, change: Change) -> Result<(), StoreError> {
+        for limit in &request.limits {
+            self.store.change_now(limit, change)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn change_in_proportion(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        for limit in &request.limits {
+            self.store.change_proportional(limit, change)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reset(&self, request: &DecisionRequest<'_>) {
+        request.limits.iter().for_each(|limit| self.store.forget(limit));
+    }
+
+    /// Counts a denial. Returns the microseconds for which the key is blocked, if it is.
+    pub(super) fn count_denial(&self, punishing: &PenaltyLimits, limit: &LimitRequest<'_>) -> Option<u64> {
+        let key = Key::from(limit.key()).bounded();
+        let counting = DecisionRequest::counting(punishing, &key, 1);
+        let counted = self.store.decide_now(&counting).and_then(|counted| {
+            if counted.denials_left() > 0 {
+                return Ok(None);
+            }
+            let blocked = self
+                .store
+                .decide_now(&DecisionRequest::blocking(punishing, &key))?;
+            // Counting starts again after the block.
+            self.reset(&counting);
+            Ok(Some(blocked.blocked_for()))
+        });
+        counted.unwrap_or_else(|error| {
+            log_uncounted(limit.policy(), &error);
+            None
+        })
+    }
+
+    /// Acquires concurrency permits if they are available.
+    pub(super) fn acquire(&self, request: &ConcurrencyRequest<'_>) -> Result<ConcurrencyPermit, Rejection> {
+        self.expire_detached();
+        let (identity, terms) = (request.limit().identity, request.terms());
+        if terms.cost == 0 {
+            return into_permit(self.peek_permits(request), PermitBacking::Nothing);
+        }
+        match self.permits.try_count(identity, terms.cost, terms.max) {
+            Ok(Ok(held)) => {
+                let guard = self.permits.guard(identity, terms, ());
+                into_permit(self.decision(request, true, held), PermitBacking::Local(guard))
+            }
+            Ok(Err(held)) => into_permit(self.decision(request, false, held), PermitBacking::Nothing),
+            Err(error) => {
+                let decision = without_store(request.decision_request(), error, self.store.clock.now())?;
+                into_permit(decision, PermitBacking::Nothing)
+            }
+        }
+    }
+
+    /// Reports whether concurrency permits are available.
+    pub(super) fn peek_permits(&self, request: &ConcurrencyRequest<'_>) -> Decision {
+        self.expire_detached();
+        let (held, terms) = (self.permits.count_held(request.limit().identity), request.terms());
+        let fits = terms.cost == 0 || held.saturating_add(terms.cost) <= terms.max;
+        self.decision(request, fits, held)
+    }
+
+    /// Acquires concurrency permits after the calls that wait already.
+    pub(super) async fn acquire_in_turn(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        wait: &AcquireDeadline<'_>,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        let (permits, identity) = (&self.permits, request.limit().identity);
+        let waiter = permits.join(identity, request.terms())?;
+        loop {
+            if let Some(held) = waiter.take_permits() {
+                let decision = self.decision(request, true, permits.count_held(identity));
+                return into_permit(decision, PermitBacking::Local(held));
+            }
+            if waiter.query_requested() {
+                match self.acquire(&request.under(waiter.wanted())?) {
+                    Err(Rejection::Limited(_)) => {}
+                    answer => return answer,
+                }
+            }
+            tokio::select! {
+                biased;
+                () = waiter.notified() => {}
+                () = self.detached_expires() => self.expire_detached(),
+                () = wait.expired() => {
+                    // The current occupancy: this waiter may never have been first, and the free
+                    // permits belong to earlier waiters.
+                    let request = request.under(waiter.wanted())?;
+                    let denied = self.decision(&request, false, permits.count_held(identity));
+                    return Err(wait.timed_out(Some(Box::new(denied))));
+                }
+            }
+        }
+    }
+
+    /// Notifies the first waiter for permits of a limit.
+    pub(super) fn notify_first(&self, identity: Identity) {
+        self.permits.notify_first(identity);
+    }
+
+    /// Releases the detached permits that have expired.
+    fn expire_detached(&self) {
+        drop(self.detached.take_expired(|| self.store.clock.now()));
+    }
+
+    /// Waits until the first detached permit expires.
+    async fn detached_expires(&self) {
+        let Some(expires_at) = self.detached.first_expiry() else {
+            return pending().await;
+        };
+        let now = self.store.clock.now();
+        self.store.clock.sleep(now, expires_at.since(now)).await;
+    }
+
+    /// The decision about concurrency permits, of which `held` are held afterwards.
+    fn decision(&self, request: &ConcurrencyRequest<'_>, fits: bool, held: u64) -> Decision {
+        let terms = request.terms();
+        let lease = u64::from(terms.lease_ms) * 1_000;
+        let reset_after = if held == 0 { 0 } else { lease };
+        let outcome = StepOutcome {
+            fits,
+            remaining: terms.max.saturating_sub(held),
+            retry_after: if fits { 0 } else { lease },
+            reset_after,
+            expires_after: reset_after,
+            ..StepOutcome::default()
+        };
+        let now = self.store.clock.now();
+        request
+            .decision_request()
+            .concurrency_decision(outcome, now, Origin::Memory)
+    }
+}

@@ -1,0 +1,103 @@
+//! Operations on concurrency permits.
+
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::permit::ConcurrencyPermit;
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::decision::{Decision, Rejection};
+use crate::error::StoreError;
+
+impl Backend {
+    /// Acquires concurrency permits in process, without waiting. `None` with Redis.
+    pub(crate) fn try_acquire(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+    ) -> Option<Result<ConcurrencyPermit, Rejection>> {
+        match self {
+            Self::Memory(memory) => Some(memory.acquire(request)),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// Acquires concurrency permits without joining the queue, within a deadline.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn acquire(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        deadline: Duration,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        match self {
+            Self::Memory(memory) => memory.acquire(request),
+            #[cfg(feature = "redis")]
+            // Boxed, so that the futures of waiting calls stay small.
+            Self::Redis(redis) => Box::pin(redis.acquire(request, deadline)).await,
+        }
+    }
+
+    /// Acquires concurrency permits after the calls that wait already.
+    pub(crate) async fn acquire_in_turn(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        wait: &AcquireDeadline<'_>,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        match self {
+            Self::Memory(memory) => memory.acquire_in_turn(request, wait).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.acquire_in_turn(request, wait).await,
+        }
+    }
+
+    /// Reports in process whether concurrency permits are available. `None` with Redis.
+    pub(crate) fn try_peek_permits(&self, request: &ConcurrencyRequest<'_>) -> Option<Decision> {
+        match self {
+            Self::Memory(memory) => Some(memory.peek_permits(request)),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// Reports whether concurrency permits are available.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "the memory of this process does not wait")
+    )]
+    pub(crate) async fn peek_permits(&self, request: &ConcurrencyRequest<'_>) -> Result<Decision, Rejection> {
+        match self {
+            Self::Memory(memory) => Ok(memory.peek_permits(request)),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => {
+                redis
+                    .peek_permits(request, request.decision_request().deadline())
+                    .await
+            }
+        }
+    }
+
+    /// Deletes the leases of concurrency permits that other processes may hold. In process all
+    /// holders are known, and nothing is deleted.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "the memory of this process does not wait"
+        )
+    )]
+    pub(crate) async fn reset_permits(&self, request: &ConcurrencyRequest<'_>) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.reset_permits(request).await,
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The store in Redis, with the caches in front of it and the fallback behind it.
+//!
+//! A request is decided by the first of these that can: leased tokens, the deny cache, the script
+//! in Redis within the deadline of the policies, the local fallback (if Redis does not reply and a
+//! policy says so).
+//!
+//! Tests: `tests/contract`, `tests/store_failure.rs`, `limiter-faults`.
+
+mod detached;
+pub(crate) mod inheritance;
+mod penalty;
+mod permit_queue;
+mod permits;
+mod reconciling;
+mod refunds;
+mod repeated;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::{Change, Mode};
+use crate::backend::outage::without_store;
+use crate::backend::redis::inheritance::ConvertedLimits;
+use crate::backend::{SingleLimit, SingleOutcome};
+use crate::concurrency;
+use crate::concurrency::leases::PermitLeases;
+use crate::concurrency::redis_store::ConcurrencyStore;
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::StoreError;
+use crate::observe;
+use crate::penalty::denial_counts::DenialCounts;
+use crate::policy::OnStoreFailure;
+use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
+use crate::redis::local_fallback::LocalFallback;
+use crate::redis::outage_log::{Outage, is_outage};
+use crate::redis::pending_refunds::PendingRefunds;
+use crate::redis::reconciler::Reconciler;
+use crate::redis::replicas::Replicas;
+use crate::redis::token_lease::Leases;
+use crate::redis::{READY_WITHIN, RedisStore};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::support::clock::{Clock, LogThrottle};
+use crate::support::deadline::{within, within_pinned};
+
+/// Redis, the caches in front of it, and the fallback for its outages.
+#[derive(Debug)]
+pub(crate) struct RedisBackend {
+    pub(crate) store: RedisStore,
+    pub(crate) denials: DenyCache,
+    refunds: PendingRefunds,
+    leases: Leases,
+    pub(crate) fallback: Arc<LocalFallback>,
+    reconciler: Reconciler,
+    pub(crate) permit_leases: Arc<PermitLeases>,
+    pub(crate) replicas: Replicas,
+    pub(crate) clock: Clock,
+    pub(crate) converted: ConvertedLimits,
+    full_log: LogThrottle,
+    pub(crate) denial_counts: DenialCounts,
+    pub(crate) outage: Outage,
+}
+
+impl RedisBackend {
+    /// Denials are kept for `keep_denials`; the fallback has `max_keys` keys; `max_waiting` calls
+    /// wait for concurrency permits.
+    pub(crate) fn new(
+        store: RedisStore,
+        replicas: Replicas,
+        clock: Clock,
+        keep_denials: Duration,
+        (max_keys, max_waiting): (usize, usize),
+    ) -> Self {
+        let fallback = Arc::new(LocalFallback::new(clock.clone(), max_keys));
+        Self {
+            leases: Leases::new(store.lender(), clock.clone()),
+            permit_leases: PermitLeases::new(ConcurrencyStore::of(&store), clock.clone(), max_waiting),
+            reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
+            store,
+            denials: DenyCache::new(clock.clone(), keep_denials),
+            refunds: PendingRefunds::default(),
+            fallback,
+            replicas,
+            clock,
+            converted: ConvertedLimits::default(),
+            full_log: LogThrottle::default(),
+            denial_counts: DenialCounts::default(),
+            outage: Outage::default(),
+        }
+    }
+
+    /// Decides a request from leased tokens, or by a denial in the deny cache.
+    pub(super) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
+        // A lease that is granted while replicas reconcile must not be spent besides their shares.
+        if !self.fallback.is_reconciling(request) {
+            if let Some(decision) = self.leases.decide(request) {
+                return Some(decision);
+            }
+        }
+        let mut verdict = self.denials.answer(request)?;
+        self.leases.complete(request, &mut verdict, u64::MAX);
+        Some(request.decision(verdict, Origin::DenyCache))
+    }
+
+    /// The denial that Redis would answer to a charge of one limit, if the deny cache has it. A
+    /// limit with leased tokens is decided as a request, since leased tokens are spent first.
+    #[inline]
+    pub(super) fn try_decide_one(&self, limit: SingleLimit<'_>) -> Option<SingleOutcome> {
+        if limit.mode != Mode::Charge || limit.policy.lease().is_some() {
+            return None;
+        }
+        let (decided_at, result) = self.denials.answer_one(LimitCost {
+            identity: limit.identity,
+            algorithm: limit.policy.algorithm(),
+            cost: limit.cost,
+        })?;
+        Some(SingleOutcome {
+            decided_at,
+            result,
+            origin: Origin::DenyCache,
+        })
+    }
+
+    /// Decides a request that [`try_decide`](Self::try_decide) left undecided, within the deadline.
+    pub(crate) async fn decide(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        if request.is_scaled() {
+            // Boxed, so that the future of other decisions stays small.
+            return Box::pin(self.decide_inheriting(request, deadline)).await;
+        }
+        self.decide_unscaled(request, deadline).await
+    }
+
+    pub(crate) async fn decide_unscaled(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        if self.fallback.is_reconciling(request) {
+            // Boxed, so that the future of other decisions stays small.
+            return Box::pin(self.decide_reconciling(request, deadline)).await;
+        }
+        let limits = request.limits.iter().map(|limit| limit.identity);
+        match self.refunds.at_submission(limits) {
+            None => self.decide_once(request, deadline).await,
+            // Boxed, so that the future of other decisions stays small.
+            Some(pending) => Box::pin(self.decide_with_refunds(request, deadline, pending)).await,
+        }
+    }
+
+    async fn decide_once(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        // The clock is read once before the request to Redis, and once after it.
+        let started = Instant::now();
+        let submission = self.denials.submission(request, started);
+        let (answer, held) = match self.leases.request_refill(request) {
+            Some(asked) => (within_pinned(started, deadline, pin!(asked)).await, u64::MAX),
+            None => {
+                let held = self.leases.held(request);
+                let asked = pin!(self.store.decide_since(started, request));
+                (within_pinned(started, deadline, asked).await, held)
+            }
+        };
+        let error = match answer {
+            Ok(mut verdict) => {
+                self.on_verdict(request, &verdict, submission);
+                self.leases.complete(request, &mut verdict, held);
+                observe::record_query(started, Some(Origin::Redis));
+                return Ok(request.decision(verdict, Origin::Redis));
+            }
+            Err(error) => error,
+        };
+        self.decide_without(request, error, started)
+    }
+
+    /// Records a reply of Redis.
+    pub(crate) fn on_verdict(
+        &self,
+        request: &DecisionRequest<'_>,
+        verdict: &Verdict,
+        submission: Option<InFlightToken>,
+    ) {
+        self.denials.on_verdict(request, verdict, submission);
+        if request.on_store_failure() == OnStoreFailure::Local {
+            let now = self.clock.now();
+            self.fallback.on_verdict(request, verdict, now);
+            // A limiter that only peeks admits nothing in an outage, so it has no share.
+            if request.mode == Mode::Charge {
+                self.replicas.keep_counting(now);
+            }
+        }
+        self.outage.decided(|| self.clock.now());
+    }
+
+    /// Decides a request to which Redis, which received it at `started`, has not replied.
+    pub(crate) fn decide_without(
+        &self,
+        request: &DecisionRequest<'_>,
+        error: StoreError,
+        started: Instant,
+    ) -> Result<Decision, Rejection> {
+        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
+        if !has_fallback || !is_outage(error.kind()) {
+            self.outage.answers(request, &error, self.clock.now());
+            let answer = without_store(request, error, self.clock.now());
+            observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
+            return answer;
+        }
+        let verdict = self.fallback.decide(request, self.replicas.count());
+        let verdict = verdict.inspect_err(|full| {
+            self.log_fallback(&error);
+            observe::store_failed(full.kind());
+            observe::record_query(started, None);
+            if self.full_log.is_due(self.clock.now()) {
+                tracing::warn!(error = %full, "local fallback is full (max_local_keys); new keys are rejected");
+            }
+        })?;
+        Ok(self.decided_by_share(request, verdict, error, started))
+    }
+
+    /// The decision from this replica's share, because Redis failed with `error`.
+    fn decided_by_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        verdict: Verdict,
+        error: StoreError,
+        started: Instant,
+    ) -> Decision {
+        self.log_fallback(&error);
+        if request.mode == Mode::Charge {
+            self.reconciler.record(request, &verdict, self.replicas.count());
+        }
+        observe::record_query(started, Some(Origin::LocalFallback));
+        let mut decision = request.decision(verdict, Origin::LocalFallback);
+        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
+        decision.store_error = Some(Box::new(error));
+        decision
+    }
+
+    fn log_fallback(&self, error: &StoreError) {
+        observe::store_failed(error.kind());
+        self.outage
+            .log_fallback(error, self.replicas.count(), self.clock.now());
+    }
+
+    /// Refunds the cost of the request's limits, or charges it even if too little is left.
+    pub(crate) async fn change(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        let in_force = match request.is_scaled() {
+            true => Box::pin(within(request.deadline(), self.inherit(request))).await?,
+            false => None,
+        };
+        self.change_unscaled(in_force.as_ref().unwrap_or(request), change)
+            .await
+    }
+
+    pub(crate) async fn change_unscaled(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        let [limit] = &*request.limits else {
+            return Ok(());
+        };
+        let _forgetting = self.denials.forget(request);
+        let rest = match change {
+            // Leased tokens return to the lease: Redis has not received their usage yet.
+            Change::Refund { whole_at } => self.leases.refund(limit, whole_at),
+            // Leased tokens are spent before the store records debt.
+            Change::ForceCharge => limit.cost - self.leases.charge(limit),
+        };
+        if rest == 0 {
+            return Ok(());
+        }
+        let limit = RequestedLimit {
+            cost: rest,
+            ..limit.clone()
+        };
+        let answer = within(request.deadline(), self.store.change(&limit, change)).await;
+        let verdict = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
+        if request.on_store_failure() == OnStoreFailure::Local {
+            self.fallback.on_verdict(request, &verdict, self.clock.now());
+        }
+        Ok(())
+    }
+
+    /// Refunds a charge of the local fallback, or charges the share unconditionally. A refund does
+    /// not fail.
+    pub(crate) fn change_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        self.fallback.apply_change(request, change, self.replicas.count())
+    }
+
+    /// Deletes the state of every limit of the request, in Redis and in the caches.
+    pub(crate) async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
+        // Also if the command fails: Redis may have deleted the state without a reply.
+        let _forgetting = self.denials.forget(request);
+        // Before the command, so that no leased token is spent meanwhile; and after it, since Redis
+        // may have granted more tokens in the meantime.
+        self.leases.forget(request);
+        for limit in &request.limits {
+            self.denial_counts.forget(limit.identity);
+        }
+        let answer = within(request.deadline(), self.store.reset(request)).await;
+        answer.inspect_err(|error| observe::store_failed(error.kind()))?;
+        self.leases.forget(request);
+        self.fallback.forget(request);
+        Ok(())
+    }
+
+    pub(crate) async fn ready(&self, patience: Duration) -> Result<(), StoreError> {
+        let permits = concurrency::redis_store::nothing(READY_WITHIN);
+        within(patience, self.store.ready([permits])).await
+    }
+
+    /// The connection to Redis with its scripts.
+    pub(crate) fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    /// The number of replicas that share the limits.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.replicas.count()
+    }
+
+    /// Leaves the other replicas their shares, returns leases, and reports permits that were
+    /// admitted without Redis.
+    pub(crate) async fn shutdown(&self) {
+        tokio::join!(
+            self.replicas.deregister(),
+            self.leases.shutdown(),
+            self.permit_leases.settle(),
+            self.reconciler.flush()
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! Detached permits in Redis.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use crate::backend::redis::RedisBackend;
+use crate::backend::redis::permits::decision_from_occupancy;
+use crate::concurrency::leases::PermitLeases;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::concurrency::redis_store::{ACQUIRE, EXTEND, PermitId, RETURN};
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::concurrency::table::PermitTerms;
+use crate::decision::Rejection;
+use crate::detachment::id::{DetachedId, StoredId};
+use crate::error::StoreError;
+use crate::observe;
+use crate::support::deadline::within;
+use crate::units::Timestamp;
+
+/// A detached permit that Redis may have admitted. Dropping it releases the permit in the
+/// background.
+struct UncertainPermit {
+    leases: Arc<PermitLeases>,
+    key: Arc<str>,
+    /// `None` once the answer of Redis is known.
+    permit: Option<([u8; 8], PermitId)>,
+    deadline: Duration,
+}
+
+impl Drop for UncertainPermit {
+    fn drop(&mut self) {
+        let (Some(permit), Ok(runtime)) = (self.permit.take(), Handle::try_current()) else {
+            return;
+        };
+        let (leases, key, deadline) = (Arc::clone(&self.leases), Arc::clone(&self.key), self.deadline);
+        runtime.spawn(async move {
+            let store = leases.register();
+            // A failure leaves the permit until its lease ends.
+            let _ = within(deadline, store.query_detached(RETURN, &key, permit, deadline)).await;
+        });
+    }
+}
+
+/// The id of a permit in the layout of `lua/concurrency.lua`.
+fn members(stored: StoredId, terms: PermitTerms) -> ([u8; 8], PermitId) {
+    let number = u128::from_le_bytes(stored);
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the digest")]
+    let (process, number) = ((number as u64).to_le_bytes(), (number >> 64) as u64);
+    (process, PermitId { number, terms })
+}
+
+fn terms_of(id: &DetachedId) -> PermitTerms {
+    PermitTerms {
+        cost: id.cost.into(),
+        // Neither a renewal nor a release depends on the maximum.
+        max: u64::MAX,
+        lease_ms: id.lease_ms,
+    }
+}
+
+impl RedisBackend {
+    /// Requests a permit that is held under a detached id.
+    pub(crate) async fn acquire_detached(
+        &self,
+        asked: &ConcurrencyRequest<'_>,
+        id: StoredId,
+        deadline: Duration,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        let (request, terms) = (asked.decision_request(), asked.terms());
+        let started = Instant::now();
+        let store = self.permit_leases.register();
+        let key: Arc<str> = store.key(asked.limit()).into();
+        let permit = members(id, terms);
+        let mut uncertain = UncertainPermit {
+            leases: Arc::clone(&self.permit_leases),
+            key: Arc::clone(&key),
+            permit: Some(permit),
+            deadline,
+        };
+        let entered = within(deadline, store.query_detached(ACQUIRE, &key, permit, deadline)).await;
+        match entered {
+            Ok((occupancy, flag)) => {
+                uncertain.permit = None;
+                self.record_entry(request, started);
+                let decision = decision_from_occupancy(request, &occupancy, terms, flag == 1);
+                into_permit(decision, PermitBacking::Detached)
+            }
+            Err(error) => {
+                if !error.may_have_been_charged() {
+                    uncertain.permit = None;
+                }
+                drop(uncertain);
+                let (decision, held) = self.enter_without_redis(asked, error, started)?;
+                into_permit(
+                    decision,
+                    held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
+                )
+            }
+        }
+    }
+
+    /// Renews a detached permit: when it expires, or `None` if it is not held.
+    pub(crate) async fn renew_detached(
+        &self,
+        asked: &ConcurrencyRequest<'_>,
+        id: &DetachedId,
+        stored: StoredId,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let (decided_at, renewed) = self.change_detached(EXTEND, asked, id, stored).await?;
+        let lease = Duration::from_millis(id.lease_ms.into());
+        Ok(renewed.then(|| decided_at.after(lease)))
+    }
+
+    /// Releases a detached permit: whether it was held.
+    pub(crate) async fn release_detached(
+        &self,
+        asked: &ConcurrencyRequest<'_>,
+        id: &DetachedId,
+        stored: StoredId,
+    ) -> Result<bool, StoreError> {
+        let (_, released) = self.change_detached(RETURN, asked, id, stored).await?;
+        // The first waiter of this process asks Redis again.
+        self.permit_table().notify_first(asked.limit().identity);
+        Ok(released)
+    }
+
+    async fn change_detached(
+        &self,
+        operation: u8,
+        asked: &ConcurrencyRequest<'_>,
+        id: &DetachedId,
+        stored: StoredId,
+    ) -> Result<(Timestamp, bool), StoreError> {
+        let deadline = asked.decision_request().deadline();
+        let store = self.permit_leases.register();
+        let key = store.key(asked.limit());
+        let permit = members(stored, terms_of(id));
+        let answer = within(deadline, store.query_detached(operation, &key, permit, deadline)).await;
+        let (occupancy, flag) = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
+        Ok((occupancy.decided_at, flag == 1))
+    }
+}

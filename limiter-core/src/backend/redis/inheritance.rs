@@ -1,0 +1,126 @@
+//! Proportional policy changes in Redis: this replica converts each limit before its first query.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::{Change, ScaleChange, scale};
+use crate::backend::redis::RedisBackend;
+use crate::decision::{Decision, Rejection};
+use crate::error::StoreError;
+use crate::identity::Identity;
+use crate::policy::{Policy, PreviousPolicy};
+use crate::request::{DecisionRequest, RequestedLimit};
+use crate::support::deadline::within;
+use crate::support::sync::Mutex;
+pub(crate) use crate::units::Timestamp;
+
+/// Maximum number of limits known to be converted. Forgotten limits are looked up in Redis again.
+const MAX_CONVERTED: usize = 65_536;
+/// A compare-and-set fails only if another call charged the key after the policy change; that call
+/// has already converted the state, so the next read succeeds.
+const MAX_ATTEMPTS: usize = 4;
+
+/// Limits that are known to be converted, with the time of the change.
+#[derive(Debug, Default)]
+pub(crate) struct ConvertedLimits {
+    limits: Mutex<HashSet<(Identity, Timestamp)>>,
+}
+
+impl ConvertedLimits {
+    fn contains(&self, limit: (Identity, Timestamp)) -> bool {
+        let converted = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        converted.contains(&limit)
+    }
+
+    fn insert(&self, limit: (Identity, Timestamp)) {
+        let mut converted = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if converted.len() >= MAX_CONVERTED {
+            converted.clear();
+        }
+        converted.insert(limit);
+    }
+}
+
+impl RedisBackend {
+    /// As [`decide`](Self::decide), by the policies in force. Limits that cannot be converted are
+    /// not charged.
+    #[cold]
+    pub(crate) async fn decide_inheriting(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        let started = Instant::now();
+        match within(deadline, self.inherit(request)).await {
+            Ok(in_force) => {
+                let remaining = deadline.saturating_sub(started.elapsed());
+                self.decide_unscaled(in_force.as_ref().unwrap_or(request), remaining)
+                    .await
+            }
+            Err(error) => self.decide_without(request, error, started),
+        }
+    }
+
+    /// As [`change`](Self::change), for an amount in the units of the previous policy.
+    pub(crate) async fn change_proportional(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        if let Some(previous) = within(request.deadline(), self.inherit(request)).await? {
+            return self.change_unscaled(&previous, change).await;
+        }
+        for limit in &request.limits {
+            let (limit, change) = limit.in_proportion(change, |scaling| scaling);
+            self.change_unscaled(&limit.alone(), change).await?;
+        }
+        Ok(())
+    }
+
+    /// Converts each limit of the request that is not known to be converted. Returns the request
+    /// under the previous policies if a change is still in the future.
+    pub(crate) async fn inherit<'a>(
+        &self,
+        request: &DecisionRequest<'a>,
+    ) -> Result<Option<DecisionRequest<'a>>, StoreError> {
+        let mut in_force = None;
+        for (number, limit) in request.limits.iter().enumerate() {
+            let policy: &'a Policy = limit.policy;
+            let Some(scaled) = policy.pending(self.clock.now()) else {
+                continue;
+            };
+            let converted = (limit.identity, scaled.at);
+            if self.converted.contains(converted) {
+                continue;
+            }
+            if self.convert(limit, scaled).await? {
+                self.converted.insert(converted);
+            } else if let Some(limit) = in_force
+                .get_or_insert_with(|| request.clone())
+                .limits
+                .get_mut(number)
+            {
+                limit.policy = &scaled.before;
+            }
+        }
+        Ok(in_force)
+    }
+
+    /// Converts a limit if necessary. Returns `false` if the change is in the future by the
+    /// server's clock.
+    async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
+        let scaling = ScaleChange::from_policies(scaled, limit.policy);
+        for _ in 0..MAX_ATTEMPTS {
+            let stored = self.store.read_state(limit).await?;
+            if stored.now < scaling.at {
+                return Ok(false);
+            }
+            let mut state = stored.state.clone();
+            if !scale(&scaling, &mut state, stored.now) || self.store.replace(limit, &stored, &state).await? {
+                break;
+            }
+        }
+        Ok(true)
+    }
+}

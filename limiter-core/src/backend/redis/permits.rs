@@ -1,0 +1,170 @@
+//! Concurrency permits from Redis and, while it is unavailable, from the local fallback.
+
+use std::time::{Duration, Instant};
+
+use crate::algorithm::StepOutcome;
+use crate::backend::outage::without_store;
+use crate::backend::redis::RedisBackend;
+use crate::concurrency::leases::{AcquireOutcome, PermitLease};
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::concurrency::redis_store::Occupancy;
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::StoreError;
+use crate::observe;
+use crate::policy::OnStoreFailure;
+use crate::redis::outage_log::is_outage;
+use crate::request::DecisionRequest;
+use crate::units::micros_ceil;
+
+/// `retry_after` of a denial by the local fallback.
+const FALLBACK_RETRY_AFTER: Duration = Duration::from_millis(500);
+
+impl RedisBackend {
+    /// The permits that this replica holds.
+    pub(super) fn permit_table(&self) -> &std::sync::Arc<PermitTable<PermitLease>> {
+        self.permit_leases.table()
+    }
+
+    /// Acquires the permits of a request with one limit if they are available.
+    pub(crate) async fn acquire(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+        deadline: Duration,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        let (decision, held) = self.enter(acquire, deadline).await?;
+        into_permit(
+            decision,
+            held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
+        )
+    }
+
+    /// Acquires the permits of a request with one limit. An allowed decision without a guard means
+    /// that the store is unavailable and the policy allows the call.
+    async fn enter(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+        deadline: Duration,
+    ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
+        let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
+        let started = Instant::now();
+        let error = match self.permit_leases.enter(limit, terms, deadline).await {
+            Ok(acquired) => {
+                self.record_entry(request, started);
+                return Ok(match acquired {
+                    AcquireOutcome::Admitted(held, occupancy) => (
+                        decision_from_occupancy(request, &occupancy, terms, true),
+                        Some(held),
+                    ),
+                    AcquireOutcome::Denied(occupancy) => {
+                        (decision_from_occupancy(request, &occupancy, terms, false), None)
+                    }
+                });
+            }
+            Err(error) => error,
+        };
+        self.enter_without_redis(acquire, error, started)
+    }
+
+    /// Records an answer of Redis to a request for a permit.
+    pub(super) fn record_entry(&self, request: &DecisionRequest<'_>, started: Instant) {
+        observe::record_query(started, Some(Origin::Redis));
+        if request.on_store_failure() == OnStoreFailure::Local {
+            self.replicas.keep_counting(self.clock.now());
+        }
+        self.outage.decided(|| self.clock.now());
+    }
+
+    /// Decides as the policy says, since Redis gave no answer.
+    pub(super) fn enter_without_redis(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+        error: StoreError,
+        started: Instant,
+    ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
+        let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
+        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
+        if !has_fallback || !is_outage(error.kind()) {
+            self.outage.answers(request, &error, self.clock.now());
+            let result = without_store(request, error, self.clock.now());
+            observe::record_query(started, result.as_ref().ok().map(Decision::origin));
+            return Ok((result?, None));
+        }
+        observe::store_failed(error.kind());
+        self.outage
+            .log_fallback(&error, self.replicas.count(), self.clock.now());
+        let share = terms.max.div_ceil(u64::from(self.replicas.count().max(1)));
+        let local = self.permit_leases.acquire_local(limit, terms, share);
+        let local = local.inspect_err(|error| {
+            observe::store_failed(error.kind());
+            observe::record_query(started, None);
+        })?;
+        observe::record_query(started, Some(Origin::LocalFallback));
+        let (held, number) = match local {
+            Ok(held) => (Some(held), self.permit_leases.table().count_held(limit.identity)),
+            Err(number) => (None, number),
+        };
+        let lease = u64::from(terms.lease_ms) * 1_000;
+        let outcome = StepOutcome {
+            fits: held.is_some(),
+            remaining: share.saturating_sub(number),
+            retry_after: if held.is_some() {
+                0
+            } else {
+                micros_ceil(FALLBACK_RETRY_AFTER)
+            },
+            reset_after: lease,
+            expires_after: lease,
+            ..StepOutcome::default()
+        };
+        let mut decision = request.concurrency_decision(outcome, self.clock.now(), Origin::LocalFallback);
+        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
+        decision.store_error = Some(Box::new(error));
+        Ok((decision, held))
+    }
+
+    /// Returns the decision of an acquisition without acquiring permits.
+    pub(crate) async fn peek_permits(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
+        match self.permit_leases.peek(limit, deadline).await {
+            Ok(occupancy) => {
+                let fits = terms.cost == 0 || occupancy.held.saturating_add(terms.cost) <= terms.max;
+                Ok(decision_from_occupancy(request, &occupancy, terms, fits))
+            }
+            Err(error) => without_store(request, error, self.clock.now()),
+        }
+    }
+
+    /// Removes the permits of other processes.
+    pub(crate) async fn reset_permits(&self, acquire: &ConcurrencyRequest<'_>) -> Result<(), StoreError> {
+        let deadline = acquire.decision_request().deadline();
+        self.permit_leases.reset(acquire.limit(), deadline).await
+    }
+}
+
+pub(super) fn decision_from_occupancy(
+    request: &DecisionRequest<'_>,
+    occupancy: &Occupancy,
+    terms: PermitTerms,
+    fits: bool,
+) -> Decision {
+    let outcome = StepOutcome {
+        fits,
+        remaining: terms.max.saturating_sub(occupancy.held),
+        retry_after: if fits { 0 } else { occupancy.first_ends.max(1) },
+        // Consistent with the in-process table; holders may have longer leases than this policy
+        // gives.
+        reset_after: match occupancy.held {
+            0 => 0,
+            _ => occupancy.last_ends.max(u64::from(terms.lease_ms) * 1_000),
+        },
+        expires_after: occupancy.last_ends,
+        ..StepOutcome::default()
+    };
+    request.concurrency_decision(outcome, occupancy.decided_at, Origin::Redis)
+}

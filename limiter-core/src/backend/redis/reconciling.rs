@@ -1,0 +1,66 @@
+//! Decisions on limits whose permits other replicas may have yet to report; see
+//! `local_fallback/unreported.rs`.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::Mode;
+use crate::backend::redis::RedisBackend;
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::observe;
+use crate::policy::OnStoreFailure;
+use crate::redis::outage_log::is_outage;
+use crate::request::DecisionRequest;
+use crate::support::deadline::within_pinned;
+
+impl RedisBackend {
+    /// Allows a call if both the share and Redis do. Redis is asked only if the share does.
+    pub(crate) async fn decide_reconciling(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        let replicas = self.replicas.count();
+        let by_share = match request.on_store_failure() {
+            OnStoreFailure::Local => self.fallback.decide(request, replicas).ok(),
+            _ => None,
+        };
+        // A policy that has no share, or a table that is full.
+        let Some(by_share) = by_share else {
+            return self.decide_once(request, deadline).await;
+        };
+        if !by_share.fits() {
+            let detail = "Redis was not asked: after an outage, replicas may have yet to report their permits; \
+                          denied by this replica's share";
+            let error = StoreError::new(StoreErrorKind::Reconciling, detail);
+            observe::store_failed(error.kind());
+            let mut decision = request.decision(by_share, Origin::LocalFallback);
+            decision.store_error = Some(Box::new(error));
+            return Ok(decision);
+        }
+        let started = Instant::now();
+        let submission = self.denials.submission(request, started);
+        let asked = pin!(self.store.decide_since(started, request));
+        let is_charged = request.mode == Mode::Charge;
+        match within_pinned(started, deadline, asked).await {
+            Ok(verdict) => {
+                self.on_verdict(request, &verdict, submission);
+                if is_charged && !verdict.fits() {
+                    self.fallback.refund(request, &by_share, replicas);
+                }
+                observe::record_query(started, Some(Origin::Redis));
+                Ok(request.decision(verdict, Origin::Redis))
+            }
+            Err(error) if is_outage(error.kind()) => {
+                Ok(self.decided_by_share(request, by_share, error, started))
+            }
+            Err(error) => {
+                if is_charged {
+                    self.fallback.refund(request, &by_share, replicas);
+                }
+                self.decide_without(request, error, started)
+            }
+        }
+    }
+}

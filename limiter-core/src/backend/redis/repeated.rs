@@ -1,0 +1,66 @@
+//! Repeated decisions of one request, for callers that wait in a queue.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use smallvec::smallvec;
+
+use crate::backend::redis::RedisBackend;
+use crate::decision::Decisions;
+use crate::decision::Origin;
+use crate::observe;
+use crate::request::DecisionRequest;
+pub(crate) use crate::support::deadline::{within, within_pinned};
+
+impl RedisBackend {
+    /// Decides a request `times` times in a row, and returns all decisions or the first ones. If
+    /// Redis does not reply, the result is one decision without Redis. Leases are not used.
+    pub(crate) async fn decide_run(
+        &self,
+        request: &DecisionRequest<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
+        if self.fallback.is_reconciling(request) {
+            return smallvec![Box::pin(self.decide(request, deadline)).await];
+        }
+        let limits = request.limits.iter().map(|limit| limit.identity);
+        match self.refunds.at_submission(limits) {
+            None => self.decide_run_once(request, times, deadline).await,
+            Some(pending) => Box::pin(self.decide_run_with_refunds(request, times, deadline, pending)).await,
+        }
+    }
+
+    pub(crate) async fn decide_run_once(
+        &self,
+        request: &DecisionRequest<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
+        let started = Instant::now();
+        let inherited = match request.is_scaled() {
+            true => Box::pin(within(deadline, self.inherit(request))).await,
+            false => Ok(None),
+        };
+        let in_force = match inherited {
+            Ok(in_force) => in_force,
+            Err(error) => return smallvec![self.decide_without(request, error, started)],
+        };
+        let request = in_force.as_ref().unwrap_or(request);
+        let submission = self.denials.submission(request, started);
+        let asked = pin!(self.store.decide_run_since(started, request, times));
+        let verdicts = match within_pinned(started, deadline, asked).await {
+            Ok(verdicts) => verdicts,
+            Err(error) => return smallvec![self.decide_without(request, error, started)],
+        };
+        observe::record_query(started, Some(Origin::Redis));
+        // The last one says how things stand.
+        if let Some(last) = verdicts.last() {
+            self.on_verdict(request, last, submission);
+        }
+        let decisions = verdicts.into_iter();
+        decisions
+            .map(|verdict| Ok(request.decision(verdict, Origin::Redis)))
+            .collect()
+    }
+}

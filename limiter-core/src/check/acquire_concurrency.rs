@@ -1,0 +1,261 @@
+//! The builder and the future of a concurrency acquisition.
+
+mod exempt;
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fmt, mem};
+
+use crate::algorithm::Mode;
+use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::decision::Rejection;
+use crate::detachment::id::StoredId;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::limiter::{Limiter, shut_down};
+use crate::observe;
+use crate::policy::Policy;
+use crate::request::LimitRequest;
+use crate::units::Amount;
+
+/// An acquisition of concurrency permits that has not started: await it. Created by
+/// [`Limiter::acquire_concurrency`].
+#[derive(Clone, Debug)]
+#[must_use = "no permit is acquired until this is awaited"]
+pub struct AcquireConcurrency<'a> {
+    pub(crate) limiter: &'a Limiter,
+    pub(crate) request: LimitRequest<'a>,
+    pub(super) timeout: Duration,
+    /// The digest under which Redis keeps a detached permit.
+    pub(super) detached: Option<StoredId>,
+}
+
+impl Limiter {
+    /// Acquires a permit of a [`concurrency`](Policy::concurrency) policy for `key`. The permit is
+    /// held until it is dropped.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let export = Policy::concurrency("export").max(3).build()?;
+    ///
+    /// let permit = limits.acquire_concurrency(&export, "ann").cost(2).await?;
+    /// assert_eq!(permit.decision().remaining(), 1);
+    /// let denied = limits.acquire_concurrency(&export, "ann").cost(2).await.unwrap_err();
+    /// assert!(denied.is_limited());
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 1, "a permit does not expire");
+    /// drop(permit);
+    /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 3);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// A denial has no [`retry_after`](crate::Decision::retry_after), because no one can predict
+    /// when a holder releases its permit. The [`retry_after`](crate::LimitOutcome::retry_after) of
+    /// the limit's own outcome is the time until the first lease ends if its holder does not renew
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Limited`](crate::Rejection::Limited) if all permits are held, or
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) if none was released within
+    /// [`AcquireConcurrency::timeout`]; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a
+    /// cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a
+    /// fractional cost, a cost above 1,024, and a rate policy;
+    /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) as for [`acquire`](Self::acquire).
+    /// While the store is unavailable, the policy's failure mode applies: by default this replica
+    /// admits its share, max(1, ⌈max/replicas⌉), and counts the permits that it already holds.
+    ///
+    /// # Panics
+    ///
+    /// With Redis or with a timeout, if called outside of a Tokio runtime with time and I/O.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the permit: a permit that Redis may have admitted for it is
+    /// released in the background, and if the release fails, the lease expires.
+    pub fn acquire_concurrency<'a>(
+        &'a self,
+        policy: &'a Policy,
+        key: impl Into<Key<'a>>,
+    ) -> AcquireConcurrency<'a> {
+        AcquireConcurrency::new(self, LimitRequest::new(policy, key))
+    }
+
+    pub(crate) fn acquire_concurrency_for<'a>(&'a self, ask: LimitRequest<'a>) -> AcquireConcurrency<'a> {
+        AcquireConcurrency::new(self, ask)
+    }
+}
+
+impl<'a> AcquireConcurrency<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, request: LimitRequest<'a>) -> Self {
+        Self {
+            limiter,
+            request,
+            timeout: Duration::ZERO,
+            detached: None,
+        }
+    }
+
+    /// Sets the number of permits: a whole number up to 1,024 and at most the policy's maximum.
+    /// Default: 1. A cost of 0 takes no permit and is always allowed.
+    pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.request.set_cost(cost.try_into().map_err(Into::into));
+        self
+    }
+
+    /// Sets the maximum total wait, which includes the queue and all store calls. Default: zero, so
+    /// that a denial is [`Rejection::Limited`]; after a wait it is [`Rejection::TimedOut`].
+    ///
+    /// Waiters of this process are served first come, first served. A permit released in this
+    /// process passes directly to the next waiter if that waiter requests the same number of
+    /// permits, for at most one second in a row; then the permit returns to Redis, so that other
+    /// processes get a turn. The first waiter of a process queries Redis again when the first lease
+    /// ends, or after pauses that double from 10 to 160 ms plus up to a quarter of jitter. There is
+    /// no order between processes.
+    ///
+    /// If the timeout ends before the policy's store deadline, the result is a timeout and the
+    /// failure mode of the policy does not apply: a short wait without a reply is no evidence of a
+    /// store failure.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Acquires permits in process if the call does not wait. `None` has acquired nothing.
+    fn try_uncounted(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
+        // A call with a timeout has to queue behind earlier waiters.
+        if !self.limiter.is_in_process() || !self.timeout.is_zero() || !self.is_plain() {
+            return None;
+        }
+        let request = self.limiter.open().map_err(Rejection::from).and_then(|()| {
+            let request = self.request.clone();
+            ConcurrencyRequest::new(request, Mode::Charge)
+        });
+        match request {
+            Ok(request) => self.limiter.inner.backend.try_acquire(&request),
+            Err(rejection) => Some(Err(rejection)),
+        }
+    }
+
+    /// Like [`try_uncounted`](Self::try_uncounted), with metrics, for callers that do not await.
+    pub(crate) fn try_acquire(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
+        let result = self.try_uncounted()?;
+        observe::record_acquire(self.request.policy(), &result);
+        Some(result)
+    }
+
+    fn into_boxed(self) -> PendingAcquire<'a> {
+        let policy = self.request.policy();
+        match (
+            self.limiter.is_in_process() && self.timeout.is_zero(),
+            self.is_plain(),
+        ) {
+            (true, true) => Box::pin(self.run()),
+            (true, false) => Box::pin(self.run_with_rules()),
+            (false, true) => observe::entering(Some(policy), self.run()),
+            (false, false) => observe::entering(Some(policy), self.run_with_rules()),
+        }
+    }
+
+    pub(crate) async fn run(self) -> Result<ConcurrencyPermit, Rejection> {
+        let limiter = self.limiter;
+        let backend = &limiter.inner.backend;
+        limiter.open()?;
+        let request = ConcurrencyRequest::new(self.request, Mode::Charge)?;
+        if request.terms().cost == 0 {
+            let decision = backend.peek_permits(&request).await?;
+            return Ok(ConcurrencyPermit::new(decision, PermitBacking::Nothing));
+        }
+        if self.timeout.is_zero() {
+            let deadline = request.decision_request().deadline();
+            return match self.detached {
+                Some(id) => backend.acquire_detached(&request, id, deadline).await,
+                None => backend.acquire(&request, deadline).await,
+            };
+        }
+        let wait = AcquireDeadline {
+            started: limiter.inner.clock.now(),
+            timeout: self.timeout,
+            clock: &limiter.inner.clock,
+        };
+        let mut closing = limiter.inner.closing.subscribe();
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
+            result = backend.acquire_in_turn(&request, &wait) => result,
+        }
+    }
+}
+
+impl<'a> IntoFuture for AcquireConcurrency<'a> {
+    type Output = Result<ConcurrencyPermit, Rejection>;
+    type IntoFuture = ConcurrencyFuture<'a>;
+
+    fn into_future(self) -> ConcurrencyFuture<'a> {
+        ConcurrencyFuture {
+            policy: self.request.policy(),
+            progress: AcquireProgress::Unstarted(self),
+        }
+    }
+}
+
+/// The future of an [`AcquireConcurrency`]. In process and without a timeout, the future completes
+/// at the first poll without an allocation.
+#[must_use = "futures do nothing unless polled"]
+pub struct ConcurrencyFuture<'a> {
+    policy: &'a Policy,
+    progress: AcquireProgress<'a>,
+}
+
+enum AcquireProgress<'a> {
+    Unstarted(AcquireConcurrency<'a>),
+    Pending(PendingAcquire<'a>),
+    Completed,
+}
+
+type PendingAcquire<'a> = Pin<Box<dyn Future<Output = Result<ConcurrencyPermit, Rejection>> + Send + 'a>>;
+
+impl Future for ConcurrencyFuture<'_> {
+    type Output = Result<ConcurrencyPermit, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = self.progress.poll(context);
+        if let Poll::Ready(result) = &result {
+            observe::record_acquire(self.policy, result);
+        }
+        result
+    }
+}
+
+impl AcquireProgress<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
+        #[expect(clippy::panic, reason = "polling a completed future is a caller error")]
+        let mut future = match mem::replace(self, Self::Completed) {
+            AcquireProgress::Unstarted(acquire) => match acquire.try_uncounted() {
+                Some(result) => return Poll::Ready(result),
+                None => acquire.into_boxed(),
+            },
+            AcquireProgress::Pending(future) => future,
+            AcquireProgress::Completed => panic!("`ConcurrencyFuture` polled after completion"),
+        };
+        let result = future.as_mut().poll(context);
+        if result.is_pending() {
+            *self = AcquireProgress::Pending(future);
+        }
+        result
+    }
+}
+
+impl fmt::Debug for ConcurrencyFuture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConcurrencyFuture")
+    }
+}

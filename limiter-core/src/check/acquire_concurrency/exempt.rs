@@ -1,0 +1,92 @@
+//! Acquisitions for which rules outside the store apply: key lists, shadow mode, `Off`.
+
+use std::time::Duration;
+
+use crate::algorithm::{StepOutcome, StepResult};
+use crate::check::acquire_concurrency::AcquireConcurrency;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Rejection};
+use crate::enforcement::KeyRule;
+use crate::policy::Enforcement;
+use crate::support::one_or_many::OneOrMany;
+
+impl AcquireConcurrency<'_> {
+    /// True if the store alone decides the call.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.limiter.enforces() && self.request.policy().is_store_only()
+    }
+
+    pub(crate) async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
+        let (limiter, policy) = (self.limiter, self.request.policy());
+        let enforcement = policy.enforcement().max(limiter.enforcement());
+        let unasked = |origin| Decision::unasked(origin, limiter.now());
+        if enforcement == Enforcement::Off {
+            return Ok(ConcurrencyPermit::new(
+                unasked(Origin::Off),
+                PermitBacking::Nothing,
+            ));
+        }
+        let is_enforced = enforcement == Enforcement::Enforce;
+        match KeyRule::for_key(policy, self.request.key()) {
+            KeyRule::Denied => {
+                let forbidden = Rejection::Forbidden {
+                    policy: policy.name().to_owned(),
+                    decision: Box::new(Decision {
+                        limits: OneOrMany::One(LimitOutcome::new(
+                            policy,
+                            StepResult::Computed(StepOutcome::default()),
+                        )),
+                        allowed: false,
+                        ..unasked(Origin::KeyList)
+                    }),
+                };
+                return shadow_permit(is_enforced, forbidden, unasked(Origin::KeyList));
+            }
+            KeyRule::Allowed => {
+                return Ok(ConcurrencyPermit::new(
+                    unasked(Origin::KeyList),
+                    PermitBacking::Nothing,
+                ));
+            }
+            KeyRule::Unlisted => {}
+        }
+        let attempt = if is_enforced {
+            self
+        } else {
+            self.timeout(Duration::ZERO)
+        };
+        match attempt.run().await {
+            Err(rejection) => {
+                let decision = match &rejection {
+                    Rejection::Limited(denied) => Decision {
+                        allowed: true,
+                        ..Decision::clone(denied)
+                    },
+                    Rejection::Unavailable(_) => unasked(Origin::FailedOpen),
+                    // The call is invalid, so the store was not queried and is assumed to be
+                    // available.
+                    _ => unasked(limiter.inner.backend.origin()),
+                };
+                shadow_permit(is_enforced, rejection, decision)
+            }
+            permit => permit,
+        }
+    }
+}
+
+/// Returns the rejection, or in shadow mode a permit without backing whose decision records the
+/// denial.
+fn shadow_permit(
+    is_enforced: bool,
+    rejection: Rejection,
+    allowed: Decision,
+) -> Result<ConcurrencyPermit, Rejection> {
+    if is_enforced {
+        return Err(rejection);
+    }
+    let marks = allowed.marks.and(DecisionFlags::WOULD_DENY);
+    Ok(ConcurrencyPermit::new(
+        Decision { marks, ..allowed },
+        PermitBacking::Nothing,
+    ))
+}
