@@ -82,6 +82,33 @@ mod tests {
         }
     }
 
+    /// A policy that blocks a key after `number` denials in two seconds.
+    fn penalized(number: usize) -> Policy {
+        Policy::token_bucket("p")
+            .capacity(1)
+            .rate(1)
+            .penalty(&*format!("{number} in 2s: 1m"))
+            .deadline(Duration::from_secs(30))
+            .build()
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn late_report_finds_denials_of_its_window() {
+        let clock = ManualClock::new();
+        let store = store(&clock);
+        let (policy, key) = (penalized(2), Key::from("k"));
+        let counting = DecisionRequest::counting(policy.punishing().unwrap(), &key, 0);
+        let mut left = Vec::new();
+        for age in [0, 1_000_000] {
+            clock.advance(Duration::from_millis(2_100));
+            let at = Timestamp::from_micros(clock.now().as_micros() - age);
+            let denials = [DatedDenials { at, number: 1 }];
+            left.push(store.count_denials(&counting, &denials).await.unwrap());
+        }
+        assert_eq!(left, [1, 0], "the denials are 1.1 seconds apart");
+    }
+
     /// Replicas report late and in any order, and the ring wraps around.
     #[tokio::test]
     async fn dated_denials_equal_sorted_list() {
@@ -91,13 +118,7 @@ mod tests {
             let clock = ManualClock::new();
             let store = store(&clock);
             let (number, window) = (random.usize(1..40), 2_000_000);
-            let policy = Policy::token_bucket("p")
-                .capacity(1)
-                .rate(1)
-                .penalty(&*format!("{number} in 2s: 1m"))
-                .deadline(Duration::from_secs(30))
-                .build()
-                .unwrap();
+            let policy = penalized(number);
             let key = Key::from("k");
             let counting = DecisionRequest::counting(policy.punishing().unwrap(), &key, 0);
             let mut model = Model::default();

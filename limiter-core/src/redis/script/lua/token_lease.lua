@@ -22,6 +22,9 @@
 --   state equals absence, and until one more permit fits (8 each).
 
 local REFUND, LEND, REPLACE, CHARGE_DATED = 0, 1, 3, 4
+-- Dated permits are reported at most this late. A window is kept for longer by this duration, so that
+-- a late report finds the permits that lie within one window of its own.
+local LATEST_REPORT = 10000000
 -- Upper bound of a stored value, which has to fit into a part of a reply.
 local LONGEST = 255
 
@@ -230,7 +233,7 @@ local function charge_dated(limit, groups, place)
 
   local last = merged[#merged]
   local since = ring.count > 0 and max(0, last - ring.newest) or 0
-  ring.keep_until = max(ring.keep_until + since, last + limit.window, ring.now + 1)
+  ring.keep_until = max(ring.keep_until + since, last + limit.window + LATEST_REPORT, ring.now + 1)
   ring.newest = max(ring.newest, last)
   local skipped = max(0, #merged - ring.size)
   local stamps = {}
