@@ -22,8 +22,8 @@
 --   state equals absence, and until one more permit fits (8 each).
 
 local REFUND, LEND, REPLACE, CHARGE_DATED = 0, 1, 3, 4
--- Dated permits are reported at most this late. A window is kept for longer by this duration, so that
--- a late report finds the permits that lie within one window of its own.
+-- Dated permits are reported at most this late (microseconds). A window is kept for longer by this
+-- duration, so that a late report finds the permits that lie within one window of its own.
 local LATEST_REPORT = 10000000
 -- Upper bound of a stored value, which has to fit into a part of a reply.
 local LONGEST = 255
