@@ -1,4 +1,4 @@
-//! The command line: `serve`, `check`, `explain`, `import`, `token`, `completions`.
+//! The command line: `serve`, `check`, `explain`, `import`, `replay`, `token`, `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
@@ -12,6 +12,7 @@
 mod check;
 mod explain;
 mod import;
+mod replay;
 mod token;
 
 use std::path::PathBuf;
@@ -57,6 +58,8 @@ enum Command {
         #[command(subcommand)]
         from: ImportFrom,
     },
+    /// Compute the decisions of policies for recorded traffic.
+    Replay(Box<replay::ReplayArgs>),
     /// Manage the tokens of clients.
     Token {
         #[command(subcommand)]
@@ -98,6 +101,7 @@ pub fn run() -> ExitCode {
         Command::Import {
             from: ImportFrom::Envoy { file },
         } => import::envoy(&file),
+        Command::Replay(args) => replay::run(*args),
         Command::Token {
             command: TokenCommand::New(args),
         } => token::new(args),

@@ -19,5 +19,6 @@ pub mod access;
 pub mod cli;
 pub mod gateway;
 pub mod import;
+pub mod replay;
 pub mod serve;
 pub mod settings;

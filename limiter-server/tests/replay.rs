@@ -1,0 +1,17 @@
+//! `limiter-server replay`: agreement with the limiter, inputs, reports and errors.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+#[path = "replay/agreement.rs"]
+mod agreement;
+#[path = "replay/command.rs"]
+mod command;
+#[path = "replay/input.rs"]
+mod input;
