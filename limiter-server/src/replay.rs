@@ -32,7 +32,7 @@ use std::path::PathBuf;
 pub use crate::replay::format::LogFormat;
 pub use crate::replay::line::KeyField;
 pub use crate::replay::run::{Progress, replay};
-use crate::replay::suggest::Target;
+use crate::replay::suggest::DenialTarget;
 
 /// The default of [`ReplayOptions::max_keys`].
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
@@ -75,5 +75,5 @@ pub struct ReplayOptions {
     /// The largest number of keys of one policy.
     pub max_keys: usize,
     /// The target for which buckets are suggested.
-    pub suggest: Option<Target>,
+    pub suggest: Option<DenialTarget>,
 }

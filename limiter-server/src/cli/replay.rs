@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::replay::suggest::{Percent, Target};
+use crate::replay::suggest::{DenialTarget, Percent};
 use crate::replay::{DEFAULT_MAX_KEYS, KeyField, LogFormat, PolicyChoice, Progress, ReplayOptions, replay};
 
 /// The time between two updates of the progress.
@@ -83,9 +83,9 @@ pub(super) struct ReplayArgs {
 /// Replays and prints the report.
 pub(super) fn run(args: ReplayArgs) -> Result<(), String> {
     let target = match (args.max_denied_calls, args.max_denied_keys) {
-        (_, Some(Percent(part))) => Target::DeniedKeysPerMillion(part),
-        (Some(Percent(part)), None) => Target::DeniedCallsPerMillion(part),
-        (None, None) => Target::default(),
+        (_, Some(Percent(part))) => DenialTarget::DeniedKeysPerMillion(part),
+        (Some(Percent(part)), None) => DenialTarget::DeniedCallsPerMillion(part),
+        (None, None) => DenialTarget::default(),
     };
     let options = ReplayOptions {
         policies: args.policies,

@@ -33,21 +33,21 @@ const MILLION: u64 = 1_000_000;
 /// The accepted denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Target {
+pub enum DenialTarget {
     /// At most this number of a million calls is denied.
     DeniedCallsPerMillion(u64),
     /// At most this number of a million keys has a denied call.
     DeniedKeysPerMillion(u64),
 }
 
-impl Default for Target {
+impl Default for DenialTarget {
     /// 0.1 % of calls.
     fn default() -> Self {
         Self::DeniedCallsPerMillion(1_000)
     }
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for DenialTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::DeniedCallsPerMillion(part) => write!(f, "at most {} % of calls denied", Percent(*part)),
@@ -133,7 +133,7 @@ pub struct Suggestion {
 
 impl Suggestion {
     /// Computes the suggestion; `None` without calls that cost something.
-    fn compute(policy: Option<String>, events: EventLog, target: Target) -> Option<Self> {
+    fn compute(policy: Option<String>, events: EventLog, target: DenialTarget) -> Option<Self> {
         let traffic = events.into_traffic();
         let rates = rates::candidates(&traffic, target, RATES)?;
         let buckets: Vec<SuggestedBucket> = rates

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::replay::suggest::events::{Event, Traffic};
-use crate::replay::suggest::{MILLION, Target};
+use crate::replay::suggest::{DenialTarget, MILLION};
 
 const SECOND: u64 = 1_000_000;
 /// The periods in seconds and their names.
@@ -75,7 +75,11 @@ fn two_digits(number: u64) -> u64 {
 
 /// Rates in equal ratios, from the mean rate of a key to its busiest second. The key is the one of
 /// the highest rate, or, for a target of keys, that at the target.
-pub(super) fn candidates(traffic: &Traffic, target: Target, count: usize) -> Option<Vec<SuggestedRate>> {
+pub(super) fn candidates(
+    traffic: &Traffic,
+    target: DenialTarget,
+    count: usize,
+) -> Option<Vec<SuggestedRate>> {
     let (first, last) = traffic.span()?;
     let seconds = ((last - first) / SECOND).max(1);
     let mut means: Vec<u64> = traffic
@@ -127,10 +131,10 @@ fn busiest_second(events: &[Event]) -> u64 {
     most
 }
 
-fn at_target(values: &mut [u64], target: Target) -> Option<u64> {
+fn at_target(values: &mut [u64], target: DenialTarget) -> Option<u64> {
     let above = match target {
-        Target::DeniedCallsPerMillion(_) => 0,
-        Target::DeniedKeysPerMillion(part) => denied_of(values.len() as u64, part),
+        DenialTarget::DeniedCallsPerMillion(_) => 0,
+        DenialTarget::DeniedKeysPerMillion(part) => denied_of(values.len() as u64, part),
     };
     let above = usize::try_from(above).unwrap_or(usize::MAX);
     values.sort_unstable_by(|a, b| b.cmp(a));

@@ -3,15 +3,19 @@
 use crate::replay::suggest::bucket::{capacity_without_denial, denials};
 use crate::replay::suggest::events::Traffic;
 use crate::replay::suggest::rates::{SuggestedRate, denied_of};
-use crate::replay::suggest::{SuggestedBucket, Target};
+use crate::replay::suggest::{DenialTarget, SuggestedBucket};
 
 /// Finds the capacity. The number of denied keys falls with the capacity, and so does the number of
 /// denied calls if all costs are equal; if they differ, the result meets the target, and the
 /// capacity below it does not.
-pub(super) fn smallest_capacity(traffic: &Traffic, rate: SuggestedRate, target: Target) -> SuggestedBucket {
+pub(super) fn smallest_capacity(
+    traffic: &Traffic,
+    rate: SuggestedRate,
+    target: DenialTarget,
+) -> SuggestedBucket {
     let needs = needs(traffic, rate);
     let capacity = match target {
-        Target::DeniedKeysPerMillion(part) => {
+        DenialTarget::DeniedKeysPerMillion(part) => {
             let denied = denied_of(traffic.keys(), part);
             // The keys that need more than this capacity are the denied ones.
             usize::try_from(denied)
@@ -19,7 +23,7 @@ pub(super) fn smallest_capacity(traffic: &Traffic, rate: SuggestedRate, target: 
                 .and_then(|denied| needs.get(denied))
                 .map_or(0, |need| need.0)
         }
-        Target::DeniedCallsPerMillion(part) => {
+        DenialTarget::DeniedCallsPerMillion(part) => {
             let denied = denied_of(traffic.calls(), part);
             let meets = |capacity| denied_calls(traffic, &needs, rate, capacity, denied) <= denied;
             bisect(needs.first().map_or(0, |need| need.0), meets)

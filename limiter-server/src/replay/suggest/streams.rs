@@ -1,17 +1,17 @@
 //! The calls for suggestions: one log for all calls, or with rules one for each policy.
 
 use crate::replay::source::Call;
-use crate::replay::suggest::{EventLog, Suggestion, Target};
+use crate::replay::suggest::{DenialTarget, EventLog, Suggestion};
 
 /// The logs of calls, each with the policy of its rule.
 #[derive(Debug)]
 pub(in crate::replay) struct EventStreams {
-    target: Target,
+    target: DenialTarget,
     streams: Vec<(Option<String>, EventLog)>,
 }
 
 impl EventStreams {
-    pub(in crate::replay) fn new(target: Target) -> Self {
+    pub(in crate::replay) fn new(target: DenialTarget) -> Self {
         Self {
             target,
             streams: Vec::new(),

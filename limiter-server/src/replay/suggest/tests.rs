@@ -3,14 +3,14 @@ use std::task::{Context, Poll, Waker};
 use limiter_core::{Limiter, ManualClock, Policy, Timestamp};
 use proptest::prelude::*;
 
-use crate::replay::suggest::{EventLog, Percent, SuggestedBucket, Suggestion, Target};
+use crate::replay::suggest::{DenialTarget, EventLog, Percent, SuggestedBucket, Suggestion};
 
 const START: u64 = 1_767_268_800_000_000;
 
 /// A call: microseconds since the last one, key and cost.
 type RecordedCall = (u64, u64, u64);
 
-fn suggestion(calls: &[RecordedCall], target: Target) -> Option<Suggestion> {
+fn suggestion(calls: &[RecordedCall], target: DenialTarget) -> Option<Suggestion> {
     let (mut events, mut at) = (EventLog::new(), START);
     for (step, key, cost) in calls {
         at += step;
@@ -56,7 +56,7 @@ proptest! {
 
     #[test]
     fn capacity_for_calls_is_smallest_that_meets_target(calls in calls(1..2), part in 0..300_000_u64) {
-        let suggestion = suggestion(&calls, Target::DeniedCallsPerMillion(part)).unwrap();
+        let suggestion = suggestion(&calls, DenialTarget::DeniedCallsPerMillion(part)).unwrap();
         let accepted = calls.len() as u64 * part / 1_000_000;
         for bucket in &suggestion.buckets {
             let rate = bucket.rate.to_string();
@@ -72,7 +72,7 @@ proptest! {
 
     #[test]
     fn capacity_for_keys_is_smallest_that_meets_target(calls in calls(0..9), part in 0..1_000_000_u64) {
-        let Some(suggestion) = suggestion(&calls, Target::DeniedKeysPerMillion(part)) else {
+        let Some(suggestion) = suggestion(&calls, DenialTarget::DeniedKeysPerMillion(part)) else {
             return Ok(());
         };
         let accepted = suggestion.keys * part / 1_000_000;
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn recommended_rate_is_lowest_that_refills_within_a_minute(calls in calls(1..2)) {
-        let suggestion = suggestion(&calls, Target::default()).unwrap();
+        let suggestion = suggestion(&calls, DenialTarget::default()).unwrap();
         let policy = |bucket: &SuggestedBucket| {
             let policy = Policy::token_bucket("p").capacity(bucket.capacity);
             policy.rate(bucket.rate.to_string().as_str()).build().unwrap()
@@ -110,7 +110,7 @@ fn steady_traffic_needs_little_capacity() {
             calls.extend(std::iter::repeat_n((0, 1, 1), 29));
         }
     }
-    let suggestion = suggestion(&calls, Target::DeniedCallsPerMillion(0)).unwrap();
+    let suggestion = suggestion(&calls, DenialTarget::DeniedCallsPerMillion(0)).unwrap();
     assert_eq!(suggestion.buckets.len(), 20);
     let recommended = suggestion.recommendation().unwrap();
     assert_eq!((recommended.denied_calls, recommended.denied_keys), (0, 0));
@@ -138,7 +138,7 @@ fn percentages_are_exact() {
     }
     assert_eq!(Percent(1_000).to_string(), "0.1");
     assert_eq!(
-        Target::DeniedKeysPerMillion(1_000).to_string(),
+        DenialTarget::DeniedKeysPerMillion(1_000).to_string(),
         "no call denied for 99.9 % of keys"
     );
 }
