@@ -1,5 +1,6 @@
 //! The protocols of clients, in front of one limiter.
 
+pub mod admission;
 pub mod charge;
 pub mod credentials;
 pub mod envoy;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use limiter_core::Limiter;
 
 use crate::access::{Access, AccessDenial, Action, Client, Target};
+use crate::gateway::admission::Admission;
 use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::resp::ThrottlePolicies;
 use crate::gateway::unmatched::UnmatchedDescriptors;
-use crate::settings::{EnvoySettings, Settings};
+use crate::settings::{EnvoySettings, ListenerLimits, Settings};
 
 /// The state that all protocols share. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,6 +33,9 @@ pub struct Gateway(Arc<Shared>);
 struct Shared {
     limiter: Limiter,
     access: Access,
+    admission: Admission,
+    limits: ListenerLimits,
+    allowed_hosts: Vec<String>,
     readiness: Readiness,
     node: String,
     envoy: EnvoySettings,
@@ -46,6 +51,9 @@ impl Gateway {
         Self(Arc::new(Shared {
             limiter,
             access: settings.access.clone(),
+            admission: Admission::new(&settings.limits),
+            limits: settings.limits.clone(),
+            allowed_hosts: settings.allowed_hosts.clone(),
             readiness,
             node: settings.node.clone(),
             envoy: settings.envoy.clone(),
@@ -75,6 +83,24 @@ impl Gateway {
     pub fn may(&self, client: &Client, action: Action, policy: &str) -> Result<(), AccessDenial> {
         let target = Target::policy(policy).in_registry(self.0.limiter.registry());
         self.0.access.may(client, action, &target)
+    }
+
+    /// The limits on the calls of all listeners.
+    #[must_use]
+    pub fn admission(&self) -> &Admission {
+        &self.0.admission
+    }
+
+    /// The limits of the listeners.
+    #[must_use]
+    pub fn limits(&self) -> &ListenerLimits {
+        &self.0.limits
+    }
+
+    /// Whether a name in the `Host` header is configured.
+    pub(crate) fn allows_host(&self, name: &str) -> bool {
+        let allowed = &self.0.allowed_hosts;
+        allowed.iter().any(|of| of.eq_ignore_ascii_case(name))
     }
 
     /// Whether the gateway accepts requests.

@@ -19,6 +19,7 @@ pub mod access;
 pub mod cli;
 pub mod gateway;
 pub mod import;
+pub mod listener;
 pub mod replay;
 pub mod serve;
 pub mod settings;

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 
 use crate::gateway::readiness::Readiness;
 use crate::gateway::{Gateway, grpc, http, resp};
+use crate::listener::Listener;
 use crate::serve::clients::ClientFollower;
-use crate::serve::listeners::Listener;
 use crate::serve::signals::Signal;
 use crate::settings::{Policies, Settings};
 
@@ -60,27 +60,23 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
     tokio::spawn(run_upkeep(metrics.clone()));
 
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
-    let grpc = Listener::bind("grpc", settings.grpc).await?;
-    let http = Listener::bind("http", settings.http).await?;
-    let mut addresses = vec![("grpc", grpc.address()), ("http", http.address())];
-    let http_address = http.address();
+    let limits = &settings.limits;
+    let grpc = Listener::bind("grpc", &settings.grpc, limits).await?;
+    let http = Listener::bind("http", &settings.http, limits).await?;
+    let http_address = http.address().clone();
+    let mut addresses = vec![("grpc", grpc.address().clone()), ("http", http_address.clone())];
     let (end, ended) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
-    servers.spawn(grpc::serve(gateway.clone(), grpc.into_inner(), ended.clone()));
-    servers.spawn(http::serve(
-        gateway.clone(),
-        metrics,
-        http.into_inner(),
-        ended.clone(),
-    ));
-    if let Some(address) = settings.resp {
-        let resp = Listener::bind("resp", address).await?;
-        addresses.push(("resp", resp.address()));
-        servers.spawn(resp::serve(gateway, resp.into_inner(), ended));
+    servers.spawn(grpc::serve(gateway.clone(), grpc, ended.clone()));
+    servers.spawn(http::serve(gateway.clone(), metrics, http, ended.clone()));
+    if let Some(address) = &settings.resp {
+        let resp = Listener::bind("resp", address, limits).await?;
+        addresses.push(("resp", resp.address().clone()));
+        servers.spawn(resp::serve(gateway, resp, ended));
     }
     listeners::announce(&addresses);
     if settings.policies == Policies::Example {
-        listeners::print_commands(http_address);
+        listeners::print_commands(&http_address);
     }
 
     let failed = loop {

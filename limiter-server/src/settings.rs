@@ -6,20 +6,24 @@
 //! [`Settings`] holds the resolved values with their defaults applied, so the rest of the program
 //! reads typed values only.
 
+mod address;
 mod args;
 mod clients;
+mod duration;
 mod error;
 mod file;
+mod limits;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::Access;
+pub use crate::settings::address::ListenAddress;
 pub use crate::settings::args::ServeArgs;
 pub(crate) use crate::settings::clients::ClientSource;
 pub use crate::settings::error::SettingsError;
 use crate::settings::file::{DEFAULT_PATH, SettingsFile};
+pub use crate::settings::limits::ListenerLimits;
 
 /// The settings of `limiter-server serve`.
 #[derive(Clone, Debug)]
@@ -28,13 +32,17 @@ pub struct Settings {
     /// Where the policies come from besides Redis.
     pub policies: Policies,
     /// The address of the gRPC listener.
-    pub grpc: SocketAddr,
+    pub grpc: ListenAddress,
     /// The address of the HTTP listener.
-    pub http: SocketAddr,
+    pub http: ListenAddress,
     /// The address of the RESP listener, if there is one.
-    pub resp: Option<SocketAddr>,
+    pub resp: Option<ListenAddress>,
     /// The longest time of a decision of `CL.THROTTLE` with its own numbers.
     pub resp_deadline: Duration,
+    /// The accepted names in the `Host` header besides addresses and localhost.
+    pub allowed_hosts: Vec<String>,
+    /// The limits of the listeners.
+    pub limits: ListenerLimits,
     /// Where the state of the limits is kept.
     pub store: StoreSettings,
     /// The name of this node in explanations.
@@ -214,15 +222,17 @@ impl Settings {
         let policies = args.policies(&store)?;
         let envoy = args.envoy()?;
         let (grpc, http) = (args.grpc(), args.http());
-        let mut listeners = vec![("grpc", grpc), ("http", http)];
-        listeners.extend(args.resp.map(|resp| ("resp", resp)));
+        let mut listeners = vec![("grpc", &grpc), ("http", &http)];
+        listeners.extend(args.resp.as_ref().map(|resp| ("resp", resp)));
         let requires_clients = args.require_clients(listeners, !table.is_empty())?;
         Ok(Self {
             policies,
             grpc,
             http,
-            resp: args.resp,
+            resp: args.resp.clone(),
             resp_deadline: args.resp_deadline()?,
+            allowed_hosts: args.allowed_hosts.clone().unwrap_or_default(),
+            limits: args.limits()?,
             store,
             drain: args.drain()?,
             node: args.node.unwrap_or_else(host_name),

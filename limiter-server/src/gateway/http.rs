@@ -3,6 +3,7 @@
 //! Tests: `tests/http_api.rs`.
 
 mod access;
+mod body;
 mod caller;
 mod check;
 mod client_id;
@@ -17,50 +18,46 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::gateway::Gateway;
 use crate::gateway::readiness::ReadinessState;
-
-/// The largest body of a request, in bytes.
-const MAX_BODY: usize = 256 * 1_024;
+use crate::listener::http::HttpVersions;
+use crate::listener::{self, Listener};
 
 /// Serves HTTP until `end` is true, then finishes the requests in flight.
 ///
 /// # Errors
 ///
-/// The reason why the listener failed.
+/// None; a connection that fails ends alone.
 pub async fn serve(
     gateway: Gateway,
     metrics: PrometheusHandle,
-    listener: TcpListener,
-    mut end: watch::Receiver<bool>,
+    listener: Listener,
+    end: watch::Receiver<bool>,
 ) -> Result<(), String> {
-    let ended = async move {
-        // An error means that the sender is gone, which is an end as well.
-        let _ = end.wait_for(|end| *end).await;
-    };
-    axum::serve(listener, router(gateway, metrics))
-        .with_graceful_shutdown(ended)
-        .await
-        .map_err(|error| format!("the HTTP listener failed: {error}"))
+    listener::http::serve(listener, HttpVersions::All, router(gateway, metrics), end).await;
+    Ok(())
 }
 
 /// The routes.
 pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
+    let render = move |State(gateway): State<Gateway>| {
+        let metrics = metrics.clone();
+        async move {
+            gateway.admission().report();
+            metrics.render()
+        }
+    };
+    let require_host = middleware::from_fn_with_state(gateway.clone(), access::require_allowed_host);
+    let protected = api(gateway.clone())
+        .route("/metrics", get(render))
+        .route_layer(require_host);
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
-        .merge(api(gateway.clone()))
+        .merge(protected)
         .with_state(gateway)
-        .route(
-            "/metrics",
-            get(move || {
-                let metrics = metrics.clone();
-                async move { metrics.render() }
-            }),
-        )
 }
 
 /// The routes of the JSON interface.
@@ -75,9 +72,11 @@ fn api(gateway: Gateway) -> Router<Gateway> {
         .route("/v1/settle", post(reservations::settle))
         .route("/v1/refund", post(check::refund))
         .route("/v1/reset", post(check::reset))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        // The body has been read within its limit.
+        .layer(DefaultBodyLimit::disable())
+        .route_layer(middleware::from_fn_with_state(gateway.clone(), body::admit))
         .route_layer(middleware::from_fn_with_state(gateway, caller::require_client))
-        .route_layer(middleware::from_fn(access::require_local_host))
+        .route_layer(middleware::from_fn(access::require_json))
 }
 
 async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {

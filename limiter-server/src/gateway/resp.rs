@@ -14,31 +14,26 @@ mod session;
 mod throttle;
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::gateway::Gateway;
 pub use crate::gateway::resp::command::{ParsedCommand, ProtocolError, parse_command};
-use crate::gateway::resp::reply::{Protocol, Reply};
+use crate::gateway::resp::reply::Reply;
 use crate::gateway::resp::session::Session;
 pub(crate) use crate::gateway::resp::throttle::ThrottlePolicies;
+use crate::listener::{Listener, TimedStream};
 
-/// The largest number of connections.
-const MAX_CONNECTIONS: usize = 1_024;
 /// The largest number of decisions that one connection has in flight.
 const MAX_CONCURRENT: usize = 64;
 /// The size of one read.
 const READ_BYTES: usize = 8 * 1_024;
 /// The longest time from the first byte of a command to its last, and of a write.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after the system refused a connection, for example for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves RESP until `end` is true, then finishes the commands that were received.
 ///
@@ -47,10 +42,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// None; a connection that fails ends alone.
 pub async fn serve(
     gateway: Gateway,
-    listener: TcpListener,
+    listener: Listener,
     mut end: watch::Receiver<bool>,
 ) -> Result<(), String> {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -59,19 +53,9 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a RESP connection; trying again");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-            metrics::counter!("limiter_server_refused_connections_total", "protocol" => "resp").increment(1);
-            connections.spawn(refuse(stream));
-            continue;
-        };
+        // Clients keep idle connections in pools and do not expect their end.
+        let stream = accepted.stream.without_idle_timeout();
+        let permit = accepted.permit;
         let connection = Connection::new(stream, gateway.clone());
         let end = end.clone();
         connections.spawn(async move {
@@ -85,17 +69,9 @@ pub async fn serve(
     Ok(())
 }
 
-/// Answers a connection above the limit without waiting for the client.
-async fn refuse(stream: TcpStream) {
-    let mut reply = Vec::new();
-    Reply::error("ERR max number of clients reached").write(Protocol::Resp2, &mut reply);
-    // The client may be gone, and a socket that is not writable at once is closed.
-    let _ = stream.try_write(&reply);
-}
-
 /// One client.
 struct Connection {
-    stream: TcpStream,
+    stream: TimedStream,
     session: Session,
     /// Bytes that were received and not yet run.
     received: Vec<u8>,
@@ -104,7 +80,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, gateway: Gateway) -> Self {
+    fn new(stream: TimedStream, gateway: Gateway) -> Self {
         Self {
             stream,
             session: Session::new(gateway),
@@ -114,8 +90,6 @@ impl Connection {
     }
 
     async fn run(mut self, mut end: watch::Receiver<bool>) -> io::Result<()> {
-        // Replies are small, and a client waits for each.
-        self.stream.set_nodelay(true)?;
         loop {
             let (replies, closes) = self.run_received().await;
             if !replies.is_empty() {

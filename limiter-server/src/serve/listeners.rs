@@ -1,4 +1,4 @@
-//! Binds listeners and prints their addresses.
+//! Prints the addresses of the listeners, and commands to try.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -6,37 +6,11 @@
 )]
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
-
-/// A bound listener and its address, in which port 0 is replaced by the selected port.
-#[derive(Debug)]
-pub(super) struct Listener {
-    inner: TcpListener,
-    address: SocketAddr,
-}
-
-impl Listener {
-    /// Binds an address.
-    pub(super) async fn bind(protocol: &str, address: SocketAddr) -> Result<Self, String> {
-        let failed = |error| format!("cannot listen on {address} for {protocol}: {error}");
-        let inner = TcpListener::bind(address).await.map_err(failed)?;
-        let address = inner.local_addr().map_err(failed)?;
-        Ok(Self { inner, address })
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(super) fn into_inner(self) -> TcpListener {
-        self.inner
-    }
-}
+use crate::settings::ListenAddress;
 
 /// Prints each protocol and its address on a line of its own.
-pub(super) fn announce(listeners: &[(&str, SocketAddr)]) {
+pub(super) fn announce(listeners: &[(&str, ListenAddress)]) {
     for (protocol, address) in listeners {
         println!("{protocol} {address}");
     }
@@ -45,7 +19,7 @@ pub(super) fn announce(listeners: &[(&str, SocketAddr)]) {
 }
 
 /// Prints commands that try the example.
-pub(super) fn print_commands(http: SocketAddr) {
+pub(super) fn print_commands(http: &ListenAddress) {
     eprintln!(
         "Try these commands:\n\
          \x20 curl http://{http}/readyz\n\

@@ -1,19 +1,21 @@
 //! The flags of `serve`, each with its environment variable.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use limiter_core::{Policy, parse_duration};
+use limiter_core::Policy;
 
+use crate::settings::duration::duration;
 use crate::settings::file::{SettingsFile, read_secret};
+use crate::settings::limits::LimitArgs;
 use crate::settings::{
-    EnvoySettings, KeyForm, KeyInMetadata, Policies, RedisDeployment, SettingsError, StoreSettings, Unmatched,
+    EnvoySettings, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies, RedisDeployment,
+    SettingsError, StoreSettings, Unmatched,
 };
 
-const DEFAULT_GRPC: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
-const DEFAULT_HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const DEFAULT_GRPC: ListenAddress = ListenAddress::loopback(8081);
+const DEFAULT_HTTP: ListenAddress = ListenAddress::loopback(8080);
 const DEFAULT_NAMESPACE: &str = "limiter";
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
@@ -26,16 +28,16 @@ pub struct ServeArgs {
     /// Use the example policy, and print commands to try.
     #[arg(long, conflicts_with_all = ["policies", "redis", "redis_file", "redis_cluster", "redis_sentinel"])]
     example: bool,
-    /// Address of the gRPC listener; port 0 selects a free port. Default: 127.0.0.1:8081.
+    /// Address of the gRPC listener or unix:/PATH; port 0 selects a port. Default: 127.0.0.1:8081.
     #[arg(long, value_name = "ADDR", env = "LIMITER_GRPC")]
-    grpc: Option<SocketAddr>,
-    /// Address of the HTTP listener; port 0 selects a free port. Default: 127.0.0.1:8080.
+    grpc: Option<ListenAddress>,
+    /// Address of the HTTP listener or unix:/PATH; port 0 selects a port. Default: 127.0.0.1:8080.
     #[arg(long, value_name = "ADDR", env = "LIMITER_HTTP")]
-    http: Option<SocketAddr>,
-    /// Address of the listener for Redis clients (CL.THROTTLE); port 0 selects a free port.
+    http: Option<ListenAddress>,
+    /// Address of the listener for Redis clients (CL.THROTTLE), or unix:/PATH.
     /// Default: none.
     #[arg(long, value_name = "ADDR", env = "LIMITER_RESP")]
-    pub(super) resp: Option<SocketAddr>,
+    pub(super) resp: Option<ListenAddress>,
     /// Longest time of a decision of CL.THROTTLE with its own numbers. Default: 100ms.
     #[arg(long, value_name = "DURATION", env = "LIMITER_RESP_DEADLINE")]
     resp_deadline: Option<String>,
@@ -116,6 +118,16 @@ pub struct ServeArgs {
     /// File that contains the secret by which keys are hashed.
     #[arg(long, value_name = "FILE", env = "LIMITER_KEY_SECRET_FILE")]
     key_secret_file: Option<PathBuf>,
+    /// Names in the `Host` header of HTTP requests besides addresses and localhost.
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        env = "LIMITER_ALLOWED_HOSTS"
+    )]
+    pub(super) allowed_hosts: Option<Vec<String>>,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 impl ServeArgs {
@@ -168,15 +180,21 @@ impl ServeArgs {
             max_descriptors: self.max_descriptors.or(file.max_descriptors),
             key_in_metadata: self.key_in_metadata.or(file.key_in_metadata),
             key_secret_file: self.key_secret_file.or(file.key_secret_file),
+            allowed_hosts: self.allowed_hosts.or(file.allowed_hosts),
+            limits: self.limits.or(file.limits),
         }
     }
 
-    pub(super) fn grpc(&self) -> SocketAddr {
-        self.grpc.unwrap_or(DEFAULT_GRPC)
+    pub(super) fn grpc(&self) -> ListenAddress {
+        self.grpc.clone().unwrap_or(DEFAULT_GRPC)
     }
 
-    pub(super) fn http(&self) -> SocketAddr {
-        self.http.unwrap_or(DEFAULT_HTTP)
+    pub(super) fn http(&self) -> ListenAddress {
+        self.http.clone().unwrap_or(DEFAULT_HTTP)
+    }
+
+    pub(super) fn limits(&self) -> Result<ListenerLimits, SettingsError> {
+        self.limits.resolve()
     }
 
     pub(super) fn resp_deadline(&self) -> Result<Duration, SettingsError> {
@@ -275,14 +293,14 @@ impl ServeArgs {
 
     /// Rejects listeners that other machines can reach, unless clients are configured. Returns
     /// whether clients must stay configured.
-    pub(super) fn require_clients(
+    pub(super) fn require_clients<'a>(
         &self,
-        listeners: impl IntoIterator<Item = (&'static str, SocketAddr)>,
+        listeners: impl IntoIterator<Item = (&'static str, &'a ListenAddress)>,
         has_clients: bool,
     ) -> Result<bool, SettingsError> {
         let mut requires_clients = false;
         for (setting, address) in listeners {
-            if address.ip().is_loopback() {
+            if address.is_local() {
                 continue;
             }
             requires_clients = !self.allow_unauthenticated;
@@ -290,7 +308,7 @@ impl ServeArgs {
                 return Err(SettingsError::Invalid {
                     setting,
                     value: address.to_string(),
-                    expected: "a loopback address, because no [[token]] or [[client]] is configured and \
+                    expected: "a loopback address or a unix socket, because no [[token]] or [[client]] is configured and \
                                allow_unauthenticated is not set",
                 });
             }
@@ -314,13 +332,4 @@ impl ServeArgs {
             );
         }
     }
-}
-
-fn duration(setting: &'static str, text: &str) -> Result<Duration, SettingsError> {
-    let parsed = parse_duration(text).ok().filter(|duration| !duration.is_zero());
-    parsed.ok_or_else(|| SettingsError::Invalid {
-        setting,
-        value: text.to_owned(),
-        expected: "a positive duration such as 500us, 12ms or 10s",
-    })
 }

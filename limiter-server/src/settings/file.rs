@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::access::{AccessTable, CertificateClient, Token};
-use crate::settings::{KeyForm, SettingsError, Unmatched};
+use crate::settings::limits::LimitArgs;
+use crate::settings::{KeyForm, ListenAddress, SettingsError, Unmatched};
 
 /// The file that is read if it exists and `--config` names no other one.
 pub(super) const DEFAULT_PATH: &str = "limiter-server.toml";
@@ -18,9 +18,9 @@ pub(super) const DEFAULT_PATH: &str = "limiter-server.toml";
 #[serde(deny_unknown_fields)]
 pub(super) struct SettingsFile {
     pub(super) policies: Option<PathBuf>,
-    pub(super) grpc: Option<SocketAddr>,
-    pub(super) http: Option<SocketAddr>,
-    pub(super) resp: Option<SocketAddr>,
+    pub(super) grpc: Option<ListenAddress>,
+    pub(super) http: Option<ListenAddress>,
+    pub(super) resp: Option<ListenAddress>,
     pub(super) resp_deadline: Option<String>,
     pub(super) redis: Option<String>,
     pub(super) redis_file: Option<PathBuf>,
@@ -37,6 +37,9 @@ pub(super) struct SettingsFile {
     pub(super) max_descriptors: Option<usize>,
     pub(super) key_in_metadata: Option<KeyForm>,
     pub(super) key_secret_file: Option<PathBuf>,
+    pub(super) allowed_hosts: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) limits: LimitArgs,
     #[serde(default)]
     token: Vec<Token>,
     #[serde(default)]

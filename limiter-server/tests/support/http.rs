@@ -22,7 +22,11 @@ impl Response {
 
 /// Sends a GET request with these headers.
 pub(crate) fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
-    let headers = [&[("host", "test")], headers].concat();
+    let is_host = |(name, _): &(&str, &str)| *name == "host";
+    let mut headers = headers.to_vec();
+    if !headers.iter().any(is_host) {
+        headers.push(("host", "localhost"));
+    }
     send(address, &format!("GET {path}"), &headers, "")
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::access;
+use http_body_util::BodyExt;
 use limiter_server::gateway::envoy::messages::{RateLimitRequest, RateLimitResponse};
 use prost::Message;
 use prost_types::FileDescriptorProto;
@@ -18,6 +19,9 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+/// The path of the method.
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A connection.
 #[derive(Debug)]
@@ -56,16 +60,50 @@ impl RlsClient {
             let mut grpc = Grpc::new(self.channel.clone());
             let not_ready = |error| Status::unknown(format!("the connection failed: {error}"));
             grpc.ready().await.map_err(not_ready)?;
-            let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
             let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
             let mut request = tonic::Request::new(request.clone());
             if let Some(token) = &self.token {
                 let token = token.parse().expect("a header");
                 request.metadata_mut().insert("authorization", token);
             }
-            let answer = grpc.unary(request, path.parse().expect("a path"), codec).await?;
+            let answer = grpc.unary(request, PATH.parse().expect("a path"), codec).await?;
             Ok(answer.into_inner())
         })
+    }
+
+    /// Sends a message in its encoded form.
+    pub(crate) fn send(&self, message: Vec<u8>) -> Result<RateLimitResponse, Status> {
+        // A field without a tag of its own cannot be encoded otherwise.
+        let mut body = vec![0];
+        body.extend(
+            u32::try_from(message.len())
+                .expect("a small message")
+                .to_be_bytes(),
+        );
+        body.extend(message);
+        let body =
+            tonic::body::Body::new(http_body_util::Full::new(body.into()).map_err(|error| match error {}));
+        let request = tonic::codegen::http::Request::post(PATH)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(body)
+            .expect("a request");
+        self.runtime.block_on(async {
+            let mut channel = self.channel.clone();
+            let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(&mut channel, cx)).await;
+            ready.map_err(|error| Status::unknown(error.to_string()))?;
+            let sent = tower::Service::call(&mut channel, request).await;
+            let sent = sent.map_err(|error| Status::unknown(error.to_string()))?;
+            match Status::from_header_map(sent.headers()) {
+                Some(status) => Err(status),
+                None => Err(Status::unknown("no status in the headers")),
+            }
+        })
+    }
+
+    /// Runs the connection without a call.
+    pub(crate) fn run_for(&self, time: std::time::Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
     /// Whether the health service reports a service as serving.

@@ -47,7 +47,7 @@ impl Drop for Directory {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    addresses: BTreeMap<String, SocketAddr>,
+    addresses: BTreeMap<String, String>,
     directory: Directory,
 }
 
@@ -104,7 +104,7 @@ impl Server {
         for line in BufReader::new(output).lines().take(listeners) {
             let line = line.expect("text");
             let (protocol, address) = line.split_once(' ').expect("a protocol and an address");
-            addresses.insert(protocol.to_owned(), address.parse().expect("an address"));
+            addresses.insert(protocol.to_owned(), address.to_owned());
         }
         let server = Self {
             child,
@@ -116,15 +116,28 @@ impl Server {
     }
 
     pub(crate) fn http(&self) -> SocketAddr {
-        *self.addresses.get("http").expect("announced")
+        self.announced("http").parse().expect("a TCP address")
     }
 
     pub(crate) fn grpc(&self) -> SocketAddr {
-        *self.addresses.get("grpc").expect("announced")
+        self.announced("grpc").parse().expect("a TCP address")
+    }
+
+    /// The address that the server printed for a protocol.
+    pub(crate) fn announced(&self, protocol: &str) -> &str {
+        self.addresses.get(protocol).expect("announced")
+    }
+
+    /// The memory that the process occupies.
+    pub(crate) fn resident_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.expect("a size").parse().expect("a number")
     }
 
     pub(crate) fn resp(&self) -> SocketAddr {
-        *self.addresses.get("resp").expect("announced")
+        self.announced("resp").parse().expect("a TCP address")
     }
 
     pub(crate) fn directory(&self) -> &Directory {

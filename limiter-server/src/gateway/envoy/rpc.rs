@@ -5,8 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use http_body_util::BodyExt;
 use tonic::body::Body;
-use tonic::codegen::{Body as HttpBody, Service, StdError, http};
+use tonic::codegen::{Body as HttpBody, Bytes, Service, StdError, http};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
@@ -19,8 +20,6 @@ use crate::gateway::{Gateway, credentials};
 /// The name of the service.
 pub const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-/// The largest request in bytes.
-const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -54,6 +53,11 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let (gateway, client) = (self.gateway.clone(), self.client.clone());
         Box::pin(async move {
+            let Some(_place) = gateway.admission().begin_call() else {
+                return Err(Status::unavailable(
+                    "too many calls are in flight; retry after a pause",
+                ));
+            };
             let response = gateway.should_rate_limit(&client, request.into_inner()).await?;
             Ok(Response::new(response))
         })
@@ -62,7 +66,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
 
 impl<B> Service<http::Request<B>> for RateLimitServer
 where
-    B: HttpBody + Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<StdError> + Send + 'static,
 {
     type Response = http::Response<Body>;
@@ -86,10 +90,16 @@ where
             return Box::pin(async move { Ok(status_of_denial(&denial).into_http()) });
         }
         let gateway = self.gateway.clone();
-        let method = ShouldRateLimit { gateway, client };
+        let method = ShouldRateLimit {
+            gateway: gateway.clone(),
+            client,
+        };
+        let max = gateway.limits().max_message_bytes;
+        let request = gateway.admission().limit_body(request);
+        let request = request.map(|body| body.map_err(Status::from));
         Box::pin(async move {
             let codec: ProstCodec<RateLimitResponse, RateLimitRequest> = ProstCodec::default();
-            let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(MAX_REQUEST_BYTES), None);
+            let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(max), None);
             Ok(grpc.unary(method, request).await)
         })
     }

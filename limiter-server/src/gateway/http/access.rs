@@ -5,15 +5,16 @@
 //! The `Host` allow-list prevents the first, the content type prevents the second. The server
 //! answers no preflight, so pages of other origins cannot send JSON.
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::gateway::Gateway;
 use crate::gateway::http::problem::Problem;
 
 /// Rejects requests that a web page in a browser can cause.
-async fn require_json(request: Request, next: Next) -> Response {
+pub(super) async fn require_json(request: Request, next: Next) -> Response {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let essence = content_type.map(|value| value.split(';').next().unwrap_or_default().trim());
@@ -27,30 +28,40 @@ async fn require_json(request: Request, next: Next) -> Response {
 }
 
 /// Rejects names that another party can point at this machine.
-pub(super) async fn require_local_host(request: Request, next: Next) -> Response {
+pub(super) async fn require_allowed_host(
+    State(gateway): State<Gateway>,
+    request: Request,
+    next: Next,
+) -> Response {
     let host = request
         .headers()
         .get(header::HOST)
         .and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().host());
-    if !host.is_some_and(is_local) {
-        return Problem::bad_request("expected a `Host` that is an address or `localhost`".into())
-            .into_response();
+    let is_allowed = |host: &str| is_local(host) || gateway.allows_host(name_of(host));
+    if !host.is_some_and(is_allowed) {
+        let detail = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
+        return Problem::bad_request(detail.into()).into_response();
     }
-    require_json(request, next).await
+    next.run(request).await
 }
 
 /// Whether a `Host` is an address or `localhost`, with or without a port.
 fn is_local(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
-        _ => host,
-    };
+    let name = name_of(host);
     let address = name
         .strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
         .unwrap_or(name);
     name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// A `Host` without its port.
+fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, detail: Cow<'static, str>) -> Self {
+    pub(super) fn new(status: StatusCode, detail: Cow<'static, str>) -> Self {
         let mut fields = Map::new();
         fields.insert("type".into(), json!("about:blank"));
         fields.insert("title".into(), json!(status.canonical_reason()));

@@ -1,0 +1,115 @@
+//! Limits on the calls of all listeners: how many are in flight, and how many bytes of bodies are
+//! buffered.
+//!
+//! A call takes its place only when its body has arrived, so slow clients take no places. Slow
+//! bodies count towards [`MAX_BUFFERED`] instead, and end with the read timeout.
+
+mod body;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::http;
+
+pub(crate) use crate::gateway::admission::body::{BodyError, LimitedBody};
+use crate::settings::ListenerLimits;
+
+/// The largest number of bytes in request bodies that have arrived in part, over all listeners.
+const MAX_BUFFERED: usize = 64 * 1_024 * 1_024;
+
+/// The limits on the calls of all listeners. Cheap to clone; clones share the counts.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    calls: Arc<Count>,
+    bytes: Arc<Count>,
+    read_timeout: Duration,
+}
+
+/// A number with a limit.
+#[derive(Debug)]
+struct Count {
+    used: AtomicUsize,
+    max: usize,
+}
+
+/// The place of one call, which ends with this value.
+#[derive(Debug)]
+pub struct CallPlace(Arc<Count>);
+
+impl Admission {
+    /// Admission by these limits.
+    #[must_use]
+    pub fn new(limits: &ListenerLimits) -> Self {
+        let count = |max| {
+            Arc::new(Count {
+                used: AtomicUsize::new(0),
+                max,
+            })
+        };
+        Self {
+            calls: count(limits.max_in_flight),
+            bytes: count(MAX_BUFFERED),
+            read_timeout: limits.read_timeout,
+        }
+    }
+
+    /// Takes the place of a call; `None` when too many calls are in flight, which is counted.
+    #[must_use]
+    pub fn begin_call(&self) -> Option<CallPlace> {
+        if self.calls.take(1) {
+            return Some(CallPlace(Arc::clone(&self.calls)));
+        }
+        metrics::counter!("limiter_server_rejected_calls_total", "reason" => "in_flight").increment(1);
+        None
+    }
+
+    /// Sets the metric of the calls in flight.
+    pub(crate) fn report(&self) {
+        let calls = u32::try_from(self.calls.used.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        metrics::gauge!("limiter_server_calls_in_flight").set(f64::from(calls));
+    }
+
+    /// Limits the time and the memory in which the body of a request arrives.
+    pub(crate) fn limit_body<B>(&self, request: http::Request<B>) -> http::Request<LimitedBody<B>> {
+        request.map(|body| LimitedBody::new(body, self.read_timeout, Arc::clone(&self.bytes)))
+    }
+}
+
+impl Drop for CallPlace {
+    fn drop(&mut self) {
+        self.0.give(1);
+    }
+}
+
+impl Count {
+    fn take(&self, number: usize) -> bool {
+        let fits = |used: usize| used.checked_add(number).filter(|sum| *sum <= self.max);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    fn give(&self, number: usize) {
+        self.used.fetch_sub(number, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_free_again_after_its_call() {
+        let limits = ListenerLimits {
+            max_in_flight: 2,
+            ..ListenerLimits::default()
+        };
+        let admission = Admission::new(&limits);
+        let (first, second) = (admission.begin_call(), admission.begin_call());
+        assert!(first.is_some() && second.is_some());
+        assert!(admission.begin_call().is_none());
+        drop(first);
+        assert!(admission.begin_call().is_some());
+    }
+}

@@ -1,0 +1,129 @@
+//! A request body that must arrive in time and within the memory for all bodies.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::time::Sleep;
+use tonic::Status;
+use tonic::codegen::{Bytes, StdError};
+
+use crate::gateway::admission::Count;
+
+pin_project! {
+    /// A request body with a deadline. Its bytes count towards a limit until it is dropped.
+    #[derive(Debug)]
+    pub(crate) struct LimitedBody<B> {
+        #[pin]
+        inner: B,
+        #[pin]
+        deadline: Sleep,
+        taken: Taken,
+    }
+}
+
+/// The bytes of one body.
+#[derive(Debug)]
+struct Taken {
+    bytes: usize,
+    of: Arc<Count>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.of.give(self.bytes);
+    }
+}
+
+/// The reason why a body did not arrive.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// The read timeout ended.
+    TooSlow,
+    /// Too many bytes of other bodies are buffered.
+    NoMemory,
+    /// The connection failed.
+    Connection(StdError),
+}
+
+impl<B> LimitedBody<B> {
+    pub(super) fn new(inner: B, timeout: Duration, of: Arc<Count>) -> Self {
+        Self {
+            inner,
+            deadline: tokio::time::sleep(timeout),
+            taken: Taken { bytes: 0, of },
+        }
+    }
+}
+
+impl<B> Body for LimitedBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<StdError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.project();
+        match this.inner.poll_frame(cx) {
+            Poll::Pending => {}
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(Err(error))) => {
+                return Poll::Ready(Some(Err(BodyError::Connection(error.into()))));
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                if !this.taken.of.take(length) {
+                    metrics::counter!("limiter_server_rejected_calls_total", "reason" => "memory")
+                        .increment(1);
+                    return Poll::Ready(Some(Err(BodyError::NoMemory)));
+                }
+                this.taken.bytes += length;
+                return Poll::Ready(Some(Ok(frame)));
+            }
+        }
+        match this.deadline.poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::TooSlow))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSlow => f.write_str("the body did not arrive within the read timeout"),
+            Self::NoMemory => f.write_str("the server buffers too many request bodies; retry after a pause"),
+            Self::Connection(error) => write!(f, "the body did not arrive: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+impl From<BodyError> for Status {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooSlow => Self::deadline_exceeded(error.to_string()),
+            BodyError::NoMemory => Self::unavailable(error.to_string()),
+            BodyError::Connection(error) => Self::from_error(error),
+        }
+    }
+}

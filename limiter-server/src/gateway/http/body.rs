@@ -1,0 +1,54 @@
+//! Reads the bodies of requests within the limits, before the calls take their places.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::gateway::Gateway;
+use crate::gateway::admission::BodyError;
+use crate::gateway::http::problem::Problem;
+
+/// Reads the body, then takes the place of the call.
+pub(super) async fn admit(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
+    match read(&gateway, request).await {
+        Ok(request) => match gateway.admission().begin_call() {
+            Some(_place) => next.run(request).await,
+            None => Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many calls are in flight; retry after a pause".into(),
+            )
+            .into_response(),
+        },
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn read(gateway: &Gateway, request: Request) -> Result<Request, Problem> {
+    let max = gateway.limits().max_body_bytes;
+    let too_large = || {
+        let detail = format!("the body is too large, expected at most {max} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail.into())
+    };
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > max) {
+        return Err(too_large());
+    }
+    let (parts, body) = gateway.admission().limit_body(request).into_parts();
+    let body = match Limited::new(body, max).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
+        Err(error) => {
+            let status = match error.downcast_ref() {
+                Some(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
+                Some(BodyError::NoMemory) => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            return Err(Problem::new(status, error.to_string().into()));
+        }
+    };
+    Ok(Request::from_parts(parts, Body::from(body)))
+}

@@ -1,0 +1,192 @@
+//! Listeners: TCP and unix sockets with limits on connections and time.
+//!
+//! [`Listener::accept`] returns connections that count towards the limit of their listener and end
+//! when the peer makes no progress for too long. [`http::serve`] serves HTTP/1 and HTTP/2 on them.
+//! Tests: `tests/listeners.rs`, `tests/attacks.rs`.
+
+pub mod http;
+mod stream;
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::access::Client;
+use crate::listener::stream::Socket;
+pub use crate::listener::stream::TimedStream;
+use crate::settings::{ListenAddress, ListenerLimits};
+
+/// The pause after a failed accept, which fails again at once when files are exhausted.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The owner and the group may connect to a unix socket.
+const SOCKET_MODE: u32 = 0o660;
+
+/// A bound listener.
+#[derive(Debug)]
+pub struct Listener {
+    protocol: &'static str,
+    inner: Inner,
+    address: ListenAddress,
+    limits: ListenerLimits,
+    connections: Arc<Semaphore>,
+    /// The answer to a connection above the limit.
+    refusal: &'static [u8],
+    is_full: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection of a client.
+#[derive(Debug)]
+pub struct ClientConnection {
+    /// The bytes of the connection.
+    pub stream: TimedStream,
+    /// The client, as far as the connection identifies it.
+    pub client: Client,
+    /// The place of the connection in the limit of the listener, which ends with this value.
+    pub permit: OwnedSemaphorePermit,
+}
+
+impl Listener {
+    /// Binds an address. Port 0 selects a free port. A unix socket that no process listens on is
+    /// replaced.
+    ///
+    /// # Errors
+    ///
+    /// The reason, with the address.
+    pub async fn bind(
+        protocol: &'static str,
+        address: &ListenAddress,
+        limits: &ListenerLimits,
+    ) -> Result<Self, String> {
+        let failed = |error| format!("cannot listen on {address} for {protocol}: {error}");
+        let (inner, address) = match address {
+            ListenAddress::Tcp(tcp) => {
+                let inner = TcpListener::bind(tcp).await.map_err(failed)?;
+                let bound = inner.local_addr().map_err(failed)?;
+                (Inner::Tcp(inner), ListenAddress::Tcp(bound))
+            }
+            ListenAddress::Unix(path) => {
+                let inner = bind_unix(path).await.map_err(failed)?;
+                (Inner::Unix(inner), address.clone())
+            }
+        };
+        Ok(Self {
+            protocol,
+            inner,
+            address,
+            connections: Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS))),
+            limits: limits.clone(),
+            refusal: match protocol {
+                "http" => {
+                    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                }
+                "resp" => b"-ERR max number of clients reached\r\n",
+                _ => b"",
+            },
+            is_full: AtomicBool::new(false),
+        })
+    }
+
+    /// The bound address, in which port 0 is replaced by the selected port.
+    #[must_use]
+    pub const fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// The limits of the listener.
+    #[must_use]
+    pub const fn limits(&self) -> &ListenerLimits {
+        &self.limits
+    }
+
+    /// Waits for the next connection within the limit. Connections above the limit are closed and
+    /// counted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn accept(&self) -> ClientConnection {
+        loop {
+            let socket = match self.accept_socket().await {
+                Ok(socket) => socket,
+                Err(error) => {
+                    tracing::warn!(protocol = self.protocol, %error, "cannot accept a connection");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+                metrics::counter!("limiter_server_refused_connections_total", "protocol" => self.protocol)
+                    .increment(1);
+                socket.try_write(self.refusal);
+                if !self.is_full.swap(true, Ordering::Relaxed) {
+                    let max = self.limits.max_connections;
+                    tracing::warn!(
+                        protocol = self.protocol,
+                        max,
+                        "connection limit reached; closing new connections"
+                    );
+                }
+                continue;
+            };
+            if self.is_full.swap(false, Ordering::Relaxed) {
+                tracing::info!(protocol = self.protocol, "accepting connections again");
+            }
+            return ClientConnection {
+                stream: TimedStream::new(socket, &self.limits),
+                client: Client::Anonymous,
+                permit,
+            };
+        }
+    }
+
+    async fn accept_socket(&self) -> io::Result<Socket> {
+        match &self.inner {
+            Inner::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // Answers are small and must not wait for further data.
+                let _ = stream.set_nodelay(true);
+                Ok(Socket::Tcp(stream))
+            }
+            Inner::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
+        }
+    }
+}
+
+/// Removes the file of a unix socket.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let ListenAddress::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if let Ok(file) = std::fs::symlink_metadata(path) {
+        if !file.file_type().is_socket() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the path is not a socket",
+            ));
+        }
+        if tokio::net::UnixStream::connect(path).await.is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(listener)
+}

@@ -1,0 +1,158 @@
+//! HTTP/1 and HTTP/2 on the connections of a listener.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{Request, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tower::Service;
+
+use crate::listener::{ClientConnection, Listener};
+use crate::settings::ListenerLimits;
+
+/// The largest number of requests at once on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 1_024;
+/// The bytes of request bodies that one HTTP/2 connection buffers before they are read.
+const WINDOW: u32 = 1 << 20;
+/// The largest number of connections that are accepted after the end.
+const MAX_PENDING: usize = 1_024;
+/// The largest number of headers of an HTTP/1 request.
+const MAX_HEADERS: usize = 100;
+
+/// The versions of HTTP that a listener accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersions {
+    /// HTTP/1 and HTTP/2.
+    All,
+    /// HTTP/2 alone, as gRPC needs it.
+    Http2,
+}
+
+/// Serves the routes until `end` is true, then finishes the requests in flight.
+pub async fn serve(
+    listener: Listener,
+    versions: HttpVersions,
+    routes: Router,
+    mut end: watch::Receiver<bool>,
+) {
+    let builder = builder(versions, listener.limits());
+    let each_end = end.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            connection = listener.accept() => {
+                let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
+                connections.spawn(serve_connection(builder, versions, connection, routes, end));
+            }
+            Some(_) = connections.join_next() => {}
+            // An error means that the sender is gone, which is an end as well.
+            _ = end.wait_for(|end| *end) => break,
+        }
+    }
+    // Clients that have connected are served; others are refused from here on.
+    for _ in 0..MAX_PENDING {
+        tokio::select! {
+            biased;
+            connection = listener.accept() => {
+                let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
+                connections.spawn(serve_connection(builder, versions, connection, routes, end));
+            }
+            () = std::future::ready(()) => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // The stream times the headers: this timeout would also end idle connections.
+        .header_read_timeout(None)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(max_header);
+    // A peer that answers pings keeps an idle connection.
+    let ping = (limits.idle_timeout / 2).max(Duration::from_millis(1));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(limits.max_header_bytes)
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(ping)
+        .keep_alive_timeout(ping);
+    match versions {
+        HttpVersions::All => builder,
+        HttpVersions::Http2 => builder.http2_only(),
+    }
+}
+
+async fn serve_connection(
+    builder: Builder<TokioExecutor>,
+    versions: HttpVersions,
+    connection: ClientConnection,
+    routes: Router,
+    mut end: watch::Receiver<bool>,
+) {
+    let ClientConnection {
+        stream,
+        client,
+        permit,
+    } = connection;
+    let stream = match versions {
+        HttpVersions::All => stream.with_phases(),
+        HttpVersions::Http2 => stream,
+    };
+    let phase = stream.phase();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        match request.version() {
+            Version::HTTP_2 => phase.without_phases(),
+            _ => phase.answering(),
+        }
+        request.extensions_mut().insert(client.clone());
+        let answer = routes.clone().call(request);
+        let phase = phase.clone();
+        async move {
+            let answer = answer.await;
+            if phase.has_phases() {
+                phase.idle();
+            }
+            Ok::<_, Infallible>(match answer {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            })
+        }
+    });
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ends = async move {
+        // An error means that the sender is gone, which is an end as well.
+        let _ = end.wait_for(|end| *end).await;
+    };
+    let ended = tokio::select! {
+        // First read the bytes that have arrived.
+        biased;
+        ended = served.as_mut() => Some(ended),
+        () = ends => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+    drop(permit);
+}

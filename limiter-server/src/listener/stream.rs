@@ -1,0 +1,292 @@
+//! A connection that ends when its peer makes no progress.
+//!
+//! HTTP/1 has three phases: a request arrives, a request is being answered, the connection is idle
+//! between requests. The first must end within the read timeout, however many bytes arrive, and the
+//! last within the idle timeout. HTTP/2 and other protocols have one rule: bytes must arrive within
+//! the idle timeout, and HTTP/2 pings an idle peer before that. A write that makes no progress ends
+//! with the idle timeout as well.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, Sleep};
+
+use crate::settings::ListenerLimits;
+
+/// The answer to an HTTP/1 request that arrives too slowly.
+const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// A deadline for timeouts that exceed the range of the clock.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
+
+/// A socket of any kind.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Writes as much as fits in the buffers of the system. The peer may have left.
+    pub(super) fn try_write(&self, bytes: &[u8]) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+        };
+    }
+}
+
+/// The phase of a connection, which the protocol sets.
+#[derive(Clone, Debug)]
+pub(super) struct Phase(Arc<AtomicU8>);
+
+/// A request arrives.
+const RECEIVING: u8 = 0;
+/// A request is being answered.
+const ANSWERING: u8 = 1;
+/// No request has begun.
+const IDLE: u8 = 2;
+/// The protocol has no phases.
+const ANY: u8 = 3;
+
+impl Phase {
+    pub(super) fn answering(&self) {
+        self.set(ANSWERING);
+    }
+
+    pub(super) fn idle(&self) {
+        self.set(IDLE);
+    }
+
+    pub(super) fn without_phases(&self) {
+        self.set(ANY);
+    }
+
+    pub(super) fn has_phases(&self) -> bool {
+        self.get() != ANY
+    }
+
+    fn set(&self, phase: u8) {
+        self.0.store(phase, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A socket whose reads and writes end with an error when the peer makes no progress.
+#[derive(Debug)]
+pub struct TimedStream {
+    socket: Socket,
+    read_timeout: Duration,
+    idle_timeout: Duration,
+    phase: Phase,
+    /// The phase to which the deadline of reads belongs.
+    timed: u8,
+    read_deadline: Pin<Box<Sleep>>,
+    /// The deadline of the pending write, if there is one.
+    write_deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedStream {
+    pub(super) fn new(socket: Socket, limits: &ListenerLimits) -> Self {
+        Self {
+            socket,
+            read_timeout: limits.read_timeout,
+            idle_timeout: limits.idle_timeout,
+            phase: Phase(Arc::new(AtomicU8::new(ANY))),
+            timed: ANY,
+            read_deadline: Box::pin(tokio::time::sleep(limits.idle_timeout)),
+            write_deadline: None,
+        }
+    }
+
+    /// Applies the phases of HTTP/1.
+    pub(super) fn with_phases(mut self) -> Self {
+        self.begin(RECEIVING);
+        self
+    }
+
+    /// Lets the peer be silent for any time.
+    pub(crate) fn without_idle_timeout(mut self) -> Self {
+        self.idle_timeout = Duration::MAX;
+        self.begin(ANY);
+        self
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.clone()
+    }
+
+    /// Begins a phase, and its time.
+    fn begin(&mut self, phase: u8) {
+        if self.timed != phase {
+            self.phase.set(phase);
+        }
+        self.timed = phase;
+        let timeout = match phase {
+            RECEIVING => self.read_timeout,
+            _ => self.idle_timeout,
+        };
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + FOREVER);
+        self.read_deadline.as_mut().reset(deadline);
+    }
+
+    /// Ends a read that has waited for too long.
+    fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.read_deadline.as_mut().poll(cx).is_ready() {
+            if self.timed != ANSWERING {
+                return Poll::Ready(Err(self.end_read(cx)));
+            }
+            // The HTTP library does not read again when an answer has been sent, so the deadline
+            // must wake the task to observe the next phase.
+            self.begin(ANSWERING);
+        }
+        Poll::Pending
+    }
+
+    fn end_read(&mut self, cx: &mut Context<'_>) -> io::Error {
+        let reason = match self.timed {
+            RECEIVING => "read_timeout",
+            _ => "idle_timeout",
+        };
+        metrics::counter!("limiter_server_closed_connections_total", "reason" => reason).increment(1);
+        if self.timed == RECEIVING {
+            // The peer may have left, and the connection ends in any case.
+            let _ = Pin::new(&mut self.socket).poll_write(cx, TOO_SLOW);
+        }
+        io::ErrorKind::TimedOut.into()
+    }
+
+    fn poll_write_deadline<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.write_deadline = None;
+            return written;
+        }
+        let timeout = self.idle_timeout;
+        let deadline = self
+            .write_deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        match deadline.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
+impl AsyncRead for TimedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let phase = this.phase.get();
+        if phase != this.timed {
+            this.begin(phase);
+        }
+        let before = buf.filled().len();
+        match Pin::new(&mut this.socket).poll_read(cx, buf) {
+            Poll::Pending => this.poll_read_deadline(cx),
+            ready => {
+                if buf.filled().len() > before {
+                    match phase {
+                        IDLE => this.begin(RECEIVING),
+                        ANY => this.begin(ANY),
+                        // More bytes do not extend the time of a request.
+                        _ => {}
+                    }
+                }
+                ready
+            }
+        }
+    }
+}
+
+impl AsyncWrite for TimedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        self.poll_write_deadline(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.poll_write_deadline(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = Pin::new(&mut self.socket).poll_shutdown(cx);
+        self.poll_write_deadline(cx, ended)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, buffers);
+        self.poll_write_deadline(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+}
+
+/// Forwards a method to the stream of each kind of socket.
+macro_rules! forward {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket.get_mut() {
+            Socket::Tcp($stream) => $call,
+            Socket::Unix($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        forward!(self, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        forward!(self, stream => Pin::new(stream).poll_write_vectored(cx, buffers))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
+        }
+    }
+}
