@@ -23,7 +23,7 @@ use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::resp::ThrottlePolicies;
 use crate::gateway::unmatched::UnmatchedDescriptors;
-use crate::settings::{EnvoySettings, ListenerLimits, Settings};
+use crate::settings::{EnvoySettings, ForwardingProxies, ListenerLimits, Settings};
 
 /// The state that all protocols share. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -41,6 +41,7 @@ struct Shared {
     envoy: EnvoySettings,
     policies: PreparedPolicies,
     throttle_policies: ThrottlePolicies,
+    proxies: ForwardingProxies,
     unmatched: UnmatchedDescriptors,
 }
 
@@ -59,6 +60,7 @@ impl Gateway {
             envoy: settings.envoy.clone(),
             policies: PreparedPolicies::new(settings.envoy.decision_deadline),
             throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
+            proxies: settings.trusted_proxies.clone(),
             unmatched: UnmatchedDescriptors::default(),
         }))
     }
@@ -130,6 +132,12 @@ impl Gateway {
     /// The policies of limits that `CL.THROTTLE` describes.
     pub(crate) fn throttle_policies(&self) -> &ThrottlePolicies {
         &self.0.throttle_policies
+    }
+
+    /// The proxies whose `X-Forwarded-*` headers are read.
+    #[must_use]
+    pub fn proxies(&self) -> &ForwardingProxies {
+        &self.0.proxies
     }
 
     /// The last descriptors without a policy.

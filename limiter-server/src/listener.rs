@@ -8,6 +8,7 @@ pub mod http;
 mod stream;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ enum Inner {
 pub struct ClientConnection {
     /// The bytes of the connection.
     pub stream: TimedStream,
+    /// The address of the peer; absent on unix sockets.
+    pub peer: Option<SocketAddr>,
     /// The client, as far as the connection identifies it.
     pub client: Client,
     /// The place of the connection in the limit of the listener, which ends with this value.
@@ -144,6 +147,7 @@ impl Listener {
                 tracing::info!(protocol = self.protocol, "accepting connections again");
             }
             return ClientConnection {
+                peer: socket.peer(),
                 stream: TimedStream::new(socket, &self.limits),
                 client: Client::Anonymous,
                 permit,

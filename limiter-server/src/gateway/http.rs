@@ -7,6 +7,8 @@ mod body;
 mod caller;
 mod check;
 mod client_id;
+mod envoy_json;
+mod forward_auth;
 mod permits;
 mod problem;
 mod reply;
@@ -15,6 +17,7 @@ mod reservations;
 
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -72,11 +75,21 @@ fn api(gateway: Gateway) -> Router<Gateway> {
         .route("/v1/settle", post(reservations::settle))
         .route("/v1/refund", post(check::refund))
         .route("/v1/reset", post(check::reset))
+        .route("/v1/unmatched", get(unmatched))
+        .route("/json", post(envoy_json::should_rate_limit))
+        .route("/forward-auth", get(forward_auth::forward_auth))
         // The body has been read within its limit.
         .layer(DefaultBodyLimit::disable())
         .route_layer(middleware::from_fn_with_state(gateway.clone(), body::admit))
         .route_layer(middleware::from_fn_with_state(gateway, caller::require_client))
         .route_layer(middleware::from_fn(access::require_json))
+}
+
+/// `GET /v1/unmatched`: the last descriptors without a rule or a policy.
+async fn unmatched(State(gateway): State<Gateway>) -> Response {
+    let mut fields = serde_json::Map::new();
+    fields.insert("unmatched".into(), gateway.unmatched().list().into());
+    reply::object(fields)
 }
 
 async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {

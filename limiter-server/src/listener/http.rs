@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
 use axum::http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -106,6 +107,7 @@ async fn serve_connection(
 ) {
     let ClientConnection {
         stream,
+        peer,
         client,
         permit,
     } = connection;
@@ -120,6 +122,9 @@ async fn serve_connection(
             _ => phase.answering(),
         }
         request.extensions_mut().insert(client.clone());
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo(peer));
+        }
         let answer = routes.clone().call(request);
         let phase = phase.clone();
         async move {

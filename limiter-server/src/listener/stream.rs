@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -34,6 +35,14 @@ pub(super) enum Socket {
 }
 
 impl Socket {
+    /// The address of the peer of a TCP connection that is still open.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Writes as much as fits in the buffers of the system. The peer may have left.
     pub(super) fn try_write(&self, bytes: &[u8]) {
         let _ = match self {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use limiter_core::Policy;
+use limiter_tower::key::IpNet;
 
 use crate::settings::duration::duration;
 use crate::settings::file::{SettingsFile, read_secret};
 use crate::settings::limits::LimitArgs;
 use crate::settings::{
-    EnvoySettings, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies, RedisDeployment,
-    SettingsError, StoreSettings, Unmatched,
+    EnvoySettings, ForwardingProxies, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies,
+    RedisDeployment, SettingsError, StoreSettings, Unmatched,
 };
 
 const DEFAULT_GRPC: ListenAddress = ListenAddress::loopback(8081);
@@ -109,6 +110,14 @@ pub struct ServeArgs {
         env = "LIMITER_OVERRIDE_DOMAINS"
     )]
     override_domains: Option<Vec<String>>,
+    /// Proxies whose X-Forwarded-* headers /forward-auth reads. Default: none.
+    #[arg(
+        long,
+        value_name = "NETWORK,…",
+        value_delimiter = ',',
+        env = "LIMITER_TRUSTED_PROXIES"
+    )]
+    trusted_proxies: Option<Vec<String>>,
     /// Largest number of descriptors in a request. Default: 100.
     #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_DESCRIPTORS")]
     max_descriptors: Option<usize>,
@@ -177,6 +186,7 @@ impl ServeArgs {
             decision_deadline: self.decision_deadline.or(file.decision_deadline),
             unmatched: self.unmatched.or(file.unmatched),
             override_domains: self.override_domains.or(file.override_domains),
+            trusted_proxies: self.trusted_proxies.or(file.trusted_proxies),
             max_descriptors: self.max_descriptors.or(file.max_descriptors),
             key_in_metadata: self.key_in_metadata.or(file.key_in_metadata),
             key_secret_file: self.key_secret_file.or(file.key_secret_file),
@@ -202,6 +212,19 @@ impl ServeArgs {
         deadline.map_or(Ok(Policy::DEFAULT_DEADLINE), |text| {
             duration("resp_deadline", text)
         })
+    }
+
+    pub(super) fn trusted_proxies(&self) -> Result<ForwardingProxies, SettingsError> {
+        let networks = self.trusted_proxies.iter().flatten();
+        let networks = networks.map(|network| {
+            let invalid = |_| SettingsError::Invalid {
+                setting: "trusted_proxies",
+                value: network.clone(),
+                expected: "addresses such as 127.0.0.1, or networks such as 10.0.7.0/24",
+            };
+            network.parse::<IpNet>().map_err(invalid)
+        });
+        Ok(ForwardingProxies::new(networks.collect::<Result<Vec<_>, _>>()?))
     }
 
     pub(super) fn drain(&self) -> Result<Duration, SettingsError> {

@@ -34,6 +34,7 @@ pub(super) struct SettingsFile {
     pub(super) decision_deadline: Option<String>,
     pub(super) unmatched: Option<Unmatched>,
     pub(super) override_domains: Option<Vec<String>>,
+    pub(super) trusted_proxies: Option<Vec<String>>,
     pub(super) max_descriptors: Option<usize>,
     pub(super) key_in_metadata: Option<KeyForm>,
     pub(super) key_secret_file: Option<PathBuf>,

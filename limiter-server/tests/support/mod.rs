@@ -10,5 +10,6 @@
 pub(crate) mod access;
 pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod proxy;
 pub(crate) mod rls;
 pub(crate) mod server;

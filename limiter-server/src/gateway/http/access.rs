@@ -6,12 +6,15 @@
 //! answers no preflight, so pages of other origins cannot send JSON.
 
 use axum::extract::{Request, State};
-use axum::http::{Method, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::gateway::Gateway;
 use crate::gateway::http::problem::Problem;
+
+/// A path whose clients send no content type, as with envoyproxy/ratelimit.
+const TYPELESS_PATH: &str = "/json";
 
 /// Rejects requests that a web page in a browser can cause.
 pub(super) async fn require_json(request: Request, next: Next) -> Response {
@@ -19,12 +22,18 @@ pub(super) async fn require_json(request: Request, next: Next) -> Response {
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let essence = content_type.map(|value| value.split(';').next().unwrap_or_default().trim());
     if request.method() == Method::POST
+        && (request.uri().path() != TYPELESS_PATH || is_from_browser(request.headers()))
         && !essence.is_some_and(|of| of.eq_ignore_ascii_case("application/json"))
     {
         return Problem::bad_request("expected the header `content-type: application/json`".into())
             .into_response();
     }
     next.run(request).await
+}
+
+/// Whether a browser sends the request. All of them name the origin of a cross-origin POST.
+fn is_from_browser(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site")
 }
 
 /// Rejects names that another party can point at this machine.

@@ -17,6 +17,10 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Requires that the client may take an action on a policy.
     pub(super) fn require(&self, action: Action, policy: &str) -> Result<(), Problem> {
         let allowed = self.gateway.may(&self.client, action, policy);

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use limiter_core::{Decision, Rejection};
 use limiter_tower::RateLimitHeaders;
 use serde_json::{Map, Value, json};
+use tonic::Code;
 
 use crate::access::AccessDenial;
 use crate::gateway::Gateway;
@@ -52,6 +53,26 @@ impl Problem {
             false => StatusCode::UNAUTHORIZED,
         };
         Self::new(status, Cow::Owned(denial.to_string()))
+    }
+
+    /// The answer to an error of Envoy's protocol.
+    pub(super) fn of_status(status: &tonic::Status) -> Self {
+        let code = match status.code() {
+            Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
+            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(code, Cow::Owned(status.message().to_owned()))
+    }
+
+    /// Replaces the status of a limited call, for proxies that accept certain ones only.
+    pub(super) fn with_deny_status(mut self, status: StatusCode) -> Self {
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            self.status = status;
+            self.fields.insert("status".into(), json!(status.as_u16()));
+        }
+        self
     }
 
     /// The answer to a rejected call, with the explanation of a denial.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use crate::access::Client;
 use crate::gateway::Gateway;
 use crate::gateway::resp::reply::{Protocol, Reply, access_error, shown};
-use crate::gateway::resp::throttle;
+use crate::gateway::resp::throttle::ThrottleCommand;
 
 /// The commands: name, arity with the name (negative: at least), flags, position of the key.
 const COMMANDS: [(&str, i64, &[&str], i64); 9] = [
@@ -24,7 +24,10 @@ const COMMANDS: [(&str, i64, &[&str], i64); 9] = [
 /// A reply, or the decision that makes it.
 pub(super) enum PendingReply {
     Ready(Reply),
-    Decides(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    Decides {
+        command: ThrottleCommand,
+        decision: Pin<Box<dyn Future<Output = Reply> + Send>>,
+    },
 }
 
 /// The result of a command.
@@ -77,12 +80,16 @@ impl Session {
             {
                 refusal
             }
-            (b"CL.THROTTLE", _) => match throttle::ThrottleCommand::parse(arguments) {
+            (b"CL.THROTTLE", _) => match ThrottleCommand::parse(arguments) {
                 Ok(command) => {
                     let (gateway, client) = (self.gateway.clone(), self.client.clone());
-                    let decision = async move { command.run(&gateway, &client).await };
+                    let decision = command.clone();
+                    let decision = async move { decision.run(&gateway, &client).await };
                     return CommandOutcome {
-                        reply: PendingReply::Decides(Box::pin(decision)),
+                        reply: PendingReply::Decides {
+                            command,
+                            decision: Box::pin(decision),
+                        },
                         protocol: self.protocol,
                         closes: false,
                     };

@@ -69,6 +69,12 @@ impl ThrottleCommand {
         })
     }
 
+    /// Whether a store may decide the two commands in either order, with different results.
+    pub(super) fn conflicts_with(&self, other: &Self) -> bool {
+        let charges = |command: &Self| command.quantity > 0;
+        self.key == other.key && (self.limit != other.limit || charges(self) != charges(other))
+    }
+
     /// Decides.
     pub(super) async fn run(self, gateway: &Gateway, client: &Client) -> Reply {
         let limit = match self.requested_limit(gateway, client) {

@@ -1,0 +1,287 @@
+//! `POST /json`: Envoy's rate limit service for clients without gRPC, as envoyproxy/ratelimit
+//! offers it.
+//!
+//! Bodies follow the JSON mapping of Protocol Buffers: names in lowerCamelCase or as in the schema,
+//! enumerations by name or number, 64-bit numbers as numbers or strings, absent fields for default
+//! values. The status is 200 or 429. Errors are problem documents: 400 for invalid requests as in
+//! the original, but 503 when no decision was possible, so that clients can tell the two apart.
+
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prost_types::value::Kind;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+use crate::gateway::envoy::messages::{
+    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+    Unit,
+};
+use crate::gateway::http::caller::Caller;
+use crate::gateway::http::problem::Problem;
+use crate::gateway::http::request;
+
+/// `POST /json`
+pub(super) async fn should_rate_limit(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    let request: RequestBody = request::read(&body)?;
+    let answer = caller
+        .gateway
+        .should_rate_limit(caller.client(), request.into_message())
+        .await;
+    let answer = answer.map_err(|status| Problem::of_status(&status))?;
+    let status = match answer.overall_code() {
+        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::OK,
+    };
+    let content_type = [(header::CONTENT_TYPE, "application/json")];
+    Ok((status, content_type, response_json(&answer).to_string()).into_response())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct RequestBody {
+    domain: String,
+    descriptors: Vec<DescriptorBody>,
+    #[serde(alias = "hits_addend", deserialize_with = "number")]
+    hits_addend: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct DescriptorBody {
+    entries: Vec<EntryBody>,
+    limit: Option<LimitBody>,
+    #[serde(alias = "hits_addend", deserialize_with = "number")]
+    hits_addend: Option<u64>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EntryBody {
+    key: String,
+    value: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct LimitBody {
+    #[serde(alias = "requests_per_unit", deserialize_with = "number")]
+    requests_per_unit: Option<u32>,
+    #[serde(deserialize_with = "unit")]
+    unit: i32,
+    #[serde(alias = "unit_multiplier", deserialize_with = "number")]
+    unit_multiplier: Option<u32>,
+}
+
+impl RequestBody {
+    fn into_message(self) -> RateLimitRequest {
+        let descriptors = self
+            .descriptors
+            .into_iter()
+            .map(|descriptor| RateLimitDescriptor {
+                entries: descriptor
+                    .entries
+                    .into_iter()
+                    .map(|EntryBody { key, value }| Entry { key, value })
+                    .collect(),
+                limit: descriptor.limit.map(|limit| LimitOverride {
+                    requests_per_unit: limit.requests_per_unit.unwrap_or_default(),
+                    unit: limit.unit,
+                    unit_multiplier: limit.unit_multiplier,
+                }),
+                hits_addend: descriptor.hits_addend,
+                is_negative_hits: descriptor.is_negative_hits,
+            });
+        RateLimitRequest {
+            domain: self.domain,
+            descriptors: descriptors.collect(),
+            hits_addend: self.hits_addend.unwrap_or_default(),
+        }
+    }
+}
+
+/// A number, or a string of digits.
+fn number<'de, D, N>(from: D) -> Result<Option<N>, D::Error>
+where
+    D: Deserializer<'de>,
+    N: TryFrom<u64>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum NumberOrText {
+        Number(u64),
+        Text(String),
+    }
+    let number = match Option::<NumberOrText>::deserialize(from)? {
+        None => return Ok(None),
+        Some(NumberOrText::Number(number)) => Some(number),
+        Some(NumberOrText::Text(text)) => text.parse().ok(),
+    };
+    let number = number.and_then(|number| N::try_from(number).ok());
+    let out_of_range = || serde::de::Error::custom("a number is out of range or malformed");
+    number.map(Some).ok_or_else(out_of_range)
+}
+
+/// A unit by name or number.
+fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum NumberOrName {
+        Number(i32),
+        Name(String),
+    }
+    match NumberOrName::deserialize(from)? {
+        NumberOrName::Number(number) => Ok(number),
+        NumberOrName::Name(name) => UNITS
+            .iter()
+            .find(|(of, _)| *of == name)
+            .map(|(_, unit)| i32::from(*unit))
+            .ok_or_else(|| {
+                let names: Vec<_> = UNITS.iter().map(|(name, _)| *name).collect();
+                let expected = names.join(", ");
+                serde::de::Error::custom(format!("unit is `{name:.40}`, expected one of {expected}"))
+            }),
+    }
+}
+
+const UNITS: [(&str, Unit); 8] = [
+    ("UNKNOWN", Unit::Unknown),
+    ("SECOND", Unit::Second),
+    ("MINUTE", Unit::Minute),
+    ("HOUR", Unit::Hour),
+    ("DAY", Unit::Day),
+    ("MONTH", Unit::Month),
+    ("YEAR", Unit::Year),
+    ("WEEK", Unit::Week),
+];
+
+fn unit_name(unit: Unit) -> &'static str {
+    let names = UNITS.iter();
+    let mut names = names.filter(|(_, of)| *of == unit).map(|(name, _)| *name);
+    names.next().unwrap_or("UNKNOWN")
+}
+
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Unknown => "UNKNOWN",
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER_LIMIT",
+    }
+}
+
+fn response_json(answer: &RateLimitResponse) -> Value {
+    let mut fields = Map::new();
+    fields.insert("overallCode".into(), json!(code_name(answer.overall_code())));
+    let statuses: Vec<Value> = answer.statuses.iter().map(status_json).collect();
+    insert_unless_empty(&mut fields, "statuses", statuses);
+    let headers = answer.response_headers_to_add.iter();
+    let headers: Vec<Value> = headers
+        .map(|header| json!({"key": header.key, "value": header.value}))
+        .collect();
+    insert_unless_empty(&mut fields, "responseHeadersToAdd", headers);
+    if let Some(metadata) = &answer.dynamic_metadata {
+        fields.insert("dynamicMetadata".into(), struct_json(metadata));
+    }
+    Value::Object(fields)
+}
+
+fn insert_unless_empty(fields: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
+    if !list.is_empty() {
+        fields.insert(name.to_owned(), Value::Array(list));
+    }
+}
+
+fn status_json(status: &DescriptorStatus) -> Value {
+    let mut fields = Map::new();
+    fields.insert("code".into(), json!(code_name(status.code())));
+    if let Some(limit) = &status.current_limit {
+        let mut shown = Map::new();
+        shown.insert("requestsPerUnit".into(), json!(limit.requests_per_unit));
+        shown.insert("unit".into(), json!(unit_name(limit.unit())));
+        shown.insert("name".into(), json!(limit.name));
+        if limit.unit_multiplier > 1 {
+            shown.insert("unitMultiplier".into(), json!(limit.unit_multiplier));
+        }
+        fields.insert("currentLimit".into(), Value::Object(shown));
+    }
+    if status.limit_remaining > 0 {
+        fields.insert("limitRemaining".into(), json!(status.limit_remaining));
+    }
+    if let Some(reset) = &status.duration_until_reset {
+        // Durations have whole seconds here.
+        fields.insert("durationUntilReset".into(), json!(format!("{}s", reset.seconds)));
+    }
+    Value::Object(fields)
+}
+
+fn struct_json(fields: &prost_types::Struct) -> Value {
+    let fields = fields.fields.iter();
+    Value::Object(
+        fields
+            .map(|(name, value)| (name.clone(), value_json(value)))
+            .collect(),
+    )
+}
+
+fn value_json(value: &prost_types::Value) -> Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::NumberValue(number)) => json!(number),
+        Some(Kind::StringValue(text)) => json!(text),
+        Some(Kind::BoolValue(flag)) => json!(flag),
+        Some(Kind::StructValue(fields)) => struct_json(fields),
+        Some(Kind::ListValue(list)) => Value::Array(list.values.iter().map(value_json).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<RateLimitRequest, serde_json::Error> {
+        serde_json::from_str::<RequestBody>(text).map(RequestBody::into_message)
+    }
+
+    #[test]
+    fn both_spellings_of_the_json_mapping_are_accepted() {
+        let camel = r#"{"domain":"edge","hitsAddend":2,"descriptors":[{"entries":[{"key":"a","value":"b"}],
+            "hitsAddend":"3","isNegativeHits":true,
+            "limit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2}}]}"#;
+        let schema = r#"{"domain":"edge","hits_addend":2,"descriptors":[{"entries":[{"key":"a","value":"b"}],
+            "hits_addend":3,"is_negative_hits":true,
+            "limit":{"requests_per_unit":5,"unit":3,"unit_multiplier":2}}]}"#;
+        let message = parse(camel).unwrap();
+        assert_eq!(message, parse(schema).unwrap());
+        let descriptor = &message.descriptors[0];
+        assert_eq!(
+            (
+                message.hits_addend,
+                descriptor.hits_addend,
+                descriptor.is_negative_hits
+            ),
+            (2, Some(3), true)
+        );
+        assert_eq!(descriptor.limit.as_ref().unwrap().unit(), Unit::Hour);
+    }
+
+    #[test]
+    fn malformed_requests_are_rejected() {
+        for text in [
+            r#"{"domain":"edge","surplus":1}"#,
+            r#"{"hitsAddend":4294967296}"#,
+            r#"{"hitsAddend":-1}"#,
+            r#"{"descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#,
+            r#"{"descriptors":[{"hitsAddend":"many"}]}"#,
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            parse(r#"{"domain":"edge","hitsAddend":null}"#)
+                .unwrap()
+                .hits_addend,
+            0
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! `GET /forward-auth`: decisions for nginx `auth_request`, Caddy `forward_auth` and Traefik.
+//!
+//! The proxy's configuration names the policy and the parts of the key in the query, so the client
+//! of the proxy cannot choose them. `X-Forwarded-*` headers are read from configured peers only,
+//! because any other peer can write them itself. Tests: `tests/forward_auth.rs` and
+//! `tests/proxies.rs`.
+
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use limiter_core::{Amount, Decision, Key, LimitRequest, Policy};
+use limiter_tower::RateLimitHeaders;
+use limiter_tower::key::{Extraction, KeyExtractor};
+
+use crate::access::Action;
+use crate::gateway::http::caller::Caller;
+use crate::gateway::http::problem::Problem;
+
+/// The largest number of parts of a key.
+const MAX_PARTS: usize = 16;
+
+/// The parameters of the query.
+#[derive(Debug, PartialEq, Eq)]
+struct ForwardAuthQuery {
+    policy: String,
+    parts: Vec<KeyPart>,
+    cost: Amount,
+    deny_status: StatusCode,
+}
+
+/// A part of the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KeyPart {
+    /// The address of the client.
+    ClientIp,
+    /// `X-Forwarded-Method`
+    Method,
+    /// `X-Forwarded-Host`
+    Host,
+    /// The path of `X-Forwarded-Uri`
+    Path,
+    /// A header of the request.
+    Header(String),
+    /// The same text for all requests.
+    Text(String),
+}
+
+/// `GET /forward-auth`
+pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Response, Problem> {
+    let query = ForwardAuthQuery::parse(request.uri().query().unwrap_or_default())?;
+    caller.require(Action::Check, &query.policy)?;
+    let gateway = &caller.gateway;
+    let key = key(&caller, &query.parts, &request)?;
+    // The body is not read, and a request is not shareable between threads.
+    drop(request);
+    let rejected = |rejection| Problem::of_rejection(gateway, &rejection).with_deny_status(query.deny_status);
+    let policy: Policy = gateway.limiter().policy(&query.policy, &key).map_err(rejected)?;
+    let limit = LimitRequest::new(&policy, &key).cost(query.cost);
+    let checked = gateway.limiter().check_all([limit]).await;
+    let allowed = checked.and_then(Decision::require).map_err(rejected)?;
+    let mut response = StatusCode::OK.into_response();
+    RateLimitHeaders::default().write(&allowed.into_decision(), response.headers_mut());
+    Ok(response)
+}
+
+impl ForwardAuthQuery {
+    fn parse(query: &str) -> Result<Self, Problem> {
+        let invalid = |name: &str, value: &str, expected: &str| {
+            Problem::bad_request(format!("`{name}` is `{value:.80}`, expected {expected}").into())
+        };
+        let (mut policy, mut parts) = (None, Vec::new());
+        let (mut cost, mut deny_status) = (Amount::ONE, StatusCode::TOO_MANY_REQUESTS);
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let value = decode(value).ok_or_else(|| invalid(name, value, "percent-encoded UTF-8"))?;
+            match name {
+                "policy" if policy.is_none() => policy = Some(value),
+                "key" if parts.len() < MAX_PARTS => parts
+                    .push(KeyPart::parse(&value).ok_or_else(|| invalid(name, &value, KeyPart::EXPECTED))?),
+                "cost" => {
+                    let parsed = Amount::try_from(value.as_str());
+                    cost = parsed.map_err(|_| invalid(name, &value, "a number such as 1 or 0.5"))?;
+                }
+                "deny_status" => {
+                    let parsed = value
+                        .parse()
+                        .ok()
+                        .and_then(|code| StatusCode::from_u16(code).ok());
+                    deny_status = parsed
+                        .filter(StatusCode::is_client_error)
+                        .ok_or_else(|| invalid(name, &value, "a status from 400 to 499"))?;
+                }
+                _ => {
+                    return Err(invalid(
+                        "query",
+                        parameter,
+                        "one policy, up to 16 times key, cost and deny_status",
+                    ));
+                }
+            }
+        }
+        if parts.is_empty() {
+            parts.push(KeyPart::ClientIp);
+        }
+        Ok(Self {
+            policy: policy.ok_or_else(|| Problem::bad_request("`policy` is missing in the query".into()))?,
+            parts,
+            cost,
+            deny_status,
+        })
+    }
+}
+
+impl KeyPart {
+    const EXPECTED: &'static str = "client_ip, method, host, path, header:NAME or text:VALUE";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text.split_once(':') {
+            None => match text {
+                "client_ip" => Self::ClientIp,
+                "method" => Self::Method,
+                "host" => Self::Host,
+                "path" => Self::Path,
+                _ => return None,
+            },
+            Some(("header", name)) if !name.is_empty() => Self::Header(name.to_ascii_lowercase()),
+            Some(("text", value)) => Self::Text(value.to_owned()),
+            Some(_) => return None,
+        })
+    }
+}
+
+/// The key of the request, with each part escaped.
+fn key(caller: &Caller, parts: &[KeyPart], request: &Request) -> Result<Key<'static>, Problem> {
+    let mut key = Key::global().into_owned();
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            key = key.text(":");
+        }
+        key = match part {
+            KeyPart::ClientIp => {
+                forwarded_lines(caller, request, "x-forwarded-for")?;
+                match caller.gateway.proxies().client_ip().extract(request) {
+                    Extraction::Key(address) => key.key(&address),
+                    _ => {
+                        return Err(Problem::bad_request(
+                            "x-forwarded-for names no client, expected addresses".into(),
+                        ));
+                    }
+                }
+            }
+            KeyPart::Method => key.part(forwarded(caller, request, "x-forwarded-method")?),
+            KeyPart::Host => key.part(forwarded(caller, request, "x-forwarded-host")?),
+            KeyPart::Path => {
+                let uri = forwarded(caller, request, "x-forwarded-uri")?;
+                key.part(uri.split(['?', '#']).next().unwrap_or_default())
+            }
+            KeyPart::Header(name) => key.part(header(request.headers(), name).unwrap_or_default()),
+            KeyPart::Text(text) => key.part(text),
+        };
+    }
+    Ok(key.into_owned())
+}
+
+/// The only value of a header that configured peers write.
+fn forwarded<'a>(caller: &Caller, request: &'a Request, name: &str) -> Result<&'a str, Problem> {
+    forwarded_lines(caller, request, name)?;
+    header(request.headers(), name).ok_or_else(|| {
+        Problem::bad_request(format!("{name} is malformed, expected one line of ASCII").into())
+    })
+}
+
+/// Requires that a configured peer wrote a header.
+fn forwarded_lines(caller: &Caller, request: &Request, name: &str) -> Result<(), Problem> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    if !peer.is_some_and(|ConnectInfo(peer)| caller.gateway.proxies().trusts(peer.ip())) {
+        let peer = peer.map_or_else(
+            || "a local socket".to_owned(),
+            |ConnectInfo(peer)| peer.ip().to_string(),
+        );
+        return Err(Problem::bad_request(
+            format!("{name} from {peer} is not read: add the address to trusted_proxies").into(),
+        ));
+    }
+    match request.headers().contains_key(name) {
+        true => Ok(()),
+        false => Err(Problem::bad_request(format!("expected the header {name}").into())),
+    }
+}
+
+/// The only value of a header, if it is visible ASCII.
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    match values.next() {
+        None => value.to_str().ok(),
+        Some(_) => None,
+    }
+}
+
+/// Decodes a value of a query.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+                u8::try_from(16 * high + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_names_the_policy_and_the_parts_of_the_key() {
+        let parsed = ForwardAuthQuery::parse(
+            "policy=edge&key=path&key=header:X-User&key=text:a%2Bb+c&cost=2&deny_status=403",
+        );
+        let expected = ForwardAuthQuery {
+            policy: "edge".to_owned(),
+            parts: vec![
+                KeyPart::Path,
+                KeyPart::Header("x-user".to_owned()),
+                KeyPart::Text("a+b c".to_owned()),
+            ],
+            cost: Amount::from(2_u64),
+            deny_status: StatusCode::FORBIDDEN,
+        };
+        assert_eq!(parsed.unwrap(), expected);
+        let short = ForwardAuthQuery::parse("policy=edge").unwrap();
+        assert_eq!(
+            (short.parts, short.deny_status.as_u16()),
+            (vec![KeyPart::ClientIp], 429)
+        );
+    }
+
+    #[test]
+    fn malformed_queries_are_rejected() {
+        for query in [
+            "",
+            "key=path",
+            "policy=a&policy=b",
+            "policy=a&key=cookie",
+            "policy=a&key=header:",
+            "policy=a&key=text:%zz",
+            "policy=a&key=text:%ff",
+            "policy=a&cost=-1",
+            "policy=a&deny_status=200",
+            "policy=a&deny_status=x",
+            "policy=a&surplus=1",
+            &format!("policy=a{}", "&key=path".repeat(17)),
+        ] {
+            assert!(ForwardAuthQuery::parse(query).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! nginx with the configuration of the guide.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use support::proxy::{ConfigFile, Proxy};
+use support::server::Server;
+
+const POLICIES: &str = "
+[policy.edge]
+algorithm = 'sliding_window'
+limit = 2
+window = '1h'
+";
+
+const FILES: [ConfigFile; 1] = [("nginx.conf", include_str!("../../docs/guide/nginx.conf"))];
+
+fn nginx(server: &Server, edits: &[(&str, &str)]) -> Proxy {
+    // A loaded machine must not decide the outcome of a test.
+    let patient = [
+        ("connect_timeout 100ms", "connect_timeout 20s"),
+        ("read_timeout 500ms", "read_timeout 20s"),
+    ];
+    let edits = [&patient, edits].concat();
+    let args = ["-p", "DIRECTORY", "-c", "nginx.conf", "-g", "daemon off;"];
+    Proxy::start("nginx", &args, &FILES, server.http(), &edits)
+}
+
+#[test]
+fn nginx_limits_requests_and_explains_denials() {
+    let server = Server::with_policies(POLICIES, &["--trusted-proxies", "127.0.0.1"]);
+    let proxy = nginx(&server, &[]);
+    for remaining in ["r=1", "r=0"] {
+        let allowed = proxy.get("/a?x=1");
+        assert_eq!(
+            (allowed.status, allowed.body.as_str()),
+            (200, "served\n"),
+            "{}",
+            server.log()
+        );
+        assert!(allowed.header("ratelimit").unwrap().contains(remaining));
+        assert_eq!(allowed.header("ratelimit-policy"), Some(r#""edge";q=2;w=3600"#));
+    }
+    let denied = proxy.get("/a?x=2");
+    assert_eq!(
+        (denied.status, denied.body.as_str()),
+        (429, "too many requests\n")
+    );
+    let seconds: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((3_500..=3_600).contains(&seconds), "{seconds}");
+    assert!(denied.header("ratelimit").unwrap().contains("r=0"));
+    assert_eq!(proxy.get("/b").status, 200);
+}
+
+#[test]
+fn nginx_fails_or_admits_requests_without_the_server_as_configured() {
+    let mut server = Server::with_policies(POLICIES, &["--trusted-proxies", "127.0.0.1"]);
+    let (closed, open) = (nginx(&server, &[]), nginx(&server, &[("#open ", "")]));
+    for _ in 0..2 {
+        assert_eq!(open.get("/a").status, 200);
+    }
+    assert_eq!(open.get("/a").status, 429);
+    server.kill();
+    assert_eq!(closed.get("/a").status, 500);
+    assert_eq!(open.get("/a").status, 200);
+}
