@@ -97,7 +97,7 @@ fn forwarded_headers_of_other_peers_are_not_read() {
 }
 
 #[test]
-fn forward_auth_explains_mistakes() {
+fn forward_auth_explains_errors() {
     let server = behind_trusted_proxy();
     for (query, status, expected) in [
         ("", 400, "`policy` is missing"),

@@ -50,7 +50,7 @@ struct RequestBody {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct DescriptorBody {
     entries: Vec<EntryBody>,
-    limit: Option<LimitBody>,
+    limit: Option<OverrideBody>,
     #[serde(alias = "hits_addend", deserialize_with = "number")]
     hits_addend: Option<u64>,
     #[serde(alias = "is_negative_hits")]
@@ -66,7 +66,7 @@ struct EntryBody {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct LimitBody {
+struct OverrideBody {
     #[serde(alias = "requests_per_unit", deserialize_with = "number")]
     requests_per_unit: Option<u32>,
     #[serde(deserialize_with = "unit")]
