@@ -13,5 +13,9 @@ mod support;
 mod agreement;
 #[path = "replay/command.rs"]
 mod command;
+#[path = "replay/guide.rs"]
+mod guide;
 #[path = "replay/input.rs"]
 mod input;
+#[path = "replay/page.rs"]
+mod page;

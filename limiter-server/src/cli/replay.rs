@@ -75,6 +75,9 @@ pub(super) struct ReplayArgs {
         conflicts_with = "max_denied_calls"
     )]
     max_denied_keys: Option<Percent>,
+    /// Write the report to this file, as one HTML page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -108,6 +111,10 @@ pub(super) fn run(args: ReplayArgs) -> Result<(), String> {
     let report = replay(&options, |progress| bar.show(progress));
     bar.end();
     let report = report?;
+    if let Some(path) = &args.html {
+        std::fs::write(path, report.to_html())
+            .map_err(|error| format!("cannot write the report {}: {error}", path.display()))?;
+    }
     if args.json {
         let json = serde_json::to_string_pretty(&report);
         println!("{}", json.map_err(|error| format!("cannot write JSON: {error}"))?);

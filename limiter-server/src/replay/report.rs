@@ -1,5 +1,7 @@
 //! The result of a replay: plain data, written as text, JSON or HTML.
 
+mod chart;
+mod page;
 mod summary;
 
 use serde::Serialize;
@@ -25,6 +27,9 @@ pub struct ReplayReport {
     pub first_at: u64,
     /// The time of the last call, in microseconds since 1970.
     pub last_at: u64,
+    /// Whether all times are whole seconds. Calls of one second are then decided at one time, so
+    /// bursts look shorter than they were.
+    pub whole_seconds: bool,
     /// The lines that cannot be replayed.
     pub broken: Vec<BrokenLines>,
     /// Times that step back.
@@ -41,7 +46,8 @@ pub struct ReplayReport {
     pub suggestions: Vec<Suggestion>,
 }
 
-/// The results of one policy file. A line is denied if one policy denies it.
+/// The results of one policy file. A line is denied if one policy denies it, or would deny it in
+/// shadow mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicySetReport {
     /// The file.
@@ -110,9 +116,31 @@ impl ReplayReport {
         self.broken.iter().map(|broken| broken.lines).sum()
     }
 
+    /// The report as one HTML file.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        page::write(self)
+    }
+
     /// The report as text for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         summary::write(self)
+    }
+}
+
+impl PolicyReport {
+    /// The calls over time as an SVG image.
+    #[must_use]
+    pub fn chart(&self) -> String {
+        chart::Chart::over_time(self).image()
+    }
+}
+
+impl Suggestion {
+    /// The smallest capacity of each rate as an SVG image; `None` for less than two rates.
+    #[must_use]
+    pub fn chart(&self) -> Option<String> {
+        chart::Chart::capacities(self).map(|chart| chart.image())
     }
 }

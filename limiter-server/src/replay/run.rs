@@ -49,11 +49,13 @@ pub fn replay(options: &ReplayOptions, mut progress: impl FnMut(Progress)) -> Re
 
     let (mut count, mut first_at, mut last_at) = (0, 0, 0);
     let mut changes = Changes::default();
+    let mut whole_seconds = true;
     while let Some(call) = calls.next(&mut problems)? {
         if count == 0 {
             first_at = call.at;
         }
         last_at = call.at;
+        whole_seconds &= call.at.is_multiple_of(1_000_000);
         count += 1;
         let before = first.as_mut().map(|first| first.decide(call));
         if let Some(streams) = &mut streams {
@@ -90,6 +92,7 @@ pub fn replay(options: &ReplayOptions, mut progress: impl FnMut(Progress)) -> Re
         calls: count,
         first_at,
         last_at,
+        whole_seconds,
         broken: problems.into_report(),
         clock,
         zones: times.report(),

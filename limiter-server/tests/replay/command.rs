@@ -80,6 +80,7 @@ fn text_shows_denials_waits_and_keys() {
         "longest 58 s",
         "4 of 6 calls denied: 10.0.0.1",
         "concurrency policies are not replayed: export",
+        "note: the times are whole seconds",
     ] {
         assert!(output.contains(expected), "{expected} in {output}");
     }

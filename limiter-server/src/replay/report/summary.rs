@@ -175,6 +175,13 @@ impl ReplayReport {
                 broken.examples.join("; ")
             ));
         }
+        if self.whole_seconds {
+            notes.push(
+                "the times are whole seconds: the calls of one second are decided at once, so bursts look shorter \
+                 than they were, and limits that refill within a second deny too much"
+                    .to_owned(),
+            );
+        }
         if self.clock.late_lines > 0 {
             let (lines, lag) = (grouped(self.clock.late_lines), span(self.clock.longest_lag));
             notes.push(format!(

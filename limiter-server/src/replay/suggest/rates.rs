@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000_000;
 /// The periods in seconds and their names.
 const PERIODS: [(u64, &str); 4] = [(1, "s"), (60, "min"), (3_600, "h"), (86_400, "day")];
 
-/// A rate with two significant digits.
+/// A rate with two or three significant digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuggestedRate {
     thousandths: u64,
@@ -20,14 +20,14 @@ pub struct SuggestedRate {
 
 impl SuggestedRate {
     /// The rate nearest to this number of thousandths of a permit per day: in the shortest period
-    /// in which it is at least one permit.
-    pub(super) fn near(thousandths_per_day: u64) -> Self {
+    /// in which it is at least one permit, rounded down to a number of digits.
+    pub(super) fn near(thousandths_per_day: u64, digits: u32) -> Self {
         let days = |period: usize| PERIODS.get(period).map_or(1, |(seconds, _)| 86_400 / seconds);
         let per = |period: usize| thousandths_per_day / days(period);
         let period = (0..PERIODS.len()).find(|period| per(*period) >= 1_000);
         let period = period.unwrap_or(PERIODS.len() - 1);
         Self {
-            thousandths: two_digits(per(period)).max(1),
+            thousandths: rounded(per(period), digits).max(1),
             period,
         }
     }
@@ -44,6 +44,12 @@ impl SuggestedRate {
     pub(super) fn refills_within(self, capacity: u64, seconds: u64) -> bool {
         let refilled = u128::from(self.thousandths) * u128::from(seconds * SECOND);
         u128::from(capacity) * 1_000 * u128::from(self.period_micros()) <= refilled
+    }
+
+    /// Permits per second, for a scale.
+    #[expect(clippy::cast_precision_loss, reason = "a place on a scale")]
+    pub(in crate::replay) fn per_second(self) -> f64 {
+        self.thousandths as f64 / 1_000.0 / (self.period_micros() as f64 / SECOND as f64)
     }
 }
 
@@ -64,10 +70,10 @@ impl Serialize for SuggestedRate {
     }
 }
 
-/// Rounds down to two significant digits.
-fn two_digits(number: u64) -> u64 {
+/// Rounds down to a number of significant digits.
+fn rounded(number: u64, digits: u32) -> u64 {
     let mut unit = 1;
-    while number / unit >= 100 {
+    while number / unit >= 10_u64.pow(digits) {
         unit *= 10;
     }
     number / unit * unit
@@ -94,11 +100,12 @@ pub(super) fn candidates(
     let high = at_target(&mut peaks, target)?.max(low);
     let mut rates: Vec<SuggestedRate> = Vec::with_capacity(count);
     // A narrow range is widened, so that the rates differ after rounding.
-    let high = high.max(low.saturating_mul(20));
+    let high = high.max(low.saturating_add(low / 2)).max(low + count as u64);
+    let digits = if high / low < 20 { 3 } else { 2 };
     let ratio = (as_float(high) / as_float(low)).powf(1.0 / as_float(count.max(2) as u64 - 1));
     let mut rate = as_float(low);
     for _ in 0..count {
-        rates.push(SuggestedRate::near(as_integer(rate)));
+        rates.push(SuggestedRate::near(as_integer(rate), digits));
         rate *= ratio;
     }
     rates.dedup();
@@ -147,7 +154,7 @@ pub(super) fn denied_of(all: u64, part: u64) -> u64 {
     u64::try_from(denied).unwrap_or(u64::MAX)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "rates are rounded to two digits")]
+#[expect(clippy::cast_precision_loss, reason = "rates are rounded to three digits")]
 fn as_float(number: u64) -> f64 {
     number as f64
 }
@@ -155,7 +162,7 @@ fn as_float(number: u64) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "rates are positive, and rounded to two digits"
+    reason = "rates are positive, and rounded to three digits"
 )]
 fn as_integer(number: f64) -> u64 {
     number as u64
@@ -169,13 +176,13 @@ mod tests {
     fn rates_are_in_period_of_at_least_one_permit() {
         let day = 86_400_000;
         let texts = [day * 1_234, day, day / 60, day / 100, 1_500, 10]
-            .map(|rate| SuggestedRate::near(rate).to_string());
+            .map(|rate| SuggestedRate::near(rate, 2).to_string());
         assert_eq!(texts, ["1200/s", "1/s", "1/min", "36/h", "1.5/day", "0.01/day"]);
     }
 
     #[test]
     fn capacity_refills_at_rate() {
-        let rate = SuggestedRate::near(86_400_000);
+        let rate = SuggestedRate::near(86_400_000, 3);
         assert!(rate.refills_within(60, 60));
         assert!(!rate.refills_within(61, 60));
     }
