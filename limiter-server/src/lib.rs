@@ -16,10 +16,15 @@
 )]
 
 pub mod access;
+pub mod admin;
 pub mod cli;
 pub mod gateway;
 pub mod import;
 pub mod listener;
+pub mod policy_text;
+pub mod publish;
 pub mod replay;
+pub mod secret;
 pub mod serve;
 pub mod settings;
+pub mod store;

@@ -5,6 +5,7 @@
 //! leases. The end takes at most [`Settings::drain`].
 
 mod clients;
+mod control;
 mod limits;
 mod listeners;
 pub(crate) mod policies;
@@ -12,6 +13,7 @@ mod signals;
 
 use std::time::Instant;
 
+use limiter_core::registry::PolicyRegistry;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::sync::watch;
 
@@ -19,8 +21,9 @@ use crate::gateway::readiness::Readiness;
 use crate::gateway::{Gateway, grpc, http, resp};
 use crate::listener::Listener;
 use crate::serve::clients::ClientFollower;
+use crate::serve::control::ControlHandle;
 use crate::serve::signals::Signal;
-use crate::settings::{Policies, Settings};
+use crate::settings::{ListenAddress, Policies, ProcessRole, Settings};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -59,13 +62,18 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
     let clients = ClientFollower::start(&settings.access, &settings.client_source);
     tokio::spawn(run_upkeep(metrics.clone()));
 
+    let (end, ended) = watch::channel(false);
+    let mut addresses = Vec::new();
+    let mut control = start_control(settings, source.policies(), &readiness, &ended, &mut addresses)?;
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
     let limits = &settings.limits;
     let grpc = Listener::bind("grpc", &settings.grpc, limits).await?;
     let http = Listener::bind("http", &settings.http, limits).await?;
     let http_address = http.address().clone();
-    let mut addresses = vec![("grpc", grpc.address().clone()), ("http", http_address.clone())];
-    let (end, ended) = watch::channel(false);
+    addresses.splice(
+        0..0,
+        [("grpc", grpc.address().clone()), ("http", http_address.clone())],
+    );
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(grpc::serve(gateway.clone(), grpc, ended.clone()));
     servers.spawn(http::serve(gateway.clone(), metrics, http, ended.clone()));
@@ -89,6 +97,7 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
                 Signal::End => break None,
             },
             ended = servers.join_next() => break Some(ended),
+            reason = control_failure(&mut control) => break Some(Some(Ok(Err(reason)))),
         }
     };
     let started = Instant::now();
@@ -96,7 +105,12 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
     tracing::info!(drain = ?settings.drain, "shutting down");
     // The receivers can only be gone with their servers.
     let _ = end.send(true);
-    let drained = async { while servers.join_next().await.is_some() {} };
+    let drained = async {
+        while servers.join_next().await.is_some() {}
+        if let Some(control) = control {
+            control.join().await;
+        }
+    };
     if tokio::time::timeout(settings.drain, drained).await.is_err() {
         tracing::warn!("requests were still in flight at the end of the drain time");
     }
@@ -107,6 +121,40 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
         Some(Some(Ok(Err(error)))) => Err(error),
         Some(Some(Err(error))) => Err(format!("a listener failed: {error}")),
         _ => Ok(()),
+    }
+}
+
+/// Starts the control plane, if there is a database.
+fn start_control(
+    settings: &Settings,
+    registry: &PolicyRegistry,
+    readiness: &Readiness,
+    ended: &watch::Receiver<bool>,
+    addresses: &mut Vec<(&'static str, ListenAddress)>,
+) -> Result<Option<ControlHandle>, String> {
+    let Some(control) = &settings.control else {
+        return Ok(None);
+    };
+    let mut control = control.clone();
+    let listener = match settings.role {
+        ProcessRole::Gateway => None,
+        ProcessRole::Admin | ProcessRole::All => {
+            let failed = |error| format!("cannot listen on {} for admin: {error}", control.admin);
+            let listener = std::net::TcpListener::bind(control.admin).map_err(failed)?;
+            let address = listener.local_addr().map_err(failed)?;
+            control.admin = address;
+            addresses.push(("admin", ListenAddress::Tcp(address)));
+            Some(listener)
+        }
+    };
+    control::start(settings, &control, listener, registry, readiness, ended.clone()).map(Some)
+}
+
+/// Waits for a failure of the control plane.
+async fn control_failure(control: &mut Option<ControlHandle>) -> String {
+    match control {
+        Some(control) => control.failed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -9,11 +9,13 @@
 mod address;
 mod args;
 mod clients;
+mod control;
 mod duration;
 mod error;
 mod file;
 mod limits;
 mod proxies;
+mod secret_file;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +24,7 @@ use crate::access::Access;
 pub use crate::settings::address::ListenAddress;
 pub use crate::settings::args::ServeArgs;
 pub(crate) use crate::settings::clients::ClientSource;
+pub use crate::settings::control::{ControlSettings, ProcessRole, ProxySettings};
 pub use crate::settings::error::SettingsError;
 use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 pub use crate::settings::limits::ListenerLimits;
@@ -59,6 +62,12 @@ pub struct Settings {
     pub(crate) client_source: ClientSource,
     /// The settings of Envoy's rate limit service.
     pub envoy: EnvoySettings,
+    /// The settings of the control plane, if there is a database.
+    pub control: Option<ControlSettings>,
+    /// The parts of the server that this process runs.
+    pub role: ProcessRole,
+    /// The directory for the last policies.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// Where the policies come from besides Redis.
@@ -70,6 +79,11 @@ pub enum Policies {
     Example,
     /// Redis alone.
     Redis,
+    /// The database, and Redis if there is one.
+    Database {
+        /// The file whose policies fill an empty database.
+        import: Option<PathBuf>,
+    },
 }
 
 /// Where the state of the limits is kept.
@@ -225,6 +239,7 @@ impl Settings {
         let store = args.store()?;
         let policies = args.policies(&store)?;
         let envoy = args.envoy()?;
+        let control = args.control.settings()?;
         let (grpc, http) = (args.grpc(), args.http());
         let mut listeners = vec![("grpc", &grpc), ("http", &http)];
         listeners.extend(args.resp.as_ref().map(|resp| ("resp", resp)));
@@ -248,6 +263,9 @@ impl Settings {
                 requires_clients,
             },
             envoy,
+            control,
+            role: args.control.role.unwrap_or_default(),
+            state_dir: args.control.state_dir,
         })
     }
 }

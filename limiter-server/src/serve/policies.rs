@@ -40,7 +40,7 @@ impl Source {
                 file: None,
                 has_policies: true,
             }),
-            Policies::Redis => Ok(Self {
+            Policies::Redis | Policies::Database { .. } => Ok(Self {
                 registry: PolicyRegistry::new(),
                 file: None,
                 has_policies: false,

@@ -7,9 +7,11 @@ use clap::Args;
 use limiter_core::Policy;
 use limiter_tower::key::IpNet;
 
+use crate::settings::control::ControlArgs;
 use crate::settings::duration::duration;
-use crate::settings::file::{SettingsFile, read_secret};
+use crate::settings::file::SettingsFile;
 use crate::settings::limits::LimitArgs;
+use crate::settings::secret_file::read_secret;
 use crate::settings::{
     EnvoySettings, ForwardingProxies, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies,
     RedisDeployment, SettingsError, StoreSettings, Unmatched,
@@ -23,6 +25,8 @@ const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 /// The arguments of `limiter-server serve`.
 #[derive(Args, Debug, Default)]
 pub struct ServeArgs {
+    #[command(flatten)]
+    pub(super) control: ControlArgs,
     /// Policy file, followed for changes; SIGHUP reads it at once.
     #[arg(long, value_name = "FILE", env = "LIMITER_POLICIES")]
     policies: Option<PathBuf>,
@@ -142,6 +146,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// Takes the settings that are absent from the file.
     pub(super) fn or(self, file: SettingsFile) -> Self {
+        let control = self.control.or(&mut file.control(), self.example);
         let names_redis = self.redis.is_some()
             || self.redis_file.is_some()
             || self.redis_cluster.is_some()
@@ -167,6 +172,7 @@ impl ServeArgs {
             false => self.policies.or(file.policies),
         };
         Self {
+            control,
             policies,
             example: self.example,
             grpc: self.grpc.or(file.grpc),
@@ -305,10 +311,13 @@ impl ServeArgs {
     pub(super) fn policies(&self, store: &StoreSettings) -> Result<Policies, SettingsError> {
         match (&self.policies, store) {
             _ if self.example => Ok(Policies::Example),
+            _ if self.control.has_database() => Ok(Policies::Database {
+                import: self.policies.clone(),
+            }),
             (Some(path), _) => Ok(Policies::File(path.clone())),
             (None, StoreSettings::Redis { .. }) => Ok(Policies::Redis),
             (None, StoreSettings::InProcess) => Err(SettingsError::Conflict(
-                "no policies: set policies to a file, or redis to a server with a registry, or use --example"
+                "no policies: set policies to a file, or redis to a server with a registry, or database to a URL, or use --example"
                     .to_owned(),
             )),
         }

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::access::{AccessTable, CertificateClient, Token};
+use crate::settings::control::{ControlArgs, ProcessRole};
 use crate::settings::limits::LimitArgs;
 use crate::settings::{KeyForm, ListenAddress, SettingsError, Unmatched};
 
@@ -38,6 +40,15 @@ pub(super) struct SettingsFile {
     pub(super) max_descriptors: Option<usize>,
     pub(super) key_in_metadata: Option<KeyForm>,
     pub(super) key_secret_file: Option<PathBuf>,
+    database: Option<String>,
+    database_file: Option<PathBuf>,
+    admin: Option<SocketAddr>,
+    role: Option<ProcessRole>,
+    standalone: Option<bool>,
+    state_dir: Option<PathBuf>,
+    proxy_user_header: Option<String>,
+    proxy_groups_header: Option<String>,
+    sign_in_proxies: Option<Vec<IpAddr>>,
     pub(super) allowed_hosts: Option<Vec<String>>,
     #[serde(default)]
     pub(super) limits: LimitArgs,
@@ -48,6 +59,21 @@ pub(super) struct SettingsFile {
 }
 
 impl SettingsFile {
+    /// The settings of the control plane.
+    pub(super) fn control(&self) -> ControlArgs {
+        ControlArgs {
+            database: self.database.clone(),
+            database_file: self.database_file.clone(),
+            admin: self.admin,
+            role: self.role,
+            standalone: self.standalone.unwrap_or(false),
+            state_dir: self.state_dir.clone(),
+            proxy_user_header: self.proxy_user_header.clone(),
+            proxy_groups_header: self.proxy_groups_header.clone(),
+            sign_in_proxies: self.sign_in_proxies.clone(),
+        }
+    }
+
     /// Reads the given file, or else `limiter-server.toml` in the current directory if it exists.
     /// Returns the text as well.
     pub(super) fn find(path: Option<&Path>) -> Result<(Self, Option<String>), SettingsError> {
@@ -77,13 +103,4 @@ impl SettingsFile {
         let (tokens, clients) = (std::mem::take(&mut self.token), std::mem::take(&mut self.client));
         AccessTable::new(tokens, clients)
     }
-}
-
-/// Reads a secret from a file, without the line break at its end.
-pub(super) fn read_secret(path: &Path) -> Result<String, SettingsError> {
-    let text = fs::read_to_string(path).map_err(|error| SettingsError::File {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }

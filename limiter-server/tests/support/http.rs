@@ -49,7 +49,12 @@ pub(crate) fn post(
     send(address, &format!("POST {path}"), &all, body)
 }
 
-fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> io::Result<Response> {
+pub(crate) fn send(
+    address: SocketAddr,
+    line: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\n");

@@ -4,12 +4,16 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "a test may panic"
 )]
 
 pub(crate) mod access;
+pub(crate) mod admin;
+pub(crate) mod databases;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod proxy;
 pub(crate) mod rls;
 pub(crate) mod server;
+pub(crate) mod store_suite;

@@ -98,7 +98,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .expect("the server starts");
-        let listeners = 2 + usize::from(args.contains(&"--resp"));
+        let listeners = 2 + usize::from(args.contains(&"--resp")) + usize::from(args.contains(&"--admin"));
         let output = child.stdout.take().expect("piped");
         let mut addresses = BTreeMap::new();
         for line in BufReader::new(output).lines().take(listeners) {
@@ -140,6 +140,10 @@ impl Server {
         self.announced("resp").parse().expect("a TCP address")
     }
 
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.announced("admin").parse().expect("a TCP address")
+    }
+
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -157,6 +161,13 @@ impl Server {
         let metrics = self.get("/metrics").body;
         let line = metrics.lines().find_map(|line| line.strip_prefix(sample));
         line.map_or(0.0, |value| value.trim().parse().expect("a number"))
+    }
+
+    /// Starts a server again in the directory of a killed one, with its database.
+    pub(crate) fn restart(mut self, args: &[&str]) -> Self {
+        let directory = std::mem::replace(&mut self.directory, Directory::new());
+        let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+        Self::start(directory, &[&["--database", &url], args].concat())
     }
 
     /// Sends a signal by name, such as `HUP`.

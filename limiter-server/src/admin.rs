@@ -1,0 +1,136 @@
+//! The admin part: policies, roles, tokens and history over HTTP.
+//!
+//! [`api`] translates HTTP to operations, [`permissions`] decides whether a caller may act,
+//! [`edit`] validates and saves policies. `tests/admin_api.rs` sends every route with every role.
+
+pub mod api;
+pub mod auth;
+pub mod bounds;
+pub mod edit;
+pub mod permissions;
+pub mod preview;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::admin::auth::SigninLimits;
+use crate::admin::auth::password::Passwords;
+use crate::publish::Publisher;
+use crate::secret::Secret;
+use crate::settings::ProxySettings;
+use crate::store::{Store, StoreError, micros, now_micros};
+
+/// The lifetime of the link of the first run.
+const SETUP_LINK: Duration = Duration::from_secs(24 * 3_600);
+
+/// The state of the admin part. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Admin(Arc<AdminInner>);
+
+#[derive(Debug)]
+struct AdminInner {
+    store: Store,
+    publishers: BTreeMap<String, Publisher>,
+    passwords: Passwords,
+    signin_limits: SigninLimits,
+    proxy: ProxySettings,
+    node: String,
+}
+
+impl Admin {
+    /// The admin part of the namespaces that these publishers publish.
+    ///
+    /// # Errors
+    ///
+    /// The reason as one message.
+    pub fn new(
+        store: Store,
+        publishers: impl IntoIterator<Item = Publisher>,
+        proxy: ProxySettings,
+        node: String,
+    ) -> Result<Self, String> {
+        let publishers = publishers.into_iter();
+        Ok(Self(Arc::new(AdminInner {
+            store,
+            publishers: publishers.map(|of| (of.namespace().to_owned(), of)).collect(),
+            passwords: Passwords::new()?,
+            signin_limits: SigninLimits::new()?,
+            proxy,
+            node,
+        })))
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The name of this node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.0.node
+    }
+
+    /// The configured namespaces.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.0.publishers.keys().map(String::as_str)
+    }
+
+    /// The publisher of a namespace; `None` if it is not configured.
+    #[must_use]
+    pub fn publisher(&self, namespace: &str) -> Option<&Publisher> {
+        self.0.publishers.get(namespace)
+    }
+
+    /// Computes passwords.
+    #[must_use]
+    pub fn passwords(&self) -> &Passwords {
+        &self.0.passwords
+    }
+
+    fn signin_limits(&self) -> &SigninLimits {
+        &self.0.signin_limits
+    }
+
+    fn proxy(&self) -> &ProxySettings {
+        &self.0.proxy
+    }
+
+    /// Creates the link of the first run, if there is no user yet.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database fails.
+    pub async fn offer_setup(&self) -> Result<Option<Secret>, StoreError> {
+        let secret = Secret::generate("");
+        let expires_at = now_micros().saturating_add(micros(SETUP_LINK));
+        let is_offered = self.store().offer_setup(&secret.hash(), expires_at).await?;
+        Ok(is_offered.then_some(secret))
+    }
+}
+
+/// Serves the admin part until `end` is true, then finishes the requests in flight.
+///
+/// # Errors
+///
+/// The reason why the listener failed.
+pub async fn serve(
+    admin: Admin,
+    listener: TcpListener,
+    mut end: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let ended = async move {
+        // An error means that the sender is gone, which is an end as well.
+        let _ = end.wait_for(|end| *end).await;
+    };
+    let service = api::router(admin).into_make_service_with_connect_info::<std::net::SocketAddr>();
+    axum::serve(listener, service)
+        .with_graceful_shutdown(ended)
+        .await
+        .map_err(|error| format!("the admin listener failed: {error}"))
+}

@@ -1,0 +1,81 @@
+//! The JSON interface of the admin part, under `/admin/v1`.
+//!
+//! Errors are problem documents (RFC 9457). A policy has its revision as its `ETag`; a change names
+//! the revision that the author read in `If-Match`. [`routes`] lists all routes.
+
+mod caller;
+mod documents;
+mod people;
+mod policies;
+mod problem;
+mod proposals;
+mod records;
+pub mod routes;
+mod rules;
+mod sessions;
+mod tokens;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{delete, get, post, put};
+
+use crate::admin::Admin;
+
+/// The largest body of a request, in bytes.
+const MAX_BODY: usize = 2 << 20;
+
+/// The routes.
+pub fn router(admin: Admin) -> Router {
+    let namespace = Router::new()
+        .route("/policies", get(policies::list))
+        .route(
+            "/policies/{name}",
+            get(policies::read).put(policies::save).delete(policies::remove),
+        )
+        .route("/policies/{name}/history", get(policies::history))
+        .route("/policies/{name}/history/{number}", get(policies::revision))
+        .route("/policies/{name}/restore", post(policies::restore))
+        .route("/policies/{name}/preview", post(policies::preview))
+        .route("/rules", get(rules::read).put(rules::save))
+        .route("/apps", get(people::apps))
+        .route("/apps/{app}", put(people::set_app))
+        .route("/grants", get(people::grants))
+        .route(
+            "/grants/{kind}/{subject}/{app}",
+            put(people::set_grant).delete(people::remove_grant),
+        )
+        .route("/tokens", get(tokens::list).post(tokens::create))
+        .route("/tokens/{id}", delete(tokens::revoke))
+        .route("/tokens/{id}/rotate", post(tokens::rotate))
+        .route("/tokens/{id}/confirm", post(tokens::confirm))
+        .route("/proposals", get(proposals::list))
+        .route("/proposals/{id}/approve", post(proposals::approve))
+        .route("/proposals/{id}/reject", post(proposals::reject))
+        .route("/audit", get(records::audit))
+        .route("/alerts/{id}", delete(records::clear_alert))
+        .route("/status", get(records::status));
+    let api = Router::new()
+        .route("/openapi.json", get(routes::openapi))
+        .route("/setup", post(sessions::set_up))
+        .route(
+            "/session",
+            get(sessions::read)
+                .post(sessions::sign_in)
+                .delete(sessions::sign_out),
+        )
+        .route("/namespaces", get(records::namespaces))
+        .nest("/namespaces/{namespace}", namespace)
+        .route("/users", get(people::users).post(people::create_user))
+        .route(
+            "/users/{name}",
+            put(people::change_user).delete(people::remove_user),
+        )
+        .route("/users/{name}/password", put(people::set_password))
+        .route("/audit", get(records::server_audit))
+        .fallback(problem::unknown_path);
+    Router::new()
+        .route("/healthz", get(|| async { "alive\n" }))
+        .nest("/admin/v1", api)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(admin)
+}

@@ -1,0 +1,42 @@
+//! Policies and their revisions as JSON.
+
+use serde_json::{Value, json};
+
+use crate::store::{StoredDocument, StoredRevision};
+
+/// A policy as JSON.
+pub(super) fn policy_json(document: &StoredDocument) -> Value {
+    let text = document.policy().ok();
+    json!({
+        "namespace": document.namespace,
+        "name": document.name,
+        "sentence": text.as_ref().map(|text| text.entry().policy().to_string()),
+        "enforcement": text.as_ref().map(|text| text.entry().policy().enforcement().to_string()),
+        "apps": document.apps,
+        "toml": document.body,
+        "note": document.note,
+        "revision": document.revision,
+        "published": document.published,
+        "state": document.state.name(),
+        "deleted": document.is_deleted,
+        "managed_by": document.managed_by,
+        "created_by": document.created_by,
+        "created_at": document.created_at,
+        "updated_by": document.updated_by,
+        "updated_at": document.updated_at,
+    })
+}
+
+/// A revision as JSON.
+pub(super) fn revision_json(revision: &StoredRevision) -> Value {
+    json!({
+        "revision": revision.number,
+        "deleted": revision.is_deletion,
+        "state": revision.state.name(),
+        "origin": revision.origin,
+        "author": revision.author,
+        "reason": revision.reason,
+        "toml": revision.body,
+        "created_at": revision.created_at,
+    })
+}

@@ -1,0 +1,332 @@
+//! Users, apps with their bounds, and grants.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::Admin;
+use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::auth::AuthError;
+use crate::admin::bounds::Bounds;
+use crate::admin::permissions::{ALL_APPS, AdminAction, Object, Role, may, may_grant};
+use crate::store::{Account, NewAccount, StoredApp, StoredGrant, SubjectKind, now_micros};
+
+/// The longest name in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewUserBody {
+    name: String,
+    password: Option<String>,
+    #[serde(default)]
+    admin: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UserBody {
+    admin: bool,
+    disabled: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PasswordBody {
+    password: String,
+    /// The current password, which users must know to change their own.
+    current: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AppBody {
+    #[serde(default)]
+    bounds: Option<Bounds>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GrantBody {
+    role: Role,
+}
+
+/// Fails for a name that cannot be stored, or could be taken for another kind of actor.
+pub(super) fn require_name(name: &str) -> Result<(), AdminProblem> {
+    let is_plain = !name.chars().any(char::is_control) && name.trim() == name;
+    match !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':') {
+        true => Ok(()),
+        false => Err(AdminProblem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "expected a name of 1 to 255 bytes without `:`, control characters and outer spaces",
+        )),
+    }
+}
+
+fn account_json(account: &Account) -> Value {
+    json!({
+        "name": account.name,
+        "admin": account.is_admin,
+        "disabled": account.is_disabled,
+        "has_password": account.password.is_some(),
+        "created_by": account.created_by,
+        "created_at": account.created_at,
+    })
+}
+
+pub(super) async fn users(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_server_admin()?;
+    let accounts = admin.store().accounts().await?;
+    let users: Vec<Value> = accounts.iter().map(account_json).collect();
+    Ok(Json(json!({ "users": users })))
+}
+
+pub(super) async fn create_user(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    JsonBody(body): JsonBody<NewUserBody>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_server_admin()?;
+    require_name(&body.name)?;
+    let password = match body.password {
+        Some(password) => Some(admin.passwords().hash(password).await.map_err(AuthError::from)?),
+        None => None,
+    };
+    let new = NewAccount {
+        name: body.name,
+        password,
+        is_admin: body.admin,
+    };
+    admin
+        .store()
+        .add_account(&new, &caller.0.name, now_micros())
+        .await?;
+    Ok(StatusCode::CREATED)
+}
+
+pub(super) async fn change_user(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(name): Path<String>,
+    JsonBody(body): JsonBody<UserBody>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_server_admin()?;
+    let store = admin.store();
+    let changed = store.change_account(&name, body.admin, body.disabled, &caller.0.name, now_micros());
+    changed.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn remove_user(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_server_admin()?;
+    let removed = admin.store().remove_account(&name, &caller.0.name, now_micros());
+    removed.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Users change their own password if they know the current one; administrators every password.
+pub(super) async fn set_password(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(name): Path<String>,
+    JsonBody(body): JsonBody<PasswordBody>,
+) -> Result<StatusCode, AdminProblem> {
+    match body.current {
+        Some(current) if caller.0.name == name => {
+            let account = admin.store().account(&name).await?;
+            let hash = account.and_then(|account| account.password);
+            let verified = admin
+                .passwords()
+                .verify(current, hash)
+                .await
+                .map_err(AuthError::from)?;
+            if !verified {
+                return Err(AdminProblem::forbidden("the current password does not match"));
+            }
+        }
+        _ => caller.require_server_admin()?,
+    }
+    let hash = admin
+        .passwords()
+        .hash(body.password)
+        .await
+        .map_err(AuthError::from)?;
+    let changed = admin
+        .store()
+        .set_password(&name, &hash, &caller.0.name, now_micros());
+    changed.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn apps(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let visible = caller.0.apps_in(&namespace);
+    let apps = admin.store().apps(&namespace).await?;
+    let apps = apps.iter().filter(|app| {
+        visible
+            .as_ref()
+            .is_none_or(|names| names.contains(app.name.as_str()))
+    });
+    let apps: Vec<Value> = apps
+        .map(|app| {
+            let bounds = app.bounds.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+            let role = caller.0.role_in(&namespace, &app.name);
+            json!({ "name": app.name, "bounds": bounds, "role": role, "created_by": app.created_by, "created_at": app.created_at })
+        })
+        .collect();
+    Ok(Json(json!({ "apps": apps })))
+}
+
+pub(super) async fn set_app(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    JsonBody(body): JsonBody<AppBody>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    if name == ALL_APPS {
+        return Err(AdminProblem::bad_request(
+            "`*` denotes all apps and is no name of an app",
+        ));
+    }
+    require_name(&name)?;
+    let app = [name.clone()];
+    let object = Object::Policy {
+        namespace: &namespace,
+        apps: Some(&app),
+    };
+    AdminProblem::unless(
+        may(&caller.0, AdminAction::ManageApp, object),
+        "bounds need the role owner of the app",
+    )?;
+    let bounds = match body.bounds {
+        Some(bounds) => {
+            bounds
+                .validate()
+                .map_err(|reason| AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
+            serde_json::to_string(&bounds).ok()
+        }
+        None => None,
+    };
+    let app = StoredApp {
+        namespace,
+        name,
+        bounds,
+        created_by: caller.0.name,
+        created_at: now_micros(),
+    };
+    admin.store().set_app(&app).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The grants of the apps in which the caller has a role.
+pub(super) async fn grants(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let visible = caller.0.apps_in(&namespace);
+    let grants = admin.store().grants(&namespace).await?;
+    let grants = grants.iter().filter(|grant| {
+        visible
+            .as_ref()
+            .is_none_or(|names| names.contains(grant.app.as_str()))
+    });
+    let grants: Vec<Value> = grants
+        .map(|grant| {
+            json!({
+                "subject_kind": grant.subject_kind.name(),
+                "subject": grant.subject,
+                "app": grant.app,
+                "role": grant.role,
+                "created_by": grant.created_by,
+                "created_at": grant.created_at,
+            })
+        })
+        .collect();
+    Ok(Json(json!({ "grants": grants })))
+}
+
+fn subject_kind(kind: &str) -> Result<SubjectKind, AdminProblem> {
+    SubjectKind::parse(kind).ok_or_else(|| AdminProblem::bad_request("expected the kind `user` or `group`"))
+}
+
+pub(super) async fn set_grant(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, kind, subject, app)): Path<(String, String, String, String)>,
+    JsonBody(body): JsonBody<GrantBody>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let subject_kind = subject_kind(&kind)?;
+    require_name(&subject)?;
+    let holder = (subject_kind, subject.as_str());
+    require_grantable(&admin, &caller, &namespace, holder, &app, body.role).await?;
+    let grant = StoredGrant {
+        namespace,
+        subject_kind,
+        subject,
+        app,
+        role: body.role.name().to_owned(),
+        created_by: caller.0.name,
+        created_at: now_micros(),
+    };
+    admin.store().set_grant(&grant).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn remove_grant(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, kind, subject, app)): Path<(String, String, String, String)>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let holder = (subject_kind(&kind)?, subject.as_str());
+    require_grantable(&admin, &caller, &namespace, holder, &app, Role::Viewer).await?;
+    admin
+        .store()
+        .remove_grant(&namespace, holder, &app, &caller.0.name, now_micros())
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Fails if the caller lacks a role that is granted or taken away.
+async fn require_grantable(
+    admin: &Admin,
+    caller: &AdminCaller,
+    namespace: &str,
+    (kind, subject): (SubjectKind, &str),
+    app: &str,
+    role: Role,
+) -> Result<(), AdminProblem> {
+    let grants = admin.store().grants(namespace).await?;
+    let replaced = grants
+        .iter()
+        .find(|grant| grant.subject_kind == kind && grant.subject == subject && grant.app == app);
+    let replaced = replaced
+        .and_then(|grant| Role::parse(&grant.role))
+        .unwrap_or(role);
+    let may_both =
+        may_grant(&caller.0, role, namespace, app) && may_grant(&caller.0, replaced, namespace, app);
+    match may_both {
+        true => Ok(()),
+        false => Err(AdminProblem::forbidden(
+            "you can grant and remove roles up to your own, as an owner of the app",
+        )),
+    }
+}

@@ -1,0 +1,351 @@
+//! Policies: list, read, save, delete, history, restore, preview.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use limiter_core::Inheritance;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::Admin;
+use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
+use crate::admin::api::documents::{policy_json, revision_json};
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::edit::{self, EditOutcome, MANAGED_BY_UI, PolicyEdit};
+use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
+use crate::admin::preview;
+use crate::policy_text::PolicyText;
+use crate::store::{DocumentKind, Origin, StoredDocument};
+
+/// The default and the largest number of entries of a page.
+pub(super) const PAGE: (i64, i64) = (100, 1_000);
+
+/// A page of a list by names.
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    /// The last name of the previous page.
+    #[serde(default)]
+    after: String,
+    limit: Option<i64>,
+    /// Policies of this app only.
+    app: Option<String>,
+    /// Policies whose name contains this text only.
+    q: Option<String>,
+}
+
+/// A page of a list by numbers, the newest first.
+#[derive(Debug, Deserialize)]
+pub(super) struct NewestQuery {
+    /// The last number of the previous page.
+    pub(super) before: Option<i64>,
+    pub(super) limit: Option<i64>,
+    pub(super) object: Option<String>,
+    pub(super) actor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SaveBody {
+    toml: String,
+    reason: Option<String>,
+    #[serde(default)]
+    inheritance: InheritanceName,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReasonBody {
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RestoreBody {
+    revision: i64,
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum InheritanceName {
+    #[default]
+    AsIs,
+    Proportional,
+    Reset,
+}
+
+impl From<InheritanceName> for Inheritance {
+    fn from(name: InheritanceName) -> Self {
+        match name {
+            InheritanceName::AsIs => Self::AsIs,
+            InheritanceName::Proportional => Self::Proportional,
+            InheritanceName::Reset => Self::Reset,
+        }
+    }
+}
+
+/// Whether the caller may read an object of these apps.
+pub(super) fn is_readable(actor: &Actor, namespace: &str, apps: Option<&[String]>) -> bool {
+    may(actor, AdminAction::Read, Object::Policy { namespace, apps }) == Permission::Allowed
+}
+
+/// The number of entries of a page.
+pub(super) fn page(limit: Option<i64>) -> i64 {
+    limit.unwrap_or(PAGE.0).clamp(1, PAGE.1)
+}
+
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let limit = page(query.limit);
+    let mut policies = Vec::new();
+    let mut after = query.after;
+    let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = loop {
+        // One more than a page shows whether there is another one.
+        let found = admin
+            .store()
+            .policies(&namespace, &after, limit.saturating_add(1))
+            .await?;
+        let is_last = found.len() <= wanted;
+        for document in found {
+            after.clone_from(&document.name);
+            let is_selected = is_readable(&caller.0, &namespace, document.apps.as_deref())
+                && query
+                    .app
+                    .as_ref()
+                    .is_none_or(|app| document.apps.as_ref().is_none_or(|apps| apps.contains(app)))
+                && query
+                    .q
+                    .as_ref()
+                    .is_none_or(|part| document.name.contains(part.as_str()));
+            if is_selected {
+                policies.push(policy_json(&document));
+            }
+            if policies.len() > wanted {
+                break;
+            }
+        }
+        if policies.len() > wanted || is_last {
+            break policies.len() > wanted;
+        }
+    };
+    policies.truncate(wanted);
+    let next = policies
+        .last()
+        .filter(|_| has_more)
+        .map(|last| last["name"].clone());
+    Ok(Json(json!({ "policies": policies, "next": next })))
+}
+
+/// A policy that the caller may read.
+async fn find(
+    admin: &Admin,
+    caller: &AdminCaller,
+    namespace: &str,
+    name: &str,
+) -> Result<StoredDocument, AdminProblem> {
+    caller.require_namespace(admin, namespace)?;
+    let found = admin
+        .store()
+        .document(namespace, DocumentKind::Policy, name)
+        .await?;
+    let found = found.filter(|of| is_readable(&caller.0, namespace, of.apps.as_deref()));
+    found.ok_or_else(AdminProblem::not_found)
+}
+
+pub(super) async fn read(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, AdminProblem> {
+    let document = find(&admin, &caller, &namespace, &name).await?;
+    if document.is_deleted {
+        return Err(AdminProblem::not_found());
+    }
+    // The state changes without a new revision.
+    let tag = format!("\"{}\"", document.revision);
+    let weak = format!("W/\"{}-{}\"", document.revision, document.published);
+    if headers
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|given| given.as_bytes() == weak.as_bytes())
+    {
+        return Ok(StatusCode::NOT_MODIFIED.into_response());
+    }
+    let mut response = Json(policy_json(&document)).into_response();
+    insert_tag(response.headers_mut(), &tag);
+    Ok(response)
+}
+
+pub(super) fn insert_tag(headers: &mut HeaderMap, tag: &str) {
+    if let Ok(value) = HeaderValue::from_str(tag) {
+        headers.insert(header::ETAG, value);
+    }
+}
+
+pub(super) async fn save(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<SaveBody>,
+) -> Result<Response, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let edit = PolicyEdit {
+        namespace,
+        name,
+        expected: expected_revision(&headers)?,
+        text: Some(body.toml),
+        inheritance: body.inheritance.into(),
+        reason: body.reason,
+        origin: Origin::Api,
+        managed_by: MANAGED_BY_UI.to_owned(),
+        takes_over: false,
+    };
+    run(&admin, &caller, edit).await
+}
+
+pub(super) async fn remove(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let edit = PolicyEdit {
+        namespace,
+        name,
+        expected: expected_revision(&headers)?,
+        text: None,
+        inheritance: Inheritance::AsIs,
+        reason: None,
+        origin: Origin::Api,
+        managed_by: MANAGED_BY_UI.to_owned(),
+        takes_over: false,
+    };
+    run(&admin, &caller, edit).await
+}
+
+pub(super) async fn restore(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<RestoreBody>,
+) -> Result<Response, AdminProblem> {
+    find(&admin, &caller, &namespace, &name).await?;
+    let kind = DocumentKind::Policy;
+    let revision = admin
+        .store()
+        .revision(&namespace, kind, &name, body.revision)
+        .await?;
+    let revision = revision.ok_or_else(AdminProblem::not_found)?;
+    if revision.is_deletion {
+        let detail = "the revision is a deletion: delete the policy instead";
+        return Err(AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    let edit = PolicyEdit {
+        namespace,
+        name,
+        expected: expected_revision(&headers)?,
+        text: Some(revision.body),
+        inheritance: Inheritance::AsIs,
+        reason: body
+            .reason
+            .or_else(|| Some(format!("restored revision {}", revision.number))),
+        origin: Origin::Restore,
+        managed_by: MANAGED_BY_UI.to_owned(),
+        takes_over: false,
+    };
+    run(&admin, &caller, edit).await
+}
+
+async fn run(admin: &Admin, caller: &AdminCaller, edit: PolicyEdit) -> Result<Response, AdminProblem> {
+    let (namespace, name, is_deletion) = (edit.namespace.clone(), edit.name.clone(), edit.text.is_none());
+    match edit::save_policy(admin.store(), &caller.0, edit).await? {
+        EditOutcome::Saved { revision } => {
+            if let Some(publisher) = admin.publisher(&namespace) {
+                publisher.wake();
+            }
+            let warnings = match is_deletion {
+                true => vec![format!("calls that name `{name}` are not limited from now on")],
+                false => Vec::new(),
+            };
+            let answer = json!({
+                "name": name,
+                "revision": revision,
+                "state": "pending",
+                "warnings": warnings,
+            });
+            let mut response = Json(answer).into_response();
+            insert_tag(response.headers_mut(), &format!("\"{revision}\""));
+            Ok(response)
+        }
+        EditOutcome::Proposed { id, exceeded } => {
+            let answer = json!({ "name": name, "proposal": id, "exceeded": exceeded });
+            Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+        }
+    }
+}
+
+pub(super) async fn history(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<NewestQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    find(&admin, &caller, &namespace, &name).await?;
+    let before = query.before.unwrap_or(i64::MAX);
+    let limit = page(query.limit);
+    let kind = DocumentKind::Policy;
+    let revisions = admin
+        .store()
+        .history(&namespace, kind, &name, before, limit)
+        .await?;
+    let is_full = i64::try_from(revisions.len()).is_ok_and(|count| count == limit);
+    let next = revisions.last().filter(|_| is_full).map(|last| last.number);
+    let revisions: Vec<Value> = revisions.iter().map(revision_json).collect();
+    Ok(Json(json!({ "revisions": revisions, "next": next })))
+}
+
+pub(super) async fn revision(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name, number)): Path<(String, String, i64)>,
+) -> Result<Json<Value>, AdminProblem> {
+    find(&admin, &caller, &namespace, &name).await?;
+    let kind = DocumentKind::Policy;
+    let found = admin.store().revision(&namespace, kind, &name, number).await?;
+    found
+        .map(|revision| Json(revision_json(&revision)))
+        .ok_or_else(AdminProblem::not_found)
+}
+
+/// The differences of a text from the current version, with warnings. Saves nothing.
+pub(super) async fn preview(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    JsonBody(body): JsonBody<SaveBody>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let kind = DocumentKind::Policy;
+    let current = admin.store().document(&namespace, kind, &name).await?;
+    let current = current.filter(|of| !of.is_deleted);
+    if current
+        .as_ref()
+        .is_some_and(|of| !is_readable(&caller.0, &namespace, of.apps.as_deref()))
+    {
+        return Err(AdminProblem::not_found());
+    }
+    let new = PolicyText::parse(&name, &body.toml).map_err(edit::EditError::from)?;
+    let before = current.as_ref().and_then(|of| of.policy().ok());
+    let inheritance = Inheritance::from(body.inheritance);
+    Ok(Json(preview::preview(before.as_ref(), &new, inheritance)))
+}

@@ -1,0 +1,143 @@
+//! Answers that report a problem, as RFC 9457 defines them.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use crate::admin::api::documents::policy_json;
+use crate::admin::auth::AuthError;
+use crate::admin::edit::EditError;
+use crate::admin::permissions::Permission;
+use crate::store::StoreError;
+
+/// A response of the admin part that is not a success.
+#[derive(Debug)]
+pub(crate) struct AdminProblem {
+    status: StatusCode,
+    fields: Map<String, Value>,
+    retry_after: Option<u64>,
+}
+
+impl AdminProblem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let mut fields = Map::new();
+        fields.insert("type".into(), json!("about:blank"));
+        fields.insert("title".into(), json!(status.canonical_reason()));
+        fields.insert("status".into(), json!(status.as_u16()));
+        fields.insert("detail".into(), json!(detail.into()));
+        Self {
+            status,
+            fields,
+            retry_after: None,
+        }
+    }
+
+    pub(crate) fn not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "there is no such object, or you may not read it",
+        )
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// Fails unless a verdict is [`Permission::Allowed`].
+    pub(crate) fn unless(verdict: Permission, detail: &str) -> Result<(), Self> {
+        match verdict {
+            Permission::Allowed => Ok(()),
+            Permission::Hidden => Err(Self::not_found()),
+            Permission::Proposal | Permission::Forbidden => Err(Self::forbidden(detail)),
+        }
+    }
+}
+
+pub(super) async fn unknown_path() -> AdminProblem {
+    AdminProblem::new(
+        StatusCode::NOT_FOUND,
+        "there is no such route: see /admin/v1/openapi.json",
+    )
+}
+
+impl From<StoreError> for AdminProblem {
+    fn from(error: StoreError) -> Self {
+        let status = match &error {
+            StoreError::Conflict { .. } | StoreError::Exists | StoreError::LastAdmin => StatusCode::CONFLICT,
+            StoreError::NotFound => return Self::not_found(),
+            StoreError::NewerSchema { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            error if error.is_unavailable() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if status.is_server_error() {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%error, cause, "cannot answer an admin request");
+        }
+        let mut problem = Self::new(status, error.to_string());
+        if let StoreError::Conflict { expected, current } = error {
+            problem.fields.insert("expected".into(), json!(expected));
+            let current = current.as_deref().map(policy_json);
+            problem.fields.insert("current".into(), json!(current));
+        }
+        problem
+    }
+}
+
+impl From<EditError> for AdminProblem {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Hidden => Self::not_found(),
+            EditError::Forbidden(reason) => Self::forbidden(reason),
+            EditError::Invalid(reason) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason),
+            EditError::Managed(reason) => Self::new(StatusCode::CONFLICT, reason),
+            EditError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AuthError> for AdminProblem {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Unauthenticated => Self::new(
+                StatusCode::UNAUTHORIZED,
+                "expected a valid session or bearer token",
+            ),
+            AuthError::CrossOrigin => Self::forbidden("the request comes from a page of another origin"),
+            AuthError::Limited(retry_after) => {
+                let mut problem = Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many attempts: try again later",
+                );
+                problem.retry_after = Some(retry_after.as_secs().saturating_add(1));
+                problem
+            }
+            AuthError::Busy => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many sign-ins at once: try again",
+            ),
+            AuthError::Unsuitable(reason) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason),
+            AuthError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl IntoResponse for AdminProblem {
+    fn into_response(self) -> Response {
+        let body = Value::Object(self.fields).to_string();
+        let content_type = (header::CONTENT_TYPE, "application/problem+json");
+        let mut response = (self.status, [content_type], body).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}

@@ -1,0 +1,126 @@
+//! Namespaces, the audit, alerts and the status.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::admin::Admin;
+use crate::admin::api::caller::AdminCaller;
+use crate::admin::api::policies::{NewestQuery, is_readable, page};
+use crate::admin::api::problem::AdminProblem;
+use crate::store::{AuditEntry, AuditFilter, now_micros};
+
+pub(super) async fn namespaces(State(admin): State<Admin>, caller: AdminCaller) -> Json<Value> {
+    let visible = admin.namespaces().filter(|name| caller.0.has_namespace(name));
+    let visible: Vec<Value> = visible.map(|name| json!({ "name": name })).collect();
+    Json(json!({ "namespaces": visible }))
+}
+
+fn entry_json(entry: &AuditEntry) -> Value {
+    json!({
+        "id": entry.id,
+        "at": entry.created_at,
+        "actor": entry.actor,
+        "action": entry.action,
+        "object": entry.object,
+        "apps": entry.apps,
+        "detail": entry.detail,
+    })
+}
+
+fn filter(namespace: &str, query: NewestQuery) -> AuditFilter {
+    AuditFilter {
+        namespace: namespace.to_owned(),
+        object: query.object,
+        actor: query.actor,
+        before: query.before.unwrap_or(i64::MAX),
+        limit: page(query.limit),
+    }
+}
+
+/// The changes of a namespace that concern the apps of the caller.
+pub(super) async fn audit(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<NewestQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let filter = filter(&namespace, query);
+    let entries = admin.store().audit(&filter).await?;
+    let next = next_page(&entries, filter.limit);
+    // An entry without apps concerns the namespace, unless it is of a policy of all apps.
+    let is_visible = |entry: &&AuditEntry| match (&entry.apps, entry.action.starts_with("policy.")) {
+        (None, false) => caller.0.apps_in(&namespace).is_none(),
+        (apps, _) => is_readable(&caller.0, &namespace, apps.as_deref()),
+    };
+    let entries: Vec<Value> = entries.iter().filter(is_visible).map(entry_json).collect();
+    Ok(Json(json!({ "entries": entries, "next": next })))
+}
+
+/// The changes of users.
+pub(super) async fn server_audit(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Query(query): Query<NewestQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_server_admin()?;
+    let filter = filter("", query);
+    let entries = admin.store().audit(&filter).await?;
+    let next = next_page(&entries, filter.limit);
+    let entries: Vec<Value> = entries.iter().map(entry_json).collect();
+    Ok(Json(json!({ "entries": entries, "next": next })))
+}
+
+fn next_page(entries: &[AuditEntry], limit: i64) -> Option<i64> {
+    let is_full = i64::try_from(entries.len()).is_ok_and(|count| count >= limit);
+    entries.last().filter(|_| is_full).map(|last| last.id)
+}
+
+pub(super) async fn clear_alert(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, id)): Path<(String, i64)>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_admin(&admin, &namespace)?;
+    admin
+        .store()
+        .clear_alert(&namespace, id, &caller.0.name, now_micros())
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Publication, alerts and nodes.
+pub(super) async fn status(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let store = admin.store();
+    let publication = store.publication(&namespace).await?;
+    let alerts = store.alerts(&namespace).await?;
+    let alerts: Vec<Value> = alerts
+        .iter()
+        .map(|alert| json!({ "id": alert.id, "kind": alert.kind, "detail": alert.detail, "at": alert.created_at }))
+        .collect();
+    let nodes = store.nodes().await?;
+    let nodes: Vec<Value> = nodes
+        .iter()
+        .map(|node| json!({ "name": node.name, "role": node.role, "version": node.version, "seen": node.seen }))
+        .collect();
+    let publisher = admin.publisher(&namespace).map(crate::publish::Publisher::status);
+    Ok(Json(json!({
+        "node": admin.node(),
+        "namespace": namespace,
+        "read_only": store.is_read_only(),
+        "registry_revision": publication.registry_revision,
+        "confirmed_at": publication.confirmed_at,
+        "pending": publication.pending,
+        "oldest_pending": publication.oldest_pending,
+        "publisher_error": publisher.and_then(|status| status.error),
+        "alerts": alerts,
+        "nodes": nodes,
+    })))
+}

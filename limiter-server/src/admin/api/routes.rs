@@ -1,0 +1,288 @@
+//! The list of all routes, and the OpenAPI document that is made from it.
+//!
+//! A test sends each route with each role and compares the answer with [`ROUTES`].
+
+use axum::Json;
+use serde_json::{Map, Value, json};
+
+/// The weakest caller that a route accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RouteAccess {
+    /// No credentials.
+    Open,
+    /// Any identified caller.
+    SignedIn,
+    /// A viewer of the app.
+    Viewer,
+    /// An owner of the app.
+    Owner,
+    /// An administrator of the namespace.
+    NamespaceAdmin,
+    /// An administrator of the server.
+    ServerAdmin,
+}
+
+/// A route.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// The method.
+    pub method: &'static str,
+    /// The path below `/admin/v1`.
+    pub path: &'static str,
+    /// The weakest caller.
+    pub access: RouteAccess,
+    /// One sentence.
+    pub summary: &'static str,
+}
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    access: RouteAccess,
+    summary: &'static str,
+) -> Route {
+    Route {
+        method,
+        path,
+        access,
+        summary,
+    }
+}
+
+use RouteAccess::{NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
+
+/// All routes.
+pub const ROUTES: [Route; 38] = [
+    route("GET", "/openapi.json", Open, "This document."),
+    route(
+        "POST",
+        "/setup",
+        Open,
+        "Create the first administrator by the link of the first run.",
+    ),
+    route("POST", "/session", Open, "Sign in by a password."),
+    route("GET", "/session", SignedIn, "The caller with its roles."),
+    route("DELETE", "/session", SignedIn, "Sign out."),
+    route(
+        "GET",
+        "/namespaces",
+        SignedIn,
+        "The namespaces that the caller may read.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/policies",
+        Viewer,
+        "Policies by name; after, limit, app, q.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/policies/{name}",
+        Viewer,
+        "A policy with its ETag.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/policies/{name}",
+        Owner,
+        "Save a policy; If-Match or If-None-Match: *.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/policies/{name}",
+        Owner,
+        "Delete a policy; If-Match.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/policies/{name}/history",
+        Viewer,
+        "Revisions, the newest first.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/policies/{name}/history/{number}",
+        Viewer,
+        "A revision.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/restore",
+        Owner,
+        "Save an earlier revision again; If-Match.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/preview",
+        Viewer,
+        "Differences and warnings of a text.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/rules",
+        Viewer,
+        "The rules with their ETag.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/rules",
+        NamespaceAdmin,
+        "Save the rules; If-Match.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/apps",
+        Viewer,
+        "Apps with bounds and the caller's role.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/apps/{app}",
+        Owner,
+        "Create an app or set its bounds.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/grants",
+        Viewer,
+        "Roles of users and groups.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/grants/{kind}/{subject}/{app}",
+        Owner,
+        "Grant a role.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/grants/{kind}/{subject}/{app}",
+        Owner,
+        "Remove a role.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/tokens",
+        NamespaceAdmin,
+        "Tokens without their secrets.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/tokens",
+        NamespaceAdmin,
+        "Create a token.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/tokens/{id}",
+        NamespaceAdmin,
+        "Revoke a token.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/tokens/{id}/rotate",
+        NamespaceAdmin,
+        "Replace a token.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/tokens/{id}/confirm",
+        NamespaceAdmin,
+        "Accept a suspended token again.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/proposals",
+        Viewer,
+        "Proposals, the newest first.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/proposals/{id}/approve",
+        Owner,
+        "Approve a proposal.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/proposals/{id}/reject",
+        Owner,
+        "Reject a proposal.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/audit",
+        Viewer,
+        "Changes, the newest first.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/alerts/{id}",
+        NamespaceAdmin,
+        "Clear an alert.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/status",
+        Viewer,
+        "Publication, alerts and nodes.",
+    ),
+    route("GET", "/users", ServerAdmin, "Users."),
+    route("POST", "/users", ServerAdmin, "Create a user."),
+    route(
+        "PUT",
+        "/users/{name}",
+        ServerAdmin,
+        "Change the role and state of a user.",
+    ),
+    route("DELETE", "/users/{name}", ServerAdmin, "Remove a user."),
+    route(
+        "PUT",
+        "/users/{name}/password",
+        ServerAdmin,
+        "Set a password; users know their current one.",
+    ),
+    route(
+        "GET",
+        "/audit",
+        ServerAdmin,
+        "Changes of users, the newest first.",
+    ),
+];
+
+/// The OpenAPI document.
+pub(super) async fn openapi() -> Json<Value> {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let item = paths
+            .entry(format!("/admin/v1{}", route.path))
+            .or_insert_with(|| json!({}));
+        let names = route
+            .path
+            .split('/')
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let parameters: Vec<Value> = names
+            .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+            .collect();
+        let security = match route.access {
+            RouteAccess::Open => json!([]),
+            _ => json!([{ "token": [] }, { "session": [] }]),
+        };
+        item[route.method.to_lowercase()] = json!({
+            "summary": route.summary,
+            "parameters": parameters,
+            "security": security,
+            "responses": {
+                "2XX": { "description": "success" },
+                "default": { "description": "a problem document", "content": { "application/problem+json": {} } },
+            },
+        });
+    }
+    Json(json!({
+        "openapi": "3.1.0",
+        "info": { "title": "limiter-server admin", "version": "1" },
+        "paths": paths,
+        "components": { "securitySchemes": {
+            "token": { "type": "http", "scheme": "bearer" },
+            "session": { "type": "apiKey", "in": "cookie", "name": crate::admin::auth::COOKIE },
+        } },
+    }))
+}

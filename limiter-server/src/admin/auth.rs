@@ -1,0 +1,404 @@
+//! Identifies the caller of the admin part: by a session, a bearer token, or a trusted proxy.
+//!
+//! Sessions and tokens are random secrets, stored as hashes. A cookie is accepted for a request
+//! that changes something only if the browser states that the page is of the same origin. Names
+//! and addresses of failed sign-ins are limited by the library.
+
+pub mod password;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use limiter_core::{Limiter, Policy};
+
+use crate::admin::Admin;
+use crate::admin::auth::password::PasswordError;
+use crate::admin::permissions::{Actor, Role};
+use crate::secret::{self, Secret};
+use crate::store::{GrantedRole, NewAccount, StoreError, StoredToken, micros, now_micros};
+
+/// The name of the session cookie.
+pub const COOKIE: &str = "__Host-limiter";
+/// The lifetime of a session.
+const SESSION: Duration = Duration::from_secs(12 * 3_600);
+/// The prefix of the secret of a token.
+pub const TOKEN_PREFIX: &str = "lim_";
+/// The prefix of a scope that permits the use of the admin API.
+const ADMIN_SCOPE: &str = "admin:";
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// Why a caller is not accepted.
+#[derive(Debug)]
+pub enum AuthError {
+    /// No valid session, token or header.
+    Unauthenticated,
+    /// A page of another origin sent the request.
+    CrossOrigin,
+    /// Too many attempts; the time until the next one.
+    Limited(Duration),
+    /// Too many password computations.
+    Busy,
+    /// The password cannot be used.
+    Unsuitable(&'static str),
+    /// The database failed.
+    Store(StoreError),
+}
+
+impl From<StoreError> for AuthError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<PasswordError> for AuthError {
+    fn from(error: PasswordError) -> Self {
+        match error {
+            PasswordError::Unsuitable(reason) => Self::Unsuitable(reason),
+            PasswordError::Busy => Self::Busy,
+        }
+    }
+}
+
+/// The limits of sign-ins.
+#[derive(Clone, Debug)]
+pub struct SigninLimits {
+    limiter: Limiter,
+    per_name: Policy,
+    per_address: Policy,
+}
+
+impl SigninLimits {
+    /// Limits in this process.
+    ///
+    /// # Errors
+    ///
+    /// The reason as one message.
+    pub fn new() -> Result<Self, String> {
+        let invalid = |error: limiter_core::ConfigError| error.to_string();
+        let per_name = Policy::token_bucket("signin_name").capacity(10_u32).rate("6/min");
+        let per_address = Policy::token_bucket("signin_address")
+            .capacity(30_u32)
+            .rate("30/min");
+        Ok(Self {
+            limiter: Limiter::in_process().build(),
+            per_name: per_name.build().map_err(invalid)?,
+            per_address: per_address.build().map_err(invalid)?,
+        })
+    }
+
+    /// Charges an attempt.
+    async fn charge(&self, name: &str, address: IpAddr) -> Result<(), AuthError> {
+        for (policy, key) in [
+            (&self.per_address, address.to_string()),
+            (&self.per_name, secret::hash(name)),
+        ] {
+            let decision = self.limiter.check(policy, key).await;
+            let retry_after = match &decision {
+                Ok(decision) if decision.is_allowed() => continue,
+                Ok(decision) => decision.retry_after().unwrap_or(Duration::from_secs(10)),
+                Err(_) => Duration::from_secs(10),
+            };
+            return Err(AuthError::Limited(retry_after));
+        }
+        Ok(())
+    }
+}
+
+/// A started session.
+#[derive(Clone, Debug)]
+pub struct StartedSession {
+    /// The value of the cookie.
+    pub secret: Secret,
+    /// The name of the user.
+    pub user: String,
+}
+
+impl StartedSession {
+    /// The value of the header `Set-Cookie`.
+    #[must_use]
+    pub fn cookie(&self) -> String {
+        let seconds = SESSION.as_secs();
+        let value = self.secret.reveal();
+        format!("{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Lax")
+    }
+}
+
+/// The value of the header `Set-Cookie` that removes the session.
+#[must_use]
+pub fn removed_cookie() -> String {
+    format!("{COOKIE}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax")
+}
+
+impl Admin {
+    /// Signs a user in by a password.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Unauthenticated`] for an unknown name and for a wrong password.
+    pub async fn sign_in(
+        &self,
+        user: &str,
+        password: String,
+        address: IpAddr,
+    ) -> Result<StartedSession, AuthError> {
+        self.signin_limits().charge(user, address).await?;
+        let account = self.store().account(user).await?;
+        let account = account.filter(|account| !account.is_disabled);
+        let hash = account.as_ref().and_then(|account| account.password.clone());
+        if !self.passwords().verify(password, hash).await? {
+            // The name is untrusted, and may be a password that was typed into the wrong field.
+            tracing::warn!(%address, "sign-in failed");
+            return Err(AuthError::Unauthenticated);
+        }
+        self.start_session(user).await
+    }
+
+    /// Creates the first administrator by the link of the first run, and signs it in.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Unauthenticated`] when the link is not valid any more.
+    pub async fn set_up(
+        &self,
+        link: &str,
+        user: &str,
+        password: String,
+        address: IpAddr,
+    ) -> Result<StartedSession, AuthError> {
+        self.signin_limits().charge("", address).await?;
+        let hash = secret::hash(link);
+        if !self.store().is_setup_link(&hash, now_micros()).await? {
+            return Err(AuthError::Unauthenticated);
+        }
+        let admin = NewAccount {
+            name: user.to_owned(),
+            password: Some(self.passwords().hash(password).await?),
+            is_admin: true,
+        };
+        match self.store().complete_setup(&hash, &admin, now_micros()).await {
+            Err(StoreError::NotFound) => return Err(AuthError::Unauthenticated),
+            result => result?,
+        }
+        self.start_session(user).await
+    }
+
+    async fn start_session(&self, user: &str) -> Result<StartedSession, AuthError> {
+        let (secret, now) = (Secret::generate(""), now_micros());
+        let expires_at = now.saturating_add(micros(SESSION));
+        self.store()
+            .start_signin(&secret.hash(), user, now, expires_at)
+            .await?;
+        Ok(StartedSession {
+            secret,
+            user: user.to_owned(),
+        })
+    }
+
+    /// Ends the session of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Store`] when the database fails.
+    pub async fn sign_out(&self, headers: &HeaderMap) -> Result<(), AuthError> {
+        if let Some(session) = session_of(headers) {
+            self.store().end_signin(&secret::hash(&session)).await?;
+        }
+        Ok(())
+    }
+
+    /// Identifies the caller of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Unauthenticated`] without valid credentials.
+    pub async fn identify(&self, parts: &Parts, peer: SocketAddr) -> Result<Actor, AuthError> {
+        if let Some(value) = parts.headers.get(header::AUTHORIZATION) {
+            let value = value.to_str().ok();
+            let token = value.and_then(|value| value.split_once(' '));
+            return match token {
+                Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
+                    self.identify_token(secret.trim()).await
+                }
+                _ => Err(AuthError::Unauthenticated),
+            };
+        }
+        if let Some(session) = session_of(&parts.headers) {
+            require_same_origin(&parts.method, &parts.headers)?;
+            let signin = self.store().signin(&secret::hash(&session), now_micros()).await?;
+            let signin = signin.ok_or(AuthError::Unauthenticated)?;
+            return self
+                .actor_of(&signin.account, &[])
+                .await?
+                .ok_or(AuthError::Unauthenticated);
+        }
+        self.identify_by_proxy(&parts.method, &parts.headers, peer).await
+    }
+
+    async fn identify_by_proxy(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Result<Actor, AuthError> {
+        let proxy = self.proxy();
+        let Some(user_header) = &proxy.user_header else {
+            return Err(AuthError::Unauthenticated);
+        };
+        if !proxy.peers.contains(&peer.ip().to_canonical()) {
+            return Err(AuthError::Unauthenticated);
+        }
+        let one = |name: &str| {
+            // A client could add a second header beside that of the proxy.
+            let mut values = headers.get_all(name).iter();
+            let value = values.next().filter(|_| values.next().is_none());
+            value.and_then(|value| value.to_str().ok()).map(str::trim)
+        };
+        let user = one(user_header).filter(|user| !user.is_empty());
+        let user = user.ok_or(AuthError::Unauthenticated)?;
+        require_same_origin(method, headers)?;
+        let groups = proxy.groups_header.as_deref().and_then(one).unwrap_or_default();
+        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
+        let groups: Vec<String> = groups.map(str::to_owned).collect();
+        match self.actor_of(user, &groups).await? {
+            Some(actor) => Ok(actor),
+            // Users of the proxy need no account, unless theirs is disabled.
+            None if self.store().account(user).await?.is_none() => {
+                let roles = self.store().roles_of(user, &groups).await?;
+                Ok(Actor::new(user, false, &roles))
+            }
+            None => Err(AuthError::Unauthenticated),
+        }
+    }
+
+    /// The actor of an enabled account.
+    async fn actor_of(&self, user: &str, groups: &[String]) -> Result<Option<Actor>, AuthError> {
+        let account = self.store().account(user).await?;
+        let Some(account) = account.filter(|account| !account.is_disabled) else {
+            return Ok(None);
+        };
+        let roles = self.store().roles_of(user, groups).await?;
+        Ok(Some(Actor::new(user, account.is_admin, &roles)))
+    }
+
+    async fn identify_token(&self, secret: &str) -> Result<Actor, AuthError> {
+        let now = now_micros();
+        let token = self.store().token_by_hash(&secret::hash(secret)).await?;
+        let token = token.filter(|token| token.is_valid_at(now));
+        let token = token.ok_or(AuthError::Unauthenticated)?;
+        let day = now / MICROS_PER_DAY;
+        if token.used_day != Some(day) && !self.store().is_read_only() {
+            self.store().mark_token_used(&token.id, day).await?;
+        }
+        Ok(actor_of_token(&token))
+    }
+}
+
+/// The actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its namespace.
+fn actor_of_token(token: &StoredToken) -> Actor {
+    let scopes = token.scopes.split_whitespace();
+    let roles: Vec<GrantedRole> = scopes
+        .filter_map(parse_admin_scope)
+        .map(|(role, app)| GrantedRole {
+            namespace: token.namespace.clone(),
+            app: app.to_owned(),
+            role: role.name().to_owned(),
+        })
+        .collect();
+    Actor::new(format!("token:{}", token.label), false, &roles)
+}
+
+/// The role and app of a scope `admin:<role>` or `admin:<role>:<app>`.
+#[must_use]
+pub fn parse_admin_scope(scope: &str) -> Option<(Role, &str)> {
+    let scope = scope.strip_prefix(ADMIN_SCOPE)?;
+    let (role, app) = scope
+        .split_once(':')
+        .unwrap_or((scope, crate::admin::permissions::ALL_APPS));
+    Some((Role::parse(role)?, app)).filter(|(_, app)| !app.is_empty())
+}
+
+fn session_of(headers: &HeaderMap) -> Option<String> {
+    let cookies = headers.get_all(header::COOKIE).iter();
+    let cookies = cookies.filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';'));
+    pairs.find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == COOKIE && !value.is_empty()).then(|| value.to_owned())
+    })
+}
+
+/// Rejects requests that a page of another origin causes.
+///
+/// # Errors
+///
+/// [`AuthError::CrossOrigin`] for such a request.
+pub fn require_same_origin(method: &Method, headers: &HeaderMap) -> Result<(), AuthError> {
+    if method.is_safe() {
+        return Ok(());
+    }
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_same = match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => site == "same-origin" || site == "none",
+        (None, Some(origin)) => {
+            let host = origin.split_once("://").map(|(_, host)| host);
+            host.is_some() && host == text("host")
+        }
+        // Browsers send one of both with every request that changes something.
+        (None, None) => true,
+    };
+    match is_same {
+        true => Ok(()),
+        false => Err(AuthError::CrossOrigin),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_other_origins_are_rejected() {
+        let cases: [(&[(&'static str, &'static str)], bool); 7] = [
+            (&[("sec-fetch-site", "same-origin")], true),
+            (&[("sec-fetch-site", "none")], true),
+            (&[("sec-fetch-site", "cross-site")], false),
+            (&[("sec-fetch-site", "same-site")], false),
+            (&[("origin", "http://a:1"), ("host", "a:1")], true),
+            (&[("origin", "http://b:1"), ("host", "a:1")], false),
+            (&[("origin", "null"), ("host", "a:1")], false),
+        ];
+        for (given, expected) in cases {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            let accepted = require_same_origin(&Method::POST, &headers).is_ok();
+            assert_eq!(accepted, expected, "{given:?}");
+            assert!(require_same_origin(&Method::GET, &headers).is_ok());
+        }
+    }
+
+    #[test]
+    fn scopes_of_tokens_name_role_and_app() {
+        assert_eq!(parse_admin_scope("admin:viewer"), Some((Role::Viewer, "*")));
+        assert_eq!(
+            parse_admin_scope("admin:owner:checkout"),
+            Some((Role::Owner, "checkout"))
+        );
+        for scope in ["check", "admin:", "admin:root", "admin:owner:"] {
+            assert_eq!(parse_admin_scope(scope), None, "{scope}");
+        }
+    }
+
+    #[test]
+    fn session_is_read_from_its_cookie_alone() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, "a=b; __Host-limiter=secret; c=d".parse().unwrap());
+        assert_eq!(session_of(&headers).as_deref(), Some("secret"));
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, "limiter=secret".parse().unwrap());
+        assert_eq!(session_of(&headers), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! The effect of a change of a policy: differences of the text, sentences, and warnings. Pure.
+
+use limiter_core::{Enforcement, Inheritance};
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use crate::policy_text::{PolicyText, hourly_rate};
+
+/// The effect of a new text in place of the previous one.
+#[must_use]
+pub fn preview(before: Option<&PolicyText>, new: &PolicyText, inheritance: Inheritance) -> Value {
+    let old_text = before.map(PolicyText::content).unwrap_or_default();
+    json!({
+        "before": before.map(|text| text.entry().policy().to_string()),
+        "after": new.entry().policy().to_string(),
+        "diff": unified_diff(&old_text, &new.content()),
+        "warnings": warnings(before, new, inheritance),
+    })
+}
+
+/// The differences of two texts, as `diff -u` prints them without a header.
+#[must_use]
+pub fn unified_diff(before: &str, after: &str) -> String {
+    let diff = TextDiff::from_lines(before, after);
+    diff.unified_diff().context_radius(3).to_string()
+}
+
+fn warnings(before: Option<&PolicyText>, new: &PolicyText, inheritance: Inheritance) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let policy = new.entry().policy();
+    if policy.enforcement() == Enforcement::Off {
+        warnings.push("the policy limits nothing while its enforcement is off".to_owned());
+    }
+    if new.apps().is_none() {
+        warnings.push("the policy is in force for all apps".to_owned());
+    }
+    let Some(old) = before.map(|text| text.entry().policy()) else {
+        return warnings;
+    };
+    if inheritance == Inheritance::Reset {
+        warnings.push("the usage of all keys is reset".to_owned());
+    }
+    if old.algorithm_name() != policy.algorithm_name() || old.group() != policy.group() {
+        warnings.push("all keys start unused, because the algorithm or the group changes".to_owned());
+    }
+    let capacities = (old.quota().as_thousandths(), policy.quota().as_thousandths());
+    let rates = (hourly_rate(old), hourly_rate(policy));
+    for (name, (old, new)) in [("capacity", capacities), ("rate", rates)] {
+        if new > old.saturating_mul(2) {
+            warnings.push(format!("the {name} is more than twice the previous one"));
+        }
+        if new.saturating_mul(2) < old {
+            warnings.push(format!("the {name} is less than half of the previous one"));
+        }
+    }
+    if old.enforcement() != Enforcement::Enforce && policy.enforcement() == Enforcement::Enforce {
+        warnings.push(format!(
+            "the policy denies calls from now on; its enforcement was {}",
+            old.enforcement()
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(capacity: u32, rest: &str) -> PolicyText {
+        let text =
+            format!("[policy.a]\nalgorithm = 'token_bucket'\ncapacity = {capacity}\nrate = '1/s'\n{rest}");
+        PolicyText::parse("a", &text).unwrap()
+    }
+
+    #[test]
+    fn large_changes_are_warned_of() {
+        let warned = |before: &PolicyText, new: &PolicyText, part: &str| {
+            let preview = preview(Some(before), new, Inheritance::AsIs);
+            preview["warnings"].to_string().contains(part)
+        };
+        let (small, large) = (text(10, ""), text(21, ""));
+        assert!(warned(&small, &large, "more than twice"));
+        assert!(warned(&large, &small, "less than half"));
+        assert!(!warned(&small, &text(20, ""), "twice"));
+        assert!(warned(&text(10, "enforcement = 'shadow'"), &small, "was shadow"));
+        assert!(warned(&small, &text(10, "enforcement = 'off'"), "limits nothing"));
+        let reset = preview(Some(&small), &small, Inheritance::Reset);
+        assert!(reset["warnings"].to_string().contains("reset"));
+    }
+
+    #[test]
+    fn diff_shows_changed_lines() {
+        let preview = preview(Some(&text(10, "")), &text(20, ""), Inheritance::AsIs);
+        let diff = preview["diff"].as_str().unwrap();
+        assert!(diff.contains("-capacity = 10\n+capacity = 20\n"), "{diff}");
+    }
+}

@@ -1,0 +1,413 @@
+//! Publishes saved documents to the registry in force.
+//!
+//! Each node runs a publisher; there is no leader. A publisher reads SQL and the registry,
+//! [decides](reconcile::next_step) the next step, and publishes by compare-and-set, so concurrent
+//! publishers repeat each other's work at worst. A crash between publication and confirmation is
+//! repaired by the next pass, which recognizes the texts. Without Redis, the registry of the node's
+//! own gateway follows SQL. Tests: `tests/publish.rs`.
+
+pub mod reconcile;
+mod registry_text;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use limiter_core::registry::{PolicyRegistry, RedisRegistry, RegistryError};
+use tokio::sync::{Notify, watch};
+
+use crate::policy_text::{PolicyText, TextError};
+use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
+use crate::publish::registry_text::{imported, known_contents, put, read_mark, with_mark};
+use crate::store::{Author, Origin, Store, StoreError, now_micros};
+
+/// The interval between passes without a notification.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// After this many intervals, a pass compares everything even if no change is visible.
+const FULL_PASS: u64 = 20;
+/// The largest number of steps of a pass.
+const MAX_STEPS: usize = 8;
+/// The author of changes that another program has published.
+const OUTSIDE: &str = "outside";
+
+/// The registry in force.
+#[derive(Clone, Debug)]
+pub enum PublicationTarget {
+    /// The registry of a namespace in Redis.
+    Redis(RedisRegistry),
+    /// The registry of this node's gateway.
+    Gateway(PolicyRegistry),
+}
+
+/// The last result of a publisher.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublisherStatus {
+    /// The number of completed passes.
+    pub passes: u64,
+    /// The reason why the last pass failed.
+    pub error: Option<String>,
+}
+
+/// Publishes one namespace. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Publisher(Arc<PublisherInner>);
+
+#[derive(Debug)]
+struct PublisherInner {
+    namespace: String,
+    store: Store,
+    target: PublicationTarget,
+    wake: Notify,
+    status: watch::Sender<PublisherStatus>,
+    /// The state in which SQL and the registry agreed last.
+    agreed: Mutex<Option<Versions>>,
+}
+
+/// Versions that differ after each change. Identities of changes are not committed in their order,
+/// but then the number of pending documents differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Versions {
+    registry: u64,
+    newest_change: i64,
+    pending: i64,
+    confirmed: i64,
+}
+
+/// Why a pass failed.
+#[derive(Debug)]
+enum PublishError {
+    Store(StoreError),
+    Registry(RegistryError),
+    Text(TextError),
+    /// Other nodes publish continuously.
+    Busy,
+}
+
+impl std::fmt::Display for PublishError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let error: &dyn std::error::Error = match self {
+            Self::Store(error) => error,
+            Self::Registry(error) => error,
+            Self::Text(error) => error,
+            Self::Busy => return f.write_str("other nodes publish at the same time"),
+        };
+        write!(f, "{error}")?;
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl From<StoreError> for PublishError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<RegistryError> for PublishError {
+    fn from(error: RegistryError) -> Self {
+        Self::Registry(error)
+    }
+}
+
+impl From<TextError> for PublishError {
+    fn from(error: TextError) -> Self {
+        Self::Text(error)
+    }
+}
+
+impl Publisher {
+    /// A publisher of the documents of a namespace.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, store: Store, target: PublicationTarget) -> Self {
+        Self(Arc::new(PublisherInner {
+            namespace: namespace.into(),
+            store,
+            target,
+            wake: Notify::new(),
+            status: watch::Sender::new(PublisherStatus::default()),
+            agreed: Mutex::new(None),
+        }))
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// Starts a pass now, after a save.
+    pub fn wake(&self) {
+        self.0.wake.notify_one();
+    }
+
+    /// The result of the last pass.
+    #[must_use]
+    pub fn status(&self) -> PublisherStatus {
+        self.0.status.borrow().clone()
+    }
+
+    /// Publishes until the task is dropped.
+    pub async fn run(self) {
+        for pass in 1_u64.. {
+            if pass % FULL_PASS == 0 {
+                self.set_agreed(None);
+            }
+            let result = self.pass().await;
+            let error = result.err().map(|error| error.to_string());
+            let before = self.status().error;
+            if let Some(error) = error.as_deref().filter(|error| before.as_deref() != Some(error)) {
+                tracing::warn!(namespace = self.namespace(), %error, "cannot publish; trying again");
+            }
+            self.0.status.send_modify(|status| {
+                status.passes = pass;
+                status.error = error;
+            });
+            // A timeout is the usual end of the wait.
+            let _ = tokio::time::timeout(INTERVAL, self.0.wake.notified()).await;
+        }
+    }
+
+    /// Runs passes until SQL and the registry agree.
+    ///
+    /// # Errors
+    ///
+    /// The reason as one message.
+    pub async fn publish(&self) -> Result<(), String> {
+        self.pass().await.map_err(|error| error.to_string())
+    }
+
+    async fn versions(&self, registry: u64) -> Result<Versions, StoreError> {
+        let publication = self.0.store.publication(&self.0.namespace).await?;
+        Ok(Versions {
+            registry,
+            newest_change: self.0.store.newest_change().await?,
+            pending: publication.pending,
+            confirmed: publication.registry_revision,
+        })
+    }
+
+    fn has_agreed(&self, versions: Versions) -> bool {
+        *self.0.agreed.lock().unwrap_or_else(PoisonError::into_inner) == Some(versions)
+    }
+
+    fn set_agreed(&self, versions: Option<Versions>) {
+        *self.0.agreed.lock().unwrap_or_else(PoisonError::into_inner) = versions;
+    }
+
+    async fn pass(&self) -> Result<(), PublishError> {
+        match &self.0.target {
+            PublicationTarget::Gateway(registry) => self.apply(registry).await,
+            PublicationTarget::Redis(redis) => {
+                for _ in 0..MAX_STEPS {
+                    if !self.step(redis).await? {
+                        return Ok(());
+                    }
+                }
+                Err(PublishError::Busy)
+            }
+        }
+    }
+
+    /// Has the registry of the gateway contain the documents.
+    async fn apply(&self, registry: &PolicyRegistry) -> Result<(), PublishError> {
+        let inner = &*self.0;
+        let versions = self.versions(0).await?;
+        if self.has_agreed(versions) {
+            return Ok(());
+        }
+        let documents = inner.store.documents(&inner.namespace).await?;
+        let mut confirmed = Vec::new();
+        for document in &documents {
+            let of_registry = PolicyText::of(registry, &document.name);
+            let is_same = of_registry.is_some_and(|of| of.to_toml() == document.body);
+            if !is_same {
+                put(document, registry)?;
+            }
+            if document.published < document.revision {
+                confirmed.push((document.kind, document.name.clone(), document.revision));
+            }
+        }
+        if !confirmed.is_empty() && !inner.store.is_read_only() {
+            inner
+                .store
+                .confirm(&inner.namespace, versions.newest_change, &confirmed, now_micros())
+                .await?;
+        }
+        self.set_agreed(
+            Some(self.versions(0).await?).filter(|now| now.newest_change == versions.newest_change),
+        );
+        Ok(())
+    }
+
+    /// Takes one step towards agreement. Returns whether there may be another one.
+    async fn step(&self, redis: &RedisRegistry) -> Result<bool, PublishError> {
+        let inner = &*self.0;
+        // The registry is read before SQL: a publication between the two is then newer than the
+        // text that was read, and compare-and-set detects it.
+        let read = redis.read().await?;
+        let versions = self
+            .versions(read.as_ref().map_or(0, |(revision, _)| *revision))
+            .await?;
+        if self.has_agreed(versions) {
+            return Ok(false);
+        }
+        let known = self.known_state().await?;
+        let (replaced, text) = read.unwrap_or_default();
+        let found = PolicyRegistry::from_toml(&text)?;
+        let observed = (replaced > 0).then(|| ObservedRegistry {
+            revision: i64::try_from(replaced).unwrap_or(i64::MAX),
+            contents: registry_text::contents(&found, now_micros()),
+            mark: read_mark(&text),
+        });
+        let step = next_step(&known, observed.as_ref());
+        if inner.store.is_read_only() && step != Step::Nothing {
+            return Ok(false);
+        }
+        match step {
+            Step::Nothing => {
+                self.set_agreed(Some(versions));
+                Ok(false)
+            }
+            Step::PublishAll { went_back } => {
+                if went_back {
+                    let detail =
+                        "Redis lost the registry or has an older one; the policies were published again";
+                    inner
+                        .store
+                        .raise_alert(&inner.namespace, "registry_went_back", detail, now_micros())
+                        .await?;
+                }
+                let draft = PolicyRegistry::new();
+                self.send(redis, &known, draft, replaced, |_| true).await
+            }
+            Step::PublishPending => {
+                let is_pending = |of: &KnownDocument| of.document.published < of.document.revision;
+                self.send(redis, &known, found, replaced, is_pending).await
+            }
+            Step::Confirm(documents) => {
+                let documents: Vec<_> = documents
+                    .into_iter()
+                    .map(|((kind, name), revision)| (kind, name, revision))
+                    .collect();
+                let revision = observed.map_or(0, |of| of.revision);
+                inner
+                    .store
+                    .confirm(&inner.namespace, revision, &documents, now_micros())
+                    .await?;
+                Ok(true)
+            }
+            Step::Import { documents, restored } => {
+                let revision = observed.map_or(0, |of| of.revision);
+                self.import(
+                    &known,
+                    &found,
+                    revision,
+                    documents.into_iter().collect(),
+                    restored,
+                )
+                .await?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Publishes the selected documents on top of a draft.
+    async fn send(
+        &self,
+        redis: &RedisRegistry,
+        known: &KnownState,
+        draft: PolicyRegistry,
+        replaced: u64,
+        is_selected: impl Fn(&KnownDocument) -> bool,
+    ) -> Result<bool, PublishError> {
+        let inner = &*self.0;
+        let mut confirmed = Vec::new();
+        for known in known.documents.values().filter(|of| is_selected(of)) {
+            let document = &known.document;
+            put(document, &draft)?;
+            confirmed.push((document.kind, document.name.clone(), document.revision));
+        }
+        let text = with_mark(&draft.to_toml(), inner.store.id(), known.newest_change);
+        match redis.publish(&text, replaced).await {
+            Ok(revision) => {
+                let revision = i64::try_from(revision).unwrap_or(i64::MAX);
+                inner
+                    .store
+                    .confirm(&inner.namespace, revision, &confirmed, now_micros())
+                    .await?;
+                Ok(true)
+            }
+            Err(RegistryError::Conflict { .. }) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn import(
+        &self,
+        known: &KnownState,
+        found: &PolicyRegistry,
+        revision: i64,
+        documents: Vec<DocumentId>,
+        restored: bool,
+    ) -> Result<(), PublishError> {
+        let inner = &*self.0;
+        let at = now_micros();
+        let author = Author {
+            name: OUTSIDE.to_owned(),
+            origin: Origin::Outside,
+            reason: None,
+            at,
+        };
+        let texts = documents.iter().filter_map(|id| imported(id, known, found, at));
+        let texts: Vec<_> = texts.collect();
+        let namespace = &inner.namespace;
+        let store = &inner.store;
+        let done = store
+            .import(namespace, known.confirmed, revision, &texts, &author)
+            .await?;
+        if done && restored {
+            store.distrust_credentials(at).await?;
+            for (_, name) in &documents {
+                let detail = format!("an older copy of the database was restored: policy `{name}` differs");
+                store
+                    .raise_alert(namespace, "database_restored", &detail, at)
+                    .await?;
+            }
+            let detail =
+                "an older copy of the database was restored: sessions ended, tokens wait for confirmation";
+            store
+                .raise_alert(namespace, "database_restored", detail, at)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn known_state(&self) -> Result<KnownState, PublishError> {
+        let inner = &*self.0;
+        let publication = inner.store.publication(&inner.namespace).await?;
+        let newest_change = inner.store.newest_change().await?;
+        let documents = inner.store.documents(&inner.namespace).await?;
+        let mut texts: BTreeMap<DocumentId, BTreeMap<i64, String>> = BTreeMap::new();
+        if documents.iter().any(|of| of.published < of.revision) {
+            for pending in inner.store.pending(&inner.namespace).await? {
+                texts.insert((pending.document.kind, pending.document.name), pending.texts);
+            }
+        }
+        let now = now_micros();
+        let documents = documents.into_iter().map(|document| {
+            let id = (document.kind, document.name.clone());
+            let contents = known_contents(&document, texts.remove(&id), now);
+            (id, KnownDocument { document, contents })
+        });
+        Ok(KnownState {
+            database: inner.store.id().to_owned(),
+            newest_change,
+            confirmed: publication.registry_revision,
+            documents: documents.collect(),
+        })
+    }
+}

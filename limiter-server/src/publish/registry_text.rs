@@ -1,0 +1,135 @@
+//! Conversions between documents and the text of a registry.
+
+use std::collections::BTreeMap;
+
+use limiter_core::Timestamp;
+use limiter_core::registry::PolicyRegistry;
+
+use crate::policy_text::{PolicyText, TextError, parse_rules, rules_to_toml};
+use crate::publish::reconcile::{DocumentId, KnownState};
+use crate::store::{DocumentKind, ImportedDocument, RULES, StoredDocument};
+
+/// The comment in the first line of a published text.
+const MARK: &str = "# limiter-server database ";
+
+/// Adds the database and its newest change to a text.
+pub(super) fn with_mark(text: &str, database: &str, change: i64) -> String {
+    format!("{MARK}{database} change {change}\n{text}")
+}
+
+/// The database and its newest change when the text was published.
+pub(super) fn read_mark(text: &str) -> Option<(String, i64)> {
+    let line = text.lines().next()?.strip_prefix(MARK)?;
+    let (database, change) = line.split_once(" change ")?;
+    Some((database.to_owned(), change.trim().parse().ok()?))
+}
+
+/// Puts a document into a registry.
+pub(super) fn put(document: &StoredDocument, registry: &PolicyRegistry) -> Result<(), TextError> {
+    let invalid = |error: limiter_core::ConfigError| TextError::Unsuitable(error.to_string());
+    match document.kind {
+        DocumentKind::Policy => document.policy()?.put_into(registry).map_err(invalid),
+        DocumentKind::Rules => {
+            let rules = parse_rules(&document.body)?;
+            registry.set_rules(rules.iter().cloned()).map_err(invalid)
+        }
+    }
+}
+
+/// The contents of the documents of a registry. Ended policies are absent, as deleted documents.
+pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<DocumentId, String> {
+    let mut contents = BTreeMap::new();
+    for name in registry.names() {
+        if let Some(text) = PolicyText::of(registry, &name).filter(|text| !has_ended(text, now)) {
+            contents.insert((DocumentKind::Policy, name), text.content());
+        }
+    }
+    let rules = registry.rules();
+    if !rules.is_empty()
+        && let Ok(text) = rules_to_toml(&rules)
+    {
+        contents.insert((DocumentKind::Rules, RULES.to_owned()), text);
+    }
+    contents
+}
+
+/// The content in force and those saved since, by revision.
+pub(super) fn known_contents(
+    document: &StoredDocument,
+    texts: Option<BTreeMap<i64, String>>,
+    now: i64,
+) -> BTreeMap<i64, Option<String>> {
+    let texts = texts.unwrap_or_else(|| [(document.revision, document.body.clone())].into());
+    texts
+        .into_iter()
+        .map(|(revision, body)| (revision, content(document, &body, now)))
+        .collect()
+}
+
+fn content(document: &StoredDocument, body: &str, now: i64) -> Option<String> {
+    match document.kind {
+        DocumentKind::Policy => {
+            let text = PolicyText::parse(&document.name, body).ok()?;
+            (!has_ended(&text, now)).then(|| text.content())
+        }
+        DocumentKind::Rules => {
+            let rules = parse_rules(body).ok()?;
+            let text = rules_to_toml(&rules).ok()?;
+            (!rules.is_empty()).then_some(text)
+        }
+    }
+}
+
+fn has_ended(text: &PolicyText, now: i64) -> bool {
+    text.is_ended_at(timestamp(now))
+}
+
+pub(crate) fn timestamp(micros: i64) -> Timestamp {
+    Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
+}
+
+/// A document as the registry contains it; a tombstone for one that the registry does not contain.
+pub(super) fn imported(
+    (kind, name): &DocumentId,
+    known: &KnownState,
+    found: &PolicyRegistry,
+    now: i64,
+) -> Option<ImportedDocument> {
+    if *kind == DocumentKind::Rules {
+        return Some(ImportedDocument {
+            kind: *kind,
+            name: name.clone(),
+            body: rules_to_toml(&found.rules()).ok()?,
+            is_deletion: false,
+            apps: None,
+            note: None,
+        });
+    }
+    let of_registry = PolicyText::of(found, name).filter(|text| !has_ended(text, now));
+    let is_deletion = of_registry.is_none();
+    let text = of_registry.or_else(|| {
+        let before = known.documents.get(&(*kind, name.clone()))?;
+        Some(before.document.policy().ok()?.tombstone(timestamp(now)))
+    })?;
+    Some(ImportedDocument {
+        kind: *kind,
+        name: name.clone(),
+        body: text.to_toml(),
+        is_deletion,
+        apps: text.apps(),
+        note: text.entry().metadata().note().map(str::to_owned),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_survives_the_first_line() {
+        let text = with_mark("format = 1\n", "db", 7);
+        assert_eq!(read_mark(&text), Some(("db".to_owned(), 7)));
+        assert!(PolicyRegistry::from_toml(&text).is_ok());
+        assert_eq!(read_mark("format = 1\n"), None);
+    }
+}

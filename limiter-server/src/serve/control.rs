@@ -1,0 +1,378 @@
+//! Runs the control plane on a runtime of its own, so that sign-ins and large pages do not delay
+//! decisions.
+//!
+//! The admin listener answers 503 until the database has answered once; decisions do not wait for
+//! it. A node without Redis registers itself, and refuses to start beside another one.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use limiter_core::registry::PolicyRegistry;
+use tokio::sync::{oneshot, watch};
+use tower::ServiceExt as _;
+
+use crate::admin::{Admin, api};
+use crate::gateway::readiness::Readiness;
+use crate::policy_text::{PolicyText, rules_to_toml};
+use crate::publish::{PublicationTarget, Publisher};
+use crate::secret::random_id;
+use crate::serve::{limits, policies};
+use crate::settings::{ControlSettings, Policies, ProcessRole, Settings, StoreSettings};
+use crate::store::{
+    Author, DocumentKind, NodeRecord, Origin, RULES, SaveRequest, Store, StoreError, micros, now_micros,
+};
+
+/// The number of threads of the control plane.
+const THREADS: usize = 2;
+/// The interval between attempts to reach the database at the start.
+const RETRY: Duration = Duration::from_secs(1);
+/// The interval between heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// A node without a heartbeat for this time has ended.
+const NODE_TIMEOUT: Duration = Duration::from_secs(7);
+/// The namespace without Redis.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// The state of the control plane that its parts share.
+#[derive(Debug)]
+struct ControlPlane {
+    settings: Settings,
+    control: ControlSettings,
+    /// The registry of this node's gateway, which follows SQL without Redis.
+    registry: PolicyRegistry,
+    readiness: Readiness,
+    instance: String,
+}
+
+/// The handle of the running control plane.
+#[derive(Debug)]
+pub(super) struct ControlHandle {
+    thread: Option<std::thread::JoinHandle<()>>,
+    failed: oneshot::Receiver<String>,
+}
+
+impl ControlHandle {
+    /// Waits for a failure that must end the process.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(super) async fn failed(&mut self) -> String {
+        match (&mut self.failed).await {
+            Ok(reason) => reason,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the control plane has ended.
+    pub(super) async fn join(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+/// The namespace that a process serves.
+pub(super) fn namespace(store: &StoreSettings) -> &str {
+    match store {
+        StoreSettings::InProcess => DEFAULT_NAMESPACE,
+        StoreSettings::Redis { namespace, .. } => namespace,
+    }
+}
+
+/// Starts the control plane.
+pub(super) fn start(
+    settings: &Settings,
+    control: &ControlSettings,
+    listener: Option<std::net::TcpListener>,
+    registry: &PolicyRegistry,
+    readiness: &Readiness,
+    end: watch::Receiver<bool>,
+) -> Result<ControlHandle, String> {
+    let plane = Arc::new(ControlPlane {
+        settings: settings.clone(),
+        control: control.clone(),
+        registry: registry.clone(),
+        readiness: readiness.clone(),
+        instance: random_id(),
+    });
+    let (report, failed) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the runtime of the control plane: {error}"))?;
+    let run = move || {
+        if let Err(reason) = runtime.block_on(plane.run(listener, end)) {
+            // The receiver can only be gone at the end of the process.
+            let _ = report.send(reason);
+        }
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    };
+    let thread = std::thread::Builder::new().name("control".to_owned()).spawn(run);
+    let thread = thread.map_err(|error| format!("cannot start the control plane: {error}"))?;
+    Ok(ControlHandle {
+        thread: Some(thread),
+        failed,
+    })
+}
+
+impl ControlPlane {
+    async fn run(
+        self: Arc<Self>,
+        listener: Option<std::net::TcpListener>,
+        mut end: watch::Receiver<bool>,
+    ) -> Result<(), String> {
+        let router: Arc<OnceLock<Router>> = Arc::default();
+        let mut server = tokio::task::JoinSet::new();
+        if let Some(listener) = listener {
+            server.spawn(serve(listener, Arc::clone(&router), end.clone()));
+        }
+        let store = tokio::select! {
+            store = self.open() => store?,
+            _ = end.wait_for(|end| *end) => return Ok(()),
+        };
+        let work = self.work(&store, &router);
+        let result = tokio::select! {
+            result = work => result,
+            _ = end.wait_for(|end| *end) => Ok(()),
+        };
+        while server.join_next().await.is_some() {}
+        // The entry is removed by other nodes if the database does not answer.
+        let _ = store.remove_node(&self.instance).await;
+        store.close().await;
+        result
+    }
+
+    /// Opens the database, again while it does not answer.
+    async fn open(&self) -> Result<Store, String> {
+        let mut is_reported = false;
+        loop {
+            let error = match Store::open(&self.control.database).await {
+                Ok(store) => return Ok(store),
+                Err(error @ StoreError::Url(_)) => return Err(error.to_string()),
+                Err(error) => error,
+            };
+            if !std::mem::replace(&mut is_reported, true) {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, cause, "the database does not answer; trying again");
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn work(&self, store: &Store, router: &OnceLock<Router>) -> Result<(), String> {
+        let namespace = namespace(&self.settings.store);
+        let shares_limits = matches!(self.settings.store, StoreSettings::Redis { .. });
+        let target = match &self.settings.store {
+            StoreSettings::InProcess => PublicationTarget::Gateway(self.registry.clone()),
+            redis => {
+                let limiter = limits::build(redis, &PolicyRegistry::new())?;
+                let registry = limiter.redis_registry().map_err(|error| error.to_string())?;
+                PublicationTarget::Redis(registry)
+            }
+        };
+        if !shares_limits && !self.control.is_standalone {
+            self.require_alone(store).await?;
+        }
+        if let Policies::Database { import: Some(path) } = &self.settings.policies {
+            import_file(store, namespace, path).await?;
+        }
+        let publisher = Publisher::new(namespace, store.clone(), target);
+        if self.settings.role != ProcessRole::Gateway {
+            let proxy = self.control.proxy.clone();
+            let node = self.settings.node.clone();
+            let admin = Admin::new(store.clone(), [publisher.clone()], proxy, node)?;
+            offer_setup(&admin, self.control.admin).await;
+            // The lock is empty, since this is the only place that sets it.
+            let _ = router.set(api::router(admin));
+        }
+        if !shares_limits {
+            let published = publisher.publish().await;
+            match published {
+                Ok(()) => self.readiness.policies_received(),
+                Err(reason) => {
+                    tracing::warn!(%reason, "cannot read the policies of the database; trying again")
+                }
+            }
+        }
+        let heartbeats = self.send_heartbeats(store, shares_limits);
+        let ready = self.report_ready(&publisher, shares_limits);
+        tokio::join!(publisher.clone().run(), heartbeats, ready);
+        Ok(())
+    }
+
+    /// Without Redis, the gateway is ready when the policies of the database were read.
+    async fn report_ready(&self, publisher: &Publisher, shares_limits: bool) {
+        while !shares_limits && !self.readiness.is_ready() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let status = publisher.status();
+            if status.passes > 0 && status.error.is_none() {
+                self.readiness.policies_received();
+            }
+        }
+    }
+
+    fn record(&self, shares_limits: bool) -> NodeRecord {
+        NodeRecord {
+            name: self.settings.node.clone(),
+            instance: self.instance.clone(),
+            role: self.settings.role.name().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            shares_limits,
+            seen: now_micros(),
+        }
+    }
+
+    async fn send_heartbeats(&self, store: &Store, shares_limits: bool) {
+        loop {
+            let oldest = now_micros().saturating_sub(micros(NODE_TIMEOUT));
+            if let Err(error) = store.heartbeat(&self.record(shares_limits), oldest).await {
+                tracing::debug!(%error, "cannot record the heartbeat of this node");
+            }
+            tokio::time::sleep(HEARTBEAT).await;
+        }
+    }
+
+    /// Fails if another node without Redis is running: each would count by itself.
+    async fn require_alone(&self, store: &Store) -> Result<(), String> {
+        let alive = async || -> Result<Vec<NodeRecord>, String> {
+            let nodes = store.nodes().await.map_err(|error| error.to_string())?;
+            let oldest = now_micros().saturating_sub(micros(NODE_TIMEOUT));
+            let others = nodes.into_iter().filter(|node| node.instance != self.instance);
+            Ok(others
+                .filter(|node| !node.shares_limits && node.seen > oldest && node.role != "admin")
+                .collect())
+        };
+        let before = alive().await?;
+        if before.is_empty() {
+            return Ok(());
+        }
+        // The entry of a process that was killed is not renewed.
+        tokio::time::sleep(HEARTBEAT * 2).await;
+        let now = alive().await?;
+        let is_renewed = |node: &&NodeRecord| {
+            let old = before.iter().find(|old| old.instance == node.instance);
+            old.is_none_or(|old| node.seen > old.seen)
+        };
+        match now.iter().find(is_renewed) {
+            None => Ok(()),
+            Some(node) => Err(format!(
+                "the node `{}` uses the same database without Redis, so limits would be counted per node: \
+                 set redis for both nodes, or standalone to accept it",
+                node.name
+            )),
+        }
+    }
+}
+
+/// Prints the link of the first run to standard error, if there is no user yet.
+#[expect(clippy::print_stderr, reason = "the link must not be in the log")]
+async fn offer_setup(admin: &Admin, address: std::net::SocketAddr) {
+    match admin.offer_setup().await {
+        Ok(Some(secret)) => eprintln!(
+            "Create the first administrator with this link, which is valid for 24 hours:\n  \
+             http://{address}/setup?token={}",
+            secret.reveal()
+        ),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "cannot create the link of the first run"),
+    }
+}
+
+/// Fills an empty database with the policies of a file.
+async fn import_file(store: &Store, namespace: &str, path: &Path) -> Result<(), String> {
+    let documents = store
+        .documents(namespace)
+        .await
+        .map_err(|error| error.to_string())?;
+    if !documents.is_empty() {
+        tracing::info!(path = %path.display(), "the database has policies; the policy file is not imported");
+        return Ok(());
+    }
+    let registry = policies::read(path)?;
+    let author = Author {
+        name: "import".to_owned(),
+        origin: Origin::Command,
+        reason: Some(format!("imported {}", path.display())),
+        at: now_micros(),
+    };
+    let mut requests = Vec::new();
+    for name in registry.names() {
+        let text = PolicyText::of(&registry, &name)
+            .ok_or_else(|| format!("the name of policy `{name}` is too long for the database"))?;
+        requests.push((DocumentKind::Policy, name, text.to_toml(), text.apps()));
+    }
+    let rules = registry.rules();
+    if !rules.is_empty() {
+        let text = rules_to_toml(&rules).map_err(|error| error.to_string())?;
+        requests.push((DocumentKind::Rules, RULES.to_owned(), text, None));
+    }
+    for (kind, name, body, apps) in requests {
+        let request = SaveRequest {
+            namespace: namespace.to_owned(),
+            kind,
+            name,
+            expected: 0,
+            body,
+            is_deletion: false,
+            apps,
+            note: None,
+            managed_by: crate::admin::edit::MANAGED_BY_UI.to_owned(),
+        };
+        match store.save(&request, &author).await {
+            // Another node imports the same file.
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+/// Serves the admin part as soon as its router is set.
+async fn serve(
+    listener: std::net::TcpListener,
+    router: Arc<OnceLock<Router>>,
+    mut end: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("the admin listener failed: {error}");
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+    let ended = async move {
+        // An error means that the sender is gone, which is an end as well.
+        let _ = end.wait_for(|end| *end).await;
+    };
+    let answer = move |request: Request| {
+        let router = router.get().cloned();
+        async move {
+            match router {
+                Some(router) => router.oneshot(request).await.into_response(),
+                None => waiting(),
+            }
+        }
+    };
+    let service = Router::new().fallback(answer);
+    let service = service.into_make_service_with_connect_info::<std::net::SocketAddr>();
+    axum::serve(listener, service)
+        .with_graceful_shutdown(ended)
+        .await
+        .map_err(failed)
+}
+
+/// The answer while the database has not answered yet.
+fn waiting() -> Response {
+    const TEXT: &str = "The database does not answer. Limits stay in force.\n\
+        Policies are read-only until it answers.\n";
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::RETRY_AFTER, "5"),
+    ];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, TEXT).into_response()
+}

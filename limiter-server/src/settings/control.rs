@@ -1,0 +1,182 @@
+//! The settings of the control plane: database, admin listener, role of the process.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+
+use crate::settings::SettingsError;
+use crate::settings::secret_file::read_secret;
+
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
+
+/// The parts of the server that a process runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessRole {
+    /// Decisions only.
+    Gateway,
+    /// Policies, users and publication only.
+    Admin,
+    /// Both.
+    #[default]
+    All,
+}
+
+impl ProcessRole {
+    /// The name in the settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Admin => "admin",
+            Self::All => "all",
+        }
+    }
+}
+
+/// A proxy that authenticates users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxySettings {
+    /// The header with the name of the user, in lower case.
+    pub user_header: Option<String>,
+    /// The header with the groups of the user, separated by commas.
+    pub groups_header: Option<String>,
+    /// The addresses of the proxies.
+    pub peers: Vec<IpAddr>,
+}
+
+/// The settings of the control plane.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ControlSettings {
+    /// The URL of the database.
+    pub database: String,
+    /// The address of the admin listener.
+    pub admin: SocketAddr,
+    /// Whether other nodes without Redis are accepted.
+    pub is_standalone: bool,
+    /// The proxy that authenticates users.
+    pub proxy: ProxySettings,
+}
+
+/// Shows no URL.
+impl std::fmt::Debug for ControlSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControlSettings")
+            .field("admin", &self.admin)
+            .field("is_standalone", &self.is_standalone)
+            .field("proxy", &self.proxy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The arguments of the control plane.
+#[derive(Args, Debug, Default)]
+pub(super) struct ControlArgs {
+    /// Database of policies, users and history: sqlite:FILE, postgres://… or mysql://….
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LIMITER_DATABASE",
+        hide_env_values = true,
+        conflicts_with = "example"
+    )]
+    pub(super) database: Option<String>,
+    /// File that contains the URL of the database.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LIMITER_DATABASE_FILE",
+        conflicts_with_all = ["database", "example"]
+    )]
+    pub(super) database_file: Option<PathBuf>,
+    /// Address of the admin listener; port 0 selects a free port. Default: 127.0.0.1:8082.
+    #[arg(long, value_name = "ADDR", env = "LIMITER_ADMIN")]
+    pub(super) admin: Option<SocketAddr>,
+    /// Parts of the server that this process runs. Default: all.
+    #[arg(long, value_name = "ROLE", env = "LIMITER_ROLE")]
+    pub(super) role: Option<ProcessRole>,
+    /// Start although another node runs without Redis; each node then counts by itself.
+    #[arg(long, env = "LIMITER_STANDALONE")]
+    pub(super) standalone: bool,
+    /// Directory for the last policies, with which a node starts if no source answers.
+    #[arg(long, value_name = "DIR", env = "LIMITER_STATE_DIR")]
+    pub(super) state_dir: Option<PathBuf>,
+    /// Header in which a trusted proxy sends the name of the user.
+    #[arg(
+        long,
+        value_name = "HEADER",
+        env = "LIMITER_PROXY_USER_HEADER",
+        requires = "sign_in_proxies"
+    )]
+    pub(super) proxy_user_header: Option<String>,
+    /// Header in which a trusted proxy sends the groups of the user, separated by commas.
+    #[arg(long, value_name = "HEADER", env = "LIMITER_PROXY_GROUPS_HEADER")]
+    pub(super) proxy_groups_header: Option<String>,
+    /// Addresses of the proxies that authenticate users.
+    #[arg(
+        long,
+        value_name = "ADDR,…",
+        value_delimiter = ',',
+        env = "LIMITER_SIGN_IN_PROXIES"
+    )]
+    pub(super) sign_in_proxies: Option<Vec<IpAddr>>,
+}
+
+impl ControlArgs {
+    /// Takes the settings that are absent from the file.
+    pub(super) fn or(self, file: &mut Self, is_example: bool) -> Self {
+        let names_database = self.database.is_some() || self.database_file.is_some() || is_example;
+        let (database, database_file) = match names_database {
+            true => (self.database, self.database_file),
+            false => (file.database.take(), file.database_file.take()),
+        };
+        Self {
+            database,
+            database_file,
+            admin: self.admin.or(file.admin),
+            role: self.role.or(file.role),
+            standalone: self.standalone || file.standalone,
+            state_dir: self.state_dir.or(file.state_dir.take()),
+            proxy_user_header: self.proxy_user_header.or(file.proxy_user_header.take()),
+            proxy_groups_header: self.proxy_groups_header.or(file.proxy_groups_header.take()),
+            sign_in_proxies: self.sign_in_proxies.or(file.sign_in_proxies.take()),
+        }
+    }
+
+    /// Whether a database is configured.
+    pub(super) fn has_database(&self) -> bool {
+        self.database.is_some() || self.database_file.is_some()
+    }
+
+    /// The settings, if a database is configured.
+    pub(super) fn settings(&self) -> Result<Option<ControlSettings>, SettingsError> {
+        let database = match (&self.database, &self.database_file) {
+            (Some(_), Some(_)) => {
+                let reason = "both database and database_file are set, expected one of them";
+                return Err(SettingsError::Conflict(reason.to_owned()));
+            }
+            (Some(url), None) => url.clone(),
+            (None, Some(path)) => read_secret(path)?,
+            (None, None) if self.role.unwrap_or_default() == ProcessRole::Admin => {
+                let reason = "role = \"admin\" needs a database";
+                return Err(SettingsError::Conflict(reason.to_owned()));
+            }
+            (None, None) => return Ok(None),
+        };
+        let admin = self.admin.unwrap_or(DEFAULT_ADMIN);
+        let header = |name: &Option<String>| name.as_ref().map(|name| name.to_ascii_lowercase());
+        Ok(Some(ControlSettings {
+            database,
+            admin,
+            is_standalone: self.standalone,
+            proxy: ProxySettings {
+                user_header: header(&self.proxy_user_header),
+                groups_header: header(&self.proxy_groups_header),
+                peers: self.sign_in_proxies.clone().unwrap_or_default(),
+            },
+        }))
+    }
+}

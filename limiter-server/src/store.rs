@@ -1,0 +1,145 @@
+//! The database of the control plane: policies with their history, users, tokens, grants, audit.
+//!
+//! A save is one transaction: the document, a revision, an audit row and an outbox row. Documents
+//! are locked optimistically by their revision. `publish` moves the outbox to the registry in
+//! force. One suite runs on all databases: `tests/store.rs`.
+
+mod accounts;
+mod alerts;
+mod audit;
+mod document;
+mod error;
+mod grants;
+mod history;
+mod migrations;
+mod nodes;
+mod proposals;
+mod publication;
+mod save;
+mod sql;
+mod tokens;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use crate::store::accounts::{Account, NewAccount, SigninSession};
+pub use crate::store::alerts::Alert;
+pub use crate::store::audit::{AuditEntry, AuditFilter};
+pub use crate::store::document::{Author, DocumentKind, DocumentState, Origin, StoredDocument};
+pub use crate::store::error::StoreError;
+pub use crate::store::grants::{GrantedRole, StoredApp, StoredGrant, SubjectKind};
+pub use crate::store::history::StoredRevision;
+pub use crate::store::nodes::NodeRecord;
+pub use crate::store::proposals::{NewProposal, ProposalState, StoredProposal};
+pub use crate::store::publication::{ImportedDocument, PendingDocument, Publication};
+pub use crate::store::save::{SaveRequest, SavedDocument};
+pub use crate::store::sql::Dialect;
+use crate::store::sql::SqlPool;
+pub use crate::store::tokens::{NewStoredToken, StoredToken};
+
+/// The name of the document that contains the rules of a namespace.
+pub const RULES: &str = "rules";
+
+/// A database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: SqlPool,
+    is_read_only: bool,
+    id: String,
+}
+
+/// The current time in microseconds since the Unix epoch.
+#[must_use]
+pub fn now_micros() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    micros(elapsed)
+}
+
+/// A duration in microseconds.
+#[must_use]
+pub fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Store {
+    /// Connects to the database of a URL (`sqlite:`, `postgres:`, `mysql:`) and updates its schema.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] for an invalid URL and when the database does not answer.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let url = match url.strip_prefix("mariadb:") {
+            Some(rest) => format!("mysql:{rest}"),
+            None => url.to_owned(),
+        };
+        let pool = SqlPool::open(&url)?;
+        let found = migrations::run(&pool).await?;
+        let is_read_only = found > migrations::NEWEST;
+        let mut store = Self {
+            pool,
+            is_read_only,
+            id: String::new(),
+        };
+        store.id = store.identify().await?;
+        Ok(store)
+    }
+
+    /// The product of the database.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.pool.dialect()
+    }
+
+    /// Whether a newer program has updated the schema, so that this one must not write.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// The identity of the database. A restored copy has the same one.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Closes the connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when it does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.pool.rows("SELECT 1", Vec::new()).await.map(|_| ())
+    }
+
+    async fn identify(&self) -> Result<String, StoreError> {
+        const SELECT: &str = "SELECT content FROM setting WHERE name = 'database'";
+        if let Some(row) = self.pool.row(SELECT, Vec::new()).await? {
+            return row.text(0);
+        }
+        let id = crate::secret::random_id();
+        let insert = "INSERT INTO setting (name, content) VALUES ('database', ?)";
+        match self.pool.execute(insert, sql::binds![&id]).await {
+            Ok(_) => Ok(id),
+            // Another node was faster.
+            Err(error) if error.is_duplicate() => {
+                let row = self.pool.row(SELECT, Vec::new()).await?;
+                row.ok_or(StoreError::NotFound)?.text(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn require_writable(&self) -> Result<(), StoreError> {
+        match self.is_read_only {
+            false => Ok(()),
+            true => Err(StoreError::NewerSchema {
+                found: migrations::NEWEST + 1,
+                known: migrations::NEWEST,
+            }),
+        }
+    }
+}

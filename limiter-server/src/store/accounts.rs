@@ -1,0 +1,332 @@
+//! Users, their sessions, and the link of the first run. Sessions and links are stored as hashes.
+
+use crate::store::sql::{SqlRow, SqlTransaction, binds};
+use crate::store::{Store, StoreError, audit};
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The name.
+    pub name: String,
+    /// The hash of the password; `None` for users that sign in by a proxy.
+    pub password: Option<String>,
+    /// Whether the user has the role admin in all namespaces.
+    pub is_admin: bool,
+    /// Whether the user cannot sign in.
+    pub is_disabled: bool,
+    /// The author.
+    pub created_by: String,
+    /// The time of the creation.
+    pub created_at: i64,
+}
+
+/// A new user.
+#[derive(Clone, Debug)]
+pub struct NewAccount {
+    /// The name.
+    pub name: String,
+    /// The hash of the password.
+    pub password: Option<String>,
+    /// Whether the user has the role admin in all namespaces.
+    pub is_admin: bool,
+}
+
+/// A session of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SigninSession {
+    /// The name of the user.
+    pub account: String,
+    /// The time of the end.
+    pub expires_at: i64,
+}
+
+const COLUMNS: &str = "name, password, is_admin, disabled, created_by, created_at";
+
+impl Account {
+    fn read(row: &SqlRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            name: row.text(0)?,
+            password: row.optional_text(1)?,
+            is_admin: row.flag(2)?,
+            is_disabled: row.flag(3)?,
+            created_by: row.text(4)?,
+            created_at: row.int(5)?,
+        })
+    }
+}
+
+impl Store {
+    /// A user.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn account(&self, name: &str) -> Result<Option<Account>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM account WHERE name = ?");
+        let row = self.pool.row(&sql, binds![name]).await?;
+        row.as_ref().map(Account::read).transpose()
+    }
+
+    /// All users in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM account ORDER BY name");
+        let rows = self.pool.rows(&sql, Vec::new()).await?;
+        rows.iter().map(Account::read).collect()
+    }
+
+    /// Adds a user.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Exists`] when there is a user of this name.
+    pub async fn add_account(&self, new: &NewAccount, author: &str, at: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        insert(&mut transaction, new, author, at).await?;
+        transaction.commit().await
+    }
+
+    /// Replaces the password of a user and ends the user's sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] when there is no such user.
+    pub async fn set_password(
+        &self,
+        name: &str,
+        password: &str,
+        author: &str,
+        at: i64,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let sql = "UPDATE account SET password = ? WHERE name = ?";
+        if transaction.execute(sql, binds![password, name]).await? == 0 {
+            return Err(StoreError::NotFound);
+        }
+        transaction
+            .execute("DELETE FROM signin WHERE account = ?", binds![name])
+            .await?;
+        record(&mut transaction, author, "user.password", name, at).await?;
+        transaction.commit().await
+    }
+
+    /// Changes the role and the state of a user. Ends the sessions of a disabled user.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::LastAdmin`] when no other enabled administrator exists.
+    pub async fn change_account(
+        &self,
+        name: &str,
+        is_admin: bool,
+        is_disabled: bool,
+        author: &str,
+        at: i64,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        if !is_admin || is_disabled {
+            require_another_admin(&mut transaction, name).await?;
+        }
+        let sql = "UPDATE account SET is_admin = ?, disabled = ? WHERE name = ?";
+        if transaction
+            .execute(sql, binds![is_admin, is_disabled, name])
+            .await?
+            == 0
+        {
+            return Err(StoreError::NotFound);
+        }
+        if is_disabled {
+            transaction
+                .execute("DELETE FROM signin WHERE account = ?", binds![name])
+                .await?;
+        }
+        record(&mut transaction, author, "user.change", name, at).await?;
+        transaction.commit().await
+    }
+
+    /// Removes a user with the user's sessions and grants, and revokes the tokens that the user
+    /// created.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::LastAdmin`] when no other enabled administrator exists.
+    pub async fn remove_account(&self, name: &str, author: &str, at: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        require_another_admin(&mut transaction, name).await?;
+        let removed = transaction.execute("DELETE FROM account WHERE name = ?", binds![name]);
+        if removed.await? == 0 {
+            return Err(StoreError::NotFound);
+        }
+        transaction
+            .execute("DELETE FROM signin WHERE account = ?", binds![name])
+            .await?;
+        let sql = "DELETE FROM role_grant WHERE subject_kind = 'user' AND subject = ?";
+        transaction.execute(sql, binds![name]).await?;
+        let sql = "UPDATE token SET revoked_at = ? WHERE created_by = ? AND revoked_at IS NULL";
+        transaction.execute(sql, binds![at, name]).await?;
+        record(&mut transaction, author, "user.remove", name, at).await?;
+        transaction.commit().await
+    }
+
+    /// Starts a session.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn start_signin(
+        &self,
+        hash: &str,
+        account: &str,
+        at: i64,
+        expires_at: i64,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        transaction
+            .execute("DELETE FROM signin WHERE expires_at <= ?", binds![at])
+            .await?;
+        let sql = "INSERT INTO signin (hash, account, created_at, expires_at) VALUES (?, ?, ?, ?)";
+        transaction
+            .execute(sql, binds![hash, account, at, expires_at])
+            .await?;
+        record(&mut transaction, account, "user.signin", account, at).await?;
+        transaction.commit().await
+    }
+
+    /// The session of a hash, if it has not ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn signin(&self, hash: &str, now: i64) -> Result<Option<SigninSession>, StoreError> {
+        let sql = "SELECT account, expires_at FROM signin WHERE hash = ? AND expires_at > ?";
+        let row = self.pool.row(sql, binds![hash, now]).await?;
+        let session = row.map(|row| -> Result<SigninSession, StoreError> {
+            Ok(SigninSession {
+                account: row.text(0)?,
+                expires_at: row.int(1)?,
+            })
+        });
+        session.transpose()
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn end_signin(&self, hash: &str) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let sql = "DELETE FROM signin WHERE hash = ?";
+        self.pool.execute(sql, binds![hash]).await.map(|_| ())
+    }
+
+    /// Replaces the link of the first run, if there is no user yet. Returns whether there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn offer_setup(&self, hash: &str, expires_at: i64) -> Result<bool, StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        if has_accounts(&mut transaction).await? {
+            return Ok(false);
+        }
+        let sql = "INSERT INTO setup_link (hash, expires_at) VALUES (?, ?)";
+        transaction.execute(sql, binds![hash, expires_at]).await?;
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    /// Whether the link of the first run is valid.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn is_setup_link(&self, hash: &str, now: i64) -> Result<bool, StoreError> {
+        let sql = "SELECT hash FROM setup_link WHERE hash = ? AND expires_at > ?";
+        Ok(self.pool.row(sql, binds![hash, now]).await?.is_some())
+    }
+
+    /// Creates the first administrator and ends all links of the first run.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] when the link is not valid, or was used.
+    pub async fn complete_setup(&self, hash: &str, admin: &NewAccount, at: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let sql = "DELETE FROM setup_link WHERE hash = ? AND expires_at > ?";
+        let used = transaction.execute(sql, binds![hash, at]).await?;
+        if used == 0 || has_accounts(&mut transaction).await? {
+            return Err(StoreError::NotFound);
+        }
+        transaction.execute("DELETE FROM setup_link", Vec::new()).await?;
+        insert(&mut transaction, admin, "setup", at).await?;
+        transaction.commit().await
+    }
+}
+
+async fn has_accounts(transaction: &mut SqlTransaction) -> Result<bool, StoreError> {
+    let row = transaction
+        .row("SELECT COUNT(*) FROM account", Vec::new())
+        .await?;
+    Ok(row.map_or(Ok(0), |row| row.int(0))? > 0)
+}
+
+async fn insert(
+    transaction: &mut SqlTransaction,
+    new: &NewAccount,
+    author: &str,
+    at: i64,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO account (name, password, is_admin, disabled, created_by, created_at) VALUES (?, ?, ?, 0, ?, ?)";
+    let binds = binds![&new.name, new.password.clone(), new.is_admin, author, at];
+    match transaction.execute(sql, binds).await {
+        Err(error) if error.is_duplicate() => return Err(StoreError::Exists),
+        result => result?,
+    };
+    record(transaction, author, "user.create", &new.name, at).await
+}
+
+/// Fails if a user is the only enabled administrator. Locks the administrators.
+async fn require_another_admin(transaction: &mut SqlTransaction, name: &str) -> Result<(), StoreError> {
+    let sql = format!(
+        "SELECT name FROM account WHERE is_admin = 1 AND disabled = 0{}",
+        transaction.dialect().for_update()
+    );
+    let mut admins = Vec::new();
+    for row in transaction.rows(&sql, Vec::new()).await? {
+        admins.push(row.text(0)?);
+    }
+    match admins.as_slice() {
+        [only] if only == name => Err(StoreError::LastAdmin),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn record(
+    transaction: &mut SqlTransaction,
+    actor: &str,
+    action: &str,
+    object: &str,
+    at: i64,
+) -> Result<(), StoreError> {
+    let entry = audit::NewEntry {
+        namespace: "",
+        actor,
+        action,
+        object,
+        apps: None,
+        detail: None,
+        at,
+    };
+    audit::insert(transaction, entry).await
+}

@@ -1,0 +1,145 @@
+//! The record of all changes. Rows are added and never changed.
+
+use crate::store::document::read_apps;
+use crate::store::sql::{Bind, SqlRow, SqlTransaction, binds};
+use crate::store::{Store, StoreError};
+
+/// A recorded change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// The position in the record.
+    pub id: i64,
+    /// The namespace; empty for changes of users.
+    pub namespace: String,
+    /// The time in microseconds.
+    pub created_at: i64,
+    /// The name of the user or token.
+    pub actor: String,
+    /// The action, such as `policy.update`.
+    pub action: String,
+    /// The name of the changed object.
+    pub object: String,
+    /// The apps of the object; `None` for all.
+    pub apps: Option<Vec<String>>,
+    /// The revision, origin and reason.
+    pub detail: Option<String>,
+}
+
+/// Which entries are listed.
+#[derive(Clone, Debug)]
+pub struct AuditFilter {
+    /// The namespace.
+    pub namespace: String,
+    /// The name of the object; `None` for all.
+    pub object: Option<String>,
+    /// The author; `None` for all.
+    pub actor: Option<String>,
+    /// Entries with a lower id only.
+    pub before: i64,
+    /// The largest number of entries.
+    pub limit: i64,
+}
+
+pub(super) struct NewEntry<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) actor: &'a str,
+    pub(super) action: &'a str,
+    pub(super) object: &'a str,
+    pub(super) apps: Option<String>,
+    pub(super) detail: Option<String>,
+    pub(super) at: i64,
+}
+
+/// Adds an entry to a transaction, and writes it to the log for a log pipeline.
+pub(super) async fn insert(transaction: &mut SqlTransaction, entry: NewEntry<'_>) -> Result<(), StoreError> {
+    let NewEntry {
+        namespace,
+        actor,
+        action,
+        object,
+        apps,
+        detail,
+        at,
+    } = entry;
+    tracing::info!(target: "audit", namespace, actor, action, object, detail = detail.as_deref(), "change");
+    let sql = "INSERT INTO audit (namespace, created_at, actor, action, object, apps, detail) VALUES (?, ?, ?, ?, ?, ?, ?)";
+    let binds = binds![namespace, at, actor, action, object, apps, detail];
+    transaction.execute(sql, binds).await.map(|_| ())
+}
+
+impl Store {
+    /// Records an action that changes no table, such as a failed sign-in.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn record(
+        &self,
+        namespace: &str,
+        actor: &str,
+        action: &str,
+        object: &str,
+        at: i64,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let entry = NewEntry {
+            namespace,
+            actor,
+            action,
+            object,
+            apps: None,
+            detail: None,
+            at,
+        };
+        insert(&mut transaction, entry).await?;
+        transaction.commit().await
+    }
+
+    /// The recorded changes, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, StoreError> {
+        let mut sql = "SELECT id, namespace, created_at, actor, action, object, apps, detail FROM audit \
+                       WHERE namespace = ? AND id < ?"
+            .to_owned();
+        let mut values: Vec<Bind> = binds![&filter.namespace, filter.before];
+        if let Some(object) = &filter.object {
+            sql.push_str(" AND object = ?");
+            values.push(object.into());
+        }
+        if let Some(actor) = &filter.actor {
+            sql.push_str(" AND actor = ?");
+            values.push(actor.into());
+        }
+        sql.push_str(" ORDER BY id DESC LIMIT ?");
+        values.push(filter.limit.into());
+        let rows = self.pool.rows(&sql, values).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// The id of the newest entry; 0 for none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn newest_change(&self) -> Result<i64, StoreError> {
+        let row = self.pool.row("SELECT MAX(id) FROM audit", Vec::new()).await?;
+        row.map_or(Ok(0), |row| row.int(0))
+    }
+}
+
+fn read(row: &SqlRow) -> Result<AuditEntry, StoreError> {
+    Ok(AuditEntry {
+        id: row.int(0)?,
+        namespace: row.text(1)?,
+        created_at: row.int(2)?,
+        actor: row.text(3)?,
+        action: row.text(4)?,
+        object: row.text(5)?,
+        apps: read_apps(row.optional_text(6)?.as_deref()),
+        detail: row.optional_text(7)?,
+    })
+}

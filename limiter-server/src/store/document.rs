@@ -1,0 +1,233 @@
+//! Versioned documents: policies, and the rules of a namespace.
+
+use crate::policy_text::{PolicyText, TextError};
+use crate::store::sql::SqlRow;
+use crate::store::{Store, StoreError};
+
+/// A kind of document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DocumentKind {
+    /// One policy with the quotas of its keys.
+    Policy,
+    /// All rules of a namespace.
+    Rules,
+}
+
+impl DocumentKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Rules => "rules",
+        }
+    }
+
+    pub(super) fn parse(name: &str) -> Self {
+        match name {
+            "rules" => Self::Rules,
+            _ => Self::Policy,
+        }
+    }
+}
+
+/// How far a document or a revision has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentState {
+    /// Saved, and not in force yet.
+    Pending,
+    /// In force.
+    Published,
+    /// Saved, and not published because the policy was changed outside meanwhile.
+    Conflict,
+}
+
+impl DocumentState {
+    /// The name in the database and in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Published => "published",
+            Self::Conflict => "conflict",
+        }
+    }
+
+    pub(super) fn parse(name: &str) -> Self {
+        match name {
+            "published" => Self::Published,
+            "conflict" => Self::Conflict,
+            _ => Self::Pending,
+        }
+    }
+}
+
+/// The program through which a revision was saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The API or the pages.
+    Api,
+    /// `limiter-server policy apply` or `import`.
+    Command,
+    /// The registry in Redis, written by another program.
+    Outside,
+    /// An earlier revision.
+    Restore,
+    /// An approved proposal.
+    Proposal,
+}
+
+impl Origin {
+    /// The name in the database and in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Command => "command",
+            Self::Outside => "outside",
+            Self::Restore => "restore",
+            Self::Proposal => "proposal",
+        }
+    }
+}
+
+/// The author of a change.
+#[derive(Clone, Debug)]
+pub struct Author {
+    /// The name of the user or token.
+    pub name: String,
+    /// The program.
+    pub origin: Origin,
+    /// The reason that the author gave.
+    pub reason: Option<String>,
+    /// The time in microseconds.
+    pub at: i64,
+}
+
+/// The current version of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredDocument {
+    /// The namespace.
+    pub namespace: String,
+    /// The kind.
+    pub kind: DocumentKind,
+    /// The name of the policy.
+    pub name: String,
+    /// The number of the newest revision, from 1.
+    pub revision: i64,
+    /// The number of the revision in force; 0 for none.
+    pub published: i64,
+    /// How far the newest revision has come.
+    pub state: DocumentState,
+    /// Whether the newest revision is a deletion.
+    pub is_deleted: bool,
+    /// The owner of the text: `ui`, or the source that `policy apply` names.
+    pub managed_by: String,
+    /// The apps; `None` for all.
+    pub apps: Option<Vec<String>>,
+    /// The text.
+    pub body: String,
+    /// The note of the policy.
+    pub note: Option<String>,
+    /// The author of the first revision.
+    pub created_by: String,
+    /// The time of the first revision.
+    pub created_at: i64,
+    /// The author of the newest revision.
+    pub updated_by: String,
+    /// The time of the newest revision.
+    pub updated_at: i64,
+}
+
+pub(super) const COLUMNS: &str = "namespace, kind, name, revision, published, state, deleted, managed_by, apps, body, \
+     note, created_by, created_at, updated_by, updated_at";
+
+impl StoredDocument {
+    pub(super) fn read(row: &SqlRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            namespace: row.text(0)?,
+            kind: DocumentKind::parse(&row.text(1)?),
+            name: row.text(2)?,
+            revision: row.int(3)?,
+            published: row.int(4)?,
+            state: DocumentState::parse(&row.text(5)?),
+            is_deleted: row.flag(6)?,
+            managed_by: row.text(7)?,
+            apps: read_apps(row.optional_text(8)?.as_deref()),
+            body: row.text(9)?,
+            note: row.optional_text(10)?,
+            created_by: row.text(11)?,
+            created_at: row.int(12)?,
+            updated_by: row.text(13)?,
+            updated_at: row.int(14)?,
+        })
+    }
+
+    /// The policy of the text.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError`] for rules, and for a text of a newer program.
+    pub fn policy(&self) -> Result<PolicyText, TextError> {
+        PolicyText::parse(&self.name, &self.body)
+    }
+}
+
+/// Apps are stored as a JSON array.
+pub(super) fn read_apps(text: Option<&str>) -> Option<Vec<String>> {
+    text.and_then(|text| serde_json::from_str(text).ok())
+}
+
+pub(super) fn write_apps(apps: Option<&[String]>) -> Option<String> {
+    apps.map(|apps| serde_json::json!(apps).to_string())
+}
+
+impl Store {
+    /// The documents of a namespace in the order of their names, deleted ones included.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn documents(&self, namespace: &str) -> Result<Vec<StoredDocument>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM document WHERE namespace = ? ORDER BY kind, name");
+        let rows = self.pool.rows(&sql, super::sql::binds![namespace]).await?;
+        rows.iter().map(StoredDocument::read).collect()
+    }
+
+    /// At most `limit` policies of a namespace with names after `after`, in the order of their
+    /// names, without deleted ones.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn policies(
+        &self,
+        namespace: &str,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM document WHERE namespace = ? AND kind = 'policy' AND deleted = 0 AND name > ? \
+             ORDER BY name LIMIT ?"
+        );
+        let binds = super::sql::binds![namespace, after, limit];
+        let rows = self.pool.rows(&sql, binds).await?;
+        rows.iter().map(StoredDocument::read).collect()
+    }
+
+    /// The current version of a document.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn document(
+        &self,
+        namespace: &str,
+        kind: DocumentKind,
+        name: &str,
+    ) -> Result<Option<StoredDocument>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM document WHERE namespace = ? AND kind = ? AND name = ?");
+        let row = self
+            .pool
+            .row(&sql, super::sql::binds![namespace, kind.name(), name]);
+        row.await?.as_ref().map(StoredDocument::read).transpose()
+    }
+}

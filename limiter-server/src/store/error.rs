@@ -1,0 +1,106 @@
+//! Errors of the database.
+
+use std::fmt;
+
+use crate::store::StoredDocument;
+
+/// Why the database did not do as requested.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The URL of the database cannot be used.
+    Url(String),
+    /// The database gave no answer, or rejected a statement.
+    Database(sqlx::Error),
+    /// The store was closed.
+    Closed,
+    /// The object was changed since the caller read it.
+    Conflict {
+        /// The revision that the caller read; 0 for none.
+        expected: i64,
+        /// The current version; `None` if the object does not exist.
+        current: Option<Box<StoredDocument>>,
+    },
+    /// An object of this name exists already.
+    Exists,
+    /// The object does not exist.
+    NotFound,
+    /// The change would remove the last administrator.
+    LastAdmin,
+    /// The database has a newer schema than this program knows.
+    NewerSchema {
+        /// The version of the database.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+}
+
+impl StoreError {
+    /// Whether the database could not be reached, so that the same request may succeed later.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Database(error) => !matches!(error, sqlx::Error::Database(_)),
+            Self::Closed => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a row with the same key exists.
+    pub(super) fn is_duplicate(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => error.is_unique_violation(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(reason) => write!(f, "cannot use the database URL: {reason}"),
+            Self::Database(error) => {
+                write!(f, "the database failed")?;
+                // MySQL encrypts passwords by RSA if the connection is neither TLS nor a socket.
+                if error.to_string().to_lowercase().contains("rsa") {
+                    write!(
+                        f,
+                        "; MySQL 8 needs TLS or a unix socket: add ?ssl-mode=REQUIRED or ?socket=PATH to the URL"
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Closed => f.write_str("the store was closed"),
+            Self::Conflict { expected, current } => {
+                let found = current.as_ref().map_or(0, |current| current.revision);
+                write!(
+                    f,
+                    "revision {expected} was read, and the current revision is {found}: read it again and repeat the change"
+                )
+            }
+            Self::Exists => f.write_str("an object of this name exists"),
+            Self::NotFound => f.write_str("there is no such object"),
+            Self::LastAdmin => f.write_str("the last administrator cannot be removed"),
+            Self::NewerSchema { found, known } => write!(
+                f,
+                "the database has schema {found}, and this program knows schema {known}: update the program"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Database(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}

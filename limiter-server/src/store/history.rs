@@ -1,0 +1,88 @@
+//! Earlier versions of documents.
+
+use crate::store::sql::{SqlRow, binds};
+use crate::store::{DocumentKind, DocumentState, Store, StoreError};
+
+/// A version of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRevision {
+    /// The name of the document.
+    pub name: String,
+    /// The number, from 1.
+    pub number: i64,
+    /// Whether the version is a deletion.
+    pub is_deletion: bool,
+    /// How far the version has come.
+    pub state: DocumentState,
+    /// The name of the program through which the version was saved.
+    pub origin: String,
+    /// The author.
+    pub author: String,
+    /// The reason that the author gave.
+    pub reason: Option<String>,
+    /// The text.
+    pub body: String,
+    /// The time of the save.
+    pub created_at: i64,
+}
+
+const COLUMNS: &str = "name, number, deleted, state, origin, author, reason, body, created_at";
+
+impl StoredRevision {
+    fn read(row: &SqlRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            name: row.text(0)?,
+            number: row.int(1)?,
+            is_deletion: row.flag(2)?,
+            state: DocumentState::parse(&row.text(3)?),
+            origin: row.text(4)?,
+            author: row.text(5)?,
+            reason: row.optional_text(6)?,
+            body: row.text(7)?,
+            created_at: row.int(8)?,
+        })
+    }
+}
+
+impl Store {
+    /// At most `limit` versions of a document before number `before`, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn history(
+        &self,
+        namespace: &str,
+        kind: DocumentKind,
+        name: &str,
+        before: i64,
+        limit: i64,
+    ) -> Result<Vec<StoredRevision>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM revision WHERE namespace = ? AND kind = ? AND name = ? AND number < ? \
+             ORDER BY number DESC LIMIT ?"
+        );
+        let binds = binds![namespace, kind.name(), name, before, limit];
+        let rows = self.pool.rows(&sql, binds).await?;
+        rows.iter().map(StoredRevision::read).collect()
+    }
+
+    /// One version of a document.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn revision(
+        &self,
+        namespace: &str,
+        kind: DocumentKind,
+        name: &str,
+        number: i64,
+    ) -> Result<Option<StoredRevision>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM revision WHERE namespace = ? AND kind = ? AND name = ? AND number = ?"
+        );
+        let row = self.pool.row(&sql, binds![namespace, kind.name(), name, number]);
+        row.await?.as_ref().map(StoredRevision::read).transpose()
+    }
+}

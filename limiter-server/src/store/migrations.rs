@@ -1,0 +1,107 @@
+//! Creates and updates the tables.
+//!
+//! Each migration is repeatable, since MySQL commits after each statement, and only adds: a program
+//! of the previous version runs on the new schema. One source serves all databases; the types are
+//! inserted per database.
+
+use crate::store::StoreError;
+use crate::store::sql::{Dialect, SqlPool, SqlTransaction, binds};
+
+/// The migrations, in order. The position is the version.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001.sql")];
+/// The key of the lock of PostgreSQL that serializes the migrations of several nodes.
+const LOCK: i64 = 0x6c69_6d69_7465_7201;
+
+/// The newest version that this program knows.
+pub(super) const NEWEST: i64 = {
+    // The list is short.
+    #[expect(clippy::cast_possible_wrap, reason = "the list is short")]
+    let newest = MIGRATIONS.len() as i64;
+    newest
+};
+
+/// Updates the schema. Returns its version, which is higher than [`NEWEST`] if a newer program has
+/// updated it.
+pub(super) async fn run(pool: &SqlPool) -> Result<i64, StoreError> {
+    let mut transaction = pool.begin().await?;
+    match transaction.dialect() {
+        // A write transaction locks the database.
+        Dialect::Sqlite => {}
+        Dialect::Postgres => {
+            let sql = "SELECT CAST(pg_advisory_xact_lock(?) AS TEXT)";
+            transaction.rows(sql, binds![LOCK]).await?;
+        }
+        Dialect::MySql => {
+            let sql = "SELECT GET_LOCK('limiter-server', 60)";
+            transaction.rows(sql, Vec::new()).await?;
+        }
+    }
+    let found = migrate(&mut transaction).await;
+    if transaction.dialect() == Dialect::MySql {
+        let sql = "SELECT RELEASE_LOCK('limiter-server')";
+        transaction.rows(sql, Vec::new()).await?;
+    }
+    let found = found?;
+    transaction.commit().await?;
+    Ok(found)
+}
+
+async fn migrate(transaction: &mut SqlTransaction) -> Result<i64, StoreError> {
+    let dialect = transaction.dialect();
+    let create = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";
+    transaction.execute(create, Vec::new()).await?;
+    let newest = transaction.row("SELECT MAX(version) FROM schema_version", Vec::new());
+    let found = newest.await?.map_or(Ok(0), |row| row.int(0))?;
+    let collation = match dialect {
+        Dialect::MySql => collation(transaction).await?,
+        Dialect::Sqlite | Dialect::Postgres => "",
+    };
+    for (version, migration) in (1..).zip(MIGRATIONS) {
+        if version <= found {
+            continue;
+        }
+        for statement in statements(migration, dialect, collation) {
+            transaction.execute(&statement, Vec::new()).await?;
+        }
+        let insert = "INSERT INTO schema_version (version) VALUES (?)";
+        transaction.execute(insert, binds![version]).await?;
+    }
+    Ok(found.max(NEWEST))
+}
+
+/// The collation that compares all bytes. `utf8mb4_bin` ignores spaces at the end.
+async fn collation(transaction: &mut SqlTransaction) -> Result<&'static str, StoreError> {
+    let version = transaction.row("SELECT VERSION()", Vec::new()).await?;
+    let version = version.map_or(Ok(String::new()), |row| row.text(0))?;
+    Ok(match version.contains("MariaDB") {
+        true => "utf8mb4_nopad_bin",
+        false => "utf8mb4_0900_bin",
+    })
+}
+
+/// The statements of a migration with the types of a database.
+fn statements(migration: &str, dialect: Dialect, collation: &str) -> Vec<String> {
+    let (id, name, short, text) = match dialect {
+        Dialect::Sqlite => ("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TEXT", "TEXT"),
+        Dialect::Postgres => ("BIGSERIAL PRIMARY KEY", "TEXT", "TEXT", "TEXT"),
+        Dialect::MySql => (
+            "BIGINT AUTO_INCREMENT PRIMARY KEY",
+            "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE $COLLATION",
+            "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE $COLLATION",
+            "MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE $COLLATION",
+        ),
+    };
+    let without_comments: Vec<&str> = migration.lines().filter(|line| !line.starts_with("--")).collect();
+    let statements = without_comments.join("\n");
+    let statements = statements
+        .split(';')
+        .map(str::trim)
+        .filter(|text| !text.is_empty());
+    statements
+        .map(|statement| {
+            let statement = statement.replace("$ID", id).replace("$NAME", name);
+            let statement = statement.replace("$SHORT", short).replace("$TEXT", text);
+            statement.replace("$COLLATION", collation)
+        })
+        .collect()
+}

@@ -1,0 +1,324 @@
+//! The state of the publication to the registry in force: the outbox, confirmations, and imports
+//! of changes from outside.
+
+use std::collections::BTreeMap;
+
+use crate::store::document::{DocumentState, write_apps};
+use crate::store::save::{insert_revision, lock};
+use crate::store::sql::{SqlTransaction, binds};
+use crate::store::{Author, DocumentKind, SaveRequest, Store, StoreError, StoredDocument, audit};
+
+/// How far a namespace is published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Publication {
+    /// The newest revision of the registry that contains the published documents; 0 for none.
+    pub registry_revision: i64,
+    /// The time of the confirmation.
+    pub confirmed_at: i64,
+    /// The number of saved versions that are not in force.
+    pub pending: i64,
+    /// The time of the oldest of them.
+    pub oldest_pending: Option<i64>,
+}
+
+/// A document whose newest revision is not in force, with the revisions since the one in force.
+#[derive(Clone, Debug)]
+pub struct PendingDocument {
+    /// The newest version.
+    pub document: StoredDocument,
+    /// The text of the version in force and of those after it, by number.
+    pub texts: BTreeMap<i64, String>,
+}
+
+/// A document as another program has published it.
+#[derive(Clone, Debug)]
+pub struct ImportedDocument {
+    /// The kind.
+    pub kind: DocumentKind,
+    /// The name.
+    pub name: String,
+    /// The text.
+    pub body: String,
+    /// Whether the document was removed.
+    pub is_deletion: bool,
+    /// The apps; `None` for all.
+    pub apps: Option<Vec<String>>,
+    /// The note of the policy.
+    pub note: Option<String>,
+}
+
+impl Store {
+    /// How far a namespace is published.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn publication(&self, namespace: &str) -> Result<Publication, StoreError> {
+        let sql = "SELECT registry_revision, confirmed_at FROM publication WHERE namespace = ?";
+        let row = self.pool.row(sql, binds![namespace]).await?;
+        let mut publication = Publication::default();
+        if let Some(row) = row {
+            publication.registry_revision = row.int(0)?;
+            publication.confirmed_at = row.int(1)?;
+        }
+        let sql = "SELECT COUNT(*), MIN(created_at) FROM outbox WHERE namespace = ?";
+        if let Some(row) = self.pool.row(sql, binds![namespace]).await? {
+            publication.pending = row.int(0)?;
+            publication.oldest_pending = row.optional_int(1)?;
+        }
+        Ok(publication)
+    }
+
+    /// The documents whose newest revision is not in force and not in conflict.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn pending(&self, namespace: &str) -> Result<Vec<PendingDocument>, StoreError> {
+        let documents = self.documents(namespace).await?;
+        let sql = "SELECT r.kind, r.name, r.number, r.body FROM revision r JOIN document d \
+                   ON r.namespace = d.namespace AND r.kind = d.kind AND r.name = d.name \
+                   WHERE d.namespace = ? AND d.published < d.revision AND r.number >= d.published";
+        let mut texts: BTreeMap<(DocumentKind, String), BTreeMap<i64, String>> = BTreeMap::new();
+        for row in self.pool.rows(sql, binds![namespace]).await? {
+            let id = (DocumentKind::parse(&row.text(0)?), row.text(1)?);
+            texts.entry(id).or_default().insert(row.int(2)?, row.text(3)?);
+        }
+        let pending = documents
+            .into_iter()
+            .filter(|document| document.published < document.revision);
+        Ok(pending
+            .map(|document| {
+                let id = (document.kind, document.name.clone());
+                let texts = texts.remove(&id).unwrap_or_default();
+                PendingDocument { document, texts }
+            })
+            .collect())
+    }
+
+    /// Records that the registry has these revisions of documents in force since its revision
+    /// `registry_revision`. A lower revision of the registry changes nothing, unless `went_back`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn confirm(
+        &self,
+        namespace: &str,
+        registry_revision: i64,
+        documents: &[(DocumentKind, String, i64)],
+        at: i64,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        set_revision(&mut transaction, namespace, registry_revision, at).await?;
+        for (kind, name, number) in documents {
+            confirm_document(&mut transaction, namespace, (*kind, name), *number).await?;
+        }
+        transaction.commit().await
+    }
+
+    /// Imports documents that another program has published as revision `registry_revision` of the
+    /// registry. A saved version of the same document that is not in force becomes a conflict.
+    /// Returns false if another node has imported meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn import(
+        &self,
+        namespace: &str,
+        expected: i64,
+        registry_revision: i64,
+        documents: &[ImportedDocument],
+        author: &Author,
+    ) -> Result<bool, StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let sql = format!(
+            "SELECT registry_revision FROM publication WHERE namespace = ?{}",
+            transaction.dialect().for_update()
+        );
+        let row = transaction.row(&sql, binds![namespace]).await?;
+        if row.map_or(Ok(0), |row| row.int(0))? != expected {
+            return Ok(false);
+        }
+        match set_revision(&mut transaction, namespace, registry_revision, author.at).await {
+            Err(error) if error.is_duplicate() => return Ok(false),
+            result => result?,
+        }
+        for document in documents {
+            import_document(&mut transaction, namespace, document, author).await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    /// Ends all sessions and suspends all tokens, because the database was restored from a copy
+    /// that may contain revoked ones.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn distrust_credentials(&self, at: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        transaction.execute("DELETE FROM signin", Vec::new()).await?;
+        let sql = "UPDATE token SET suspended = 1 WHERE revoked_at IS NULL";
+        transaction.execute(sql, Vec::new()).await?;
+        let entry = audit::NewEntry {
+            namespace: "",
+            actor: "limiter-server",
+            action: "credentials.distrust",
+            object: "all",
+            apps: None,
+            detail: Some("the database was restored from a copy".to_owned()),
+            at,
+        };
+        audit::insert(&mut transaction, entry).await?;
+        transaction.commit().await
+    }
+}
+
+async fn set_revision(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    registry_revision: i64,
+    at: i64,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE publication SET registry_revision = ?, confirmed_at = ? \
+               WHERE namespace = ? AND registry_revision <= ?";
+    let binds = binds![registry_revision, at, namespace, registry_revision];
+    if transaction.execute(sql, binds).await? > 0 {
+        return Ok(());
+    }
+    let sql = "SELECT namespace FROM publication WHERE namespace = ?";
+    if transaction.row(sql, binds![namespace]).await?.is_some() {
+        // Another node has confirmed a later one.
+        return Ok(());
+    }
+    let sql = "INSERT INTO publication (namespace, registry_revision, confirmed_at) VALUES (?, ?, ?)";
+    let binds = binds![namespace, registry_revision, at];
+    transaction.execute(sql, binds).await.map(|_| ())
+}
+
+async fn confirm_document(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    (kind, name): (DocumentKind, &str),
+    number: i64,
+) -> Result<(), StoreError> {
+    let kind = kind.name();
+    let sql = "UPDATE document SET published = ? \
+               WHERE namespace = ? AND kind = ? AND name = ? AND published < ?";
+    transaction
+        .execute(sql, binds![number, namespace, kind, name, number])
+        .await?;
+    let sql = "UPDATE document SET state = 'published' \
+               WHERE namespace = ? AND kind = ? AND name = ? AND published = revision";
+    transaction.execute(sql, binds![namespace, kind, name]).await?;
+    let sql = "UPDATE revision SET state = 'published' WHERE namespace = ? AND kind = ? AND name = ? \
+               AND number <= ? AND state = 'pending'";
+    transaction
+        .execute(sql, binds![namespace, kind, name, number])
+        .await?;
+    let sql = "DELETE FROM outbox WHERE namespace = ? AND kind = ? AND name = ? AND revision <= ?";
+    transaction
+        .execute(sql, binds![namespace, kind, name, number])
+        .await?;
+    Ok(())
+}
+
+async fn import_document(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    imported: &ImportedDocument,
+    author: &Author,
+) -> Result<(), StoreError> {
+    let current = lock(transaction, namespace, imported.kind, &imported.name).await?;
+    let (kind, name) = (imported.kind.name(), &imported.name);
+    let number = current.as_ref().map_or(1, |current| current.revision + 1);
+    let has_conflict = current
+        .as_ref()
+        .is_some_and(|current| current.published < current.revision);
+    let state = match has_conflict {
+        true => DocumentState::Conflict,
+        false => DocumentState::Published,
+    };
+    if has_conflict {
+        let sql = "UPDATE revision SET state = 'conflict' \
+                   WHERE namespace = ? AND kind = ? AND name = ? AND state = 'pending'";
+        transaction.execute(sql, binds![namespace, kind, name]).await?;
+        let sql = "DELETE FROM outbox WHERE namespace = ? AND kind = ? AND name = ?";
+        transaction.execute(sql, binds![namespace, kind, name]).await?;
+    }
+    let apps = write_apps(imported.apps.as_deref());
+    match &current {
+        None => {
+            let sql = "INSERT INTO document (namespace, kind, name, revision, published, state, deleted, managed_by, \
+                       apps, body, note, created_by, created_at, updated_by, updated_at) \
+                       VALUES (?, ?, ?, ?, ?, ?, ?, 'ui', ?, ?, ?, ?, ?, ?, ?)";
+            let binds = binds![
+                namespace,
+                kind,
+                name,
+                number,
+                number,
+                state.name(),
+                imported.is_deletion,
+                apps.clone(),
+                &imported.body,
+                imported.note.clone(),
+                &author.name,
+                author.at,
+                &author.name,
+                author.at,
+            ];
+            transaction.execute(sql, binds).await?;
+        }
+        Some(_) => {
+            let sql = "UPDATE document SET revision = ?, published = ?, state = ?, deleted = ?, apps = ?, body = ?, \
+                       note = ?, updated_by = ?, updated_at = ? WHERE namespace = ? AND kind = ? AND name = ?";
+            let binds = binds![
+                number,
+                number,
+                state.name(),
+                imported.is_deletion,
+                apps.clone(),
+                &imported.body,
+                imported.note.clone(),
+                &author.name,
+                author.at,
+                namespace,
+                kind,
+                name,
+            ];
+            transaction.execute(sql, binds).await?;
+        }
+    }
+    let request = SaveRequest {
+        namespace: namespace.to_owned(),
+        kind: imported.kind,
+        name: imported.name.clone(),
+        expected: number - 1,
+        body: imported.body.clone(),
+        is_deletion: imported.is_deletion,
+        apps: imported.apps.clone(),
+        note: imported.note.clone(),
+        managed_by: "ui".to_owned(),
+    };
+    insert_revision(transaction, &request, author, number, DocumentState::Published).await?;
+    let entry = audit::NewEntry {
+        namespace,
+        actor: &author.name,
+        action: &format!("{kind}.import"),
+        object: name,
+        apps,
+        detail: Some(match has_conflict {
+            true => format!("revision {number}; an edit that was not in force is in conflict"),
+            false => format!("revision {number}"),
+        }),
+        at: author.at,
+    };
+    audit::insert(transaction, entry).await
+}

@@ -1,0 +1,206 @@
+//! Saves a document: one transaction for the document, its revision, the audit and the outbox.
+
+use crate::store::document::{COLUMNS, write_apps};
+use crate::store::sql::{SqlTransaction, binds};
+use crate::store::{Author, DocumentKind, DocumentState, Store, StoreError, StoredDocument, audit};
+
+/// A new version of a document.
+#[derive(Clone, Debug)]
+pub struct SaveRequest {
+    /// The namespace.
+    pub namespace: String,
+    /// The kind.
+    pub kind: DocumentKind,
+    /// The name of the policy.
+    pub name: String,
+    /// The revision that the author read; 0 for a new document. A deleted document may be replaced
+    /// by 0 too.
+    pub expected: i64,
+    /// The text.
+    pub body: String,
+    /// Whether the text is the tombstone of a deletion.
+    pub is_deletion: bool,
+    /// The apps; `None` for all.
+    pub apps: Option<Vec<String>>,
+    /// The note of the policy.
+    pub note: Option<String>,
+    /// The owner of the text.
+    pub managed_by: String,
+}
+
+/// A saved version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedDocument {
+    /// The number of the new revision.
+    pub revision: i64,
+}
+
+impl Store {
+    /// Saves a new version of a document.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Conflict`] with the current version when it is not the expected one.
+    pub async fn save(&self, request: &SaveRequest, author: &Author) -> Result<SavedDocument, StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let saved = save_in(&mut transaction, request, author).await;
+        let saved = match saved {
+            Ok(saved) => saved,
+            // Another transaction inserted the document after the select.
+            Err(error) if error.is_duplicate() => {
+                drop(transaction);
+                let current = self.document(&request.namespace, request.kind, &request.name);
+                return Err(StoreError::Conflict {
+                    expected: request.expected,
+                    current: current.await?.map(Box::new),
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        transaction.commit().await?;
+        Ok(saved)
+    }
+}
+
+pub(super) async fn save_in(
+    transaction: &mut SqlTransaction,
+    request: &SaveRequest,
+    author: &Author,
+) -> Result<SavedDocument, StoreError> {
+    let current = lock(transaction, &request.namespace, request.kind, &request.name).await?;
+    let is_new = |current: &StoredDocument| current.is_deleted && request.expected == 0;
+    let revision = match &current {
+        None if request.expected == 0 => 0,
+        Some(current) if current.revision == request.expected || is_new(current) => current.revision,
+        _ => {
+            return Err(StoreError::Conflict {
+                expected: request.expected,
+                current: current.map(Box::new),
+            });
+        }
+    };
+    let number = revision + 1;
+    let apps = write_apps(request.apps.as_deref());
+    match &current {
+        None => {
+            let sql = "INSERT INTO document (namespace, kind, name, revision, published, state, deleted, managed_by, \
+                       apps, body, note, created_by, created_at, updated_by, updated_at) \
+                       VALUES (?, ?, ?, ?, 0, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+            let binds = binds![
+                &request.namespace,
+                request.kind.name(),
+                &request.name,
+                number,
+                request.is_deletion,
+                &request.managed_by,
+                apps.clone(),
+                &request.body,
+                request.note.clone(),
+                &author.name,
+                author.at,
+                &author.name,
+                author.at,
+            ];
+            transaction.execute(sql, binds).await?;
+        }
+        Some(current) => {
+            // A policy with the name of a deleted one has an author and a creation of its own.
+            let (created_by, created_at) = match current.is_deleted {
+                true => (&author.name, author.at),
+                false => (&current.created_by, current.created_at),
+            };
+            let sql = "UPDATE document SET revision = ?, state = 'pending', deleted = ?, managed_by = ?, apps = ?, \
+                       body = ?, note = ?, created_by = ?, created_at = ?, updated_by = ?, updated_at = ? \
+                       WHERE namespace = ? AND kind = ? AND name = ? AND revision = ?";
+            let binds = binds![
+                number,
+                request.is_deletion,
+                &request.managed_by,
+                apps.clone(),
+                &request.body,
+                request.note.clone(),
+                created_by,
+                created_at,
+                &author.name,
+                author.at,
+                &request.namespace,
+                request.kind.name(),
+                &request.name,
+                current.revision,
+            ];
+            transaction.execute(sql, binds).await?;
+        }
+    }
+    insert_revision(transaction, request, author, number, DocumentState::Pending).await?;
+    let sql = "INSERT INTO outbox (namespace, kind, name, revision, created_at) VALUES (?, ?, ?, ?, ?)";
+    let kind = request.kind.name();
+    let binds = binds![&request.namespace, kind, &request.name, number, author.at];
+    transaction.execute(sql, binds).await?;
+    let action = match (request.is_deletion, revision) {
+        (true, _) => "delete",
+        (false, 0) => "create",
+        (false, _) => "update",
+    };
+    let entry = audit::NewEntry {
+        namespace: &request.namespace,
+        actor: &author.name,
+        action: &format!("{kind}.{action}"),
+        object: &request.name,
+        apps,
+        detail: audit_detail(number, author),
+        at: author.at,
+    };
+    audit::insert(transaction, entry).await?;
+    Ok(SavedDocument { revision: number })
+}
+
+fn audit_detail(number: i64, author: &Author) -> Option<String> {
+    let origin = author.origin.name();
+    Some(match &author.reason {
+        Some(reason) => format!("revision {number} ({origin}): {reason}"),
+        None => format!("revision {number} ({origin})"),
+    })
+}
+
+pub(super) async fn insert_revision(
+    transaction: &mut SqlTransaction,
+    request: &SaveRequest,
+    author: &Author,
+    number: i64,
+    state: DocumentState,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO revision (namespace, kind, name, number, deleted, state, origin, author, reason, body, \
+               created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    let binds = binds![
+        &request.namespace,
+        request.kind.name(),
+        &request.name,
+        number,
+        request.is_deletion,
+        state.name(),
+        author.origin.name(),
+        &author.name,
+        author.reason.clone(),
+        &request.body,
+        author.at,
+    ];
+    transaction.execute(sql, binds).await.map(|_| ())
+}
+
+/// Reads a document and locks it until the end of the transaction.
+pub(super) async fn lock(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    kind: DocumentKind,
+    name: &str,
+) -> Result<Option<StoredDocument>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM document WHERE namespace = ? AND kind = ? AND name = ?{}",
+        transaction.dialect().for_update()
+    );
+    let row = transaction
+        .row(&sql, binds![namespace, kind.name(), name])
+        .await?;
+    row.as_ref().map(StoredDocument::read).transpose()
+}

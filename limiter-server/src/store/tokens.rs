@@ -1,0 +1,217 @@
+//! Bearer tokens of programs, as hashes.
+
+use crate::store::sql::{SqlRow, binds};
+use crate::store::{Store, StoreError, audit};
+
+/// A token. The secret itself is not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredToken {
+    /// The identity, which is no secret.
+    pub id: String,
+    /// The SHA-256 of the secret.
+    pub hash: String,
+    /// The name that its creator gave.
+    pub label: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The scopes, separated by spaces.
+    pub scopes: String,
+    /// The creator.
+    pub created_by: String,
+    /// The time of the creation.
+    pub created_at: i64,
+    /// The time of the end.
+    pub expires_at: i64,
+    /// The time of the revocation.
+    pub revoked_at: Option<i64>,
+    /// Whether an administrator must confirm the token, because the database was restored.
+    pub is_suspended: bool,
+    /// The day of the last use, in days since 1970.
+    pub used_day: Option<i64>,
+}
+
+/// A new token.
+#[derive(Clone, Debug)]
+pub struct NewStoredToken {
+    /// The identity.
+    pub id: String,
+    /// The SHA-256 of the secret.
+    pub hash: String,
+    /// The name.
+    pub label: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The scopes, separated by spaces.
+    pub scopes: String,
+    /// The creator.
+    pub created_by: String,
+    /// The time of the creation.
+    pub created_at: i64,
+    /// The time of the end.
+    pub expires_at: i64,
+}
+
+const COLUMNS: &str =
+    "id, hash, label, namespace, scopes, created_by, created_at, expires_at, revoked_at, suspended, used_day";
+
+impl StoredToken {
+    fn read(row: &SqlRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.text(0)?,
+            hash: row.text(1)?,
+            label: row.text(2)?,
+            namespace: row.text(3)?,
+            scopes: row.text(4)?,
+            created_by: row.text(5)?,
+            created_at: row.int(6)?,
+            expires_at: row.int(7)?,
+            revoked_at: row.optional_int(8)?,
+            is_suspended: row.flag(9)?,
+            used_day: row.optional_int(10)?,
+        })
+    }
+
+    /// Whether the token is accepted.
+    #[must_use]
+    pub fn is_valid_at(&self, now: i64) -> bool {
+        self.revoked_at.is_none_or(|at| at > now) && self.expires_at > now && !self.is_suspended
+    }
+}
+
+impl Store {
+    /// The tokens of a namespace, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn tokens(&self, namespace: &str) -> Result<Vec<StoredToken>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM token WHERE namespace = ? ORDER BY created_at DESC, id");
+        let rows = self.pool.rows(&sql, binds![namespace]).await?;
+        rows.iter().map(StoredToken::read).collect()
+    }
+
+    /// The token with this hash.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn token_by_hash(&self, hash: &str) -> Result<Option<StoredToken>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM token WHERE hash = ?");
+        let row = self.pool.row(&sql, binds![hash]).await?;
+        row.as_ref().map(StoredToken::read).transpose()
+    }
+
+    /// The token with this identity.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn token(&self, namespace: &str, id: &str) -> Result<Option<StoredToken>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM token WHERE namespace = ? AND id = ?");
+        let row = self.pool.row(&sql, binds![namespace, id]).await?;
+        row.as_ref().map(StoredToken::read).transpose()
+    }
+
+    /// Adds a token, and ends `replaced` at a time if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn add_token(
+        &self,
+        new: &NewStoredToken,
+        replaced: Option<(&str, i64)>,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let sql = "INSERT INTO token (id, hash, label, namespace, scopes, created_by, created_at, expires_at, suspended) \
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)";
+        let binds = binds![
+            &new.id,
+            &new.hash,
+            &new.label,
+            &new.namespace,
+            &new.scopes,
+            &new.created_by,
+            new.created_at,
+            new.expires_at,
+        ];
+        transaction.execute(sql, binds).await?;
+        if let Some((id, ends_at)) = replaced {
+            let sql = "UPDATE token SET revoked_at = ? WHERE namespace = ? AND id = ? AND revoked_at IS NULL";
+            transaction
+                .execute(sql, binds![ends_at, &new.namespace, id])
+                .await?;
+        }
+        let action = match replaced {
+            Some(_) => "token.rotate",
+            None => "token.create",
+        };
+        let entry = audit::NewEntry {
+            namespace: &new.namespace,
+            actor: &new.created_by,
+            action,
+            object: &new.id,
+            apps: None,
+            detail: Some(format!("{}: {}", new.label, new.scopes)),
+            at: new.created_at,
+        };
+        audit::insert(&mut transaction, entry).await?;
+        transaction.commit().await
+    }
+
+    /// Revokes a token, or confirms a suspended one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] when there is no such token.
+    pub async fn change_token(
+        &self,
+        namespace: &str,
+        id: &str,
+        is_revocation: bool,
+        author: &str,
+        at: i64,
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let (changed, action) = match is_revocation {
+            true => {
+                let sql = "UPDATE token SET revoked_at = ? \
+                           WHERE namespace = ? AND id = ? AND (revoked_at IS NULL OR revoked_at > ?)";
+                let changed = transaction.execute(sql, binds![at, namespace, id, at]).await?;
+                (changed, "token.revoke")
+            }
+            false => {
+                let sql = "UPDATE token SET suspended = 0 WHERE namespace = ? AND id = ? AND suspended = 1";
+                let changed = transaction.execute(sql, binds![namespace, id]).await?;
+                (changed, "token.confirm")
+            }
+        };
+        if changed == 0 {
+            return Err(StoreError::NotFound);
+        }
+        let entry = audit::NewEntry {
+            namespace,
+            actor: author,
+            action,
+            object: id,
+            apps: None,
+            detail: None,
+            at,
+        };
+        audit::insert(&mut transaction, entry).await?;
+        transaction.commit().await
+    }
+
+    /// Records the day of the last use.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn mark_token_used(&self, id: &str, day: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let sql = "UPDATE token SET used_day = ? WHERE id = ?";
+        self.pool.execute(sql, binds![day, id]).await.map(|_| ())
+    }
+}

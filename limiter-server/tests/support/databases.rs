@@ -1,0 +1,219 @@
+//! Database servers that a test starts and owns.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::server::{Directory, wait_until};
+
+/// A database server, or the directory of SQLite files.
+#[derive(Debug)]
+pub(crate) enum Database {
+    Sqlite(Directory),
+    Postgres(DatabaseServer),
+    MariaDb(DatabaseServer),
+}
+
+/// A server process that is killed with its handle.
+#[derive(Debug)]
+pub(crate) struct DatabaseServer {
+    child: Child,
+    port: u16,
+    directory: Directory,
+}
+
+impl Drop for DatabaseServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Database {
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(Directory::new())
+    }
+
+    pub(crate) fn postgres() -> Self {
+        let programs = newest_postgres();
+        let (directory, user) = (Directory::new(), unprivileged("postgres"));
+        let data = directory.path().join("data");
+        user.own(directory.path());
+        let log = || std::fs::File::create(directory.path().join("log")).expect("a log file");
+        let mut init = Command::new(programs.join("initdb"));
+        init.args([
+            "--auth=trust",
+            "--username=postgres",
+            "--encoding=UTF8",
+            "--no-sync",
+            "--pgdata",
+        ]);
+        user.run(init.arg(&data).stdout(log()).stderr(log()));
+        let port = free_port();
+        let mut serve = Command::new(programs.join("postgres"));
+        serve
+            .args([
+                "-F",
+                "-c",
+                "listen_addresses=127.0.0.1",
+                "-p",
+                &port.to_string(),
+                "-k",
+            ])
+            .arg(directory.path())
+            .arg("-D")
+            .arg(&data);
+        let child = user.spawn(serve.stdout(Stdio::null()).stderr(log()));
+        let server = DatabaseServer {
+            child,
+            port,
+            directory,
+        };
+        wait_until(
+            || TcpStream::connect(("127.0.0.1", port)).is_ok(),
+            || "PostgreSQL does not start".to_owned(),
+        );
+        Self::Postgres(server)
+    }
+
+    pub(crate) fn mariadb() -> Self {
+        let (directory, user) = (Directory::new(), unprivileged("mysql"));
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data).expect("a directory");
+        user.own(directory.path());
+        user.own(&data);
+        let log = || std::fs::File::create(directory.path().join("log")).expect("a log file");
+        let mut init = Command::new("mariadb-install-db");
+        init.args(["--no-defaults", "--auth-root-authentication-method=normal"])
+            .arg("--skip-test-db")
+            .arg(format!("--datadir={}", data.display()));
+        user.run(init.stdout(log()).stderr(log()));
+        let socket = directory.path().join("socket");
+        let mut serve = Command::new("/usr/sbin/mariadbd");
+        serve
+            .args([
+                "--no-defaults",
+                "--skip-networking",
+                "--innodb-flush-log-at-trx-commit=0",
+            ])
+            .arg(format!("--datadir={}", data.display()))
+            .arg(format!("--socket={}", socket.display()));
+        let child = user.spawn(serve.stdout(Stdio::null()).stderr(log()));
+        let server = DatabaseServer {
+            child,
+            port: 0,
+            directory,
+        };
+        wait_until(
+            || UnixStream::connect(&socket).is_ok(),
+            || "MariaDB does not start".to_owned(),
+        );
+        Self::MariaDb(server)
+    }
+
+    /// The URL of an empty database.
+    pub(crate) fn create(&self, name: &str) -> String {
+        match self {
+            Self::Sqlite(directory) => format!("sqlite:{}", directory.path().join(name).display()),
+            Self::Postgres(server) => {
+                let url = |name: &str| format!("postgres://postgres@127.0.0.1:{}/{name}", server.port);
+                execute_once(server, || async {
+                    let options = url("postgres").parse().expect("a URL");
+                    let mut connection =
+                        <sqlx::PgConnection as sqlx::Connection>::connect_with(&options).await?;
+                    let sql = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+                    sqlx::Executor::execute(&mut connection, sql).await.map(|_| ())
+                });
+                url(name)
+            }
+            Self::MariaDb(server) => {
+                let socket = server.directory.path().join("socket");
+                let url = |name: &str| format!("mysql://root@localhost/{name}?socket={}", socket.display());
+                execute_once(server, || async {
+                    let options = url("mysql").parse().expect("a URL");
+                    let mut connection =
+                        <sqlx::MySqlConnection as sqlx::Connection>::connect_with(&options).await?;
+                    let sql = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+                    sqlx::Executor::execute(&mut connection, sql).await.map(|_| ())
+                });
+                url(name)
+            }
+        }
+    }
+}
+
+/// Runs a statement on a new connection, again while the server starts.
+fn execute_once<F: Future<Output = Result<(), sqlx::Error>>>(
+    server: &DatabaseServer,
+    statement: impl Fn() -> F,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let last = std::cell::RefCell::default();
+    wait_until(
+        || {
+            let result = runtime.block_on(statement());
+            *last.borrow_mut() = format!("{result:?}");
+            result.is_ok()
+        },
+        || {
+            let log = std::fs::read_to_string(server.directory.path().join("log"));
+            format!("{}\n{}", last.borrow(), log.unwrap_or_default())
+        },
+    );
+}
+
+/// A user without privileges, if the test runs as root: the servers refuse to run as root.
+#[derive(Clone, Copy, Debug)]
+struct Unprivileged(Option<(u32, u32)>);
+
+fn unprivileged(name: &str) -> Unprivileged {
+    use std::os::unix::fs::MetadataExt;
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if !is_root {
+        return Unprivileged(None);
+    }
+    let users = std::fs::read_to_string("/etc/passwd").expect("users");
+    let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let ids = fields
+        .filter(|fields| fields.first() == Some(&name))
+        .find_map(|fields| Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?)));
+    Unprivileged(Some(ids.expect("the user of the database package")))
+}
+
+impl Unprivileged {
+    fn own(self, path: &Path) {
+        if let Some((uid, gid)) = self.0 {
+            std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("owned");
+        }
+    }
+
+    fn command(self, command: &mut Command) -> &mut Command {
+        if let Some((uid, gid)) = self.0 {
+            command.uid(uid).gid(gid);
+        }
+        command.stdin(Stdio::null())
+    }
+
+    fn run(self, command: &mut Command) {
+        assert!(self.command(command).status().expect("it starts").success());
+    }
+
+    fn spawn(self, command: &mut Command) -> Child {
+        self.command(command).spawn().expect("the database server starts")
+    }
+}
+
+fn newest_postgres() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").expect("install the package postgresql");
+    let mut versions: Vec<PathBuf> = versions.map(|entry| entry.expect("readable").path()).collect();
+    versions.sort();
+    versions.pop().expect("a version").join("bin")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}

@@ -1,0 +1,520 @@
+//! The requirements of the store, which every database meets.
+
+use std::sync::Arc;
+
+use limiter_server::store::{
+    AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, NewAccount, NewProposal,
+    NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind,
+};
+
+use super::databases::Database;
+
+/// Runs each requirement on an empty database.
+pub(crate) fn run(database: &Database) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    macro_rules! each {
+        ($($requirement:ident),* $(,)?) => {$(
+            eprintln!("{}", stringify!($requirement));
+            let url = database.create(stringify!($requirement));
+            runtime.block_on(async {
+                let store = Store::open(&url).await.expect("a store");
+                $requirement(store, &url).await;
+            });
+        )*};
+    }
+    each![
+        save_writes_revision_audit_and_outbox,
+        stale_save_conflicts_with_both_versions,
+        concurrent_saves_lose_no_update,
+        deleted_document_can_be_created_again,
+        import_puts_pending_edit_into_conflict,
+        confirmation_clears_the_outbox,
+        second_open_keeps_data_and_identity,
+        names_are_compared_by_bytes,
+        users_sessions_and_setup,
+        last_admin_remains,
+        tokens_are_revoked_rotated_and_distrusted,
+        grants_are_replaced,
+        proposal_is_decided_once,
+        alerts_are_raised_once,
+    ];
+}
+
+const BODY: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n";
+
+fn author(name: &str, at: i64) -> Author {
+    Author {
+        name: name.to_owned(),
+        origin: Origin::Api,
+        reason: None,
+        at,
+    }
+}
+
+fn save(name: &str, expected: i64) -> SaveRequest {
+    SaveRequest {
+        namespace: "prod".to_owned(),
+        kind: DocumentKind::Policy,
+        name: name.to_owned(),
+        expected,
+        body: format!("{BODY}# {expected}"),
+        is_deletion: false,
+        apps: Some(vec!["checkout".to_owned()]),
+        note: Some("é".to_owned()),
+        managed_by: "ui".to_owned(),
+    }
+}
+
+async fn read(store: &Store, name: &str) -> limiter_server::store::StoredDocument {
+    let found = store.document("prod", DocumentKind::Policy, name).await;
+    found.expect("readable").expect("a document")
+}
+
+async fn save_writes_revision_audit_and_outbox(store: Store, _: &str) {
+    store
+        .save(&save("search", 0), &author("ann", 7))
+        .await
+        .expect("saved");
+    store
+        .save(&save("search", 1), &author("bob", 8))
+        .await
+        .expect("saved");
+    let found = read(&store, "search").await;
+    assert_eq!((found.revision, found.published), (2, 0));
+    assert_eq!(
+        (found.created_by.as_str(), found.updated_by.as_str()),
+        ("ann", "bob")
+    );
+    assert_eq!((found.created_at, found.updated_at), (7, 8));
+    assert_eq!(found.apps, Some(vec!["checkout".to_owned()]));
+    assert_eq!(found.note.as_deref(), Some("é"));
+    let history = store
+        .history("prod", DocumentKind::Policy, "search", i64::MAX, 10)
+        .await;
+    let history = history.expect("a history");
+    let authors: Vec<_> = history.iter().map(|of| (of.number, of.author.as_str())).collect();
+    assert_eq!(authors, [(2, "bob"), (1, "ann")]);
+    let filter = AuditFilter {
+        namespace: "prod".to_owned(),
+        object: Some("search".to_owned()),
+        actor: None,
+        before: i64::MAX,
+        limit: 10,
+    };
+    let audit = store.audit(&filter).await.expect("an audit");
+    let actions: Vec<_> = audit.iter().map(|of| of.action.as_str()).collect();
+    assert_eq!(actions, ["policy.update", "policy.create"]);
+    let publication = store.publication("prod").await.expect("a publication");
+    assert_eq!((publication.pending, publication.oldest_pending), (2, Some(7)));
+}
+
+async fn stale_save_conflicts_with_both_versions(store: Store, _: &str) {
+    store
+        .save(&save("search", 0), &author("ann", 1))
+        .await
+        .expect("saved");
+    store
+        .save(&save("search", 1), &author("bob", 2))
+        .await
+        .expect("saved");
+    for stale in [0, 1, 3] {
+        let refused = store.save(&save("search", stale), &author("ann", 3)).await;
+        let Err(StoreError::Conflict { expected, current }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(expected, stale);
+        let current = current.expect("a version");
+        assert_eq!((current.revision, current.updated_by.as_str()), (2, "bob"));
+    }
+    assert_eq!(read(&store, "search").await.revision, 2);
+}
+
+/// Of concurrent saves of one revision, one succeeds.
+async fn concurrent_saves_lose_no_update(store: Store, url: &str) {
+    const EDITORS: usize = 100;
+    let other = Store::open(url).await.expect("a second node");
+    let stores = [Arc::new(store), Arc::new(other)];
+    for round in 0..2 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for editor in 0..EDITORS {
+            let store = Arc::clone(&stores[editor % 2]);
+            tasks.spawn(async move {
+                let author = author(&format!("editor-{editor}"), 1);
+                match store.save(&save("search", round), &author).await {
+                    Ok(_) => true,
+                    Err(StoreError::Conflict { .. }) => false,
+                    Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+                }
+            });
+        }
+        let saved = tasks.join_all().await.into_iter().filter(|saved| *saved).count();
+        assert_eq!(saved, 1, "round {round}");
+    }
+    assert_eq!(read(&stores[0], "search").await.revision, 2);
+    // Editors that read again after a conflict all succeed.
+    let mut tasks = tokio::task::JoinSet::new();
+    for editor in 0..EDITORS {
+        let store = Arc::clone(&stores[editor % 2]);
+        tasks.spawn(async move {
+            let author = author(&format!("editor-{editor}"), 1);
+            let mut expected = 2;
+            while let Err(error) = store.save(&save("search", expected), &author).await {
+                let StoreError::Conflict { current, .. } = error else {
+                    panic!("{error}");
+                };
+                expected = current.expect("a version").revision;
+            }
+        });
+    }
+    tasks.join_all().await;
+    let editors = i64::try_from(EDITORS).expect("small");
+    assert_eq!(read(&stores[0], "search").await.revision, 2 + editors);
+    let history = stores[0].history("prod", DocumentKind::Policy, "search", i64::MAX, 1_000);
+    assert_eq!(history.await.expect("a history").len(), 2 + EDITORS);
+}
+
+async fn deleted_document_can_be_created_again(store: Store, _: &str) {
+    store
+        .save(&save("search", 0), &author("ann", 1))
+        .await
+        .expect("saved");
+    let deletion = SaveRequest {
+        is_deletion: true,
+        ..save("search", 1)
+    };
+    store.save(&deletion, &author("bob", 2)).await.expect("deleted");
+    assert!(read(&store, "search").await.is_deleted);
+    assert!(store.policies("prod", "", 10).await.expect("a list").is_empty());
+    store
+        .save(&save("search", 0), &author("eve", 3))
+        .await
+        .expect("created");
+    let found = read(&store, "search").await;
+    assert_eq!((found.revision, found.created_by.as_str()), (3, "eve"));
+    assert_eq!(store.policies("prod", "", 10).await.expect("a list").len(), 1);
+    assert!(
+        store
+            .policies("prod", "search", 10)
+            .await
+            .expect("a list")
+            .is_empty()
+    );
+    assert!(
+        store
+            .policies("staging", "", 10)
+            .await
+            .expect("a list")
+            .is_empty()
+    );
+}
+
+async fn import_puts_pending_edit_into_conflict(store: Store, _: &str) {
+    store
+        .save(&save("search", 0), &author("ann", 1))
+        .await
+        .expect("saved");
+    store
+        .save(&save("mail", 0), &author("ann", 1))
+        .await
+        .expect("saved");
+    let imported = |name: &str| ImportedDocument {
+        kind: DocumentKind::Policy,
+        name: name.to_owned(),
+        body: "outside".to_owned(),
+        is_deletion: false,
+        apps: None,
+        note: None,
+    };
+    let outside = author("outside", 5);
+    let documents = [imported("search"), imported("new")];
+    let done = store.import("prod", 0, 70, &documents, &outside).await;
+    assert!(done.expect("imported"));
+    let repeated = store.import("prod", 0, 70, &documents, &outside).await;
+    assert!(!repeated.expect("an answer"), "another node has imported");
+    let found = read(&store, "search").await;
+    assert_eq!((found.revision, found.published), (2, 2));
+    assert_eq!(
+        (found.state, found.body.as_str()),
+        (DocumentState::Conflict, "outside")
+    );
+    let edit = store.revision("prod", DocumentKind::Policy, "search", 1).await;
+    assert_eq!(
+        edit.expect("readable").expect("kept").state,
+        DocumentState::Conflict
+    );
+    let created = read(&store, "new").await;
+    assert_eq!((created.revision, created.state), (1, DocumentState::Published));
+    let pending = store.pending("prod").await.expect("a list");
+    let names: Vec<_> = pending.iter().map(|of| of.document.name.as_str()).collect();
+    assert_eq!(names, ["mail"], "other policies are published");
+    assert_eq!(
+        store.publication("prod").await.expect("read").registry_revision,
+        70
+    );
+}
+
+async fn confirmation_clears_the_outbox(store: Store, _: &str) {
+    for expected in 0..3 {
+        store
+            .save(&save("search", expected), &author("ann", 1))
+            .await
+            .expect("saved");
+    }
+    let pending = store.pending("prod").await.expect("a list");
+    assert_eq!(pending[0].texts.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+    let confirmed = |number| [(DocumentKind::Policy, "search".to_owned(), number)];
+    store
+        .confirm("prod", 10, &confirmed(2), 5)
+        .await
+        .expect("confirmed");
+    let found = read(&store, "search").await;
+    assert_eq!((found.published, found.state), (2, DocumentState::Pending));
+    assert_eq!(store.publication("prod").await.expect("read").pending, 1);
+    // A slower node confirms an older revision later.
+    store
+        .confirm("prod", 11, &confirmed(3), 6)
+        .await
+        .expect("confirmed");
+    store
+        .confirm("prod", 9, &confirmed(1), 7)
+        .await
+        .expect("confirmed");
+    let found = read(&store, "search").await;
+    assert_eq!((found.published, found.state), (3, DocumentState::Published));
+    let publication = store.publication("prod").await.expect("read");
+    assert_eq!((publication.registry_revision, publication.pending), (11, 0));
+}
+
+async fn second_open_keeps_data_and_identity(store: Store, url: &str) {
+    store
+        .save(&save("search", 0), &author("ann", 1))
+        .await
+        .expect("saved");
+    let again = Store::open(url).await.expect("a store");
+    assert_eq!(again.id(), store.id());
+    assert_eq!(read(&again, "search").await.revision, 1);
+    assert!(!again.is_read_only());
+}
+
+async fn names_are_compared_by_bytes(store: Store, _: &str) {
+    for name in ["Search", "search", "searché", "searche", "search "] {
+        store
+            .save(&save(name, 0), &author("ann", 1))
+            .await
+            .expect("a name of its own");
+    }
+    assert_eq!(store.policies("prod", "", 10).await.expect("a list").len(), 5);
+    let hostile = "x'; DROP TABLE document; --";
+    store
+        .save(&save(hostile, 0), &author(hostile, 1))
+        .await
+        .expect("saved");
+    assert_eq!(read(&store, hostile).await.created_by, hostile);
+}
+
+fn account(name: &str, is_admin: bool) -> NewAccount {
+    NewAccount {
+        name: name.to_owned(),
+        password: Some("hash".to_owned()),
+        is_admin,
+    }
+}
+
+async fn users_sessions_and_setup(store: Store, _: &str) {
+    assert!(store.offer_setup("link", 100).await.expect("offered"));
+    assert!(store.is_setup_link("link", 99).await.expect("an answer"));
+    assert!(!store.is_setup_link("link", 100).await.expect("an answer"));
+    let late = store.complete_setup("link", &account("root", true), 100).await;
+    assert!(matches!(late, Err(StoreError::NotFound)), "{late:?}");
+    store
+        .complete_setup("link", &account("root", true), 50)
+        .await
+        .expect("created");
+    let replayed = store.complete_setup("link", &account("eve", true), 51).await;
+    assert!(matches!(replayed, Err(StoreError::NotFound)), "{replayed:?}");
+    assert!(!store.offer_setup("link2", 100).await.expect("an answer"));
+    let again = store.add_account(&account("root", false), "root", 1).await;
+    assert!(matches!(again, Err(StoreError::Exists)), "{again:?}");
+
+    store
+        .start_signin("session", "root", 10, 20)
+        .await
+        .expect("started");
+    let session = store
+        .signin("session", 19)
+        .await
+        .expect("read")
+        .expect("a session");
+    assert_eq!(session.account, "root");
+    assert!(store.signin("session", 20).await.expect("read").is_none());
+    store
+        .set_password("root", "other", "root", 11)
+        .await
+        .expect("set");
+    assert!(store.signin("session", 11).await.expect("read").is_none());
+    store
+        .start_signin("session", "root", 10, 20)
+        .await
+        .expect("started");
+    store.end_signin("session").await.expect("ended");
+    assert!(store.signin("session", 11).await.expect("read").is_none());
+}
+
+async fn last_admin_remains(store: Store, _: &str) {
+    store
+        .add_account(&account("ann", true), "setup", 1)
+        .await
+        .expect("added");
+    for refused in [
+        store.remove_account("ann", "ann", 2).await,
+        store.change_account("ann", false, false, "ann", 2).await,
+        store.change_account("ann", true, true, "ann", 2).await,
+    ] {
+        assert!(matches!(refused, Err(StoreError::LastAdmin)), "{refused:?}");
+    }
+    store
+        .add_account(&account("bob", true), "ann", 3)
+        .await
+        .expect("added");
+    store.remove_account("ann", "bob", 4).await.expect("removed");
+    assert!(store.account("ann").await.expect("read").is_none());
+}
+
+async fn tokens_are_revoked_rotated_and_distrusted(store: Store, _: &str) {
+    let token = |id: &str| NewStoredToken {
+        id: id.to_owned(),
+        hash: format!("hash of {id}"),
+        label: "ci".to_owned(),
+        namespace: "prod".to_owned(),
+        scopes: "admin:viewer".to_owned(),
+        created_by: "ann".to_owned(),
+        created_at: 1,
+        expires_at: 100,
+    };
+    store.add_token(&token("a"), None).await.expect("added");
+    store
+        .add_token(&token("b"), Some(("a", 50)))
+        .await
+        .expect("rotated");
+    let read = async |id: &str| {
+        let hash = format!("hash of {id}");
+        store.token_by_hash(&hash).await.expect("read").expect("a token")
+    };
+    assert!(read("a").await.is_valid_at(49) && !read("a").await.is_valid_at(50));
+    assert!(read("b").await.is_valid_at(99) && !read("b").await.is_valid_at(100));
+    let foreign = store.change_token("staging", "b", true, "ann", 5).await;
+    assert!(matches!(foreign, Err(StoreError::NotFound)), "{foreign:?}");
+    store.distrust_credentials(5).await.expect("done");
+    assert!(!read("b").await.is_valid_at(6));
+    store
+        .change_token("prod", "b", false, "ann", 7)
+        .await
+        .expect("confirmed");
+    assert!(read("b").await.is_valid_at(8));
+    store
+        .change_token("prod", "b", true, "ann", 9)
+        .await
+        .expect("revoked");
+    assert!(!read("b").await.is_valid_at(9));
+}
+
+async fn grants_are_replaced(store: Store, _: &str) {
+    let grant = |subject_kind, subject: &str, role: &str| StoredGrant {
+        namespace: "prod".to_owned(),
+        subject_kind,
+        subject: subject.to_owned(),
+        app: "checkout".to_owned(),
+        role: role.to_owned(),
+        created_by: "root".to_owned(),
+        created_at: 1,
+    };
+    for of in [
+        grant(SubjectKind::User, "ann", "viewer"),
+        grant(SubjectKind::User, "ann", "owner"),
+        grant(SubjectKind::Group, "ops", "editor"),
+    ] {
+        store.set_grant(&of).await.expect("granted");
+    }
+    let roles = store.roles_of("ann", &["ops".to_owned()]).await.expect("roles");
+    let mut names: Vec<_> = roles.iter().map(|of| of.role.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["editor", "owner"]);
+    assert!(store.roles_of("ops", &[]).await.expect("roles").is_empty());
+    let holder = (SubjectKind::User, "ann");
+    store
+        .remove_grant("prod", holder, "checkout", "root", 2)
+        .await
+        .expect("removed");
+    assert!(store.roles_of("ann", &[]).await.expect("roles").is_empty());
+}
+
+async fn proposal_is_decided_once(store: Store, _: &str) {
+    store
+        .save(&save("search", 0), &author("ann", 1))
+        .await
+        .expect("saved");
+    let new = NewProposal {
+        namespace: "prod".to_owned(),
+        name: "search".to_owned(),
+        base: 1,
+        body: "proposed".to_owned(),
+        apps: None,
+    };
+    let stale = store.propose(&new, &author("eve", 2)).await.expect("proposed");
+    let id = store.propose(&new, &author("eve", 2)).await.expect("proposed");
+    let request = SaveRequest {
+        body: "proposed".to_owned(),
+        ..save("search", 1)
+    };
+    let foreign = SaveRequest {
+        namespace: "staging".to_owned(),
+        ..request.clone()
+    };
+    assert!(store.approve(&id, &foreign, &author("bob", 3)).await.is_err());
+    store
+        .approve(&id, &request, &author("bob", 3))
+        .await
+        .expect("approved");
+    assert_eq!(read(&store, "search").await.body, "proposed");
+    let again = store.approve(&id, &request, &author("bob", 3)).await;
+    assert!(matches!(again, Err(StoreError::NotFound)), "{again:?}");
+    let late = store.approve(&stale, &request, &author("bob", 3)).await;
+    assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
+    assert_eq!(store.proposals("prod", true, 10).await.expect("a list").len(), 1);
+    store
+        .reject("prod", &stale, &author("bob", 4))
+        .await
+        .expect("rejected");
+    assert!(
+        store
+            .proposals("prod", true, 10)
+            .await
+            .expect("a list")
+            .is_empty()
+    );
+}
+
+async fn alerts_are_raised_once(store: Store, _: &str) {
+    for _ in 0..2 {
+        store
+            .raise_alert("prod", "kind", "detail", 1)
+            .await
+            .expect("raised");
+    }
+    let alerts = store.alerts("prod").await.expect("a list");
+    assert_eq!(alerts.len(), 1);
+    store
+        .clear_alert("prod", alerts[0].id, "ann", 2)
+        .await
+        .expect("cleared");
+    assert!(store.alerts("prod").await.expect("a list").is_empty());
+    store
+        .raise_alert("prod", "kind", "detail", 3)
+        .await
+        .expect("raised");
+    assert_eq!(store.alerts("prod").await.expect("a list").len(), 1);
+}
