@@ -33,8 +33,8 @@ use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
-/// A check or a peek that was not sent: await it. Made by [`Limiter::check`],
-/// [`Limiter::check_all`] and [`Limiter::peek`].
+/// A check or a peek; the request is sent when the value is awaited. Returned by
+/// [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is decided or charged until this is awaited"]
 pub struct Check<'a> {
@@ -46,31 +46,34 @@ pub struct Check<'a> {
 }
 
 impl Limiter {
-    /// Asks for a permit of `policy` for `key`, and charges it if it is allowed.
+    /// Requests a permit of `policy` for `key`, and charges it if the call is allowed.
     ///
     /// # Errors
     ///
-    /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and
-    /// [`Rejection::Config`] come before any I/O, [`Rejection::Unavailable`] when the store gives
-    /// no answer and the policy says so.
+    /// A denial is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and
+    /// [`Rejection::Config`] are returned before any I/O. [`Rejection::Unavailable`] is returned
+    /// when the store does not answer and the policy's [`OnStoreFailure`](crate::OnStoreFailure) is
+    /// an error.
     ///
     /// # Panics
     ///
-    /// With Redis, outside of a Tokio runtime with time and I/O. In process it needs no runtime.
+    /// With Redis, panics outside of a Tokio runtime with time and I/O. In process, no runtime is
+    /// needed.
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped while Redis is asked may have been charged. It is never charged
-    /// twice.
+    /// If the future is dropped while a request to Redis is in flight, the call may have been
+    /// charged, at most once.
     pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
         Check::alone(self, LimitRequest::new(policy, key), Mode::Charge)
     }
 
-    /// Asks for permits of several limits as one decision: all are charged, or none.
+    /// Requests permits of several limits as one decision: either all are charged or none.
     ///
-    /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can
-    /// decide them at one place; unless the limiter is told that none does
-    /// ([`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only)).
+    /// The keys must share a group (the same key, or [`Key::in_group`]), so that one node of a
+    /// cluster can decide them.
+    /// [`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only) removes this
+    /// requirement.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -103,7 +106,7 @@ impl Limiter {
         Check::of(self, asks, Mode::Charge)
     }
 
-    /// Says what [`check`](Self::check) would answer now, and charges nothing.
+    /// Returns the decision that [`check`](Self::check) would make now, and charges nothing.
     ///
     /// # Errors
     ///
@@ -112,7 +115,8 @@ impl Limiter {
         Check::alone(self, LimitRequest::new(policy, key), Mode::Peek)
     }
 
-    /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
+    /// Returns the decision that [`check_all`](Self::check_all) would make now, and charges
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -149,8 +153,8 @@ impl<'a> Check<'a> {
     /// Sets the cost of the call under each of its limits. Default: 1, or the cost of each
     /// [`LimitRequest`].
     ///
-    /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets
-    /// and funnels.
+    /// A cost of 0 charges nothing and is always allowed. Token buckets and funnels accept
+    /// fractions of 0.001.
     #[inline]
     pub fn cost<C>(mut self, cost: C) -> Self
     where
@@ -164,7 +168,7 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// Skips the attempt to decide without waiting, which the caller has made.
+    /// Skips the attempt to decide without waiting, because the caller has already made it.
     pub(crate) fn after_try(self) -> Self {
         Self {
             is_tried: true,
@@ -176,7 +180,8 @@ impl<'a> Check<'a> {
         self.asks.first().map(LimitRequest::policy)
     }
 
-    /// Whether the result depends on the store alone: no shadow, off mode, key list or penalty.
+    /// Returns whether the result depends on the store alone: no shadow or off mode, key list or
+    /// penalty.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.asks {
@@ -187,13 +192,13 @@ impl<'a> Check<'a> {
         self.limiter.enforces() & policies
     }
 
-    /// The shortest deadline of its policies.
+    /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
         let each = self.asks.iter().map(|ask| ask.policy().deadline());
         each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
-    /// The strictest reaction of its policies to a denial.
+    /// Returns the strictest reaction of the policies to a denial.
     pub(crate) fn on_denial(&self) -> OnDenial {
         let each = self.asks.iter().map(|ask| ask.policy().on_denial());
         each.reduce(OnDenial::stricter).unwrap_or_default()
@@ -211,7 +216,7 @@ impl<'a> Check<'a> {
         (self.limiter, self.asks, self.mode)
     }
 
-    /// Moves the check out of a future that is polled once.
+    /// Moves the check out of its future, which is not polled again.
     fn take(&mut self) -> Self {
         Self {
             asks: mem::take(&mut self.asks),
@@ -219,7 +224,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The limit of a check that reports concurrency permits, which are no part of a request.
+    /// Returns the limit if this is a peek at concurrency permits, which are not part of a request.
     pub(super) fn permit_peek(&self) -> Option<&LimitRequest<'a>> {
         match &self.asks {
             OneOrMany::One(limit) if self.mode == Mode::Peek && limit.policy().is_concurrency() => {
@@ -229,13 +234,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The request of the check.
+    /// Validates the check and builds its request.
     pub(crate) fn request(self) -> Result<DecisionRequest<'a>, Rejection> {
         self.limiter.open()?;
         request(self.limiter, self.asks.into_iter(), self.mode)
     }
 
-    /// The request of the check, with its keys borrowed.
+    /// Validates the check and builds its request with borrowed keys.
     fn borrowed_request(&self) -> Result<DecisionRequest<'_>, Rejection> {
         self.limiter.open()?;
         let limits = self.asks.iter().map(LimitRequest::borrowed);
@@ -243,7 +248,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// A request of these limits. A rejection is counted for the limit that is invalid.
+/// Builds a request of these limits. A rejection is counted for the limit that is invalid.
 fn request<'a>(
     limiter: &Limiter,
     limits: impl Iterator<Item = LimitRequest<'a>>,

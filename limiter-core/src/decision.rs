@@ -1,4 +1,4 @@
-//! What the limiter answers: a `Decision`, and at the edges a `Rejection`.
+//! The result of a call: a `Decision`, or a `Rejection` at the API boundary.
 
 mod effective;
 mod limit;
@@ -20,10 +20,9 @@ use crate::error::StoreError;
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
-/// The answer to one call: allowed or denied, and where each of its limits stands.
+/// The result of one call: whether it is allowed, and the state of each of its limits.
 ///
-/// Being limited is not an error. [`require`](Self::require) turns a denial into one where that is
-/// wanted.
+/// A denial is not an error. [`require`](Self::require) converts it into one.
 #[derive(Clone, Debug)]
 #[must_use = "a denied decision must stop the call; `require` makes an error of it"]
 pub struct Decision {
@@ -36,19 +35,19 @@ pub struct Decision {
     pub(crate) parts: Participations,
 }
 
-/// The answers to equal requests that were sent as one, in the order of their callers.
+/// Results of equal requests that were sent to Redis as one batch, in the order of their callers.
 pub(crate) type Decisions = SmallVec<[Result<Decision, Rejection>; 1]>;
 
-/// What is to be said of few decisions.
+/// Flags that few decisions set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DecisionFlags(u8);
 
 impl DecisionFlags {
-    /// It is allowed in shadow mode, and would be denied.
+    /// Shadow mode allows the call; enforcement would deny it.
     pub(crate) const WOULD_DENY: Self = Self(1);
-    /// It is denied because of a penalty.
+    /// A penalty denies the call.
     pub(crate) const BLOCKED: Self = Self(2);
-    /// It is denied, and goes on all the same.
+    /// The call was denied and continues in degraded form.
     pub(crate) const DEGRADED: Self = Self(4);
 
     pub(crate) const fn and(self, other: Self) -> Self {
@@ -65,7 +64,7 @@ impl DecisionFlags {
 }
 
 impl Decision {
-    /// One that allows a call of which nobody was asked.
+    /// Returns a decision that allows a call without a query to the store.
     pub(crate) fn unasked(origin: Origin, at: Timestamp) -> Self {
         Self {
             limits: OneOrMany::default(),
@@ -78,51 +77,52 @@ impl Decision {
         }
     }
 
-    /// Whether the call may go on.
+    /// Returns whether the call may proceed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
 
-    /// Whether it allows the call in shadow mode alone:
-    /// [`Enforcement::Enforce`](crate::Enforcement::Enforce) would deny it, or reject it for
-    /// another reason.
+    /// Returns whether only shadow mode allows the call:
+    /// [`Enforcement::Enforce`](crate::Enforcement::Enforce) would deny or reject it.
     #[must_use]
     pub fn would_deny(&self) -> bool {
         self.marks.has(DecisionFlags::WOULD_DENY)
     }
 
-    /// Whether a [`Penalty`](crate::penalty::Penalty) blocks the key:
-    /// [`retry_after`](Self::retry_after) is then the time until that ends, or until the limit has
-    /// room, if that is later.
+    /// Returns whether a [`Penalty`](crate::penalty::Penalty) blocks the key.
+    /// [`retry_after`](Self::retry_after) is then the time until the block ends or until the limit
+    /// has capacity, whichever is later.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.marks.has(DecisionFlags::BLOCKED)
     }
 
-    /// Whether the call goes on though it was denied, and is to be served something cheaper
-    /// ([`OnDenial::Degrade`](crate::OnDenial::Degrade)). The outcomes of its limits say why.
+    /// Returns whether the call was denied and proceeds in degraded form
+    /// ([`OnDenial::Degrade`](crate::OnDenial::Degrade)). The outcomes of its limits contain the
+    /// reason.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.marks.has(DecisionFlags::DEGRADED)
     }
 
-    /// Each limit's part, in the order in which they were asked for. Empty when nobody decided
-    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`], [`Origin::NotConfigured`]); without those
-    /// that a list of keys allows, or that are off.
+    /// Returns the outcome of each limit, in the order of the request. It is empty when the call
+    /// was decided without limits ([`Origin::FailedOpen`], [`Origin::FailedClosed`],
+    /// [`Origin::NotConfigured`]), and it omits limits that are off or whose key list allows the
+    /// key.
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits
     }
 
-    /// The first limit that denies, or would if it were not in shadow.
+    /// Returns the first limit that denies the call, or that would deny it outside shadow mode.
     #[must_use]
     pub fn denied_by(&self) -> Option<&LimitOutcome> {
         self.limits.iter().find(|limit| !limit.is_allowed())
     }
 
-    /// Whole permits that could be admitted right after this decision: the least of its limits, 0
-    /// when nobody decided.
+    /// Returns the number of whole permits that the call could still obtain right after this
+    /// decision: the minimum of its limits, or 0 if the decision contains no limit.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.limits
@@ -132,16 +132,15 @@ impl Decision {
             .unwrap_or(0)
     }
 
-    /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the
-    /// largest among the limits that deny. Half a second for a cost above the share of
-    /// [`Origin::LocalFallback`], since nobody knows. `None` when the call is allowed, and when
-    /// nobody can tell: because the store is out, or because it is up to those who are in flight
-    /// ([`LimitOutcome::retry_after`] then says when the first of their leases ends, should its
-    /// holder be gone).
+    /// Returns the time until this cost is admitted if no other caller takes permits, exact to the
+    /// microsecond: the maximum of the limits that deny. A cost above the share of
+    /// [`Origin::LocalFallback`] returns 0.5 s as an estimate. Returns `None` when the call is
+    /// allowed and when the time is unknown: the store is unavailable, or a concurrency limit
+    /// denies ([`LimitOutcome::retry_after`] then returns the time until the first lease expires if
+    /// its holder does not renew it).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        // What is allowed in shadow or degraded waits for nothing, and what a list denies never
-        // gets better.
+        // Shadow and degraded calls do not wait, and a denial by a key list never ends.
         if self.allowed || self.origin == Origin::KeyList {
             return None;
         }
@@ -152,18 +151,18 @@ impl Decision {
         denying().map(LimitOutcome::retry_after).max()
     }
 
-    /// When a denial says nothing new any more of what is in flight: the first lease ends, or the
-    /// store may be back.
+    /// The time after which a concurrency denial is outdated: the first lease expires, or the store
+    /// may be available again.
     #[cfg(feature = "redis")]
     pub(crate) fn first_lease_ends_after(&self) -> Option<std::time::Duration> {
         let denying = self.limits.iter().filter(|limit| !limit.is_allowed());
         denying.map(LimitOutcome::retry_after).max()
     }
 
-    /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest
-    /// among its limits. Zero unless one of them is a [paced](crate::PolicyBuilder::paced) funnel
-    /// that is enforced, and for a call that was denied, also where it goes on for something
-    /// cheaper.
+    /// Returns the time that an allowed call waits before it proceeds, so that calls are evenly
+    /// spaced: the maximum of its limits. Zero unless one of them is an enforced
+    /// [paced](crate::PolicyBuilder::paced) funnel. Zero for denied calls, including those that
+    /// proceed in degraded form.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let delays = self.limits.iter().map(LimitOutcome::delay);
@@ -171,7 +170,7 @@ impl Decision {
         delays.max().filter(|_| waits).unwrap_or_default()
     }
 
-    /// Time until nothing is left of what was used under any of the limits.
+    /// Returns the time until no usage remains under any of the limits.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.limits
@@ -181,31 +180,33 @@ impl Decision {
             .unwrap_or_default()
     }
 
-    /// The store's time at which it was decided (this process's where nobody decided).
+    /// Returns the store's time of the decision, or this process's time if the store did not
+    /// decide.
     #[must_use]
     pub fn decided_at(&self) -> Timestamp {
         self.decided_at
     }
 
-    /// Who decided.
+    /// Returns the component that made the decision.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Why the store did not decide, where it did not.
+    /// Returns the error because of which the store did not decide, if any.
     #[must_use]
     pub fn store_error(&self) -> Option<&StoreError> {
         self.store_error.as_deref()
     }
 
-    /// The decision as [`Allowed`] if it allows the call, else why not.
+    /// Returns the decision as [`Allowed`] if it allows the call, otherwise the reason as a
+    /// [`Rejection`].
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] when it denies
-    /// because the store is out ([`Origin::FailedClosed`]), or [`Rejection::Forbidden`] when a list
-    /// does ([`Origin::KeyList`]).
+    /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] if the call is
+    /// denied because the store is unavailable ([`Origin::FailedClosed`]), or
+    /// [`Rejection::Forbidden`] if a key list denies it ([`Origin::KeyList`]).
     pub fn require(self) -> Result<Allowed, Rejection> {
         match &self.store_error {
             _ if self.allowed => Ok(Allowed(self)),
@@ -215,7 +216,7 @@ impl Decision {
                     .map_or_else(String::new, |limit| limit.policy().name().to_owned()),
                 decision: Box::new(self),
             }),
-            // Denied because the store is out: no limit was reached.
+            // Denied because the store is unavailable: no limit was reached.
             Some(error) if self.origin == Origin::FailedClosed => {
                 let error = StoreError::clone(error);
                 Err(Rejection::Unavailable(error.denying(self)))
@@ -225,12 +226,12 @@ impl Decision {
     }
 }
 
-/// A decision that allows the call. Unlike a [`Decision`] it may be dropped without a look.
+/// A decision that allows the call. Unlike a [`Decision`], it may be dropped unused.
 #[derive(Clone, Debug)]
 pub struct Allowed(Decision);
 
 impl Allowed {
-    /// The decision itself.
+    /// Returns the decision.
     pub fn into_decision(self) -> Decision {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, and what can go wrong with a store.
+//! Configuration errors and store errors.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -8,62 +8,62 @@ use std::sync::Arc;
 
 use crate::decision::Decision;
 
-/// A value that cannot be used, named, with what was expected in its place.
+/// An invalid value, its name, and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A required value was not given.
+    /// A required value is missing.
     Missing {
-        /// What was not given.
+        /// The name of the missing value.
         what: &'static str,
     },
     /// A value is out of range or malformed.
     Invalid {
-        /// What the value is.
+        /// The name of the value.
         what: &'static str,
         /// The value, as text.
         value: String,
-        /// What would have been accepted.
+        /// The accepted values.
         expected: String,
     },
     /// A policy cannot be built.
     Policy {
         /// The name of the policy.
         policy: String,
-        /// Why not.
+        /// The reason.
         error: Box<ConfigError>,
     },
-    /// Several values cannot be used.
+    /// Several values are invalid.
     Several {
         /// One error for each value; at least two.
         errors: Vec<ConfigError>,
     },
-    /// Limits of one decision lie in different groups, so no cluster could decide them atomically.
+    /// Limits of one decision are in different groups, so a cluster cannot decide them atomically.
     ///
-    /// The groups themselves are not told: without one it is the key, and keys do not belong into a
-    /// log.
+    /// The error does not contain the groups: the default group is the key, and keys must not be
+    /// logged.
     DifferentGroups {
         /// The name of the first limit's policy.
         first: String,
-        /// The name of the policy whose limit lies in another group than that.
+        /// The name of the policy whose limit is in another group.
         other: String,
     },
-    /// One decision names the same policy with the same key twice.
+    /// One decision contains the same policy with the same key twice.
     RepeatedLimit {
         /// The policy's name.
         policy: String,
     },
-    /// A global limiter is installed already.
+    /// A global limiter is already installed.
     AlreadyInstalled,
     /// Annotated functions contradict each other, or one cannot be built; see
     /// [`verify_annotations`](crate::annotations::verify_annotations).
     Sites {
-        /// One line for each mistake, with file and line.
+        /// One line for each error, with file and line.
         mistakes: Vec<String>,
     },
 }
 
-/// What [`ConfigError::Invalid`] calls the name of a policy.
+/// The name of a policy's name in [`ConfigError::Invalid`].
 pub(crate) const POLICY_NAME: &str = "policy name";
 
 impl ConfigError {
@@ -75,7 +75,7 @@ impl ConfigError {
         }
     }
 
-    /// The only error, or all of them as one; `None` for none.
+    /// Returns one error for all of them; `None` if there is none.
     pub(crate) fn several(mut errors: Vec<Self>) -> Option<Self> {
         match errors.len() {
             0 | 1 => errors.pop(),
@@ -83,7 +83,8 @@ impl ConfigError {
         }
     }
 
-    /// The error of building this policy. An error about the name itself contains it already.
+    /// Adds the name of the policy that cannot be built. An error about the name itself already
+    /// contains it.
     pub(crate) fn of_policy(self, policy: &str) -> Self {
         match self {
             Self::Invalid {
@@ -105,7 +106,7 @@ impl ConfigError {
         }
     }
 
-    /// The same of what a call says for this policy. An error of the policy's own keeps its words.
+    /// Adds the name of the policy of the call. Errors of the policy's own settings stay unchanged.
     #[must_use]
     pub(crate) fn for_policy(mut self, policy: &str) -> Self {
         if let Self::Invalid { expected, .. } = &mut self {
@@ -168,18 +169,18 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// A conversion that cannot fail meets the same bound as one that can.
+/// Lets a conversion that cannot fail satisfy the bound of conversions that can.
 impl From<Infallible> for ConfigError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-/// Shows the beginning of a value in one line: hostile input can neither flood a log nor forge its
-/// lines.
+/// Shows the beginning of a value in one line, so that hostile input can neither flood a log nor
+/// forge its lines.
 ///
-/// The bound counts the bytes that are written: an escaped control character takes up to ten of
-/// them.
+/// The bound applies to the bytes that are written: an escaped control character takes up to ten
+/// bytes.
 struct Bounded<'a>(&'a str);
 
 impl fmt::Display for Bounded<'_> {
@@ -205,18 +206,18 @@ impl fmt::Display for Bounded<'_> {
     }
 }
 
-/// Why a store gave no answer.
+/// The reason why a store made no decision.
 ///
-/// [`kind`](Self::kind) tells the cases apart; [`source`](Error::source) is the client's own error
-/// where there is one.
+/// [`kind`](Self::kind) distinguishes the cases. [`source`](Error::source) is the error of the
+/// Redis client, if there is one.
 #[derive(Clone)]
 pub struct StoreError {
     kind: StoreErrorKind,
     detail: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
-    /// It came before anything was sent.
+    /// The error occurred before anything was sent.
     unsent: bool,
-    /// The decision that denies the call because of it, where the policy says so.
+    /// The decision that denies the call because of this error, if the policy denies such calls.
     denial: Option<Box<Decision>>,
 }
 
@@ -224,29 +225,31 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// No answer within the deadline. The call may have been charged.
+    /// No reply within the deadline. The call may have been charged.
     Timeout,
-    /// No connection, or it broke. A call that was sent may have been charged.
+    /// The connection could not be established, or it broke. A call that was sent may have been
+    /// charged.
     Connection,
-    /// The server was not asked, since recent calls got no answer from it. Nothing was charged.
+    /// The circuit breaker of the server is open, because recent calls received no reply. Nothing
+    /// was sent or charged.
     CircuitOpen,
-    /// The server was not asked: after an outage, replicas may have yet to report the permits that
+    /// Nothing was sent: after an outage, other replicas may not yet have reported the permits that
     /// they admitted, and this replica's share is used up. Nothing was charged.
     Reconciling,
-    /// As many calls were on their way to the server, or waited for permits, as may. Nothing was
-    /// charged.
+    /// The maximum number of calls in flight to the server, or of waiting calls, is reached.
+    /// Nothing was charged.
     Overloaded,
-    /// The server refused the call (busy, out of memory, read-only, no permission, …) before
+    /// The server rejected the call (busy, out of memory, read-only, no permission, …) before
     /// anything was charged.
     Refused,
-    /// The key contains a value of another type, which is left as it is.
+    /// The key contains a value of another type. The value was not changed.
     WrongType,
-    /// The key contains a value of another layout (a newer version, or foreign data), which is left
-    /// as it is.
+    /// The key contains a value of another layout (a newer version, or foreign data). The value was
+    /// not changed.
     UnknownLayout,
-    /// The reply was not what the script returns.
+    /// The reply does not have the format of the script's replies.
     Protocol,
-    /// The memory store holds as many keys as it may.
+    /// The in-process store contains its maximum number of keys.
     Full,
     /// No limiter is installed, in a release build.
     NotInstalled,
@@ -265,7 +268,7 @@ impl StoreError {
         }
     }
 
-    /// The same error as the reason of this denial.
+    /// Adds the denial that this error caused.
     pub(crate) fn denying(mut self, denial: Decision) -> Self {
         self.denial = Some(Box::new(denial));
         self
@@ -275,15 +278,15 @@ impl StoreError {
         self.denial.as_deref()
     }
 
-    /// The same error of a call of which nothing was sent.
+    /// Marks the error as one that occurred before anything was sent.
     #[cfg(feature = "redis")]
     pub(crate) fn unsent(mut self) -> Self {
         self.unsent = true;
         self
     }
 
-    /// Whether it proves by itself that nothing was taken or given back: what somebody between us
-    /// and the server says of another's answer does not.
+    /// Returns whether the error proves that no permits were taken or returned. A proxy's error
+    /// about a server's reply proves nothing.
     #[cfg(feature = "redis")]
     pub(crate) fn has_changed_nothing(&self) -> bool {
         use StoreErrorKind::{CircuitOpen, Overloaded, Reconciling, UnknownLayout, WrongType};
@@ -300,28 +303,27 @@ impl StoreError {
         self
     }
 
-    /// Which case this is.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// The error with its causes, for a line of a log.
+    /// Formats the error with its causes, in one line for a log.
     pub(crate) fn with_causes(&self) -> impl fmt::Display {
-        let (mut told, mut cause) = (self.detail.to_string(), self.source());
+        let (mut text, mut cause) = (self.detail.to_string(), self.source());
         while let Some(error) = cause {
-            let text = error.to_string();
-            // Some errors tell their cause themselves.
-            if !told.ends_with(&text) {
-                told = format!("{told}: {text}");
+            let cause_text = error.to_string();
+            // Some errors contain the text of their cause.
+            if !text.ends_with(&cause_text) {
+                text = format!("{text}: {cause_text}");
             }
             cause = error.source();
         }
-        told
+        text
     }
 
-    /// The same error, which tells its causes itself: for those who show an error by its text
-    /// alone.
+    /// Moves the causes into the error's text, for callers that show only the text.
     #[cfg(feature = "redis")]
     pub(crate) fn in_one_line(self) -> Self {
         let detail = self.with_causes().to_string().into();
@@ -332,7 +334,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the call may have been charged although no answer came.
+    /// Returns whether the call may have been charged although no reply arrived.
     #[must_use]
     pub fn may_have_been_charged(&self) -> bool {
         let may_have_run = matches!(
@@ -372,21 +374,21 @@ mod tests {
     use crate::error::*;
 
     #[test]
-    fn a_cause_that_an_error_tells_itself_is_told_once() {
+    fn repeated_cause_is_formatted_once() {
         let refused = || std::io::Error::other("connection refused");
-        let told = |detail: &str| {
+        let text = |detail: &str| {
             let error = StoreError::new(StoreErrorKind::Connection, detail).with_source(refused());
             error.with_causes().to_string()
         };
-        assert_eq!(told("cannot connect"), "cannot connect: connection refused");
+        assert_eq!(text("cannot connect"), "cannot connect: connection refused");
         assert_eq!(
-            told("cannot connect: connection refused"),
+            text("cannot connect: connection refused"),
             "cannot connect: connection refused"
         );
     }
 
     #[test]
-    fn a_hostile_value_is_shown_in_part() {
+    fn long_or_escaped_value_is_truncated() {
         let error = ConfigError::invalid("key", "x".repeat(100_000), "fewer bytes");
         assert!(error.to_string().len() < 300);
         assert!(error.to_string().contains("100000 bytes"));

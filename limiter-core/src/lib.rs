@@ -36,26 +36,28 @@
 //!
 //! [`Limiter::in_process`] keeps state in this process. [`Limiter::redis`],
 //! [`Limiter::redis_cluster`], [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`] keep it in
-//! Redis 6.2 or newer (or Valkey), where all replicas with the same namespace share it. The answers
-//! are the same. Constructors dial nothing; [`Limiter::ready`] does, where a program wants to know.
+//! Redis 6.2 or newer (or Valkey); all replicas with the same namespace share it. Both stores make
+//! the same decisions. Constructors open no connection; [`Limiter::ready`] connects before the
+//! first call.
 //!
-//! A Tokio runtime with time and I/O enabled is needed for Redis and for waiting.
+//! Redis and waiting calls need a Tokio runtime with time and I/O enabled.
 //!
-//! # When the store is out
+//! # When the store is unavailable
 //!
-//! A decision takes at most its policy's deadline (50 ms by default), the wait for a connection
-//! included. Without an answer it is what the policy says, and the answer's [`Origin`] tells: by
-//! default this replica's share of the policy, in process; or a permit, a denial, an error. See
-//! [`OnStoreFailure`]. A call that may have been charged is never sent again. Five calls in a row
-//! without an answer open the breaker of a server: calls then get their answer at once, and one at
-//! a time finds out when it is back, within 300 ms and the time that a connection takes.
+//! A decision takes at most its policy's deadline (50 ms by default), including the wait for a
+//! connection. If the store does not answer in time, the policy's [`OnStoreFailure`] decides: by
+//! default this replica enforces its share of the policy in process; the alternatives allow or deny
+//! the call. [`Decision::origin`] returns the [`Origin`] of the decision. A call that may have been
+//! charged is never sent again. Five consecutive calls without a reply open the circuit breaker of
+//! a server: further calls fail over immediately, and one call at a time probes the server. The
+//! limiter uses a recovered server within 300 ms plus the time to connect.
 //!
-//! Each change of state is an event of the crate `tracing`: a warning when a server's breaker
-//! opens, when decisions begin to be made in process, when the map of a cluster cannot be learned;
-//! an info when a server answers and when Redis decides again. What becomes of single calls is told
-//! at the level debug.
+//! Each change of state emits a `tracing` event. Level warn: the circuit breaker of a server opens,
+//! decisions start to be made in process, or the slot map of a cluster cannot be loaded. Level
+//! info: a server replies again, or decisions are made in Redis again. Level debug: the results of
+//! single calls.
 //!
-//! # Beyond allowed and denied
+//! # Modes, key lists and penalties
 //!
 //! The [`Enforcement`] of a policy or of a whole limiter can be shadow, which decides and reports
 //! but denies nothing, or off. The environment variable `LIMITER_ENFORCEMENT` sets it, too. A
@@ -74,10 +76,10 @@
 //!
 //! # Features
 //!
-//! - `redis` (default): the store in Redis.
-//! - `tls`: `rediss://` URLs, by rustls.
-//! - `macros` (default): the attributes.
-//! - `registry`: the [registry] as text, in files and in Redis.
+//! - `redis` (default): the Redis store.
+//! - `tls`: `rediss://` URLs, implemented with rustls.
+//! - `macros` (default): the attribute macros.
+//! - `registry`: the [registry] of named policies, loaded from text, files or Redis.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md`

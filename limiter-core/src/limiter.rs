@@ -56,13 +56,12 @@ pub struct Limiter {
 pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) clock: Clock,
-    /// Limits in different groups may be decided together: there is no cluster, and there will be
-    /// none.
+    /// Limits of different groups may be decided together, because the store is not a cluster.
     pub(crate) any_groups: bool,
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) detached: DetachedTables,
     pub(crate) closing: watch::Sender<bool>,
-    /// Says the same to calls that do not wait, without a lock.
+    /// The value of `closing` for calls that do not wait, readable without a lock.
     closed: AtomicBool,
     pub(crate) names: PolicyLookup,
     pub(crate) enforcement: EnforcementSwitch,
@@ -70,58 +69,58 @@ pub(crate) struct LimiterInner {
 }
 
 impl Limiter {
-    /// A limiter whose state lives in this process.
+    /// Builds a limiter whose state lives in this process.
     pub fn in_process() -> InProcessBuilder {
         InProcessBuilder::default()
     }
 
-    /// A limiter whose state lives in the Redis server at `url`, such as
+    /// Builds a limiter whose state lives in the Redis server at `url`, such as
     /// `redis://user:password@host:6379/0`, or `rediss://` for TLS (feature `tls`).
     ///
-    /// The user needs no more permissions than these, on the keys of its namespace (and `+select`
-    /// for a database other than 0; `+info` so that [`ready`](Self::ready) can warn of a server
-    /// that evicts live limits):
+    /// The Redis user needs only the following permissions, on the keys of its namespace (and
+    /// `+select` for a database other than 0; `+info` so that [`ready`](Self::ready) can warn about
+    /// a server that evicts live limits):
     ///
     /// ```text
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
-    /// # besides, where policies of concurrency are entered
+    /// # additionally, for concurrency policies
     /// ACL SETUSER user +zadd +zrem +zrange +zcount +zscore +zremrangebyscore
-    /// # besides, to be told at once of changes of a registry in Redis
+    /// # additionally, to receive changes of a registry in Redis immediately
     /// ACL SETUSER user +publish +subscribe resetchannels &namespace|book
     /// ```
     ///
-    /// Without the last line, changes of a registry in Redis (feature `registry`) are found out
-    /// within a second.
+    /// Without the last line, the limiter polls a registry in Redis (feature `registry`) for
+    /// changes once per second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())
     }
 
-    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are
-    /// found through them, and reached with the settings of the first.
+    /// Builds a limiter whose state lives in a Redis Cluster. The other nodes are discovered
+    /// through the given ones and use the connection settings of the first.
     ///
-    /// On every node the user needs `+cluster|slots +asking` besides what [`redis`](Self::redis)
-    /// names. With TLS, the nodes' certificates have to be valid for what the cluster announces:
-    /// addresses, or names with `cluster-announce-hostname`.
+    /// On every node the user needs `+cluster|slots +asking` in addition to the permissions of
+    /// [`redis`](Self::redis). With TLS, the nodes' certificates must be valid for the announced
+    /// addresses, or for the announced names with `cluster-announce-hostname`.
     #[cfg(feature = "redis")]
     pub fn redis_cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisBuilder {
         RedisBuilder::cluster(urls)
     }
 
-    /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's
-    /// URL has its name in place of a host, and says how to log in there:
-    /// `redis://user:password@mymaster/0`. The sentinels' URLs say the same of them:
-    /// `redis://host:26379`.
+    /// Builds a limiter whose state lives in the primary that Redis Sentinel monitors. The
+    /// primary's URL contains its name in place of a host, and the credentials for the primary:
+    /// `redis://user:password@mymaster/0`. The sentinels' URLs contain their own addresses and
+    /// credentials: `redis://host:26379`.
     ///
-    /// On every server the user needs `+role` besides what [`redis`](Self::redis) names, and, where
-    /// the sentinels have users, `+sentinel|get-master-addr-by-name` there. With TLS, certificates
-    /// have to be valid for what sentinels announce.
+    /// On every server the user needs `+role` in addition to the permissions of
+    /// [`redis`](Self::redis), and on sentinels with users `+sentinel|get-master-addr-by-name`.
+    /// With TLS, certificates must be valid for the addresses that the sentinels announce.
     ///
-    /// A new connection goes where most sentinels say, and is used only if the server there says of
-    /// itself that it is the primary. As long as it is open, the sentinels are asked every half a
-    /// second whether another has taken its place. Sentinels hear of a failover within two seconds,
-    /// so what an old primary that goes on regardless is charged in these two or three seconds is
-    /// lost. `min-replicas-to-write 1` on the servers has one that is cut off refuse.
+    /// A new connection goes to the address that most sentinels return, and is used only if the
+    /// server's `ROLE` is master. While it is open, the sentinels are queried every half second for
+    /// a new primary. Sentinels detect a failover within two seconds, so charges that an isolated
+    /// old primary accepts during these two to three seconds are lost. `min-replicas-to-write 1` on
+    /// the servers makes an isolated primary reject writes.
     #[cfg(feature = "redis")]
     pub fn redis_sentinel<U: Into<String>>(
         sentinels: impl IntoIterator<Item = U>,
@@ -130,36 +129,35 @@ impl Limiter {
         RedisBuilder::sentinel(sentinels, primary.into())
     }
 
-    /// A limiter that dials through a pool which the application has already. It opens connections
-    /// of its own from the pool's manager, since a decision must not wait for one that somebody
-    /// else has checked out.
+    /// Builds a limiter from an existing connection pool of the application. It opens its own
+    /// connections through the pool's manager, so that a decision never waits for a connection that
+    /// other code has checked out.
     ///
-    /// Their settings are the manager's: its response timeout bounds a policy's deadline, and a
-    /// connection whose server hung up is found out by the next call, where those of
-    /// [`redis`](Self::redis) know at once.
+    /// The connections use the manager's settings. Its response timeout bounds a policy's deadline,
+    /// and a connection that the server closed is detected by the next call, whereas connections of
+    /// [`redis`](Self::redis) detect it immediately.
     #[cfg(feature = "redis")]
     pub fn redis_pool(pool: bb8_redis::bb8::Pool<bb8_redis::RedisConnectionManager>) -> RedisBuilder {
         RedisBuilder::pool(pool)
     }
 
-    /// Forgets what `key` has used under `policy`, and what it was denied; a penalty that blocks it
-    /// is lifted.
+    /// Deletes the usage of `key` under `policy`, its cached denials, and a penalty that blocks it.
     ///
-    /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held
-    /// that died, before their leases end. Those that live are counted again when they renew
-    /// theirs, before a third of a lease is over, and their permits are no longer
-    /// [held](crate::concurrency::ConcurrencyPermit::is_valid) for sure. What this process holds
-    /// stays.
+    /// For a [`concurrency`](Policy::concurrency) policy it deletes the leases of other processes,
+    /// which frees permits of crashed processes before their leases end. Live processes count again
+    /// after their next renewal, within a third of a lease; until then their permits may report
+    /// that they are [not valid](crate::concurrency::ConcurrencyPermit::is_valid). Permits of this
+    /// process stay.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the
-    /// same, or in part.
+    /// [`Rejection::Unavailable`] when the store does not answer. The state may have been deleted
+    /// nevertheless, completely or in part.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is done or not; of concurrency, where many are held, it may
-    /// be done in part.
+    /// If the future is dropped while a request to Redis is in flight, the reset is done or not;
+    /// with many leases of a concurrency policy, it may be done in part.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_concurrency() {
@@ -217,18 +215,18 @@ impl Limiter {
         }
     }
 
-    /// The name of a limit that every process of its store derives; in process, that this process
-    /// derives.
+    /// Returns the name of a limit that every process of its store derives; for the in-process
+    /// store, a name that is unique in this process.
     pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
         self.inner.backend.scope(limit)
     }
 
-    /// Whether nothing is asked of Redis.
+    /// Returns whether the limiter sends no request to Redis.
     pub(crate) fn is_in_process(&self) -> bool {
         self.inner.backend.is_in_process()
     }
 
-    /// The moment by which it waits.
+    /// Returns the time by which the limiter waits.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }

@@ -1,4 +1,4 @@
-//! Policies by name, which may change while the program runs.
+//! A registry of named policies that can change while the program runs.
 
 mod change;
 mod edit;
@@ -59,12 +59,12 @@ use crate::registry::unresolved::UnresolvedNames;
 pub(crate) use crate::registry::watcher::{BYTES_A_NAME, run_blocking_if_large};
 use crate::support::clock::Clock;
 
-/// Policies by name. Cheap to clone; clones are one registry, and whatever changes in it counts
-/// from the next call on.
+/// A registry of policies by name. Cheap to clone; clones share the registry, and a change applies
+/// to the next call.
 ///
-/// A [`Limiter`](crate::Limiter) that is given a registry
+/// Pass it to a [`Limiter`](crate::Limiter)
 /// ([`InProcessBuilder::registry`](crate::InProcessBuilder::registry),
-/// [`RedisBuilder::registry`](crate::RedisBuilder::registry)) decides by
+/// [`RedisBuilder::registry`](crate::RedisBuilder::registry)) to decide calls by policy
 /// [name](crate::Limiter::named).
 ///
 /// ```
@@ -89,40 +89,40 @@ use crate::support::clock::Clock;
 ///
 /// # Where policies come from
 ///
-/// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature
-/// `registry`). The same name may stand at several of these places: what Redis says counts before
-/// what a file says, a file followed later before one followed earlier, and each of them before the
-/// code. So a replica that starts while Redis is out has a registry. When a source does not name a
-/// policy any more, the next one counts that does; so it is with the quota of a key, also when it
-/// is over.
+/// Policies come from code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis
+/// (feature `registry`). If several sources define a name, Redis takes precedence over files, a
+/// file that was added later over earlier ones, and files over code. A replica that starts while
+/// Redis is unavailable therefore has a registry. When a source no longer defines a policy, the
+/// definition of the next source applies. The same rules apply to key overrides, including those
+/// that have ended.
 ///
-/// # What a change means for who has used something
+/// # Effect of a change on recorded usage
 ///
-/// State belongs to the policy's name, algorithm, group and key. A changed capacity, limit or rate
-/// finds it as it is, as with any changed policy: buckets keep what is left, funnels and windows
-/// what was used. With another algorithm or group everybody starts afresh. [`change`](Self::change)
-/// chooses otherwise: in proportion, or afresh.
+/// State belongs to the policy's name, algorithm, group and key. A change of a capacity, limit or
+/// rate keeps the state: buckets keep their remaining permits; funnels and windows keep their
+/// usage. A change of the algorithm or the group starts with no usage. [`change`](Self::change) can
+/// instead scale the usage or delete it.
 #[derive(Clone)]
 pub struct PolicyRegistry(Arc<RegistryInner>);
 
 struct RegistryInner {
-    /// What each source says. Locked before `policies`, by those who change something.
+    /// The entries of each source. Changes lock it before `policies`.
     sources: Mutex<SourceStack>,
-    /// What counts of it: all that a call looks at.
+    /// The effective policies, which calls read.
     policies: RwLock<HashMap<Box<str>, EffectivePolicy>>,
     rules: RwLock<Arc<[Rule]>>,
     revision: watch::Sender<u64>,
     missed: UnresolvedNames,
-    /// Redis is followed, and has not said anything yet.
+    /// A subscription to Redis exists and has not received a snapshot yet.
     #[cfg(all(feature = "registry", feature = "redis"))]
     awaits_redis: AtomicBool,
 }
 
 impl PolicyRegistry {
-    /// How many keys have a quota of their own at most, of those that one source names.
+    /// Maximum number of key overrides of one source.
     pub const MAX_OVERRIDES: usize = 10_000;
 
-    /// A registry without policies.
+    /// Creates a registry without policies.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(RegistryInner {
@@ -136,7 +136,7 @@ impl PolicyRegistry {
         }))
     }
 
-    /// The registry with a policy, for all apps, or with a [`PolicyEntry`], for some of them. See
+    /// Adds a policy, for all apps, or a [`PolicyEntry`], which can restrict it to some apps. See
     /// [`set`](Self::set).
     #[must_use]
     pub fn with(self, entry: impl Into<PolicyEntry>) -> Self {
@@ -144,14 +144,14 @@ impl PolicyRegistry {
         self
     }
 
-    /// Puts a policy into the registry, in place of the one that
-    /// [code](Self#where-policies-come-from) has put there under its name. As long as a file or
-    /// Redis names a policy so, theirs counts.
+    /// Adds a policy to the registry, or replaces the one that
+    /// [code](Self#where-policies-come-from) has added under its name. A policy of this name in a
+    /// file or in Redis takes precedence.
     ///
-    /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name
-    /// that turned from the one into the other all fail. [`change`](Self::change), files and Redis
-    /// refuse that, and this is an event. A process that starts knows of nothing before, and takes
-    /// a text as it stands.
+    /// A rate policy and a concurrency policy cannot replace each other: calls by a name whose
+    /// policy changed its kind fail. [`change`](Self::change), files and Redis reject such a
+    /// change; this method logs a warning. A starting process has no previous policies and accepts
+    /// any text.
     pub fn set(&self, entry: impl Into<PolicyEntry>) {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
@@ -165,12 +165,12 @@ impl PolicyRegistry {
         }
     }
 
-    /// Takes a policy out that code has put into the registry, and the quotas of its keys: whether
-    /// there was one. Where one of its name is put there again, what was used counts again, but
-    /// nothing from before a reset.
+    /// Removes a policy that code has added, and the overrides of its keys. Returns whether the
+    /// policy existed. If a policy of this name is added again, the recorded usage applies again,
+    /// except usage from before a reset.
     pub fn remove(&self, name: &str) -> bool {
         let mut sources = self.sources();
-        // The quotas may be of the keys of another source's policy.
+        // The overrides may belong to a policy of another source.
         let (removed, has_quotas) = sources.remove_from_code(name, Clock::System.now());
         if removed || has_quotas {
             self.renew(&sources, name);
@@ -178,14 +178,14 @@ impl PolicyRegistry {
         removed
     }
 
-    /// What counts under a name. An entry is among them that has [ended](PolicyEntry::until) and
-    /// was not taken out.
+    /// Returns the effective entry of a name, including an entry that has
+    /// [ended](PolicyEntry::until) and was not removed.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<PolicyEntry>> {
         self.with_effective(name, |effective| Arc::clone(&effective.entry))
     }
 
-    /// All names, in alphabetical order.
+    /// Returns all names, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
@@ -194,13 +194,13 @@ impl PolicyRegistry {
         names
     }
 
-    /// How often the registry has changed since this process made it. Clones have the same.
+    /// Returns the number of changes since this process created the registry. Clones share it.
     #[must_use]
     pub fn revision(&self) -> u64 {
         *self.0.revision.borrow()
     }
 
-    /// Waits until the [`revision`](Self::revision) is another than this, and says which.
+    /// Waits until the [`revision`](Self::revision) differs from the given one, and returns it.
     ///
     /// # Cancel safety
     ///
@@ -214,13 +214,13 @@ impl PolicyRegistry {
         }
     }
 
-    /// How many calls asked for a policy that is not there, or is not for their app.
+    /// Returns the number of calls whose policy was missing or not configured for their app.
     #[must_use]
     pub fn not_configured(&self) -> u64 {
         self.0.missed.count()
     }
 
-    /// The policy that counts for a call of an app, if it is there and for it.
+    /// Returns the effective policy for a call of an app, if it is configured for this app.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -239,7 +239,8 @@ impl PolicyRegistry {
         Ok(effective.policy_for(key, clock).clone())
     }
 
-    /// Whether names may still come from Redis, which is followed and was not heard yet.
+    /// Returns whether further names may come from Redis: a subscription exists and has not
+    /// received a snapshot yet.
     pub(crate) fn awaits_redis(&self) -> bool {
         #[cfg(all(feature = "registry", feature = "redis"))]
         return self.0.awaits_redis.load(Ordering::Relaxed);
@@ -247,13 +248,13 @@ impl PolicyRegistry {
         return false;
     }
 
-    /// Counts a call that asked for what it did not find.
+    /// Counts a call whose policy was not found.
     pub(crate) fn miss(&self, name: &str, app: Option<&str>, miss: LookupError, clock: &Clock) {
         self.0.missed.add(name, app, miss, clock.now());
         observe::not_configured();
     }
 
-    /// Has a source say something else than before, or for the first time.
+    /// Replaces the entries of a source, or adds the source.
     #[cfg(feature = "registry")]
     pub(crate) fn adopt(&self, source: &Source, snapshot: SourceSnapshot) {
         self.replace_source(self.sources(), source, snapshot);
@@ -276,33 +277,34 @@ impl PolicyRegistry {
             std::mem::replace(&mut *now, policies)
         };
         self.count_change();
-        // Which takes a while; nobody waits for it.
+        // Deallocation may take long, so it happens after the lock is released.
         drop(old);
     }
 
-    /// Whether a name turns from a rate into what is in flight, or back, and what to say of that.
+    /// Returns an error text if the entry changes a rate policy into a concurrency policy or the
+    /// reverse.
     fn kind_change_error(&self, entry: &PolicyEntry) -> Option<String> {
         let before = self.get(entry.policy().name())?;
         let (old, new) = (before.policy(), entry.policy());
         (old.is_concurrency() != new.is_concurrency() && before.holds_at(Clock::System.calendar())).then(|| {
             format!(
-                "policy `{}` turns from {old} into {new}, expected another name, since calls by this one would all fail \
-                 (or take it out first)",
+                "policy `{}` changes from {old} to {new}: use another name or remove the policy first, because calls by this name would \
+                 fail",
                 new.name()
             )
         })
     }
 
-    /// The same of all names of a text.
+    /// Rejects a text in which any policy changes between rate and concurrency.
     #[cfg(feature = "registry")]
     pub(crate) fn refuse_turned(&self, place: &str, snapshot: &SourceSnapshot) -> Result<(), RegistryError> {
         match snapshot.entries().find_map(|entry| self.kind_change_error(entry)) {
-            Some(told) => Err(RegistryError::one(place, &told)),
+            Some(message) => Err(RegistryError::one(place, &message)),
             None => Ok(()),
         }
     }
 
-    /// All that counts, as one source would say it.
+    /// Returns all effective policies as the snapshot of one source.
     #[cfg(feature = "registry")]
     pub(crate) fn as_snapshot(&self) -> SourceSnapshot {
         let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
@@ -320,7 +322,7 @@ impl PolicyRegistry {
         self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has what counts under a name follow from the sources again.
+    /// Recomputes the effective policy of a name from the sources.
     fn renew(&self, sources: &SourceStack, name: &str) {
         let effective = sources.effective(name);
         let old = {
@@ -334,7 +336,7 @@ impl PolicyRegistry {
         drop(old);
     }
 
-    /// After what counts has changed, so that who is told finds it.
+    /// Called after the effective policies have changed, so that notified tasks read the new ones.
     fn count_change(&self) {
         self.0.revision.send_modify(|revision| *revision += 1);
     }

@@ -1,4 +1,4 @@
-//! A call's question to the store, checked before any I/O.
+//! A request for a decision, validated before any I/O.
 
 pub(crate) mod ask;
 pub(crate) mod owned;
@@ -22,11 +22,11 @@ use crate::request::ask::RequestedCost;
 use crate::support::one_or_many::OneOrMany;
 use crate::units::{Amount, MAX_EXACT, Timestamp};
 
-/// More limits than this in one decision are a mistake.
+/// Maximum number of limits in one decision.
 const MAX_LIMITS: usize = 16;
 
-/// A question that a store can decide: every cost can fit, and all limits can be decided at one
-/// place.
+/// A valid request for a decision: every cost is within its quota, and one node can decide all
+/// limits.
 #[derive(Clone, Debug)]
 pub(crate) struct DecisionRequest<'a> {
     pub(crate) limits: SmallVec<[RequestedLimit<'a>; 1]>,
@@ -39,10 +39,10 @@ pub(crate) struct RequestedLimit<'a> {
     pub(crate) identity: Identity,
     pub(crate) policy: &'a Policy,
     pub(crate) key: Key<'a>,
-    /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the
-    /// quota.
+    /// In the algorithm's unit: thousandths, or whole permits for a window. At most the quota.
     pub(crate) cost: u64,
-    /// It is the block of a penalty, asked for and never charged: of the limit with this number.
+    /// For the block of a penalty, which is checked and never charged: the index of the blocked
+    /// limit.
     pub(crate) blocks: Option<usize>,
 }
 
@@ -58,12 +58,12 @@ impl<'a> RequestedLimit<'a> {
         })
     }
 
-    /// One of them that is asked for, if its cost can ever be charged.
+    /// Builds one limit; `None` if its cost can never be charged.
     pub(crate) fn of(LimitRequest { policy, key, cost }: LimitRequest<'a>) -> Option<Self> {
         Self::new(policy, key, &cost).ok()
     }
 
-    /// A request for it alone, by which it is not decided but changed.
+    /// Builds a request for this limit alone, for a change of its state.
     pub(crate) fn alone(self) -> DecisionRequest<'a> {
         DecisionRequest {
             limits: SmallVec::from_buf([self]),
@@ -71,9 +71,9 @@ impl<'a> RequestedLimit<'a> {
         }
     }
 
-    /// Of a policy that was changed in proportion: what a change of what was used is that is told
-    /// in the numbers of before. `in_time` says when the policy was changed, in the time in which
-    /// the limit's state is kept.
+    /// Converts a refund or charge that was computed under the previous policy to the units of the
+    /// current policy, if the policy was changed proportionally. `in_time` converts the moment of
+    /// the change to the time scale of the limit's state.
     pub(crate) fn in_proportion(
         &self,
         change: Change,
@@ -91,12 +91,12 @@ impl<'a> RequestedLimit<'a> {
         (limit, change)
     }
 
-    /// Whether its state is one of this policy's.
+    /// Returns whether the limit uses the state of this policy.
     pub(crate) fn has_policy(&self, policy: &Policy) -> bool {
         identity(policy, &self.key) == self.identity
     }
 
-    /// Whether a decision that allows the call takes something of it.
+    /// Returns whether a decision that allows the call charges this limit.
     pub(crate) fn is_charged(&self) -> bool {
         self.cost > 0 && self.blocks.is_none()
     }
@@ -112,22 +112,22 @@ impl<'a> RequestedLimit<'a> {
 }
 
 impl<'a> DecisionRequest<'a> {
-    /// Checks what is asked. `any_groups` allows limits in different groups, which a cluster could
-    /// not decide at one place.
+    /// Validates the limits of a request. `any_groups` allows limits of different groups, which one
+    /// node of a cluster cannot decide.
     pub(crate) fn new(
         asks: impl IntoIterator<Item = LimitRequest<'a>>,
         mode: Mode,
         any_groups: bool,
     ) -> Result<Self, Rejection> {
         let asks = asks.into_iter();
-        // Counted first: each limit is compared with all others, which takes quadratic time.
+        // Checked first: the comparison of each limit with all others takes quadratic time.
         let (number, _) = asks.size_hint();
         if number > MAX_LIMITS {
             return Err(wrong_number(number));
         }
         let mut limits: SmallVec<[RequestedLimit<'a>; 1]> = SmallVec::new();
         for LimitRequest { policy, key, cost } in asks {
-            // An iterator need not know how many limits it yields.
+            // The size hint of an iterator may be too low.
             if limits.len() == MAX_LIMITS {
                 return Err(wrong_number(MAX_LIMITS + 1));
             }
@@ -150,7 +150,7 @@ impl<'a> DecisionRequest<'a> {
         Ok(Self { limits, mode })
     }
 
-    /// The shortest deadline of its policies.
+    /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
         self.limits
             .iter()
@@ -159,8 +159,8 @@ impl<'a> DecisionRequest<'a> {
             .unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
-    /// The strictest answer of its policies to a failure of the store: an error, else a denial,
-    /// else the replica's share, else a permit.
+    /// Returns the strictest reaction of the policies to a failure of the store: an error, else a
+    /// denial, else the replica's share, else a permit.
     pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
         let answers = || self.limits.iter().map(|limit| limit.policy.on_store_failure());
         [
@@ -173,42 +173,42 @@ impl<'a> DecisionRequest<'a> {
         .unwrap_or(OnStoreFailure::FailOpen)
     }
 
-    /// Of its limits, in their order.
+    /// Returns the policies of the limits, in the order of the request.
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.policy)
     }
 
-    /// What waits in one queue: the same limits of the same keys. Whether these are blocked has no
-    /// part in it: whoever gives something back says nothing of that.
+    /// Returns the identity of the request's queue: its limits without the blocks of penalties,
+    /// since a refund names only limits.
     pub(crate) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.identity).collect()
     }
 
-    /// Whether states of one of its limits may have to be converted first.
+    /// Returns whether the state of a limit may have to be converted first.
     pub(crate) fn is_scaled(&self) -> bool {
         self.limits.iter().any(|limit| limit.policy.is_scaled())
     }
 
-    /// Whether it charges nothing, and is therefore always allowed.
+    /// Returns whether it charges nothing, and is therefore always allowed.
     pub(crate) fn is_free(&self) -> bool {
         self.limits.iter().all(|limit| !limit.is_charged())
     }
 
-    /// The decision that a store's verdict means.
+    /// Converts a store's verdict into a decision.
     pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
         let marks = match &*self.limits {
             [_] => DecisionFlags::default(),
             limits => apply_blocks(limits, &mut verdict.outcomes),
         };
-        let told = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| {
+        let outcome_of = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| {
             LimitOutcome::new(limit.policy, StepResult::Computed(*outcome))
         };
         let limits = match (&*self.limits, &*verdict.outcomes) {
-            // As nearly always; nothing is collected then.
-            ([limit], [outcome]) => OneOrMany::One(told((limit, outcome))),
-            (limits, outcomes) => limits.iter().zip(outcomes).map(told).collect(),
+            // Nearly all requests have one limit, which needs no allocation.
+            ([limit], [outcome]) => OneOrMany::One(outcome_of((limit, outcome))),
+            (limits, outcomes) => limits.iter().zip(outcomes).map(outcome_of).collect(),
         };
         Decision {
             allowed: limits.iter().all(LimitOutcome::is_allowed),
@@ -222,19 +222,19 @@ impl<'a> DecisionRequest<'a> {
     }
 }
 
-/// What a store answers: one outcome for each limit of the request, in its order.
+/// A store's reply: one outcome for each limit of the request, in its order.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) decided_at: Timestamp,
     pub(crate) outcomes: SmallVec<[StepOutcome; 1]>,
-    /// After a denial by Redis, the state of each limit: the answers to later calls follow from it.
-    /// `None` for a sliding window, of which Redis reports no moments.
+    /// After a denial by Redis, the state of each limit, from which later calls are answered.
+    /// `None` for a sliding window, since Redis reports no timestamps of its permits.
     #[cfg(feature = "redis")]
     pub(crate) states: Option<Arc<[Option<StepState>]>>,
 }
 
 impl Verdict {
-    /// A verdict without states.
+    /// Returns a verdict without states.
     pub(crate) fn new(decided_at: Timestamp, outcomes: SmallVec<[StepOutcome; 1]>) -> Self {
         Self {
             decided_at,
@@ -244,7 +244,7 @@ impl Verdict {
         }
     }
 
-    /// Whether all limits admit the call.
+    /// Returns whether all limits admit the call.
     #[cfg(feature = "redis")]
     pub(crate) fn fits(&self) -> bool {
         self.outcomes.iter().all(|outcome| outcome.fits)
@@ -262,15 +262,15 @@ pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
     policy.identity(key.group(policy.escaped_group()), key.as_str())
 }
 
-/// Who is charged, and how much in the algorithm's own unit, if that can ever fit. The key is
-/// bounded.
+/// Returns the identity of the limit and the cost in the algorithm's unit. Fails if the cost
+/// exceeds the quota or the key is too long.
 #[inline]
 pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<(Identity, u64), Rejection> {
     let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
     Ok((identity(policy, key), cost))
 }
 
-/// The cost in the algorithm's own unit, if it can ever fit.
+/// Returns the cost in the algorithm's unit, if it is within the quota.
 #[inline]
 fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
     match (cost, policy.algorithm()) {
@@ -281,7 +281,7 @@ fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
         (RequestedCost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
         (RequestedCost::Thousandths(cost), _) => Err(never_fits(policy, Amount::from_thousandths(*cost))),
         (RequestedCost::Other(cost), _) => match **cost {
-            // More than 64 bits hold.
+            // The cost does not fit 64 bits.
             Ok(cost) => Err(never_fits(policy, cost)),
             Err(ref error) => Err(Rejection::Config(error.clone().for_policy(policy.name()))),
         },
@@ -293,8 +293,8 @@ fn not_asked_so(policy: &Policy) -> Rejection {
     Rejection::Config(ConfigError::invalid(
         "policy",
         policy,
-        "one of a rate: what is in flight is held by `Limiter::acquire_concurrency`, or by limiter-tower's `ConcurrencyLimitLayer`; looked at by \
-         `Limiter::peek`; and freed by dropping the permit",
+        "a rate policy: for a concurrency policy, call `Limiter::acquire_concurrency` or use limiter-tower's `ConcurrencyLimitLayer`; \
+         read it with `Limiter::peek`, and drop the permit to release it",
     ))
 }
 
@@ -323,8 +323,8 @@ pub(crate) fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
     }
 }
 
-/// What was used, in the algorithm's own unit. It may be more than fits, and counts as what is
-/// exact at most.
+/// Converts usage to the algorithm's unit. Usage may exceed the quota and is capped at the largest
+/// exact number.
 pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection> {
     let units = match policy.algorithm().is_window() {
         true if used.is_whole() => used.whole(),
@@ -334,8 +334,8 @@ pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection
     Ok(units.min(MAX_EXACT))
 }
 
-/// Replaces the outcome of each limit that a penalty blocks by the outcome of its block. The blocks
-/// come last.
+/// Copies the outcome of each penalty's block to the limit that it blocks. The blocks are the last
+/// limits of a request.
 fn apply_blocks(limits: &[RequestedLimit<'_>], outcomes: &mut SmallVec<[StepOutcome; 1]>) -> DecisionFlags {
     let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
         return DecisionFlags::default();

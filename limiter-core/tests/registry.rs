@@ -286,7 +286,7 @@ fn policy_name_cannot_change_from_rate_to_concurrency() {
     assert!(
         refused
             .to_string()
-            .contains("policy `p` turns from p (token bucket"),
+            .contains("policy `p` changes from p (token bucket"),
         "{refused}"
     );
     assert_eq!(registry.get("p").unwrap().policy(), &bucket("p", 5, "1/h"));

@@ -561,7 +561,7 @@ async fn handwritten_text_accepts_every_line_ending() {
             "18446744073709551616",
         ] {
             by_hand(&format!("revision = {too_high}{end}"));
-            let result = format!("{key}:1:1: a revision above 9007199254740991, expected at most that");
+            let result = format!("{key}:1:1: the revision is too high, expected at most 9007199254740991");
             replica
                 .reports("too high", |error| {
                     error.is_some_and(|error| error.to_string().starts_with(&result))
@@ -601,7 +601,7 @@ async fn publication_at_maximum_revision_is_readable_or_rejected() {
     assert_eq!(known, 9_007_199_254_740_991);
     other.has(5, SOON).await;
     let refused = other.store.publish(&sized(6), known).await.unwrap_err();
-    let result = "no revision is later than 9007199254740991: write the text by hand with a lower one";
+    let result = "revision 9007199254740991 is the maximum: write the text by hand with a lower revision";
     assert!(refused.to_string().contains(result), "{refused}");
     assert_eq!(one.store.read().await.unwrap(), Some((known, sized(5))));
 }
@@ -777,7 +777,7 @@ async fn change_of_limit_kind_is_not_published() {
     let held = "policy.p = { algorithm = 'concurrency', max = 3 }";
     let refused = replica.store.publish(held, revision).await.unwrap_err();
     assert!(
-        refused.to_string().contains("policy `p` turns from p ("),
+        refused.to_string().contains("policy `p` changes from p ("),
         "{refused}"
     );
     assert_eq!(replica.store.read().await.unwrap().unwrap().0, revision);
@@ -885,7 +885,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     );
     published_by_a_newer_program(&replica, &server, &namespace, &turned).await;
     let of_kind = |error: Option<RegistryError>| {
-        error.is_some_and(|error| error.to_string().contains("policy `p` turns from"))
+        error.is_some_and(|error| error.to_string().contains("policy `p` changes from"))
     };
     replica
         .reports("a policy of another kind is rejected", of_kind)

@@ -66,7 +66,7 @@ impl CheckFuture<'_> {
                 self.check.take().query()?
             }
             CheckProgress::Asked(asked) => asked,
-            CheckProgress::Answered => panic!("a check polled again after it was decided"),
+            CheckProgress::Answered => panic!("`CheckFuture` polled after completion"),
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {

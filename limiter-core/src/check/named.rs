@@ -1,4 +1,4 @@
-//! Calls that name their policy, which is looked up in the limiter's registry each time.
+//! Calls by policy name. Each call looks the policy up in the limiter's registry.
 
 pub(crate) mod call;
 mod calls;
@@ -18,17 +18,18 @@ use crate::registry::lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry, SharedRegistry};
 use crate::units::Amount;
 
-/// The limit of a call that names its policy.
+/// The result of the lookup of a policy name.
 #[derive(Debug)]
 pub enum ResolvedPolicies {
-    /// The policy that the registry has for the name.
+    /// The policy of this name in the registry.
     Policy(Policy),
-    /// None is configured: the call is allowed without limits.
+    /// The registry has no such policy, and the limiter allows the call without limits.
     Allowed(Decision),
 }
 
 impl Limiter {
-    /// Decides by the policy of this name in the [registry](Self::registry), as it is at each call.
+    /// Returns a handle that looks up the policy of this name in the [registry](Self::registry) at
+    /// each call.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -63,14 +64,15 @@ impl Limiter {
         }
     }
 
-    /// The registry in which policies are looked up by name.
+    /// Returns the registry in which policies are looked up by name.
     #[must_use]
     pub fn registry(&self) -> &PolicyRegistry {
         &self.inner.names.registry
     }
 
-    /// Puts a policy into the [registry](Self::registry), and says what becomes of what was used,
-    /// as [`PolicyRegistry::change_at`] does: as of now, by this limiter's clock.
+    /// Replaces a policy in the [registry](Self::registry) and converts the recorded usage, as
+    /// [`PolicyRegistry::change_at`] does, with the current time of this limiter's clock as the
+    /// time of the change.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -116,12 +118,12 @@ impl Limiter {
         )
     }
 
-    /// The registry of the namespace in Redis, to have the limiter's own [registry](Self::registry)
-    /// follow it, and to publish it.
+    /// Returns the registry of the namespace in Redis, to subscribe the limiter's own
+    /// [registry](Self::registry) to it and to publish changes.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] for a limiter in process.
+    /// [`ConfigError::Invalid`] for an in-process limiter.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub fn redis_registry(&self) -> Result<crate::registry::RedisRegistry, ConfigError> {
         let Some(store) = self.inner.backend.registry_store() else {
@@ -134,9 +136,9 @@ impl Limiter {
         ))
     }
 
-    /// The policy of this name that counts for a key now: to decide by it together with others
-    /// ([`check_all`](Self::check_all)), or to show it. Whoever keeps it does not see what changes
-    /// in the registry.
+    /// Returns the policy of this name that currently applies to a key, for a decision together
+    /// with other limits ([`check_all`](Self::check_all)) or for display. The returned policy does
+    /// not follow later changes of the registry.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -156,19 +158,19 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] when there is none, or not for this app, whatever becomes of
-    /// calls that ask for it. It is counted as they are.
+    /// [`Rejection::NotConfigured`] when the registry contains no such policy for this app,
+    /// regardless of [`OnUnknownPolicy`]. The lookup is counted as an unresolved call.
     pub fn policy<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> Result<Policy, Rejection> {
         self.find(name, &key.into()).ok_or_else(|| not_configured(name))
     }
 
-    /// The policy that counts for a key now, if there is one; nothing is counted.
+    /// Returns the policy that currently applies to a key, if any. The lookup is not counted.
     pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let PolicyLookup { registry, app, .. } = &self.inner.names;
         registry.find(name, app.as_deref(), key, &self.inner.clock).ok()
     }
 
-    /// What is not found is counted.
+    /// Looks up a policy and counts a failure.
     fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let PolicyLookup { registry, app, .. } = &self.inner.names;
         let clock = &self.inner.clock;
@@ -178,8 +180,7 @@ impl Limiter {
             .ok()
     }
 
-    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer
-    /// is counted here.
+    /// Looks up the policy of a call. A call without a policy is counted by its result.
     pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         let resolved = self.resolve(name, key);
         match &resolved {
@@ -190,7 +191,7 @@ impl Limiter {
         resolved
     }
 
-    /// The same without counting an answer, for what is no call.
+    /// Looks up the policy of an operation that is not counted as a call.
     pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         self.open()?;
         match (self.find(name, key), self.inner.names.on_unknown_policy) {
@@ -208,7 +209,7 @@ fn not_configured(name: &str) -> Rejection {
     Rejection::NotConfigured { policy }
 }
 
-/// A policy by its name, which is looked up at each call. Made by [`Limiter::named`].
+/// A policy by its name, which is looked up at each call. Returned by [`Limiter::named`].
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyHandle<'a> {
     limiter: &'a Limiter,
@@ -216,17 +217,17 @@ pub struct PolicyHandle<'a> {
 }
 
 impl<'a> PolicyHandle<'a> {
-    /// As [`Limiter::check`].
+    /// Checks as [`Limiter::check`] does.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so ([`OnUnknownPolicy::Deny`]); else
-    /// as [`Limiter::check`].
+    /// [`Rejection::NotConfigured`] for an unknown policy with [`OnUnknownPolicy::Deny`]; otherwise
+    /// the errors of [`Limiter::check`].
     pub fn check(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
         self.ask(key.into(), Mode::Charge)
     }
 
-    /// As [`Limiter::peek`].
+    /// Peeks as [`Limiter::peek`] does.
     ///
     /// # Errors
     ///
@@ -235,11 +236,13 @@ impl<'a> PolicyHandle<'a> {
         self.ask(key.into(), Mode::Peek)
     }
 
-    /// As [`Limiter::reset`]. Where no policy is configured there is nothing to forget.
+    /// Deletes the usage of a key as [`Limiter::reset`] does; does nothing if no policy is
+    /// configured.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::reset`].
+    /// [`Rejection::NotConfigured`] for an unknown policy with [`OnUnknownPolicy::Deny`]; otherwise
+    /// the errors of [`Limiter::reset`].
     ///
     /// # Cancel safety
     ///

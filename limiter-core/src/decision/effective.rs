@@ -1,4 +1,4 @@
-//! What a limit tells a client that wants never to be denied.
+//! Values of an outcome that help a client to avoid denials.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::units::Amount;
 
 impl LimitOutcome {
-    /// Time until a whole permit more than [`remaining`](Self::remaining) could be admitted, with
-    /// nobody asking before; zero when nothing is used.
+    /// Returns the time until one whole permit more than [`remaining`](Self::remaining) could be
+    /// admitted if no other caller takes permits; zero when nothing is used.
     ///
-    /// It is exact to the microsecond, or longer where that is not known: where more is used than
-    /// the limit gives, where an answer comes from the deny cache, or where a level has room for
-    /// less than a whole permit more. So it is never too short.
+    /// Exact to the microsecond, or an upper bound where the exact value is unknown: usage exceeds
+    /// the limit, the decision comes from the deny cache, or a level has capacity for less than one
+    /// more whole permit. It is never too short.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -40,16 +40,16 @@ impl LimitOutcome {
         Duration::from_micros(self.outcome().next_after)
     }
 
-    /// The time in which a client may use what [remains](Self::remaining), and no more: whoever
-    /// keeps to that, and asks for one permit thereafter, is not denied by this limit while nobody
-    /// else takes its permits. (Draft 11 of the IETF's `RateLimit` header calls it the effective
-    /// window.)
+    /// Returns the time over which a client may spread the [remaining](Self::remaining) permits. A
+    /// client that uses no more than them within this time and requests one permit afterwards is
+    /// not denied by this limit, provided that no other caller takes its permits. (Draft 11 of the
+    /// IETF's `RateLimit` header calls it the effective window.)
     ///
-    /// Of a bucket or a funnel it is the time in which as much comes back as remains, so that a
-    /// client that spreads its calls over it keeps to the rate; of a window the time until the
-    /// oldest permits leave it. Where nothing remains it is the [`next_after`](Self::next_after),
-    /// and of a limit that denies its [`retry_after`](Self::retry_after). `None` for a limit of
-    /// what is in flight: its permits come back when their holders give them back.
+    /// For a bucket or a funnel: the time in which the remaining amount is refilled, so that a
+    /// client that spreads its calls over it keeps to the rate. For a window: the time until the
+    /// oldest permits leave it. If nothing remains: [`next_after`](Self::next_after). For a limit
+    /// that denies: [`retry_after`](Self::retry_after). `None` for a concurrency limit, whose
+    /// permits return when their holders release them.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -72,8 +72,8 @@ impl LimitOutcome {
             _ if !outcome.fits => outcome.retry_after,
             _ if outcome.reset_after == 0 => return Some(self.policy().window()),
             Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-                // The next permit takes no longer than one, so where any remain it comes within
-                // this time.
+                // One permit is refilled within this time at the latest, so the next whole permit
+                // arrives within it if any permits remain.
                 let whole = outcome.remaining - outcome.remaining % 1_000;
                 rate.time_for(whole, 0).max(outcome.next_after)
             }
@@ -82,12 +82,13 @@ impl LimitOutcome {
         Some(Duration::from_micros(micros))
     }
 
-    /// Time until a call of this cost could be admitted, with nobody asking before; zero when it
-    /// could be now, `None` where it never fits, and for a limit of what is in flight.
+    /// Returns the time until a call of this cost could be admitted if no other caller takes
+    /// permits; zero if it could be admitted now; `None` if it exceeds the quota or the limit is a
+    /// concurrency limit.
     ///
-    /// Of a bucket or a funnel it is exact but for what is less than a thousandth of a permit; of a
-    /// window, of which more than one permit has to come back, it is the time until all has. So it
-    /// is never too short.
+    /// For a bucket or a funnel it is exact except for less than a thousandth of a permit. For a
+    /// window that needs more than one permit back, it is the time until all have returned. It is
+    /// never too short.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -1,4 +1,4 @@
-//! One limit's part in a decision.
+//! The outcome of one limit of a decision.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::algorithm::{StepOutcome, StepResult};
 use crate::policy::{CachedPolicy, Policy};
 use crate::units::Amount;
 
-/// One limit's part in a [`Decision`](crate::Decision).
+/// The outcome of one limit in a [`Decision`](crate::Decision).
 #[derive(Clone)]
 pub struct LimitOutcome {
     policy: CachedPolicy,
-    /// Most callers look at nothing of it, so it is computed when they do.
+    /// Unevaluated, because most callers read none of its values.
     standing: StepResult,
 }
 
@@ -24,7 +24,7 @@ impl LimitOutcome {
         }
     }
 
-    /// The same, for which nobody waits.
+    /// Returns the outcome with a delay of zero, for a call that does not wait.
     pub(crate) fn without_delay(self) -> Self {
         let outcome = StepOutcome {
             delay: 0,
@@ -40,53 +40,54 @@ impl LimitOutcome {
         self.standing.outcome(self.policy.algorithm())
     }
 
-    /// The policy that was asked, with its name and quota.
+    /// Returns the policy of the request, with its name and quota.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Whether this limit had room for its cost. The call is allowed when all of its limits have.
+    /// Returns whether this limit had capacity for its cost. A call is allowed when all its limits
+    /// have.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.standing.fits()
     }
 
-    /// What could be admitted under this limit right after the decision.
+    /// Returns the amount that could be admitted under this limit right after the decision.
     #[must_use]
     pub fn remaining(&self) -> Amount {
         self.policy.amount(self.outcome().remaining)
     }
 
-    /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it
-    /// fits.
+    /// Returns the time until this cost fits if no other caller takes permits, exact to the
+    /// microsecond; zero when it fits.
     ///
-    /// Of what is in flight nobody knows that, since it is up to the holders: it is the time until
-    /// the first lease ends, if its holder is gone; in process, where none goes without giving its
-    /// permit back, a whole lease.
+    /// The holders of concurrency permits determine when capacity returns, so for a concurrency
+    /// limit it is the time until the first lease expires if its holder does not renew it. In
+    /// process, where every holder releases its permit, it is the length of a lease.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         Duration::from_micros(self.outcome().retry_after)
     }
 
-    /// How long a call that this limit admits waits, so that calls leave evenly: until all that was
-    /// admitted before it has drained. Zero unless the policy is a
-    /// [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
+    /// Returns the time that a call admitted by this limit waits so that calls are evenly spaced:
+    /// until all previously admitted calls have drained. Zero unless the policy is a
+    /// [paced](crate::PolicyBuilder::paced) funnel and the call fits.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_micros(self.standing.delay())
     }
 
-    /// Time until nothing is left of what was used. Of what is in flight an upper bound, should all
-    /// holders be gone: a lease, or the rest of the longest that goes on; zero when nothing is
-    /// held.
+    /// Returns the time until no usage remains. For a concurrency limit it is an upper bound for
+    /// the case that no holder renews its lease: the longest remaining lease; zero when no permit
+    /// is held.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.outcome().reset_after)
     }
 
-    /// Time until the stored state equals absence, which is when the store lets go of it; zero when
-    /// nothing is stored.
+    /// Returns the time until the stored state equals that of an unused key, when the store deletes
+    /// it; zero when nothing is stored.
     #[must_use]
     pub fn expires_after(&self) -> Duration {
         Duration::from_micros(self.outcome().expires_after)

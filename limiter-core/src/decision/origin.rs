@@ -1,46 +1,48 @@
-//! Who decided.
+//! The component that made a decision.
 
-/// Who decided.
+/// The component that made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// A script in Redis. Also the origin of a call in [`Shadow`](crate::Enforcement::Shadow) on a
-    /// limiter with Redis that would be rejected as invalid, such as a cost above the quota: it has
-    /// no limits, and Redis is not asked.
+    /// A script in Redis. Also the origin of a call in [`Shadow`](crate::Enforcement::Shadow) mode
+    /// on a limiter with Redis that would be rejected as invalid, such as a cost above the quota:
+    /// its decision has no limits, and no request is sent to Redis.
     Redis,
-    /// This process, as Redis would: it denied the same a moment ago, and it is not time to ask
-    /// again ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)).
+    /// The deny cache of this process, which repeats a recent denial by Redis until its retry time
+    /// ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)).
     DenyCache,
-    /// The store in this process, also for a call in [`Shadow`](crate::Enforcement::Shadow) that
+    /// The in-process store, also for a call in [`Shadow`](crate::Enforcement::Shadow) mode that
     /// would be rejected as invalid.
     Memory,
-    /// This process, of permits that Redis lent it
-    /// ([`PolicyBuilder::lease`](crate::PolicyBuilder::lease)). What remains is what is held here
-    /// and what Redis had left when it last answered.
+    /// This process, from permits that it leased from Redis
+    /// ([`PolicyBuilder::lease`](crate::PolicyBuilder::lease)). The remaining amount is the sum of
+    /// the leased permits and the remaining permits of the last reply from Redis.
     Lease,
-    /// This process, by its share of the policy: the store was out
+    /// This process, with its share of the policy, because the store was unavailable
     /// ([`Local`](crate::OnStoreFailure::Local)).
     LocalFallback,
-    /// Nobody: the store was out, and the policy says
-    /// [`FailOpen`](crate::OnStoreFailure::FailOpen).
+    /// No component: the store was unavailable and the policy allows such calls
+    /// ([`FailOpen`](crate::OnStoreFailure::FailOpen)).
     FailedOpen,
-    /// Nobody: the store was out, and the policy says
-    /// [`FailClosed`](crate::OnStoreFailure::FailClosed).
+    /// No component: the store was unavailable and the policy denies such calls
+    /// ([`FailClosed`](crate::OnStoreFailure::FailClosed)).
     FailedClosed,
-    /// Nobody: no policy of the name that was asked for is configured, or not for this app, and
-    /// that is allowed ([`OnUnknownPolicy::Allow`](crate::registry::OnUnknownPolicy::Allow)). There
-    /// are no limits in the decision.
+    /// No component: the registry contains no policy of the requested name for this app, and the
+    /// limiter allows such calls
+    /// ([`OnUnknownPolicy::Allow`](crate::registry::OnUnknownPolicy::Allow)). The decision has no
+    /// limits.
     NotConfigured,
-    /// A list of keys ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
-    /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). Nobody was asked, and nothing was charged.
+    /// A key list of the policy ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
+    /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). The store was not queried, and nothing was
+    /// charged.
     KeyList,
-    /// Nobody: all of its limits are [`Off`](crate::Enforcement::Off).
+    /// No component: all limits of the call are [`Off`](crate::Enforcement::Off).
     Off,
 }
 
 impl Origin {
-    /// Whether what either allows is charged at the same place: in the store, in this replica's
-    /// share, or nowhere.
+    /// Returns whether calls of both origins are charged at the same place: in the store, in this
+    /// replica's share, or nowhere.
     pub(crate) fn charges_as(self, other: Self) -> bool {
         let is_store = |origin| matches!(origin, Self::Redis | Self::Lease | Self::Memory);
         self == other || is_store(self) && is_store(other)

@@ -1,22 +1,22 @@
-//! What a decision says of few of a call's limits.
+//! Which limits of a call take part in its decision.
 
 use crate::decision::{Decision, LimitOutcome};
 
-/// How a limit of a call takes part in its decision, where it does not as all the others do.
+/// How a limit of a call takes part in its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Participation {
-    /// It was decided by whom the decision names, and charged if the call was allowed.
+    /// The decision's origin decided it, and charged it if the call was allowed.
     AsDecided,
-    /// It stands in the decision and was not charged, or not where the others were: it is in
-    /// shadow.
+    /// It is part of the decision but was not charged with the other limits, because it is in
+    /// shadow mode.
     Apart,
-    /// It does not stand in the decision: nobody was asked about it.
+    /// It is not part of the decision: the store was not queried for it.
     Absent,
 }
 
-/// The parts of a call's limits, by the numbers under which they were asked for; nearly always they
-/// are alike. Of more limits than can be decided as one, which a call has only where some are not
-/// enforced, the rest counts as absent.
+/// The participation of a call's limits, by position in the request. In nearly all calls every
+/// limit is `AsDecided`. A call can exceed the maximum number of limits of one decision only if
+/// some are not enforced; the limits beyond the maximum count as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Participations {
     apart: u16,
@@ -50,8 +50,8 @@ fn bit(number: usize) -> Option<u16> {
 }
 
 impl Decision {
-    /// Where the limit that was asked for under this number stands among the
-    /// [limits](Self::limits), if it does.
+    /// Returns the index in [`limits`](Self::limits) of the limit at this position of the request,
+    /// if it was decided.
     pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
         let stands = |number: usize| self.parts.get(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())

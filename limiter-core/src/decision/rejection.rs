@@ -1,4 +1,4 @@
-//! Why a call must not go on, and how that becomes what a function returns.
+//! The reason why a call must not proceed, and its conversion into a function's return value.
 
 use std::error::Error;
 use std::fmt;
@@ -9,67 +9,66 @@ use crate::error::{ConfigError, StoreError};
 use crate::policy::Policy;
 use crate::units::Amount;
 
-/// Why a call must not go on.
+/// The reason why a call must not proceed.
 ///
 /// Its text is for clients; [`diagnostic`](Self::diagnostic) is for logs.
 ///
-/// As the error of an axum handler it needs the feature `axum`, of limiter-core or of
-/// limiter-tower; for a `Result<_, tonic::Status>` it is the feature `tonic`.
+/// To use it as the error of an axum handler, enable the feature `axum` of limiter-core or of
+/// limiter-tower; for a `Result<_, tonic::Status>`, enable the feature `tonic`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// A limit is used up. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
+    /// A limit has no capacity for the call. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
     Limited(Box<Decision>),
-    /// The cost is above the policy's quota: waiting would never help. Nothing was asked of the
-    /// store.
+    /// The cost exceeds the policy's quota, so no wait would help. The store was not queried.
     NeverFits {
         /// The policy whose quota is too small.
         policy: Policy,
-        /// What the call would have cost.
+        /// The cost of the call.
         cost: Amount,
-        /// The most that the policy ever admits at once.
+        /// The largest cost that the policy admits.
         quota: Amount,
     },
-    /// No permit within the time that the caller would wait.
+    /// No permit became available within the caller's timeout.
     TimedOut {
-        /// What it comes to: the last denial, or, of who waited behind others, when there would be
-        /// room for it after them. `None` where nobody said.
+        /// The last denial, or for a call that waited behind others an estimate of when it would
+        /// have been admitted. `None` if no decision was received.
         decision: Option<Box<Decision>>,
-        /// The time that the caller would wait at most.
+        /// The caller's timeout.
         limit: Duration,
     },
-    /// Whoever is called asked for a pause that the caller would not wait for. Nothing was asked of
-    /// the store, and nothing charged. Only layers for clients say this, which listen to what their
-    /// peers answer. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
+    /// The called service requested a pause that exceeds the caller's timeout. The store was not
+    /// queried, and nothing was charged. Only client layers that follow the responses of their
+    /// peers return it. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
     Paused {
-        /// How long the pause lasts still.
+        /// The remaining duration of the pause.
         retry_after: Duration,
     },
-    /// No policy of this name is configured, or not for this app.
+    /// The registry contains no policy of this name for this app.
     NotConfigured {
         /// The name.
         policy: String,
     },
-    /// The policy denies the key by a list
-    /// ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), whatever is left. (HTTP
-    /// 403, gRPC PERMISSION_DENIED)
+    /// A key list of the policy denies the key
+    /// ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), regardless of the remaining
+    /// permits. (HTTP 403, gRPC PERMISSION_DENIED)
     Forbidden {
         /// The policy's name.
         policy: String,
-        /// The denial, by [`Origin::KeyList`](crate::Origin::KeyList).
+        /// The denial, with the origin [`Origin::KeyList`](crate::Origin::KeyList).
         decision: Box<Decision>,
     },
-    /// A value computed at run time cannot be used: a cost, a key, a group.
+    /// A value computed at run time is invalid: a cost, a key or a group.
     Config(ConfigError),
-    /// The limiter could not decide: no answer from the store, a value in Redis that is not this
-    /// limiter's, or a limiter that was shut down. [`StoreError::kind`] tells which. (HTTP 503,
+    /// The limiter could not decide: the store did not answer, Redis contains a value in an unknown
+    /// format, or the limiter was shut down. [`StoreError::kind`] returns the cause. (HTTP 503,
     /// gRPC UNAVAILABLE)
     Unavailable(StoreError),
 }
 
 impl Rejection {
-    /// Time after which asking again is admitted if nobody else asks. `None` where waiting never
-    /// helps, or where nobody can tell.
+    /// Returns the time after which a retry is admitted if no other caller takes permits. `None`
+    /// where waiting never helps or the time is unknown.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -78,10 +77,9 @@ impl Rejection {
         }
     }
 
-    /// The denial behind this rejection, where there is one: by a limit, by a list of keys, or
-    /// because the store is out and the policy says
-    /// [`FailClosed`](crate::OnStoreFailure::FailClosed), of which the [origin](Decision::origin)
-    /// tells.
+    /// Returns the denial behind this rejection, if any: by a limit, by a key list, or by
+    /// [`FailClosed`](crate::OnStoreFailure::FailClosed) while the store is unavailable. Its
+    /// [origin](Decision::origin) distinguishes these.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match self {
@@ -93,8 +91,8 @@ impl Rejection {
         }
     }
 
-    /// Whether the caller was limited: a denial, a wait that was not long enough, or a pause that
-    /// whoever is called asked for.
+    /// Returns whether the caller was limited: a denial, a timeout of a wait, or a pause that the
+    /// called service requested.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         matches!(
@@ -103,7 +101,7 @@ impl Rejection {
         )
     }
 
-    /// Whether the limiter could not decide.
+    /// Returns whether the limiter could not decide.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
@@ -120,8 +118,8 @@ impl fmt::Display for Rejection {
 }
 
 impl Rejection {
-    /// The rejection with its policy, its numbers and its causes, in one line for a log. Do not
-    /// send it to clients.
+    /// Formats the rejection with its policy, its values and its causes, in one line for a log. Do
+    /// not send it to clients.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -213,10 +211,10 @@ impl From<StoreError> for Rejection {
     }
 }
 
-/// How a rejected call becomes a function's return value.
+/// Converts a rejected call into a function's return value.
 ///
 /// Implemented for every `Result` whose error is `From<Rejection>`. Implement it for a return type
-/// of your own, and annotated functions that return it need no fallback.
+/// of your own so that annotated functions that return it need no fallback.
 ///
 /// ```
 /// use limiter_core::{FromRejection, Rejection};
@@ -237,7 +235,7 @@ impl From<StoreError> for Rejection {
     note = "or implement `limiter_core::FromRejection` for `{Self}`"
 )]
 pub trait FromRejection {
-    /// The value that the function returns in place of its result.
+    /// Returns the value that the function returns in place of its result.
     fn from_rejection(rejection: Rejection) -> Self;
 }
 

@@ -17,8 +17,8 @@ macro_rules! names_of_policies {
             self
         }
 
-        /// Decides calls of a policy that the registry does not contain, or that belongs to other
-        /// apps. Default: [`OnUnknownPolicy::Allow`].
+        /// Sets the reaction to calls whose policy the registry does not contain for this app.
+        /// Default: [`OnUnknownPolicy::Allow`].
         pub fn on_unknown_policy(mut self, answer: OnUnknownPolicy) -> Self {
             self.names.on_unknown_policy = answer;
             self
@@ -34,5 +34,5 @@ pub use crate::limiter::builder::in_process::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use crate::limiter::builder::redis::RedisBuilder;
 
-/// Calls that may wait at once, unless a builder says otherwise.
+/// Default for the maximum number of waiting calls.
 const MAX_WAITING: usize = 10_000;

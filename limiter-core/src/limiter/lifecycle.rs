@@ -8,17 +8,17 @@ use crate::limiter::Limiter;
 use crate::support::real_time;
 
 impl Limiter {
-    /// Prepares for traffic: dials every node, loads the scripts, and warns in the log, once for
-    /// each node and where INFO is permitted, of a server that evicts live limits when its memory
-    /// is full. A program that waits for it before it reports itself ready pays for neither on its
-    /// first call. Readiness never depends on Redis afterwards.
+    /// Prepares for traffic: connects to every node, loads the scripts, and logs a warning, once
+    /// per node and if INFO is permitted, about a server that evicts live limits when its memory is
+    /// full. A program that awaits it before it reports itself ready has no connection setup in its
+    /// first call. Later readiness never depends on Redis.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when a node cannot be reached within five seconds, takes no writes, or does
-    /// not permit what the scripts call, which is tried on keys `namespace|{ready}|…` that are
-    /// deleted again. Its text says why, so it has no [`source`](std::error::Error::source). It may
-    /// be called again.
+    /// [`StoreError`] when a node cannot be reached within five seconds, rejects writes, or denies
+    /// a command that the scripts call. The commands are tried on keys `namespace|{ready}|…`, which
+    /// are deleted again. The error's text contains the cause, so it has no
+    /// [`source`](std::error::Error::source). The method may be called again.
     ///
     /// # Cancel safety
     ///
@@ -29,28 +29,28 @@ impl Limiter {
         ready.inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
     }
 
-    /// How many replicas share the limits, this one included: what
-    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas) says, or the limiters of this
-    /// namespace that live, as Redis counts them. 1 in process.
+    /// Returns the number of replicas that share the limits, including this one: the value of
+    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas), or the number of live limiters in
+    /// this namespace that Redis counts. 1 in process.
     ///
-    /// It matters while the store is out, so counting begins with the first decision that can
-    /// charge, not with a peek, under a policy that says
-    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). It goes on in a task of that call's
-    /// runtime, every five seconds. A replica that joins is known after as long; one that is gone
-    /// is believed to be after half a minute.
+    /// The number is needed while the store is unavailable, so counting starts with the first
+    /// decision that can charge (not with a peek) under a policy with
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). A task in that call's runtime then
+    /// updates it every five seconds. A new replica is counted within five seconds; a replica that
+    /// stopped without [`shutdown`](Self::shutdown) is counted for up to half a minute.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         self.inner.backend.replicas()
     }
 
     /// Ends all waits with [`Rejection::Unavailable`](crate::Rejection::Unavailable), waits until
-    /// the waiters have left, gives back what was borrowed, and lets the other replicas know that
-    /// this one has left, at most until the deadline. Calls that come later are rejected likewise.
+    /// the waiters have left their queues, returns leased permits, and unregisters this replica,
+    /// within the deadline. Later calls are rejected likewise.
     ///
     /// # Cancel safety
     ///
-    /// The limiter is shut down from the first poll on. What is dropped with the future is the wait
-    /// for the rest.
+    /// The limiter is shut down from the first poll on. Dropping the future stops only the wait for
+    /// the remaining work.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.closed.store(true, Ordering::Release);
         self.inner.closing.send_replace(true);

@@ -1,4 +1,4 @@
-//! Changes of a policy that say what becomes of what was used.
+//! Policy changes that define the conversion of the recorded usage.
 
 use crate::error::ConfigError;
 use crate::policy::Inheritance;
@@ -7,26 +7,26 @@ use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 impl PolicyRegistry {
-    /// Puts a policy into the registry, as [`set`](Self::set) does, and says what becomes of what
-    /// was used under the one that counted under its name before.
+    /// Adds a policy to the registry, as [`set`](Self::set) does, and converts the usage that was
+    /// recorded under the previous policy of this name.
     ///
-    /// - [`AsIs`](Inheritance::AsIs): as `set`.
-    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's
-    ///   [generation](crate::Policy::with_generation) is one higher than before.
-    /// - [`Proportional`](Inheritance::Proportional): what was used is the same part of the new
-    ///   quota as it was of the old one, as
-    ///   [`Policy::proportional_to`](crate::Policy::proportional_to) tells in full. The moment of
-    ///   the change is now, by this machine's clock; [`change_at`](Self::change_at) names another.
-    ///   A limiter with a clock of its own, as tests have, is not there yet, and the old numbers
-    ///   count: [`Limiter::change_policy`](crate::Limiter::change_policy) takes its moment.
+    /// - [`AsIs`](Inheritance::AsIs): keeps the usage, as `set` does.
+    /// - [`Reset`](Inheritance::Reset): deletes all usage, by a policy
+    ///   [generation](crate::Policy::with_generation) that is one higher than the previous one.
+    /// - [`Proportional`](Inheritance::Proportional): scales the usage by the ratio of the quotas,
+    ///   as [`Policy::proportional_to`](crate::Policy::proportional_to) describes. The time of the
+    ///   change is the current time of this machine's clock; [`change_at`](Self::change_at) sets
+    ///   another one. For a limiter with a test clock, that time may be in the future, so that the
+    ///   old quota still applies; use [`Limiter::change_policy`](crate::Limiter::change_policy),
+    ///   which reads the limiter's clock.
     ///
-    /// All of it is part of the policy, and of the registry's text, so that replicas that follow
-    /// the registry agree about it. In the registry in Redis it is done by `RedisRegistry::edit`,
-    /// with what it is given to change. Where there was no policy of this name, nothing was used.
+    /// The conversion is part of the policy and of the registry's text, so that all replicas that
+    /// follow the registry apply it. `RedisRegistry::edit` makes such a change in the registry in
+    /// Redis. Without a previous policy of this name there is no usage to convert.
     ///
-    /// As long as one replica has heard of a change and another has not, both charge the same
-    /// limits (but for a reset), and no more is admitted than by the larger quota with the faster
-    /// rate; after a reset each generation admits its own.
+    /// While only some replicas have received a change, all replicas charge the same limits (except
+    /// after a reset) and together admit at most what the larger quota with the faster rate allows;
+    /// after a reset each generation admits its own quota.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -52,16 +52,17 @@ impl PolicyRegistry {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] as [`Policy::proportional_to`](crate::Policy::proportional_to), for
-    /// a reset of the last generation that has a number, and for a policy of concurrency in place
-    /// of one of a rate, or the other way round. The registry is as before then.
+    /// [`ConfigError::Invalid`] as for [`Policy::proportional_to`](crate::Policy::proportional_to),
+    /// for a reset of the last generation number, and for a concurrency policy in place of a rate
+    /// policy or the reverse. The registry is then unchanged.
     pub fn change(&self, entry: impl Into<PolicyEntry>, inheritance: Inheritance) -> Result<(), ConfigError> {
         self.change_at(entry, inheritance, Clock::System.now())
     }
 
-    /// The same as of a moment of the store's clock, which only a change in proportion has to know.
-    /// Replicas that follow the registry change at the same time if it is so far ahead that all of
-    /// them have heard of it by then: a second or two.
+    /// Makes a [`change`](Self::change) as of a time of the store's clock, which only a
+    /// proportional change uses. Replicas that follow the registry change at the same time if the
+    /// time is far enough ahead that all of them have received the change by then: one or two
+    /// seconds.
     ///
     /// # Errors
     ///
@@ -75,9 +76,9 @@ impl PolicyRegistry {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
         let mut sources = self.sources();
-        if let Some(told) = self.kind_change_error(&entry) {
-            let expected = "a policy of the same kind under this name: of a rate, or of concurrency";
-            return Err(ConfigError::invalid("change", told, expected));
+        if let Some(error) = self.kind_change_error(&entry) {
+            let expected = "a policy of the same kind (rate or concurrency) under this name";
+            return Err(ConfigError::invalid("change", error, expected));
         }
         let left = sources.generation_in_code(&name);
         let entry = match self.get(&name) {
@@ -98,7 +99,7 @@ impl PolicyRegistry {
     }
 }
 
-/// The entry with states that go on from those of the one before.
+/// Returns the entry with the state inheritance from the previous entry.
 fn inheriting(
     entry: PolicyEntry,
     before: &PolicyEntry,
@@ -115,7 +116,7 @@ fn inheriting(
     Ok(entry.with_policy(policy))
 }
 
-/// The generation after this one.
+/// Returns the next generation.
 pub(crate) fn next(generation: u32) -> Result<u32, ConfigError> {
     generation.checked_add(1).ok_or_else(|| {
         let expected = "one that has a next one, or another name of the policy";
@@ -123,8 +124,8 @@ pub(crate) fn next(generation: u32) -> Result<u32, ConfigError> {
     })
 }
 
-/// What is set without a word about what was used goes on with the states that there are, not with
-/// those before a reset.
+/// Raises the generation of an entry that was set without an inheritance to the current one, so
+/// that it uses the current state and not the state from before a reset.
 pub(super) fn going_on(entry: PolicyEntry, before: Option<u32>) -> PolicyEntry {
     match before {
         Some(old) if old > entry.policy().generation() => {

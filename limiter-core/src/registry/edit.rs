@@ -1,4 +1,4 @@
-//! Changes one entry of a registry that is kept in process.
+//! Edits one entry that code has added to a registry.
 
 use crate::error::ConfigError;
 use crate::registry::change::going_on;
@@ -6,13 +6,13 @@ use crate::registry::{EntryEdit, PolicyEntry, PolicyRegistry};
 use crate::support::clock::Clock;
 
 impl PolicyRegistry {
-    /// Changes what code says of a name by what counts under it, with nobody else changing the
-    /// registry meanwhile. `change` is told what counts, and says what becomes of it.
+    /// Replaces the entry that code has added under a name, while the registry is locked. `change`
+    /// receives the effective entry and returns the new one.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what
-    /// counts; what `change` says.
+    /// [`ConfigError::Invalid`] if the change would have no effect because a file or Redis defines
+    /// the policy, and the errors of `change`.
     pub(crate) fn edit_code<T>(
         &self,
         name: &str,
@@ -22,12 +22,8 @@ impl PolicyRegistry {
         let counts = self.get(name);
         let (answer, edit) = change(counts.as_deref())?;
         if !matches!(edit, EntryEdit::Keep) && !sources.is_left_to_code(name) {
-            let expected = "a policy that no file and no Redis names";
-            return Err(ConfigError::invalid(
-                "policy to be changed by code",
-                name,
-                expected,
-            ));
+            let expected = "a policy that neither a file nor Redis defines";
+            return Err(ConfigError::invalid("policy to change in code", name, expected));
         }
         let now = Clock::System.now();
         let changes = match edit {

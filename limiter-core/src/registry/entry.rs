@@ -1,4 +1,4 @@
-//! One policy of a registry, and for whom it is.
+//! One policy of a registry, with the apps to which it applies.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::policy::{Policy, check_text};
 use crate::registry::{PolicyMetadata, RateType};
 use crate::units::Timestamp;
 
-/// A policy as it stands in a [`PolicyRegistry`](crate::registry::PolicyRegistry): for all apps, or
-/// for those on a list.
+/// A policy in a [`PolicyRegistry`](crate::registry::PolicyRegistry), for all apps or for those of
+/// a list.
 ///
 /// ```
 /// use limiter_core::registry::PolicyEntry;
@@ -24,7 +24,7 @@ use crate::units::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyEntry {
     policy: Policy,
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     apps: Option<Box<[Box<str>]>>,
     until: Option<Timestamp>,
     rate_type: RateType,
@@ -32,7 +32,7 @@ pub struct PolicyEntry {
 }
 
 impl PolicyEntry {
-    /// A policy for all apps, also for a limiter that names none.
+    /// Creates an entry for all apps, including limiters without an app name.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -44,14 +44,14 @@ impl PolicyEntry {
         }
     }
 
-    /// The policy for these apps alone. To all others it is not configured. They say who they are
-    /// by [`InProcessBuilder::app`](crate::InProcessBuilder::app) or
-    /// [`RedisBuilder::app`](crate::RedisBuilder::app).
+    /// Restricts the policy to these apps; for all others it is not configured.
+    /// [`InProcessBuilder::app`](crate::InProcessBuilder::app) and
+    /// [`RedisBuilder::app`](crate::RedisBuilder::app) set a limiter's app.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when no app is named, since that policy would limit nobody, and for
-    /// a name that is empty or longer than 256 bytes.
+    /// [`ConfigError::Invalid`] when the list is empty, since the policy would apply to no app, and
+    /// for a name that is empty or longer than 256 bytes.
     pub fn for_apps<A: Into<String>>(self, apps: impl IntoIterator<Item = A>) -> Result<Self, ConfigError> {
         let mut named: Vec<Box<str>> = Vec::new();
         for app in apps {
@@ -74,10 +74,10 @@ impl PolicyEntry {
         })
     }
 
-    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's.
-    /// From then on the policy is not configured, also where another source names it. What keys
-    /// have used by then stays as it is. Default: it does not end. A
-    /// [`SystemTime`](std::time::SystemTime) serves as well.
+    /// Sets the time at which the policy ends, by the limiter's clock: a test's clock if it has
+    /// one, else the system's. From then on the policy is not configured, even if another source
+    /// defines it. The usage of keys is kept. Default: it does not end. Accepts a
+    /// [`SystemTime`](std::time::SystemTime).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -126,44 +126,44 @@ impl PolicyEntry {
         Self { metadata, ..self }
     }
 
-    /// The notes about the policy.
+    /// Returns the notes about the policy.
     #[must_use]
     pub fn metadata(&self) -> &PolicyMetadata {
         const NONE: &PolicyMetadata = &PolicyMetadata::new();
         self.metadata.as_deref().unwrap_or(NONE)
     }
 
-    /// The policy.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The apps for which it is, in alphabetical order; `None` for all.
+    /// Returns the apps to which the policy applies, in alphabetical order; `None` for all.
     pub fn apps(&self) -> Option<impl Iterator<Item = &str>> {
         self.apps.as_deref().map(|apps| apps.iter().map(AsRef::as_ref))
     }
 
-    /// When it ends, if it does.
+    /// Returns the time at which the policy ends, if any.
     #[must_use]
     pub fn end(&self) -> Option<Timestamp> {
         self.until
     }
 
-    /// The scope of the policy as a rate limiter of the crate limiter-redisson.
+    /// Returns the scope of the policy as a rate limiter of the crate limiter-redisson.
     #[must_use]
     pub fn rate_type(&self) -> RateType {
         self.rate_type
     }
 
-    /// How long after its end what was used under a policy with this window may count still, by
-    /// whichever clock. A counter window counts for two of its lengths.
+    /// Returns the time after its end for which usage under a policy with this window may still
+    /// count, on any clock. A counter window counts for two of its lengths.
     pub(crate) fn counts_for(window: Duration) -> Duration {
         const AT_LEAST: Duration = Duration::from_secs(3_600);
         window.saturating_mul(2).max(AT_LEAST)
     }
 
-    /// Whether it still counts.
+    /// Returns whether the entry has not ended.
     pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -174,7 +174,7 @@ impl PolicyEntry {
         Self { policy, ..self }
     }
 
-    /// Whether it is for this app, or for a limiter that names none.
+    /// Returns whether the policy applies to this app, or to a limiter without an app name.
     #[must_use]
     pub fn is_for(&self, app: Option<&str>) -> bool {
         match (&self.apps, app) {

@@ -1,4 +1,4 @@
-//! Follows a file.
+//! Reads policies from a file and polls it for changes.
 
 use std::fs::File;
 use std::io;
@@ -15,25 +15,24 @@ use crate::registry::text::{MAX_TEXT_BYTES, RegistryError, parse_some};
 use crate::registry::watcher::{LastError, WatcherTask, WeakRegistry, reason};
 use crate::registry::{PolicyRegistry, Source};
 
-/// How often it is looked at.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What has changed must be the same again after so long: whoever writes a file in pieces is not
-/// finished with the first.
+/// A changed file is read again after this time and adopted if it is unchanged, because a writer
+/// may write it in several steps.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
-/// A file whose policies are in a [`PolicyRegistry`], and stay what the file says as it changes
-/// (feature `registry`). Its text is as [`PolicyRegistry::from_toml`] reads it.
+/// A file whose policies a [`PolicyRegistry`] contains and updates when the file changes (feature
+/// `registry`). [`PolicyRegistry::from_toml`] describes the format.
 ///
-/// It is read every second, by its name, so that it may be replaced, as may be what symbolic links
-/// on the way lead to: a mounted config map swaps one. A text that has mistakes changes nothing,
-/// and is an event, and so is a file that is gone or names no policy at all;
-/// [`last_error`](Self::last_error) says what is wrong as long as it is. A file that is written in
-/// place may be read while it is half written, unless that takes less than a tenth of a second:
-/// better rename a new one over it.
+/// The file is read every second by its path, so it may be replaced, as may the target of a
+/// symbolic link in the path (a mounted config map swaps one). An invalid text, a missing file and
+/// a file without policies change nothing and are logged; [`last_error`](Self::last_error) returns
+/// the error until it is corrected. A file that is written in place may be read while it is
+/// incomplete if the write takes longer than 0.1 s; rename a complete file over it instead.
 ///
 /// The file is followed until [`stop`](Self::stop) is called, all clones of the registry are
-/// dropped, or the runtime ends. Dropping this handle does not end it. The policies read last stay
-/// in the registry.
+/// dropped, or the runtime ends. Dropping this handle does not stop it. The policies that were read
+/// last stay in the registry.
 #[derive(Debug)]
 pub struct FileSource {
     shared: Arc<FileState>,
@@ -43,11 +42,11 @@ pub struct FileSource {
 #[derive(Debug)]
 struct FileState {
     path: PathBuf,
-    trouble: LastError,
+    last_error: LastError,
 }
 
 impl FileSource {
-    /// Reads the file now, which blocks, and follows it in a task.
+    /// Reads the file now, which blocks, and polls it for changes in a task.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -67,47 +66,47 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::File`] when it cannot be read, [`RegistryError::Mistakes`] when it is
-    /// refused. The registry is then as it was.
+    /// [`RegistryError::File`] when the file cannot be read, [`RegistryError::Mistakes`] when its
+    /// text is invalid. The registry is then unchanged.
     ///
     /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
     ///
     /// # Panics
     ///
-    /// Outside of a Tokio runtime with time.
+    /// Panics outside of a Tokio runtime with time.
     pub fn follow(registry: &PolicyRegistry, path: impl Into<PathBuf>) -> Result<Self, RegistryError> {
         let path = path.into();
         let text = read(&path);
         registry.adopt_file(&path, &text)?;
         let shared = Arc::new(FileState {
             path,
-            trouble: LastError::default(),
+            last_error: LastError::default(),
         });
         let following = follow(WeakRegistry::downgrade(registry), Arc::clone(&shared), text);
         let task = WatcherTask::spawn(following);
         Ok(Self { shared, task })
     }
 
-    /// Which file it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// What is wrong with the file now, if anything is. What it said before counts as long as it
-    /// is.
+    /// Returns the current error of the file, if any. While there is one, the policies that were
+    /// read last apply.
     #[must_use]
     pub fn last_error(&self) -> Option<RegistryError> {
-        self.shared.trouble.last()
+        self.shared.last_error.last()
     }
 
-    /// Stops following the file. The policies read last stay in the registry.
+    /// Stops following the file. The policies that were read last stay in the registry.
     pub fn stop(self) {
         self.task.stop();
     }
 }
 
-/// What is in a file, or why nobody knows.
+/// The content of a file, or the error of the read.
 #[derive(Clone, Debug)]
 struct FileContent(Result<Vec<u8>, Arc<io::Error>>);
 
@@ -132,10 +131,10 @@ impl PolicyRegistry {
             .0
             .as_ref()
             .map_err(|error| unreadable(Arc::clone(error)))?;
-        // What was read of it may end anywhere, so it is not looked into.
+        // A truncated content is not parsed.
         if bytes.len() > MAX_TEXT_BYTES {
-            let told = format!("more than {MAX_TEXT_BYTES} bytes, expected at most as many");
-            return Err(RegistryError::one(&place, &told));
+            let error = format!("the file is too long, expected at most {MAX_TEXT_BYTES} bytes");
+            return Err(RegistryError::one(&place, &error));
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
@@ -160,7 +159,7 @@ async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileCo
             return;
         };
         if now == seen {
-            if shared.trouble.is_there() {
+            if shared.last_error.is_there() {
                 observe::registry_rejected("file");
             }
             continue;
@@ -172,20 +171,20 @@ async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileCo
                 (now, adopted)
             })
         };
-        // The runtime ends, and so does this.
+        // The runtime is shutting down.
         let Ok((now, adopted)) = adopting.await else {
             return;
         };
         let file = shared.path.display();
         match adopted {
             Ok(()) => {
-                shared.trouble.is_over();
+                shared.last_error.is_over();
                 tracing::info!(%file, revision = registry.revision(), "policies of the file changed");
             }
             Err(error) => {
                 observe::registry_rejected("file");
                 let reason = reason(&error);
-                if shared.trouble.is_new(error) {
+                if shared.last_error.is_new(error) {
                     tracing::warn!(%file, %reason, "policy file rejected; keeping its last policies");
                 }
             }
@@ -194,7 +193,7 @@ async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileCo
     }
 }
 
-/// In a thread that may wait for a disk.
+/// Reads the file in a thread that may block.
 async fn read_elsewhere(shared: &Arc<FileState>) -> FileContent {
     let shared = Arc::clone(shared);
     let reading = spawn_blocking(move || read(&shared.path));
@@ -203,7 +202,7 @@ async fn read_elsewhere(shared: &Arc<FileState>) -> FileContent {
         .unwrap_or_else(|ended| FileContent(Err(Arc::new(io::Error::other(ended)))))
 }
 
-/// As much as a text may have, and a byte.
+/// Reads at most one byte more than the maximum size.
 fn read(path: &Path) -> FileContent {
     let most = u64::try_from(MAX_TEXT_BYTES).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Quotas of single keys.
+//! Overrides: quotas of single keys.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -11,8 +11,8 @@ use crate::registry::sources::SourceStack;
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
-/// A key's own quota under a policy of a [`PolicyRegistry`](crate::registry::PolicyRegistry): the
-/// same algorithm with other numbers. See
+/// The quota of one key under a policy of a [`PolicyRegistry`](crate::registry::PolicyRegistry):
+/// the policy's algorithm with other numbers. See
 /// [`PolicyRegistry::set_override`](crate::registry::PolicyRegistry::set_override).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOverride {
@@ -22,18 +22,19 @@ pub struct KeyOverride {
 }
 
 impl KeyOverride {
-    /// For this key the policy of the same name in the registry has the numbers of this one: a
-    /// capacity and a rate, a limit and a window, or a maximum. All else (deadline, group, …) is as
-    /// in the registry. For good, unless it is given an [end](Self::until).
+    /// Gives a key the numbers of this policy instead of those of the registry's policy of the same
+    /// name: a capacity and a rate, a limit and a window, or a maximum. All other settings
+    /// (deadline, group, …) are those of the registry's policy. The override does not end unless
+    /// [`until`](Self::until) sets an end.
     ///
-    /// A colon of this key is any colon of the key of a call, also one of a value that
-    /// [`Key::part`] or an annotation has put into it: `user:2001:db8::7` is the address under
-    /// `key = "user:{ip}"`. A quota whose key has the colon as such a value has it counts before.
-    /// Periods of a fixed window begin as those of the registry's policy, unless these numbers are
-    /// [aligned](crate::PolicyBuilder::aligned) themselves.
+    /// A colon in this key matches any colon in the key of a call, including one in a value that
+    /// [`Key::part`] or an annotation has inserted: `user:2001:db8::7` matches the address under
+    /// `key = "user:{ip}"`. An override whose key contains the colon as part of such a value takes
+    /// precedence. Periods of a fixed window start as those of the registry's policy, unless the
+    /// numbers are [aligned](crate::PolicyBuilder::aligned) themselves.
     ///
-    /// A key that is in a group by [`Key::in_group`] is another key than the same without one,
-    /// unless it is the policy's own group.
+    /// A key with a group set by [`Key::in_group`] differs from the same key without one, unless
+    /// the group is the policy's own.
     #[must_use]
     pub fn new<'a>(numbers: Policy, key: impl Into<Key<'a>>) -> Self {
         Self {
@@ -43,8 +44,8 @@ impl KeyOverride {
         }
     }
 
-    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. A
-    /// [`SystemTime`](std::time::SystemTime) serves as well.
+    /// Sets the time at which the override ends, by the limiter's clock: a test's clock if it has
+    /// one, else the system's. Accepts a [`SystemTime`](std::time::SystemTime).
     #[must_use]
     pub fn until(self, end: impl Into<Timestamp>) -> Self {
         Self {
@@ -53,47 +54,47 @@ impl KeyOverride {
         }
     }
 
-    /// Whose numbers it has. Its settings beside these mean nothing.
+    /// Returns the policy that contains the numbers. Its other settings have no effect.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The name of the policy in the registry.
+    /// Returns the name of the policy in the registry.
     #[must_use]
     pub fn policy_name(&self) -> &str {
         self.policy.name()
     }
 
-    /// Whose quota it is.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &Key<'static> {
         &self.key
     }
 
-    /// When it ends, if it does.
+    /// Returns the time at which the override ends, if any.
     #[must_use]
     pub fn end(&self) -> Option<Timestamp> {
         self.until
     }
 
-    /// Whether it has numbers for a policy of this algorithm.
+    /// Returns whether its numbers are valid for a policy of this algorithm.
     pub(super) fn fits(&self, base: &Policy) -> bool {
         self.policy.algorithm().code() == base.algorithm().code() && base.can_have_quota_of(&self.policy)
     }
 
-    /// Whether it still counts.
+    /// Returns whether the override has not ended.
     pub(super) fn holds_at(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// By what they are listed.
+    /// The order in which overrides are listed.
     pub(super) fn order(&self) -> (&str, Option<&str>) {
         (self.key.as_str(), self.key.group(None))
     }
 }
 
-/// `ann of search (token bucket: 100, refilled at 50/s)`.
+/// Formats as `ann of search (token bucket: 100, refilled at 50/s)`.
 impl fmt::Display for KeyOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.key.as_str(), self.policy)
@@ -101,9 +102,9 @@ impl fmt::Display for KeyOverride {
 }
 
 impl PolicyRegistry {
-    /// Gives a key a quota of its own, in place of the one that
-    /// [code](Self#where-policies-come-from) has given it: a customer's, say. What it has used it
-    /// has used. Under a policy with a group, the key in this group is the key without one.
+    /// Sets the quota of a key, for example of one customer, or replaces the one that
+    /// [code](Self#where-policies-come-from) has set. The key's usage is kept. Under a policy with
+    /// a group, the key in this group equals the key without one.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -131,8 +132,8 @@ impl PolicyRegistry {
     /// # Errors
     ///
     /// [`ConfigError::Invalid`] when the registry has no policy of this name and algorithm, and
-    /// when there are [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the
-    /// system's clock make room.
+    /// when it already contains [`MAX_OVERRIDES`](Self::MAX_OVERRIDES). Overrides that have ended
+    /// by the system's clock are removed first.
     pub fn set_override(&self, own: KeyOverride) -> Result<(), ConfigError> {
         let name = own.policy_name().to_owned();
         let mut sources = self.sources();
@@ -168,7 +169,7 @@ impl PolicyRegistry {
         Ok(())
     }
 
-    /// Takes the quota away again that code has given a key: whether there was one.
+    /// Removes the quota that code has set for a key. Returns whether there was one.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -200,9 +201,9 @@ impl PolicyRegistry {
         removed
     }
 
-    /// The keys that have a quota of their own under a policy, in the order of their texts. Those
-    /// are among them that are over and were not taken out. Where several sources give a key one,
-    /// it is the one that counts by the system's clock.
+    /// Returns the keys that have an override under a policy, in alphabetical order, including
+    /// overrides that have ended and were not removed. If several sources set one for a key, the
+    /// list contains the one that applies by the system's clock.
     ///
     /// ```
     /// use limiter_core::registry::PolicyRegistry;
@@ -232,7 +233,7 @@ impl PolicyRegistry {
         listed
     }
 
-    /// Rebuilds the overrides of one key.
+    /// Recomputes the effective overrides of one key.
     fn renew_override(&self, sources: &SourceStack, name: &str, key: &Key<'static>) {
         if let Some(effective) = self
             .0

@@ -1,4 +1,4 @@
-//! Who wrote a policy, when, and why.
+//! Metadata of a policy: author, times and a comment.
 
 use crate::units::Timestamp;
 
@@ -29,7 +29,7 @@ pub struct PolicyMetadata {
 }
 
 impl PolicyMetadata {
-    /// Empty metadata.
+    /// Creates empty metadata.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -86,31 +86,31 @@ impl PolicyMetadata {
         }
     }
 
-    /// The author of the policy.
+    /// Returns the author of the policy.
     #[must_use]
     pub fn created_by(&self) -> Option<&str> {
         self.created_by.as_deref()
     }
 
-    /// The time at which the policy was created.
+    /// Returns the time at which the policy was created.
     #[must_use]
     pub fn created_at(&self) -> Option<Timestamp> {
         self.created_at
     }
 
-    /// The author of the last change.
+    /// Returns the author of the last change.
     #[must_use]
     pub fn updated_by(&self) -> Option<&str> {
         self.updated_by.as_deref()
     }
 
-    /// The time of the last change.
+    /// Returns the time of the last change.
     #[must_use]
     pub fn updated_at(&self) -> Option<Timestamp> {
         self.updated_at
     }
 
-    /// The comment.
+    /// Returns the comment.
     #[must_use]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()

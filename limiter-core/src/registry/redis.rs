@@ -1,4 +1,4 @@
-//! Follows the registry of a namespace in Redis, and publishes it.
+//! The registry of a namespace in Redis: subscription, publication and edits.
 
 mod source;
 mod watcher;
@@ -19,16 +19,17 @@ use crate::registry::{PolicyRegistry, Source};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
 
-/// How often an edit is begun anew because somebody else has published meanwhile.
+/// Maximum number of attempts of an edit. An attempt is repeated if another client has published
+/// meanwhile.
 const MOST_TRIES: usize = 8;
 
-/// The registry of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the
-/// key `namespace|book` (feature `registry`). Cheap to clone. Made by
+/// The registry of a namespace in Redis: a text in the format of [`PolicyRegistry::from_toml`],
+/// stored under the key `namespace|book` (feature `registry`). Cheap to clone. Returned by
 /// [`Limiter::redis_registry`](crate::Limiter::redis_registry).
 ///
-/// [`follow`](Self::follow) has the limiter's [registry](crate::Limiter::registry) say what Redis
-/// says: a change reaches every replica within a second. While Redis is out, and when it has lost
-/// its data, the last registry counts.
+/// [`follow`](Self::follow) keeps the limiter's [registry](crate::Limiter::registry) equal to the
+/// registry in Redis: a change reaches every replica within a second. While Redis is unavailable,
+/// and after it has lost its data, the registry received last stays in effect.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -40,13 +41,13 @@ const MOST_TRIES: usize = 8;
 /// # std::fs::write(&path, "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }")?;
 /// let registry = PolicyRegistry::new();
 /// let limits = Limiter::redis(url).namespace("prod:checkout").registry(&registry).build()?;
-/// FileSource::follow(&registry, path)?; // counts until Redis is heard
+/// FileSource::follow(&registry, path)?; // in effect until the first reply of Redis
 /// let store = limits.redis_registry()?;
 /// let redis = store.follow();
-/// let _synced = redis.synced().await; // its error: what the file says counts for now
-/// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 5, "Redis says nothing yet");
+/// let _synced = redis.synced().await; // on an error, the policies of the file apply
+/// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 5, "Redis has no policies yet");
 ///
-/// // Somewhere else:
+/// // In another process:
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
 /// store.edit(|draft| {
 ///     draft.set(search(20)?);
@@ -62,22 +63,23 @@ const MOST_TRIES: usize = 8;
 ///
 /// # Revisions
 ///
-/// The first line of the text says its revision, `revision = 1763776000000`, a later text having a
-/// higher one. A text with a lower one than this process has seen, or with none, is not believed:
-/// it comes from a server that lost what it had, or from a backup. To go back on purpose, publish:
-/// a revision is the server's time in milliseconds, or one more than the last, so what is published
-/// is always believed, also after Redis has lost its data. A text that is written by hand, by SET,
-/// needs a first line with a higher revision, also than one that was refused: the same is looked at
-/// again every half a minute only, and not at all where only single policies were refused. Keep it
-/// near the server's time in milliseconds: above 9007199254740991 it is not believed, and after
-/// that one nothing can be published any more.
+/// The first line of the text contains its revision, `revision = 1763776000000`. A later text has a
+/// higher revision. A text with a lower revision than one that this process has received, or
+/// without one, is rejected: it comes from a server that lost its data, or from a backup. To
+/// restore an older text on purpose, publish it: the new revision is the server's time in
+/// milliseconds, or one more than the previous revision, so a published text is always accepted,
+/// also after Redis has lost its data. A text that is written by hand with SET needs a first line
+/// with a higher revision, also higher than that of a rejected text: a rejected text of the same
+/// revision is read again only every 30 s, and not at all if only single policies were rejected.
+/// Choose a revision near the server's time in milliseconds: a revision above 9007199254740991 is
+/// rejected, and after this maximum nothing can be published.
 #[derive(Clone, Debug)]
 pub struct RedisRegistry(Arc<RedisRegistryState>);
 
 #[derive(Debug)]
 struct RedisRegistryState {
     store: RegistryStore,
-    /// Of the limiter.
+    /// The limiter's registry.
     registry: PolicyRegistry,
 }
 
@@ -86,25 +88,24 @@ impl RedisRegistry {
         Self(Arc::new(RedisRegistryState { store, registry }))
     }
 
-    /// Has the limiter's registry say what Redis says, in a task: looks now, when a message tells
-    /// of a change, and every half a second, since messages get lost.
+    /// Keeps the limiter's registry equal to the registry in Redis, in a task. The task reads the
+    /// text now, after each change message, and every half second, since messages can be lost.
     ///
-    /// Until the first look is over, a policy that stands only in Redis is not configured, and what
-    /// asks for it is [allowed](crate::registry::OnUnknownPolicy): await
+    /// Until the first read has completed, a policy that only Redis defines is not configured, and
+    /// calls by its name follow [`OnUnknownPolicy`](crate::registry::OnUnknownPolicy). Await
     /// [`RedisSubscription::synced`] before the first call.
     ///
-    /// A text that is no TOML, or needs a newer version ([`RegistryError::NewerFormat`]), changes
-    /// nothing. Of another one, a policy that cannot be read keeps its previous version, with the
-    /// quotas of its keys, and the others apply. Both are events, and
-    /// [`RedisSubscription::last_error`] says what is wrong as long as it is. Fields that are
-    /// unknown are ignored, with a warning: see [versions of the
-    /// text](PolicyRegistry#versions-of-the-text).
+    /// A text that is not TOML, or that needs a newer version ([`RegistryError::NewerFormat`]),
+    /// changes nothing. In any other text, a policy that cannot be read keeps its previous version,
+    /// with its key overrides, and the other policies apply. Both cases are logged, and
+    /// [`RedisSubscription::last_error`] returns the error until it is corrected. Unknown fields
+    /// are ignored with a warning: see [versions of the text](PolicyRegistry#versions-of-the-text).
     ///
     /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
     ///
     /// # Panics
     ///
-    /// Outside of a Tokio runtime with time and I/O.
+    /// Panics outside of a Tokio runtime with time and I/O.
     pub fn follow(&self) -> RedisSubscription {
         self.0.registry.await_redis();
         let shared = Arc::new(RedisWatcher::new(&self.0.store));
@@ -118,12 +119,12 @@ impl RedisRegistry {
         RedisSubscription { shared, task, looked }
     }
 
-    /// What stands in Redis: its revision and its text, without the first line that says the
-    /// revision. `None` for nothing.
+    /// Reads the revision and the text in Redis, without the first line that contains the revision.
+    /// `None` if there is no text.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Store`] when Redis gives no answer; [`RegistryError::Mistakes`] for a text
+    /// [`RegistryError::Store`] when Redis does not answer; [`RegistryError::Mistakes`] for a text
     /// without a revision.
     ///
     /// # Cancel safety
@@ -140,22 +141,21 @@ impl RedisRegistry {
         }
     }
 
-    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A
-    /// first line such as `revision = 7` may stand in it, and means nothing; a revision that is
-    /// written otherwise, or stands elsewhere, is a mistake. The limiter's own registry has it at
-    /// once.
+    /// Replaces the text of revision `replaced` (0 if there is none), and returns the new revision.
+    /// A first line such as `revision = 7` in the text is ignored; a revision in another form or at
+    /// another place is an error. The limiter's own registry is updated before the method returns.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Mistakes`] for a text that has some, or in which a name turns from a rate
-    /// into concurrency, or back: it is not sent. [`RegistryError::Conflict`] when Redis has
-    /// another revision than the one to be replaced; nothing is written then.
-    /// [`RegistryError::Store`] when Redis gives no answer; it may have been published all the
-    /// same.
+    /// [`RegistryError::Mistakes`] for an invalid text, or one that changes a policy between rate
+    /// and concurrency: it is not sent. [`RegistryError::Conflict`] when Redis contains another
+    /// revision than `replaced`; nothing is written then. [`RegistryError::Store`] when Redis does
+    /// not answer; the text may have been published nevertheless.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is published or not.
+    /// If the future is dropped while a request to Redis is in flight, the text is published or
+    /// not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, RegistryError> {
         let RedisRegistryState { store, registry } = &*self.0;
         let reading = {
@@ -189,34 +189,35 @@ impl RedisRegistry {
         }
     }
 
-    /// Has the limiter's registry say what Redis says now. What cannot be believed changes nothing.
+    /// Reads the registry in Redis once and adopts it. A rejected text changes nothing.
     ///
     /// # Errors
     ///
-    /// As [`RedisSubscription::last_error`] would tell.
+    /// Those that [`RedisSubscription::last_error`] would return.
     pub(crate) async fn poll(&self, patience: Duration) -> Result<(), RegistryError> {
         let RedisRegistryState { store, registry } = &*self.0;
         RedisWatcher::new(store).poll_once(registry, patience).await
     }
 
-    /// Publishes what becomes of the registry in Redis by `change`, which is begun anew when
-    /// somebody else has published meanwhile. `change` is given what stands in Redis, and nothing
-    /// of the limiter's other sources. Comments in the text are lost.
+    /// Applies `change` to the registry in Redis and publishes the result; repeats both if another
+    /// client has published meanwhile. `change` receives the policies in Redis, without those of
+    /// the limiter's other sources. Comments in the text are lost.
     ///
-    /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what
-    /// this process has [followed](Self::follow) or published last, which is what all replicas go
-    /// on with: an edit of one policy brings the others back. A process that knows of nothing later
-    /// takes Redis at its word, so follow the registry, and [hear](RedisSubscription::synced) it,
-    /// before you edit.
+    /// If Redis has lost its data, or contains an older text from a backup, `change` receives the
+    /// text that this process [followed](Self::follow) or published last, which all replicas still
+    /// use: an edit of one policy thereby restores the others. A process without a later text
+    /// accepts the text in Redis, so follow the registry and await
+    /// [`synced`](RedisSubscription::synced) before you edit.
     ///
-    /// What is taken out is forgotten together with its
-    /// [generation](crate::Policy::with_generation), unlike by
-    /// [`PolicyRegistry::remove`]: after a reset, a later edit puts the name there again in a generation that it has not had, else what was used before the
-    /// reset counts again.
+    /// A removed policy loses its [generation](crate::Policy::with_generation), unlike with
+    /// [`PolicyRegistry::remove`]. After a reset, a later edit must add the policy with a
+    /// generation that it has not had before, otherwise the usage from before the reset counts
+    /// again.
     ///
     /// # Errors
     ///
-    /// What `change` says; else as [`publish`](Self::publish), a conflict only after several tries.
+    /// The errors of `change` and of [`publish`](Self::publish); a conflict only after several
+    /// attempts.
     ///
     /// # Cancel safety
     ///
@@ -243,14 +244,16 @@ impl RedisRegistry {
 }
 
 impl RedisRegistry {
-    /// What a change begins with, and the revision that it replaces: what stands in Redis, or what
-    /// it said last, where it has lost that. A change of one name must not take the others away.
+    /// Returns the starting point of an edit and the revision that it replaces: the registry in
+    /// Redis, or the last known one if Redis has lost it, so that an edit of one policy does not
+    /// remove the others.
     pub(crate) async fn draft(&self) -> Result<(u64, PolicyRegistry), RegistryError> {
         let (revision, text) = self.read().await?.unwrap_or_default();
         let registry = &self.0.registry;
         let text = match registry.published() {
             Some(known) if known > revision => {
-                // It would be published without what this version cannot read.
+                // The edit would publish the registry without the policies that this version cannot
+                // read.
                 if registry.sources().published_partly {
                     return Err(RegistryError::Older {
                         found: revision,
@@ -267,7 +270,7 @@ impl RedisRegistry {
     }
 }
 
-/// Nobody knows whether such a text is the latest.
+/// Without a revision it is unknown whether the text is the latest.
 fn unnumbered(store: &RegistryStore) -> RegistryError {
     RegistryError::one(
         store.key(),
@@ -275,30 +278,30 @@ fn unnumbered(store: &RegistryStore) -> RegistryError {
     )
 }
 
-/// Lua's numbers would take it for another one.
+/// Lua's numbers are inexact above the maximum.
 fn too_high(store: &RegistryStore) -> RegistryError {
-    let told = format!("a revision above {MOST_REVISION}, expected at most that");
-    RegistryError::one(store.key(), &told)
+    let message = format!("the revision is too high, expected at most {MOST_REVISION}");
+    RegistryError::one(store.key(), &message)
 }
 
-/// Somebody wrote the highest one by hand.
+/// Only a text written by hand has the highest revision.
 fn none_later(store: &RegistryStore) -> RegistryError {
-    let told = format!(
-        "no revision is later than {MOST_REVISION}: write the text by hand with a lower one, and restart what has seen this one"
+    let message = format!(
+        "revision {MOST_REVISION} is the maximum: write the text by hand with a lower revision, and restart the subscribed replicas"
     );
-    RegistryError::one(store.key(), &told)
+    RegistryError::one(store.key(), &message)
 }
 
 impl PolicyRegistry {
-    /// The revision of what Redis says, where this process has [followed](RedisRegistry::follow) or
-    /// published it; `None` before. Replicas that have the same revision have the same policies
-    /// from there.
+    /// Returns the revision of the registry in Redis that this process has
+    /// [followed](RedisRegistry::follow) or published last; `None` before. Replicas with the same
+    /// revision have the same policies from Redis.
     #[must_use]
     pub fn published(&self) -> Option<u64> {
         Some(self.sources().published).filter(|revision| *revision > 0)
     }
 
-    /// What Redis has said last, as a text without a revision.
+    /// Returns the registry that Redis returned last, as a text without a revision.
     pub(crate) fn last_published(&self) -> String {
         let sources = self.sources();
         sources
@@ -307,23 +310,23 @@ impl PolicyRegistry {
             .unwrap_or_default()
     }
 
-    /// What would count under a name if Redis said nothing of it.
+    /// Returns the policy that would apply to a name without the definition in Redis.
     pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<crate::registry::PolicyEntry>> {
         self.sources().beside_redis(name).cloned()
     }
 
-    /// Redis is asked from now on.
+    /// Marks the registry as one that waits for its first reply from Redis.
     fn await_redis(&self) {
         let is_heard = self.published().is_some();
         self.0.awaits_redis.store(!is_heard, Ordering::Relaxed);
     }
 
-    /// Redis has said what there is, be it nothing, or what is refused.
+    /// Records the first reply from Redis, including an empty or rejected one.
     fn redis_is_heard(&self) {
         self.0.awaits_redis.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it is a later one than is known.
+    /// Adopts a published text. Returns whether its revision is later than the known one.
     fn adopt_published(&self, revision: u64, snapshot: crate::registry::SourceSnapshot) -> bool {
         {
             let mut sources = self.sources();
@@ -337,8 +340,9 @@ impl PolicyRegistry {
         true
     }
 
-    /// Adopts a text that another program published, if it is later than what is known. Policies
-    /// that cannot be read, and those that turn into another kind, keep their previous version.
+    /// Adopts a text that another program published, if it is later than the known one. Policies
+    /// that cannot be read, and those that change between rate and concurrency, keep their previous
+    /// version.
     fn adopt_findings(
         &self,
         key: &str,

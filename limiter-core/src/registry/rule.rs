@@ -13,9 +13,9 @@ use crate::policy::check_text;
 use crate::registry::PolicyRegistry;
 use crate::registry::sources::{SourceSnapshot, SourceStack};
 
-/// The longest pattern in bytes.
+/// Maximum length of a pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1_024;
-/// The largest number of patterns of a rule.
+/// Maximum number of patterns of a rule.
 const MAX_PATTERNS: usize = 64;
 /// The pattern that allows further entries.
 const MORE_ENTRIES: &str = "...";
@@ -48,8 +48,8 @@ pub struct Rule {
 
 /// The entries of a descriptor that a [`Rule`] accepts at one position.
 ///
-/// The text of a pattern is `key=value` for one value, `key=prefix*` for all values that begin so,
-/// or `key` for all values.
+/// The text of a pattern is `key=value` for one value, `key=prefix*` for all values with this
+/// prefix, or `key` for all values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EntryPattern {
     key: Box<str>,
@@ -84,13 +84,13 @@ impl EntryPattern {
         Ok(Self { key, value })
     }
 
-    /// The key of the entry.
+    /// Returns the key of the entry.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The only accepted value, if there is only one.
+    /// Returns the only accepted value, if there is only one.
     #[must_use]
     pub fn exact_value(&self) -> Option<&str> {
         match &self.value {
@@ -99,7 +99,7 @@ impl EntryPattern {
         }
     }
 
-    /// The beginning of the accepted values, for a pattern `key=prefix*`.
+    /// Returns the prefix of the accepted values, for a pattern `key=prefix*`.
     #[must_use]
     pub fn prefix(&self) -> Option<&str> {
         match &self.value {
@@ -108,7 +108,7 @@ impl EntryPattern {
         }
     }
 
-    /// Whether an entry with this key and value is accepted.
+    /// Returns whether an entry with this key and value is accepted.
     #[must_use]
     pub fn matches(&self, key: &str, value: &str) -> bool {
         key == &*self.key
@@ -120,7 +120,7 @@ impl EntryPattern {
     }
 }
 
-/// The text from which the pattern is parsed.
+/// Formats the text from which the pattern is parsed.
 impl fmt::Display for EntryPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)?;
@@ -133,8 +133,8 @@ impl fmt::Display for EntryPattern {
 }
 
 impl Rule {
-    /// A rule for descriptors whose entries match these patterns, in order, in any domain. Further
-    /// entries are accepted if the last pattern is `...`.
+    /// Creates a rule for descriptors whose entries match these patterns, in order, in any domain.
+    /// Further entries are accepted if the last pattern is `...`.
     ///
     /// # Errors
     ///
@@ -220,9 +220,8 @@ impl Rule {
         })
     }
 
-    /// Charges the cost also beyond the capacity, as a debt that delays later
-    /// calls: for costs that are reported after the response. Default: a cost that exceeds the free
-    /// permits is denied.
+    /// Charges the cost also beyond the capacity, as a debt that delays later calls: for costs that
+    /// are reported after the response. Default: a cost above the remaining permits is denied.
     #[must_use]
     pub fn settle(self) -> Self {
         Self {
@@ -231,43 +230,43 @@ impl Rule {
         }
     }
 
-    /// The domain; `None` for any domain.
+    /// Returns the domain; `None` for any domain.
     #[must_use]
     pub fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
     }
 
-    /// The patterns of the entries, in order, without `...`.
+    /// Returns the patterns of the entries, in order, without `...`.
     #[must_use]
     pub fn patterns(&self) -> &[EntryPattern] {
         &self.patterns
     }
 
-    /// Whether the descriptor may have further entries.
+    /// Returns whether the descriptor may have further entries.
     #[must_use]
     pub fn allows_more_entries(&self) -> bool {
         self.allows_more_entries
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The group of the keys, if the rule sets one.
+    /// Returns the group of the keys, if the rule sets one.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
         self.group.as_deref()
     }
 
-    /// Whether all values of a prefix share one key.
+    /// Returns whether all values of a prefix share one key.
     #[must_use]
     pub fn shares_prefixes(&self) -> bool {
         self.shares_prefixes
     }
 
-    /// Whether costs are charged beyond the capacity.
+    /// Returns whether costs are charged beyond the capacity.
     #[must_use]
     pub fn settles(&self) -> bool {
         self.settles
@@ -275,11 +274,11 @@ impl Rule {
 }
 
 impl PolicyRegistry {
-    /// The largest number of rules of one source.
+    /// Maximum number of rules of one source.
     pub const MAX_RULES: usize = 10_000;
 
-    /// The rules in force, in the order in which they are tried: those of Redis, those of files,
-    /// those of code.
+    /// Returns the effective rules in the order in which they are tried: the rules of Redis, then
+    /// of files, then of code.
     #[must_use]
     pub fn rules(&self) -> Arc<[Rule]> {
         let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
@@ -307,7 +306,7 @@ impl PolicyRegistry {
         Ok(())
     }
 
-    /// Computes the rules in force from all sources.
+    /// Recomputes the effective rules from all sources.
     pub(super) fn renew_rules(&self, sources: &SourceStack) {
         let rules = sources.rules();
         let mut now = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +318,7 @@ impl PolicyRegistry {
 }
 
 impl SourceStack {
-    /// The rules of all sources, those of the source with the highest precedence first.
+    /// Returns the rules of all sources, in descending order of precedence.
     fn rules(&self) -> Arc<[Rule]> {
         let mut sources = self.iter().rev().map(|source| &source.rules);
         let mut with_rules = sources.by_ref().filter(|rules| !rules.is_empty());

@@ -1,4 +1,4 @@
-//! What each source says, and what counts of it.
+//! The policies of each source, and the effective policies.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[cfg(feature = "registry")]
@@ -15,7 +15,7 @@ use crate::units::Timestamp;
 /// A source of policies. Later sources have precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The program itself.
+    /// The program.
     Code,
     /// A file.
     #[cfg(feature = "registry")]
@@ -37,7 +37,7 @@ impl Source {
     }
 }
 
-/// What one source says.
+/// The policies, overrides and rules of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceSnapshot {
     pub(super) entries: BTreeMap<Box<str>, Arc<PolicyEntry>>,
@@ -52,7 +52,7 @@ impl SourceSnapshot {
         self.entries.values()
     }
 
-    /// Whether that changes something.
+    /// Adds or replaces an entry. Returns whether that changes the snapshot.
     pub(super) fn set(&mut self, entry: Arc<PolicyEntry>) -> bool {
         let name = entry.policy().name().into();
         let changes = self.entries.get(&name) != Some(&entry);
@@ -62,9 +62,9 @@ impl SourceSnapshot {
         changes
     }
 
-    /// Takes over the entries that are equal to those of the snapshot before: what this process
-    /// keeps with a policy (warnings that were logged, texts for clients) stays with the policies
-    /// that did not change.
+    /// Reuses the entries of the previous snapshot that are equal, because this process keeps data
+    /// with a policy (a record of logged warnings, texts for clients) that must survive for
+    /// unchanged policies.
     #[cfg(feature = "registry")]
     fn reuse_entries_of(&mut self, before: &Self) {
         for (name, entry) in &mut self.entries {
@@ -74,7 +74,7 @@ impl SourceSnapshot {
         }
     }
 
-    /// Takes over what the snapshot before says of a name.
+    /// Keeps the entry of the previous snapshot for a name.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn retain_generations(&mut self, name: &str, before: &Self) {
         if let Some(entry) = before.entries.get(name) {
@@ -86,7 +86,8 @@ impl SourceSnapshot {
         }
     }
 
-    /// Whether there was a policy, and whether there were quotas of its keys.
+    /// Removes a policy and its overrides. Returns whether there was a policy, and whether there
+    /// were overrides.
     pub(super) fn remove(&mut self, name: &str) -> (bool, bool) {
         let own = self.overrides.remove(name);
         self.overrides_count -= own.as_ref().map_or(0, HashMap::len);
@@ -97,13 +98,13 @@ impl SourceSnapshot {
         self.overrides_count
     }
 
-    /// Whether there is one for the same limit, if the policy is this one.
+    /// Returns whether there is an override for the same limit under this base policy.
     pub(super) fn has_override(&self, own: &KeyOverride, base: &Policy) -> bool {
         self.overrides_of(own.key(), base).next().is_some()
     }
 
-    /// Those for the limit of a key. There are two where the policy has a group and was given it
-    /// later; that whose key says the group stands last, which makes it the one that counts.
+    /// Returns the overrides for the limit of a key. There are two if the key was set with and
+    /// without the policy's group; the one with the group comes last and takes precedence.
     pub(super) fn overrides_of(
         &self,
         key: &Key<'static>,
@@ -117,7 +118,8 @@ impl SourceSnapshot {
             .filter_map(move |key| of_policy?.get(&key))
     }
 
-    /// In place of that for the same limit of this policy. Whether that changes something.
+    /// Replaces the override for the same limit of this policy. Returns whether that changes the
+    /// snapshot.
     pub(super) fn set_override(&mut self, own: Arc<KeyOverride>, base: &Policy) -> bool {
         let mut changes = false;
         for other in own.key().names_in(base.escaped_group()).into_iter().flatten() {
@@ -128,7 +130,7 @@ impl SourceSnapshot {
         self.add_override(own) || changes
     }
 
-    /// Whether that changes something.
+    /// Adds or replaces an override. Returns whether that changes the snapshot.
     pub(super) fn add_override(&mut self, own: Arc<KeyOverride>) -> bool {
         let of_policy = self.overrides.entry(own.policy_name().into()).or_default();
         match of_policy.insert(own.key().clone(), Arc::clone(&own)) {
@@ -140,7 +142,8 @@ impl SourceSnapshot {
         }
     }
 
-    /// Takes those out for the limit of a key, if the policy is this one: whether there was one.
+    /// Removes the overrides for the limit of a key under this base policy. Returns whether there
+    /// was one.
     pub(super) fn remove_override(&mut self, key: &Key<'static>, base: &Policy) -> bool {
         let mut removed = false;
         for key in key.names_in(base.escaped_group()).into_iter().flatten() {
@@ -149,7 +152,7 @@ impl SourceSnapshot {
         removed
     }
 
-    /// The same for a key that is said so.
+    /// Removes the override of exactly this key. Returns whether there was one.
     pub(super) fn forget_override(&mut self, name: &str, key: &Key<'static>) -> bool {
         let Some(of_policy) = self.overrides.get_mut(name) else {
             return false;
@@ -162,7 +165,7 @@ impl SourceSnapshot {
         removed
     }
 
-    /// Takes those out that are over: the names of their policies.
+    /// Removes overrides that have ended. Returns the names of their policies.
     pub(super) fn forget_overrides_until(&mut self, now: Timestamp) -> BTreeSet<Box<str>> {
         let mut touched = BTreeSet::new();
         let mut count = 0;
@@ -179,7 +182,7 @@ impl SourceSnapshot {
         touched
     }
 
-    /// What counts, as one snapshot.
+    /// Builds a snapshot of effective policies.
     #[cfg(feature = "registry")]
     pub(super) fn from_policies<'a>(policies: impl IntoIterator<Item = &'a EffectivePolicy>) -> Self {
         let mut snapshot = Self::default();
@@ -192,7 +195,7 @@ impl SourceSnapshot {
         snapshot
     }
 
-    /// The quotas of keys, in the order of policies and keys.
+    /// Returns the overrides in the order of policies and keys.
     #[cfg(feature = "registry")]
     pub(super) fn overrides_in_order(&self) -> Vec<&Arc<KeyOverride>> {
         let mut all: Vec<_> = self.overrides.values().flat_map(HashMap::values).collect();
@@ -201,17 +204,17 @@ impl SourceSnapshot {
     }
 }
 
-/// The sources of all sources, those that count first standing last.
+/// The snapshots of all sources, in ascending order of precedence.
 #[derive(Debug)]
 pub(super) struct SourceStack {
     all: Vec<(Source, SourceSnapshot)>,
-    /// Of the policies that code has taken out.
+    /// Generations of policies that code has removed.
     left: RetiredGenerations,
-    /// The revision of what Redis says; 0 where it was not heard.
+    /// The revision of the snapshot from Redis; 0 before the first one.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) published: u64,
-    /// Whether that text has something that this version cannot read, so that it cannot be written
-    /// again.
+    /// That text contains policies that this version cannot read, so this version must not rewrite
+    /// it.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) published_partly: bool,
 }
@@ -230,7 +233,7 @@ impl Default for SourceStack {
 }
 
 impl SourceStack {
-    /// The snapshot of the program itself, which is there from the beginning.
+    /// Returns the snapshot of the program itself, which always exists.
     pub(super) fn code(&mut self) -> &mut SourceSnapshot {
         #[expect(
             clippy::expect_used,
@@ -240,8 +243,8 @@ impl SourceStack {
         snapshot
     }
 
-    /// Takes out what code says of a name: whether there was a policy, and whether there were
-    /// quotas of its keys.
+    /// Removes the entry of a name from the snapshot of code. Returns whether there was a policy,
+    /// and whether there were overrides of its keys.
     pub(super) fn remove_from_code(&mut self, name: &str, now: Timestamp) -> (bool, bool) {
         if let Some(generation) = self.generation_in_code(name) {
             self.retire(name, generation, now);
@@ -249,7 +252,7 @@ impl SourceStack {
         self.code().remove(name)
     }
 
-    /// Puts an entry into the snapshot of code. Whether that changes something.
+    /// Adds an entry to the snapshot of code. Returns whether that changes the snapshot.
     pub(super) fn set_in_code(&mut self, entry: PolicyEntry, now: Timestamp) -> bool {
         let (name, generation) = (entry.policy().name(), entry.policy().generation());
         let before = self.code().entries.get(name);
@@ -259,7 +262,7 @@ impl SourceStack {
         self.code().set(Arc::new(entry))
     }
 
-    /// Code goes on from what it says of a name: that generation is the last until then.
+    /// Records the generation of a code entry that is removed or replaced.
     fn retire(&mut self, name: &str, generation: u32, now: Timestamp) {
         let code = self.code();
         let Some(entry) = code.entries.get(name) else {
@@ -271,13 +274,13 @@ impl SourceStack {
             .chain([entry.policy()])
             .map(Policy::window);
         let counts_for = PolicyEntry::counts_for(windows.max().unwrap_or_default());
-        // Nobody has used anything since it has ended.
+        // An ended policy has not been charged since its end.
         let used_until = entry.end().map_or(now, |end| end.min(now));
         self.left
             .note(name, generation, used_until.after(counts_for), now);
     }
 
-    /// The last generation that code gave a name, where that is not the first.
+    /// Returns the last generation of a name in code, unless it is the first.
     pub(super) fn generation_in_code(&mut self, name: &str) -> Option<u32> {
         let entry = self.code().entries.get(name);
         let there = entry.map(|entry| entry.policy().generation());
@@ -300,20 +303,20 @@ impl SourceStack {
         true
     }
 
-    /// Whether nobody but code says anything of a name.
+    /// Returns whether no source except code defines a name.
     pub(super) fn is_left_to_code(&self, name: &str) -> bool {
         let mut others = self.all.iter().filter(|(source, _)| *source != Source::Code);
         !others.any(|(_, snapshot)| snapshot.entries.contains_key(name))
     }
 
-    /// What Redis says, where it was heard.
+    /// Returns the snapshot of Redis, if one was received.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn redis(&self) -> Option<&SourceSnapshot> {
         let redis = self.all.iter().find(|(source, _)| *source == Source::Redis);
         redis.map(|(_, snapshot)| snapshot)
     }
 
-    /// What would count under a name if Redis said nothing.
+    /// Returns the policy that would apply to a name without the snapshot of Redis.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn beside_redis(&self, name: &str) -> Option<&Arc<PolicyEntry>> {
         let others = self
@@ -326,12 +329,12 @@ impl SourceStack {
             .find_map(|snapshot| snapshot.entries.get(name))
     }
 
-    /// What counts under a name.
+    /// Returns the effective policy of a name.
     pub(super) fn effective(&self, name: &str) -> Option<EffectivePolicy> {
         let entry = self.latest(|snapshot| snapshot.entries.get(name))?;
         let mut effective = EffectivePolicy::new(Arc::clone(entry));
-        // From the first to the last, so that the last one counts; in a snapshot as
-        // `Page::overrides_of` has them.
+        // In ascending order of precedence, so that the last override applies; within a snapshot,
+        // overrides with a group come last, as in `SourceSnapshot::overrides_of`.
         for own in (self.all.iter()).filter_map(|(_, snapshot)| snapshot.overrides.get(name)) {
             for says_group in [false, true] {
                 let own = own
@@ -354,7 +357,7 @@ impl SourceStack {
         policies.collect()
     }
 
-    /// The sources, those that count first standing last.
+    /// Returns the snapshots in ascending order of precedence.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &SourceSnapshot> {
         self.all.iter().map(|(_, snapshot)| snapshot)
     }
@@ -376,10 +379,10 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_remembered_as_long_as_anything_counts_that_was_used_before_it() {
+    fn retired_generation_is_kept_while_older_usage_counts() {
         let (mut sources, now) = (SourceStack::default(), Timestamp::from_micros(1));
         let remembered = |sources: &mut SourceStack, at| {
-            // Others come and go.
+            // Names of other policies.
             for number in 0..1_000 {
                 sources.left.note(&number.to_string(), 1, at, at);
             }
@@ -392,11 +395,11 @@ mod tests {
         assert_eq!(
             remembered(&mut sources, hours(20)),
             Some(1),
-            "of before the reset"
+            "the generation from before the reset"
         );
         assert_eq!(remembered(&mut sources, hours(22)), None);
 
-        // Which has ended long ago.
+        // This entry ended long ago.
         assert!(sources.set_in_code(windowed(3, "1s").until(hours(23)), hours(22)));
         assert_eq!(sources.remove_from_code("p", hours(40)), (true, false));
         assert_eq!(remembered(&mut sources, hours(40)), None);

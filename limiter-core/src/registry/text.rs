@@ -1,4 +1,4 @@
-//! Registries as text: TOML, one table a policy, and one for each key with a quota of its own.
+//! The registry as TOML text: one table per policy, and one per key override.
 //!
 //! A text is rejected with all of its errors, each with its place and what was expected there. The
 //! subscription of Redis is lenient: it ignores unknown fields with a warning, and rejects single
@@ -26,17 +26,18 @@ use crate::registry::text::report::ErrorReport;
 pub(crate) use crate::registry::text::report::Findings;
 use crate::registry::{PolicyRegistry, SourceSnapshot};
 
-/// A longer text is refused: it holds as many quotas of keys as a source may have, several times.
+/// Maximum length of a text. It is several times the size of the maximum number of key overrides.
 pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
-/// In a longer one only the first mistake of syntax is told: the parser keeps what it finds.
+/// For a longer text only the first syntax error is reported, because the parser keeps the
+/// recovered document in memory.
 const MAX_RECOVERED_BYTES: usize = 64 << 10;
-/// The highest revision: beyond it Lua's numbers are not exact.
+/// The highest revision: numbers in Lua are inexact above it.
 pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
 const MOST_REVISION_DIGITS: usize = 16;
-/// The format that this version writes, and the highest that it reads. It rises when a reader that
-/// ignores what is new would decide otherwise than the text says.
+/// The format that this version writes, and the highest that it reads. It is raised when a reader
+/// that ignores the new fields would make other decisions.
 const FORMAT: u32 = 1;
-/// The lowest format that a reader of what this version writes must know.
+/// The lowest format that a reader of this version's texts must know.
 const MIN_READER: u32 = 1;
 
 /// Registries as text (feature `registry`).
@@ -46,7 +47,7 @@ const MIN_READER: u32 = 1;
 /// algorithm = "token_bucket"       # or funnel
 /// capacity = 20
 /// rate = "10/s"
-/// deadline = "20ms"                # this and what follows may be left out
+/// deadline = "20ms"                # this and the following fields are optional
 /// on_store_failure = "local"       # fail_open, fail_closed, error
 /// lease = "1s"
 /// group = "all"
@@ -56,10 +57,10 @@ const MIN_READER: u32 = 1;
 /// allow_keys = ["10.0.0.0/8", "user:1"]
 /// deny_keys = ["203.0.113.*"]
 /// until = 2030-01-01T00:00:00Z
-/// rate_type = "per_client"         # or overall: of a limiter_redisson::RateLimiter
-/// created_by = "ann"               # and updated_by, note; created_at and updated_at are moments as `until`
-/// generation = 3                   # raised: everybody starts afresh
-///                                  # scaled: what it was until when, in proportion to which it goes on; not for an exact window
+/// rate_type = "per_client"         # or overall: for limiter_redisson::RateLimiter
+/// created_by = "ann"               # and updated_by, note; created_at and updated_at are times as `until`
+/// generation = 3                   # a higher number deletes all usage
+///                                  # scaled: the previous quota and the time of a proportional change; not for an exact window
 /// scaled = { capacity = 10, rate = "5/s", at = 2026-11-22T10:00:00Z }
 ///
 /// [policy."mail out"]
@@ -72,9 +73,9 @@ const MIN_READER: u32 = 1;
 /// algorithm = "fixed_window"
 /// limit = 10_000
 /// window = "month"
-/// align = "+02:00"                 # without it, and not for a month: from the first use on
+/// align = "+02:00"                 # without it, a period starts at the first use (a month needs it)
 ///
-/// [policy.leave-evenly]
+/// [policy."paced calls"]
 /// algorithm = "funnel"
 /// capacity = 10
 /// rate = "2/s"
@@ -87,7 +88,7 @@ const MIN_READER: u32 = 1;
 ///
 /// [[override]]                     # a key's own quota
 /// policy = "search"
-/// key = "user:7"                   # or escaped_key, as it stands in Redis; group, or escaped_group, of the key
+/// key = "user:7"                   # or escaped_key, as in Redis; also group or escaped_group
 /// capacity = 100
 /// rate = "50/s"
 /// until = 2030-01-01T00:00:00Z
@@ -101,28 +102,28 @@ const MIN_READER: u32 = 1;
 /// settle = false                   # charge beyond the capacity
 /// ```
 ///
-/// What a name means that is left out, and which values there may be, is as in
+/// The defaults of missing fields and the valid values are those of
 /// [`PolicyBuilder`](crate::PolicyBuilder).
 ///
 /// # Versions of the text
 ///
 /// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version
-/// that a reader must know to enforce what the text says. Both are 1 where they are left out, and
+/// that a reader must know to enforce the text. Both default to 1, and
 /// [`to_toml`](PolicyRegistry::to_toml) writes them. A reader whose
 /// [`FORMAT`](PolicyRegistry::FORMAT) is lower than `min_reader` rejects the text with
 /// [`RegistryError::NewerFormat`] and keeps its last policies.
 ///
-/// A field that is unknown is an error, since it is mostly a typing mistake: in
-/// [`from_toml`](PolicyRegistry::from_toml), in files, and in what is published. The subscription
-/// of the text in Redis, which a newer program may have published, ignores such a field and logs a
-/// warning. A policy that the subscription cannot read keeps its previous version, with the quotas
-/// of its keys, and the other policies of the text apply. If the subscription cannot read one of
-/// the rules, all rules keep their previous version, because their order decides.
+/// An unknown field is an error in [`from_toml`](PolicyRegistry::from_toml), in files, and in
+/// published texts, since it is usually a typing error. The subscription of the text in Redis,
+/// which a newer program may have published, ignores such a field and logs a warning. A policy that
+/// the subscription cannot read keeps its previous version, with its key overrides, and the other
+/// policies of the text apply. If the subscription cannot read one of the rules, all rules keep
+/// their previous version, because their order decides.
 impl PolicyRegistry {
-    /// The version of the format of texts that this program writes, and the highest that it reads.
+    /// The version of the text format that this program writes, and the highest that it reads.
     pub const FORMAT: u32 = FORMAT;
 
-    /// A registry of what a text says, as if code had put it there.
+    /// Creates a registry from a text, with its policies as policies of code.
     ///
     /// ```
     /// use limiter_core::registry::PolicyRegistry;
@@ -146,7 +147,7 @@ impl PolicyRegistry {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Mistakes`]: all that is unknown, malformed, out of range or missing.
+    /// [`RegistryError::Mistakes`] with all unknown, malformed, out-of-range and missing fields.
     pub fn from_toml(text: &str) -> Result<Self, RegistryError> {
         let snapshot = parse("text", text)?;
         let registry = Self::new();
@@ -154,21 +155,22 @@ impl PolicyRegistry {
         Ok(registry)
     }
 
-    /// All that counts in the registry, wherever it comes from, as text. Read again it is the same,
-    /// but for spans that are no whole microseconds, which are rounded up, and ends after the year 9999.
+    /// Formats the effective policies of all sources as text. Reading the text returns an equal
+    /// registry, except for durations with fractions of a microsecond, which are rounded up, and
+    /// ends after the year 9999.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::text_of(&self.as_snapshot())
     }
 }
 
-/// A snapshot as text.
+/// Formats a snapshot as text.
 #[cfg(feature = "redis")]
 pub(super) fn write(snapshot: &SourceSnapshot) -> String {
     write::text_of(snapshot)
 }
 
-/// Reads a text strictly; `place` is how messages call it.
+/// Reads a text strictly; `place` is its name in error messages.
 pub(crate) fn parse(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let (snapshot, _) = parse_with(ErrorReport::strict(place, text), place, text)?;
     Ok(snapshot)
@@ -195,8 +197,8 @@ fn parse_with(
 ) -> Result<(SourceSnapshot, Findings), RegistryError> {
     let length = without_revision(text).len();
     if length > MAX_TEXT_BYTES {
-        let told = format!("{length} bytes, expected at most {MAX_TEXT_BYTES}");
-        return Err(RegistryError::one(place, &told));
+        let message = format!("the text has {length} bytes, expected at most {MAX_TEXT_BYTES}");
+        return Err(RegistryError::one(place, &message));
     }
     let document = match DeTable::parse(text) {
         Ok(document) => document,
@@ -212,7 +214,7 @@ fn parse_with(
     };
     let min_reader = read_format(document.get_ref());
     if min_reader > FORMAT {
-        // What such a text says otherwise is not for this version to judge.
+        // Other errors of a text in a newer format are not reported.
         return Err(RegistryError::NewerFormat {
             place: place.to_owned(),
             min_reader,
@@ -223,8 +225,8 @@ fn parse_with(
     report.finish().map(|findings| (snapshot, findings))
 }
 
-/// Reads a text as others will when it is published, below a line that says its revision, and tells
-/// of mistakes where they stand in the text as it is given.
+/// Reads a text as subscribers will read it after publication, when it follows a line with its
+/// revision. Errors contain the positions in the given text.
 #[cfg(feature = "redis")]
 pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let rest = without_revision(text);
@@ -232,7 +234,7 @@ pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<SourceSnapshot, 
     parse(place, &format!("revision = 1\n{rest}")).map_err(|error| error.up_by(lines_before))
 }
 
-/// A text without the line at its beginning that says its revision.
+/// Returns a text without its first line, if that line contains the revision.
 pub(crate) fn without_revision(text: &str) -> &str {
     match text.split_once('\n') {
         Some((line, rest)) if is_revision(line) => rest,
@@ -241,7 +243,7 @@ pub(crate) fn without_revision(text: &str) -> &str {
     }
 }
 
-/// As `registry.lua` reads it.
+/// The script `registry.lua` recognizes the same lines.
 fn is_revision(line: &str) -> bool {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let digits = line.strip_prefix("revision = ").unwrap_or_default();
@@ -252,8 +254,8 @@ fn is_revision(line: &str) -> bool {
             .is_ok_and(|revision: u64| revision <= MOST_REVISION)
 }
 
-/// The same, of a text that names a policy at least: one that names none is what is left of a file
-/// as it is written.
+/// Reads a text and rejects it if it contains no policy, since an empty file may be one that is
+/// being written.
 pub(crate) fn parse_some(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let snapshot = parse(place, text)?;
     if snapshot.entries().next().is_none() {
@@ -262,7 +264,7 @@ pub(crate) fn parse_some(place: &str, text: &str) -> Result<SourceSnapshot, Regi
     Ok(snapshot)
 }
 
-/// What a mistake in a value is called.
+/// Returns the expected value of a configuration error.
 fn expected(error: &ConfigError) -> String {
     match error {
         ConfigError::Invalid { expected, .. } => expected.clone(),

@@ -48,7 +48,7 @@ impl From<Result<Amount, ConfigError>> for RequestedCost {
 }
 
 impl<'a> LimitRequest<'a> {
-    /// Asks for one permit of `policy` for `key`.
+    /// Requests one permit of `policy` for `key`.
     #[inline]
     pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl<'a> LimitRequest<'a> {
         }
     }
 
-    /// Asks for `cost` permits. Default: 1. A cost of 0 charges nothing and is always allowed.
+    /// Sets the number of permits. Default: 1. A cost of 0 charges nothing and is always allowed.
     #[must_use]
     pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What a call wants, once its caller may be gone.
+//! A request that outlives its caller.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::{DecisionRequest, RequestedLimit};
 
-/// The limits of a request, with nothing borrowed.
+/// The limits of a request, without borrowed data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnedRequest {
     limits: SmallVec<[OwnedLimit; 1]>,
@@ -20,9 +20,9 @@ struct OwnedLimit {
     identity: Identity,
     policy: Policy,
     key: Key<'static>,
-    /// In the algorithm's own unit.
+    /// In the algorithm's unit.
     cost: u64,
-    /// As of a [`Limit`].
+    /// See [`RequestedLimit::blocks`](crate::request::RequestedLimit).
     blocks: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ impl OwnedRequest {
         }
     }
 
-    /// The request for it.
+    /// Returns the request with its data borrowed.
     pub(crate) fn request(&self, mode: Mode) -> DecisionRequest<'_> {
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
         DecisionRequest {
@@ -49,14 +49,15 @@ impl OwnedRequest {
         }
     }
 
-    /// Whether it is wanted by the same policies, however much of it.
+    /// Returns whether both requests have the same policies, regardless of their costs.
     pub(crate) fn has_policies_of(&self, other: &Self) -> bool {
         let (own, others) = (self.limits.iter(), other.limits.iter());
         own.map(|limit| &limit.policy)
             .eq(others.map(|limit| &limit.policy))
     }
 
-    /// Whether it is as much of the same limits, by whichever policies.
+    /// Returns whether both requests charge the same costs to the same limits, regardless of their
+    /// policies.
     pub(crate) fn has_costs_of(&self, other: &Self) -> bool {
         fn charges(wanted: &OwnedRequest) -> impl Iterator<Item = (Identity, u64)> {
             let charged = wanted.limits.iter().filter(|limit| limit.blocks.is_none());
@@ -65,11 +66,11 @@ impl OwnedRequest {
         charges(self).eq(charges(other))
     }
 
-    /// As much of the same limits, by the policies of a call that came later.
+    /// Returns this request's costs under the policies of a later call.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NeverFits`] where that is more than these ever admit.
+    /// [`Rejection::NeverFits`] if a cost exceeds the quota of the later policy.
     pub(crate) fn under_policies_of(&self, later: &Self) -> Result<Self, Rejection> {
         let mut converted = later.clone();
         let limits = converted.limits.iter_mut().filter(|limit| limit.blocks.is_none());
@@ -87,24 +88,24 @@ impl OwnedRequest {
         Ok(converted)
     }
 
-    /// The cost and the quota of each limit that is charged, in the algorithm's own unit.
+    /// Returns the cost and the quota of each charged limit, in the algorithm's unit.
     pub(crate) fn costs(&self) -> impl Iterator<Item = (u64, u64)> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| (limit.cost, limit.policy.algorithm().quota()))
     }
 
-    /// The line in which it is waited for.
+    /// Returns the identity of the request's queue.
     pub(crate) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.identity).collect()
     }
 
-    /// Whether permits of it are borrowed.
+    /// Returns whether one of its policies leases permits.
     pub(crate) fn is_leased(&self) -> bool {
         self.limits.iter().any(|limit| limit.policy.lease().is_some())
     }
 
-    /// One of its limits, by its number.
+    /// Returns the limit at this index.
     fn limit(&self, number: usize) -> Option<RequestedLimit<'_>> {
         let limit = self.limits.get(number)?;
         Some(RequestedLimit {
@@ -116,8 +117,8 @@ impl OwnedRequest {
         })
     }
 
-    /// For each limit that is charged a request of its own, about so many times the cost: at most
-    /// the quota, of which more cannot have been used.
+    /// Returns one request for each charged limit, with `times` times the cost, at most the quota,
+    /// since usage cannot exceed it.
     pub(crate) fn each(&self, times: usize) -> impl Iterator<Item = DecisionRequest<'_>> {
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));

@@ -267,7 +267,7 @@ fn oversized_file_is_rejected() {
         let refused = FileSource::follow(&PolicyRegistry::new(), dir.write(&text)).unwrap_err();
         let result = refused.to_string();
         assert!(
-            result.ends_with(":1:1: more than 4194304 bytes, expected at most as many"),
+            result.ends_with(":1:1: the file is too long, expected at most 4194304 bytes"),
             "{result}"
         );
         let registry = PolicyRegistry::new();
@@ -286,7 +286,7 @@ async fn change_of_limit_kind_is_rejected() {
     until("it is refused", || followed.last_error().is_some()).await;
     let result = followed.last_error().unwrap().to_string();
     assert!(
-        result.contains("policy `p` turns from p (token bucket"),
+        result.contains("policy `p` changes from p (token bucket"),
         "{result}"
     );
     assert_eq!((capacity(&registry), registry.get("q")), (2, None));

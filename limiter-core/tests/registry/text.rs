@@ -150,7 +150,7 @@ fn error_has_position_and_expectation() {
     const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
                             until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
-    const END: &str = "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z";
+    const END: &str = "a time after 1970 with its offset, such as 2030-12-31T23:59:59Z";
     let bucket = |line: &str, is: &str, expected: &str| {
         let lines = ["algorithm = 'token_bucket'", "capacity = 2", "rate = '1/s'"];
         let field = line.split(' ').next().unwrap();
@@ -336,12 +336,12 @@ fn error_has_position_and_expectation() {
     own(
         &format!("{right}escaped_group = 'a b'"),
         &format!(
-            "7:17: {place}.escaped_group is 'a b', expected a key as it stands in Redis, with %20 for what is not plain"
+            "7:17: {place}.escaped_group is 'a b', expected a percent-encoded key as in Redis, such as %20 for a space"
         ),
     );
     own(
         &format!("{right}[[override]]\n{right}"),
-        "7:1: override[1] is for a policy and key that stand further up already",
+        "7:1: override[1] repeats the policy and key of an earlier override",
     );
 }
 
@@ -376,7 +376,7 @@ second \\\"line\\\"\"\"\"
         result("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, note = 7, updated_at = 'now' }"),
         [
             "text:1:67: policy.p.note is 7, expected text, in quotes",
-            "text:1:83: policy.p.updated_at is 'now', expected a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z",
+            "text:1:83: policy.p.updated_at is 'now', expected a time after 1970 with its offset, such as 2030-12-31T23:59:59Z",
         ]
     );
 }
@@ -489,7 +489,10 @@ fn columns_are_counted_in_characters() {
 #[test]
 fn overlong_values_are_rejected_or_truncated() {
     let long = result(&format!("x = '{}'", "y".repeat(5 << 20)));
-    assert_eq!(long, ["text:1:1: 5242886 bytes, expected at most 4194304"]);
+    assert_eq!(
+        long,
+        ["text:1:1: the text has 5242886 bytes, expected at most 4194304"]
+    );
     let name = "x".repeat(300);
     let [result] = &*result(&format!("policy.{name} = {{ algorithm = '{name}' }}")) else {
         unreachable!()
@@ -521,7 +524,7 @@ fn duplicate_key_override_is_rejected() {
             unreachable!()
         };
         assert!(
-            result.ends_with("override[1] is for a policy and key that stand further up already"),
+            result.ends_with("override[1] repeats the policy and key of an earlier override"),
             "{result}"
         );
         assert!(PolicyRegistry::from_toml(&text("", one, other)).is_ok());

@@ -1,4 +1,4 @@
-//! What is asked by the name of a policy, but for checks.
+//! Calls by policy name other than checks.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 use crate::units::Amount;
 
-/// Whose permits of which policy, and how many.
+/// The policy, key and cost of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) named: PolicyHandle<'a>,
@@ -44,16 +44,16 @@ impl Question<'_> {
 
 pub(crate) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
-/// A call by the name of a policy, not yet made: await it. Made by [`PolicyHandle::admit`],
-/// [`PolicyHandle::refund`] and [`PolicyHandle::charge`].
-#[must_use = "nothing is asked or charged until this is awaited"]
+/// A call by policy name; it is sent when the value is awaited. Returned by
+/// [`PolicyHandle::admit`], [`PolicyHandle::refund`] and [`PolicyHandle::charge`].
+#[must_use = "nothing is sent or charged until this is awaited"]
 pub struct NamedCall<'a, T> {
     pub(crate) question: Question<'a>,
     pub(crate) run: fn(Question<'a>) -> Answering<'a, T>,
 }
 
 impl<T> NamedCall<'_, T> {
-    /// How much it is about, as [`Check::cost`]. Default: 1.
+    /// Sets the number of permits, as [`Check::cost`] does. Default: 1.
     pub fn cost<C>(mut self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -72,9 +72,9 @@ impl<'a, T> IntoFuture for NamedCall<'a, T> {
     }
 }
 
-/// A call by the name of a policy that may wait, not yet made: await it. Made by
+/// A call by policy name that may wait; it is sent when the value is awaited. Returned by
 /// [`PolicyHandle::acquire`], [`PolicyHandle::reserve`] and [`PolicyHandle::acquire_concurrency`].
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "nothing is sent or charged until this is awaited"]
 pub struct NamedWait<'a, T> {
     pub(crate) question: Question<'a>,
     pub(crate) timeout: Option<Duration>,
@@ -82,7 +82,7 @@ pub struct NamedWait<'a, T> {
 }
 
 impl<T> NamedWait<'_, T> {
-    /// What the call costs, as [`Check::cost`]. Default: 1.
+    /// Sets the cost of the call, as [`Check::cost`] does. Default: 1.
     pub fn cost<C>(mut self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -91,9 +91,9 @@ impl<T> NamedWait<'_, T> {
         self
     }
 
-    /// How long to wait in total, the questions to the store included. Default:
+    /// Sets the maximum duration of the call, including the requests to the store. Default:
     /// [`Acquire::DEFAULT_TIMEOUT`](crate::future::Acquire::DEFAULT_TIMEOUT) for
-    /// [`PolicyHandle::acquire`], and no time for the others.
+    /// [`PolicyHandle::acquire`], zero for the others.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = Some(timeout);
         Self { timeout, ..self }

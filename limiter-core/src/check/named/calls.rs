@@ -1,4 +1,4 @@
-//! What a call by the name of a policy comes to, where one is configured and where none is.
+//! The calls of a policy handle, with the behavior for a missing policy.
 
 use crate::algorithm::Mode;
 use crate::check::Acquire;
@@ -12,7 +12,8 @@ use crate::settlement::{Charge, Refund, Reservation};
 use crate::units::Timestamp;
 
 impl<'a> PolicyHandle<'a> {
-    /// As [`Limiter::admit`](crate::Limiter::admit): a check, and what the policy says of a denial.
+    /// Checks and applies the policy's reaction to a denial, as
+    /// [`Limiter::admit`](crate::Limiter::admit) does.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -30,7 +31,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::admit`](crate::Limiter::admit).
     ///
     /// # Cancel safety
@@ -49,8 +51,8 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::acquire`](crate::Limiter::acquire). A wait goes on by the policy with which it
-    /// began.
+    /// Waits for permits as [`Limiter::acquire`](crate::Limiter::acquire) does. A waiting call
+    /// keeps the policy with which it started.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -69,7 +71,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::acquire`](crate::Limiter::acquire).
     ///
     /// # Cancel safety
@@ -89,8 +92,9 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency), of a policy of
-    /// concurrency. Where no policy is configured, the permit stands for nothing.
+    /// Acquires a concurrency permit as
+    /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) does. If no policy is
+    /// configured, the permit has no effect.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -109,7 +113,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
     ///
     /// # Cancel safety
@@ -132,8 +137,9 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::reserve`](crate::Limiter::reserve). It is settled under the policy by which it
-    /// was made; where none was configured, nothing was taken, and settling it does nothing.
+    /// Reserves permits as [`Limiter::reserve`](crate::Limiter::reserve) does. The reservation is
+    /// settled under the policy that made it. If no policy is configured, nothing is charged, and
+    /// its settlement has no effect.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -147,7 +153,7 @@ impl<'a> PolicyHandle<'a> {
     /// reservation.settle(300).await?;
     /// assert_eq!(limits.named("tokens").peek("ann").await?.remaining(), 700);
     ///
-    /// limits.named("tokens").charge("ann").cost(800).await?; // whatever is left: a debt of 100
+    /// limits.named("tokens").charge("ann").cost(800).await?; // more than the remaining 700: a debt of 100
     /// assert_eq!(limits.named("tokens").peek("ann").await?.remaining(), 0);
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
@@ -155,7 +161,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::reserve`](crate::Limiter::reserve).
     ///
     /// # Cancel safety
@@ -181,12 +188,13 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::refund`](crate::Limiter::refund). Where no policy is configured, nothing was
-    /// taken, and nothing is given back.
+    /// Refunds permits as [`Limiter::refund`](crate::Limiter::refund) does; does nothing if no
+    /// policy is configured.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::refund`](crate::Limiter::refund).
     ///
     /// # Cancel safety
@@ -205,12 +213,13 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::charge`](crate::Limiter::charge). Where no policy is configured, nothing is
-    /// charged.
+    /// Charges permits as [`Limiter::charge`](crate::Limiter::charge) does; does nothing if no
+    /// policy is configured.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::charge`](crate::Limiter::charge).
     ///
     /// # Cancel safety
@@ -230,12 +239,14 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::blocked_until`](crate::Limiter::blocked_until). Where no policy is configured,
-    /// nobody is blocked.
+    /// Returns the end of a penalty's block as
+    /// [`Limiter::blocked_until`](crate::Limiter::blocked_until) does; `None` if no policy is
+    /// configured.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
     /// [`Limiter::blocked_until`](crate::Limiter::blocked_until).
     ///
     /// # Cancel safety

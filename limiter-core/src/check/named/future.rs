@@ -1,4 +1,4 @@
-//! Checks by the name of a policy.
+//! Checks by policy name.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,18 +11,18 @@ use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::units::Amount;
 
-/// A question by the name of a policy, not yet asked: await it. Made by
+/// A check or a peek by policy name; it is sent when the value is awaited. Returned by
 /// [`PolicyHandle::check`](crate::PolicyHandle::check) and
 /// [`PolicyHandle::peek`](crate::PolicyHandle::peek).
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
+#[must_use = "nothing is sent or charged until this is awaited"]
 pub struct NamedCheck<'a> {
     pub(crate) question: Question<'a>,
     pub(crate) mode: Mode,
 }
 
 impl<'a> NamedCheck<'a> {
-    /// What the call costs, as [`Check::cost`](crate::future::Check::cost). Default: 1.
+    /// Sets the cost of the call, as [`Check::cost`](crate::future::Check::cost) does. Default: 1.
     pub fn cost<C>(mut self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -41,8 +41,8 @@ impl<'a> IntoFuture for NamedCheck<'a> {
     }
 }
 
-/// The future of a [`NamedCheck`]. In process it is ready at the first poll, without an allocation.
-/// As cancel safe as that of [`Limiter::check`](crate::Limiter::check).
+/// The future of a [`NamedCheck`]. In process it completes at the first poll, without an
+/// allocation. Its cancel safety is that of [`Limiter::check`](crate::Limiter::check).
 #[must_use = "futures do nothing unless polled"]
 pub struct NamedDeciding<'a>(NamedProgress<'a>);
 
@@ -69,7 +69,7 @@ impl Future for NamedDeciding<'_> {
                 Box::pin(async move { question.check(&policy, mode).after_try().await })
             }
             NamedProgress::Asked(asked) => asked,
-            NamedProgress::Answered => panic!("a decision polled again after it was made"),
+            NamedProgress::Answered => panic!("`NamedDeciding` polled after completion"),
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {

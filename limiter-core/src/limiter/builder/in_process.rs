@@ -10,7 +10,7 @@ use crate::registry::lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
 
-/// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
+/// Builds a [`Limiter`] whose state lives in this process. Returned by [`Limiter::in_process`].
 #[derive(Clone, Debug)]
 #[must_use = "a limiter exists once `build` has returned it"]
 pub struct InProcessBuilder {
@@ -38,7 +38,7 @@ impl Default for InProcessBuilder {
 }
 
 impl InProcessBuilder {
-    /// Takes the time from a clock that a test moves. Default: the system's clock.
+    /// Reads the time from a clock that a test advances. Default: the system's clock.
     pub fn clock(self, clock: &ManualClock) -> Self {
         Self {
             clock: Clock::Manual(clock.clone()),
@@ -46,35 +46,36 @@ impl InProcessBuilder {
         }
     }
 
-    /// How many keys are kept at most, each under one policy; never more. A new key beyond it is
-    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and charged nothing,
-    /// unless one that is idle (its state equals absence) can go in its place: for that, up to a
-    /// thousand keys are looked through, once a millisecond at most. Calls on other keys are
-    /// decided as ever, and what is idle leaves within as many calls as there are dozens of keys. A
-    /// million keys under buckets and funnels take about 80 MB; a key under a window takes 8 bytes
-    /// a permit more. Default: 1,000,000.
+    /// Sets the maximum number of keys in the table; a key counts once for each policy. If the
+    /// table is full, a new key is rejected with
+    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full) and charged nothing, unless an idle
+    /// key (its state equals that of an unused key) can be removed. The search for an idle key
+    /// examines up to a thousand keys, at most once per millisecond. Calls for stored keys are not
+    /// affected. Decisions remove idle keys as they go: all are examined within one call per few
+    /// dozen keys. A million keys under buckets and funnels take about 80 MB; a key under a window
+    /// takes 8 bytes more per permit. Default: 1,000,000.
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
     }
 
     /// Evicts a key when the table is [full](Self::max_keys), and stores the new key in its place.
     /// Default: the new key is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full),
-    /// so that clients without a key yet get 503 until a key is idle.
+    /// so that clients with a new key receive 503 until a stored key becomes idle.
     ///
-    /// The victim is the key whose state would soonest equal that of an unused key, among 16 that
-    /// are chosen at random; in a table of at most 16 keys it is exact. A new key examines no more
-    /// than 16 others, after the search for idle keys that `max_keys` describes.
+    /// The victim is the key whose state would soonest equal that of an unused key, among 16
+    /// randomly chosen keys; in a table of at most 16 keys the choice is exact. A new key examines
+    /// at most 16 others, after the search for idle keys that `max_keys` describes.
     ///
-    /// An evicted key starts over. So each eviction of a key can admit at most what it had used at
-    /// that moment once more, which is at most one quota: a bucket that is evicted e times in a
-    /// time T admits at most (e + 1) · capacity + rate · T, a window at most (e + 1) · limit. A
-    /// debt, and a penalty's count and block, are forgotten with their key. Whoever can make up as
-    /// many keys as the table holds can have keys evicted: limit such keys by something that
-    /// clients cannot choose, or keep the default.
+    /// An evicted key starts over. Each eviction of a key can therefore admit its usage at that
+    /// moment once more, which is at most one quota: a bucket that is evicted e times in a time T
+    /// admits at most (e + 1) · capacity + rate · T, a window at most (e + 1) · limit. A debt and a
+    /// penalty's count and block are deleted with their key. A client that can invent as many keys
+    /// as the table holds can cause evictions: limit such keys by a value that clients cannot
+    /// choose, or keep the default.
     ///
     /// Never evicted are the other keys of the same decision, and permits of
-    /// [`Policy::concurrency`](crate::Policy::concurrency): these are counted in a table of their
-    /// own, with the same bound, and stay until they are dropped.
+    /// [`Policy::concurrency`](crate::Policy::concurrency), which have a table of their own with
+    /// the same bound and stay until they are dropped.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -95,8 +96,8 @@ impl InProcessBuilder {
         Self { evicts: true, ..self }
     }
 
-    /// Allows limits of different groups in one decision, which no cluster could decide. Default:
-    /// refused, so that tests in process see what a cluster would refuse.
+    /// Allows limits of different groups in one decision, which a cluster cannot decide. Default:
+    /// rejected, so that in-process tests detect decisions that a cluster would reject.
     pub fn standalone_only(self) -> Self {
         Self {
             any_groups: true,
@@ -104,8 +105,9 @@ impl InProcessBuilder {
         }
     }
 
-    /// How many calls may wait for permits at once, in all queues together. One more is told so
-    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)). Default: 10,000.
+    /// Sets the maximum number of calls that wait for permits, in all queues together. Further
+    /// calls are rejected with [`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded).
+    /// Default: 10,000.
     pub fn max_waiting(self, calls: usize) -> Self {
         Self {
             max_waiting: calls,
@@ -115,10 +117,10 @@ impl InProcessBuilder {
 
     names_of_policies!();
 
-    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default:
-    /// what the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the
-    /// limiter is built, else [`Enforcement::Enforce`]. A variable that says nothing of the kind is
-    /// told in an event, and limits are enforced.
+    /// Sets the initial enforcement mode, which [`Limiter::set_enforcement`] changes. Default: the
+    /// value of the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) when the limiter
+    /// is built, or [`Enforcement::Enforce`]. An invalid value of the variable is logged as an
+    /// error, and limits are enforced.
     pub fn enforcement(self, enforcement: Enforcement) -> Self {
         Self {
             enforcement: Some(enforcement),
@@ -126,15 +128,15 @@ impl InProcessBuilder {
         }
     }
 
-    /// The limiter.
+    /// Builds the limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
         let enforcement = self.enforcement.unwrap_or_else(|| {
-            let said = Enforcement::from_environment().unwrap_or_else(|error| {
+            let configured = Enforcement::from_environment().unwrap_or_else(|error| {
                 tracing::error!(%error, "invalid LIMITER_ENFORCEMENT; using enforce");
                 None
             });
-            said.unwrap_or_default()
+            configured.unwrap_or_default()
         });
         let store = MemoryStore::new(self.clock.clone(), self.max_keys).evicting(self.evicts);
         Limiter::new(

@@ -22,14 +22,15 @@ use crate::support::clock::{Clock, ManualClock};
 
 const MAX_PREFIX_BYTES: usize = 64;
 
-/// How long a reset elsewhere may remain unseen by a caller who is denied.
+/// The default duration for which a denial is cached; a reset by another replica may stay unseen
+/// for that time.
 const DENY_CACHE: Duration = Duration::from_secs(1);
 
-/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`],
+/// Builds a [`Limiter`] whose state lives in Redis. Returned by [`Limiter::redis`],
 /// [`Limiter::redis_cluster`], [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
 ///
-/// `Debug` and the errors of [`build`](Self::build) show no credentials: of a malformed URL they
-/// show at most the scheme, since a password may be anywhere in it.
+/// `Debug` and the errors of [`build`](Self::build) contain no credentials: they show at most the
+/// scheme of a malformed URL, since any part of it may be a password.
 #[derive(Clone, Debug)]
 #[must_use = "a limiter exists once `build` has returned it"]
 pub struct RedisBuilder {
@@ -94,9 +95,9 @@ impl RedisBuilder {
         Self::new(Topology::Pool(pool))
     }
 
-    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key, where
-    /// what is not plain ASCII stands as `%20` does in URLs. Required. Replicas with the same
-    /// namespace share their limits.
+    /// Sets the owner of the limits, such as `prod:checkout`: the first part of every Redis key,
+    /// with all characters except plain ASCII percent-encoded as in URLs (`%20`). Required.
+    /// Replicas with the same namespace share their limits.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self {
             namespace: Some(namespace.into()),
@@ -104,9 +105,9 @@ impl RedisBuilder {
         }
     }
 
-    /// Text in front of the namespace in every Redis key, as it stands, for servers that demand one
-    /// (`~team:*` in an ACL). Prefix and namespace together tell whose limits these are. Printable,
-    /// without braces, at most 64 bytes. Default: none.
+    /// Sets a text that precedes the namespace in every Redis key, unencoded, for servers that
+    /// require a key prefix (`~team:*` in an ACL). Replicas share limits if both prefix and
+    /// namespace are equal. Printable, without braces, at most 64 bytes. Default: none.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -114,8 +115,8 @@ impl RedisBuilder {
         }
     }
 
-    /// Takes the time from a clock that a test moves, in place of the server's. Keys then live for
-    /// an hour or longer, since the server expires them by a clock of its own. Default: the
+    /// Reads the time from a clock that a test advances, instead of the server's clock. Keys then
+    /// live for at least an hour, since the server expires them by its own clock. Default: the
     /// server's clock.
     pub fn clock(self, clock: &ManualClock) -> Self {
         Self {
@@ -124,8 +125,8 @@ impl RedisBuilder {
         }
     }
 
-    /// Allows limits of different groups in one decision, which no cluster could decide. Default:
-    /// refused.
+    /// Allows limits of different groups in one decision, which a cluster cannot decide. Default:
+    /// rejected.
     pub fn standalone_only(self) -> Self {
         Self {
             any_groups: true,
@@ -133,28 +134,28 @@ impl RedisBuilder {
         }
     }
 
-    /// How many connections are kept to each node, by each runtime that uses it. One carries all
-    /// calls, in order of arrival; the others stand by, and carry on when it is slow to answer or
-    /// has to be dialled anew. Default: 2.
+    /// Sets the number of connections to each node, per runtime. One connection carries all calls,
+    /// in order of arrival; the others take over when it responds slowly or has to be reopened.
+    /// Default: 2.
     pub fn connections(mut self, connections: u32) -> Self {
         self.deployment.node.connections = connections;
         self
     }
 
-    /// How many calls may be on their way to one node at once. One more is not sent: the store gave
-    /// no decision ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the
-    /// policy says what that means. Default: 4,096.
+    /// Sets the maximum number of calls in flight to one node. A further call is not sent: it fails
+    /// with [`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded), and the policy's
+    /// [`OnStoreFailure`](crate::OnStoreFailure) decides. Default: 4,096.
     ///
-    /// Where a policy says [`Local`](crate::OnStoreFailure::Local), too small a number adds this
-    /// replica's share to what Redis admits.
+    /// With [`Local`](crate::OnStoreFailure::Local), too small a number admits this replica's share
+    /// in addition to the permits of Redis.
     pub fn max_in_flight(mut self, calls: u32) -> Self {
         self.deployment.node.max_in_flight = calls;
         self
     }
 
-    /// How many calls may wait for permits at once, in all queues of this process together. One
-    /// more is told so ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)).
-    /// Default: 10,000.
+    /// Sets the maximum number of calls that wait for permits, in all queues of this process
+    /// together. Further calls are rejected with
+    /// [`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded). Default: 10,000.
     pub fn max_waiting(self, calls: usize) -> Self {
         Self {
             max_waiting: calls,
@@ -162,18 +163,19 @@ impl RedisBuilder {
         }
     }
 
-    /// For how long at most a denial is answered in this process again, without asking Redis, to
-    /// calls under the same limits for the same cost or more. Default: one second. Zero asks Redis
-    /// each time.
+    /// Sets the maximum time for which this process repeats a denial by Redis, without a request,
+    /// for calls under the same limits with the same or a larger cost. Default: one second. Zero
+    /// disables the cache.
     ///
-    /// Such a call is denied until the `retry_after` that Redis named, and told what Redis would
-    /// tell; its [`Origin`](crate::Origin) says `DenyCache`. A reset through this limiter or its
-    /// clones, and a policy that changed, are seen at once; a reset by another replica, which gives
-    /// permits back sooner than Redis said, after so long at most. In a window, where only Redis
-    /// knows when the permits for a larger cost come back, that is asked for.
+    /// Such a call is denied until the `retry_after` of the reply from Redis and receives the same
+    /// outcome; its [`Origin`](crate::Origin) is `DenyCache`. A reset through this limiter or its
+    /// clones and a change of the policy take effect immediately. A reset by another replica, which
+    /// returns permits before the cached `retry_after`, takes effect after this time at the latest.
+    /// A larger cost under a window is sent to Redis, since only Redis knows when its permits
+    /// return.
     ///
-    /// Of 65,536 limits it is known at most that they deny; the others are asked for. With a
-    /// [`clock`](Self::clock) that a test moves, it is that clock that measures the time.
+    /// The cache holds 65,536 limits; others are sent to Redis. With a [`clock`](Self::clock) of a
+    /// test, that clock measures the time.
     pub fn deny_cache(self, at_most: Duration) -> Self {
         Self {
             deny_cache: at_most,
@@ -181,10 +183,10 @@ impl RedisBuilder {
         }
     }
 
-    /// How many replicas share the limits, for
-    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are counted in Redis.
-    /// Give it where replicas may start while Redis is out, since one that was never told how many
-    /// there are counts itself alone.
+    /// Sets the number of replicas that share the limits, for
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: Redis counts them. Set it
+    /// if replicas may start while Redis is unavailable: a replica that has never received the
+    /// count assumes that it is the only one.
     pub fn replicas(self, replicas: u32) -> Self {
         Self {
             replicas: Some(replicas),
@@ -192,29 +194,29 @@ impl RedisBuilder {
         }
     }
 
-    /// The certificates, in PEM, of the authorities that sign for the servers, for `rediss://`
-    /// URLs. Default: those that the system trusts, which these replace.
+    /// Sets the certificates, in PEM, of the authorities that sign for the servers of `rediss://`
+    /// URLs. They replace the default: the authorities that the system trusts.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.deployment.certificates.roots = Some(pem.into());
         self
     }
 
-    /// The certificate, in PEM and with what leads to its authority, that servers are shown which
-    /// ask for one, and its private key. Default: none.
+    /// Sets the client certificate, in PEM and with the chain to its authority, for servers that
+    /// request one, and its private key. Default: none.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.deployment.certificates.client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The approximate number of keys in each table that is kept in this process for
-    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local): keys that it limits while Redis is
-    /// unavailable, keys whose permits it has yet to report to Redis, and keys whose remaining
-    /// permits in Redis it knows. A new key beyond the first table is rejected with
-    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and permits of one beyond the second
-    /// are not reported. One beyond the third replaces a key that was used longest ago, which then
-    /// starts with a whole share. Default: 100,000.
+    /// Sets the approximate number of keys in each table of
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local) in this process: keys that are
+    /// limited locally while Redis is unavailable, keys whose permits are not yet reported to
+    /// Redis, and keys whose remaining permits in Redis are known. If the first table is full, a
+    /// new key is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full). If the
+    /// second is full, permits of a new key are not reported. If the third is full, a new key
+    /// replaces the least recently used one, which then starts with a full share. Default: 100,000.
     pub fn max_local_keys(self, max_keys: usize) -> Self {
         Self {
             max_local_keys: max_keys,
@@ -224,9 +226,9 @@ impl RedisBuilder {
 
     names_of_policies!();
 
-    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default:
-    /// what the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the
-    /// limiter is built, else [`Enforcement::Enforce`].
+    /// Sets the initial enforcement mode, which [`Limiter::set_enforcement`] changes. Default: the
+    /// value of the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) when the limiter
+    /// is built, or [`Enforcement::Enforce`].
     pub fn enforcement(self, enforcement: Enforcement) -> Self {
         Self {
             enforcement: Some(enforcement),
@@ -234,16 +236,15 @@ impl RedisBuilder {
         }
     }
 
-    /// The limiter. Dials nothing: it succeeds while Redis is down.
+    /// Builds the limiter. Opens no connection, so it succeeds while Redis is down.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are
-    /// allowed, or limits without a common group are to be decided in a cluster, or when the
-    /// environment's [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is none of its words and
-    /// [`enforcement`](Self::enforcement) says nothing. With a `rediss://` URL and no
-    /// `root_certificate` it reads the system's certificates, which blocks, and fails if there is
-    /// none.
+    /// [`ConfigError`] when the namespace is missing, a URL is malformed, a limit of connections is
+    /// 0, or `standalone_only` is set for a cluster, or when the environment variable
+    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is invalid and [`enforcement`](Self::enforcement)
+    /// is not set. With a `rediss://` URL and no `root_certificate`, it reads the system's
+    /// certificates, which blocks, and fails if there is none.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
         check_text("namespace", &namespace)?;
@@ -252,13 +253,13 @@ impl RedisBuilder {
             let expected = format!("at most {MAX_PREFIX_BYTES} printable ASCII bytes without braces");
             return Err(ConfigError::invalid("prefix", &self.prefix, expected));
         }
-        for (what, value) in [
+        for (setting, value) in [
             ("connections", self.deployment.node.connections),
             ("max_in_flight", self.deployment.node.max_in_flight),
             ("replicas", self.replicas.unwrap_or(1)),
         ] {
             if value == 0 {
-                return Err(ConfigError::invalid(what, value, "at least 1"));
+                return Err(ConfigError::invalid(setting, value, "at least 1"));
             }
         }
         if self.any_groups && matches!(self.deployment.topology, Topology::Cluster(_)) {

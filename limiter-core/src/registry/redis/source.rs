@@ -1,4 +1,4 @@
-//! A registry in Redis that is followed.
+//! The handle of a subscription to a registry in Redis.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::registry::watcher::WatcherTask;
 pub struct RedisSubscription {
     pub(super) shared: Arc<RedisWatcher>,
     pub(super) task: WatcherTask,
-    /// Whether a look is over.
+    /// Whether the first read has completed.
     pub(super) looked: watch::Receiver<bool>,
 }
 
 impl RedisSubscription {
-    /// Waits until the first look is over, half a second at most: from then on the limiter's
-    /// registry says what Redis says.
+    /// Waits until the first read has completed, at most half a second. From then on the limiter's
+    /// registry contains the policies of Redis.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -33,7 +33,7 @@ impl RedisSubscription {
     /// let limits = limiter_core::Limiter::redis(url).namespace("prod:checkout").build()?;
     /// let source = limits.redis_registry()?.follow();
     /// if let Err(error) = source.synced().await {
-    ///     eprintln!("the policies of the code count: {error}");
+    ///     eprintln!("the policies of the code apply: {error}");
     /// }
     /// # assert!(source.last_error().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,9 +42,10 @@ impl RedisSubscription {
     ///
     /// # Errors
     ///
-    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the
-    /// same. [`RegistryError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since
-    /// all clones of the registry are dropped or the runtime has ended.
+    /// The current error, as in [`last_error`](Self::last_error); the subscription continues
+    /// nevertheless. [`RegistryError::Store`] with [`StoreErrorKind::ShutDown`] when the
+    /// subscription has ended, because all clones of the registry were dropped or the runtime has
+    /// ended.
     ///
     /// # Cancel safety
     ///
@@ -58,14 +59,14 @@ impl RedisSubscription {
         self.last_error().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with the registry in Redis now, or why it cannot be looked at; `None` while
-    /// all is well.
+    /// Returns the current error of the registry in Redis, or of the attempt to read it; `None` if
+    /// there is none.
     #[must_use]
     pub fn last_error(&self) -> Option<RegistryError> {
-        self.shared.trouble.last()
+        self.shared.last_error.last()
     }
 
-    /// Whether its runtime has not ended.
+    /// Returns whether the task is still running.
     pub(crate) fn is_running(&self) -> bool {
         self.task.is_running()
     }

@@ -1,4 +1,4 @@
-//! Follows the registry of a namespace in Redis: looks again and again, and listens.
+//! Keeps a registry equal to the text in Redis, by polling and by Pub/Sub messages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,32 +15,31 @@ use crate::registry::{PolicyRegistry, RegistryError};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
 
-/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a
-/// quarter.
+/// Polling interval without change messages. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A text that was refused is sent again every so many looks: it may have been mended by hand, and
-/// its revision left.
+/// A rejected text of the same revision is read again after this number of polls, because it may
+/// have been corrected by hand without a new revision.
 const LOOKS_PER_REFUSED: u32 = 60;
-/// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
+/// Pause before the second attempt to subscribe; it doubles with each failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// … up to this.
+/// Longest pause between two attempts to subscribe.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct RedisWatcher {
     store: RegistryStore,
-    pub(super) trouble: LastError,
-    /// The text that is there, if it was refused.
+    pub(super) last_error: LastError,
+    /// The current text, if it was rejected.
     refused: Mutex<Option<RejectedText>>,
-    /// The errors of policies in a text that applies otherwise, with its revision.
+    /// The errors of single policies of the adopted text, with its revision.
     partial: Mutex<Option<(u64, RegistryError)>>,
 }
 
-/// A text that was refused, and is not sent again for a while.
+/// A rejected text, which is not read again for a while.
 #[derive(Debug)]
 struct RejectedText {
     revision: u64,
     error: RegistryError,
-    /// How often it was seen since.
+    /// Number of polls since it was rejected.
     looks: u32,
 }
 
@@ -56,7 +55,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Until there is no registry any more.
+/// Polls until the registry is dropped.
 async fn poll_until_dropped(
     registry: WeakRegistry,
     shared: &RedisWatcher,
@@ -79,16 +78,16 @@ async fn poll_until_dropped(
     }
 }
 
-/// Passes on that something was published. Where that cannot be heard, it is found out all the
-/// same, a little later.
+/// Notifies the polling task of published changes. Without Pub/Sub, polling finds them a little
+/// later.
 async fn listen(store: &RegistryStore, news: &Notify) {
     let mut pause = FIRST_PAUSE;
     loop {
         match store.listen().await {
-            Ok(ear) => {
-                // What was published before is missed.
+            Ok(subscription) => {
+                // A change before the subscription sent no message to it.
                 news.notify_one();
-                while ear.hears().await {
+                while subscription.hears().await {
                     news.notify_one();
                 }
                 pause = FIRST_PAUSE;
@@ -106,7 +105,7 @@ impl RedisWatcher {
     pub(super) fn new(store: &RegistryStore) -> Self {
         Self {
             store: store.clone(),
-            trouble: LastError::default(),
+            last_error: LastError::default(),
             refused: Mutex::default(),
             partial: Mutex::default(),
         }
@@ -119,7 +118,7 @@ impl RedisWatcher {
         let applies = partial.is_some();
         let error = match looked.and(partial.map_or(Ok(()), Err)) {
             Ok(()) => {
-                if self.trouble.is_over() {
+                if self.last_error.is_over() {
                     let revision = registry.published().unwrap_or(0);
                     tracing::info!(key, revision, "registry in Redis is valid again");
                 }
@@ -127,13 +126,13 @@ impl RedisWatcher {
             }
             Err(error) => error,
         };
-        // Of an outage others say enough.
+        // Outages are logged by the circuit breaker.
         let is_outage = matches!(&error, RegistryError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
         if !is_outage {
             observe::registry_rejected("redis");
         }
         let reason = reason(&error);
-        if self.trouble.is_new(error) && !is_outage {
+        if self.last_error.is_new(error) && !is_outage {
             if applies {
                 tracing::warn!(key, %reason, "policies in Redis rejected; keeping their previous versions");
             } else {
@@ -142,7 +141,7 @@ impl RedisWatcher {
         }
     }
 
-    /// Has the registry say what stands in Redis, if that can be believed.
+    /// Reads the text in Redis once and adopts it if it is valid.
     pub(super) async fn poll_once(
         &self,
         registry: &PolicyRegistry,
@@ -157,7 +156,7 @@ impl RedisWatcher {
                     return Err(error);
                 }
             }
-            // It is another one, which may be later than what is known all the same.
+            // The text has another revision, which may still be later than the known one.
             if *found > known {
                 stored = self.store.read(known, patience).await?;
             }
@@ -177,7 +176,7 @@ impl RedisWatcher {
         taken.map_err(|(_, error)| error)
     }
 
-    /// The same of what was found. An error has the revision of a text that is refused.
+    /// Adopts a text that was read. An error contains the revision of the rejected text.
     async fn apply_text(
         &self,
         registry: &PolicyRegistry,
@@ -228,7 +227,7 @@ impl RedisWatcher {
         *self.partial.lock().unwrap_or_else(PoisonError::into_inner) = partial;
     }
 
-    /// The errors of the text that is in force.
+    /// Returns the errors of single policies of the current text.
     fn partial_error(&self, registry: &PolicyRegistry) -> Option<RegistryError> {
         let partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, error) = partial
@@ -237,7 +236,7 @@ impl RedisWatcher {
         Some(error.clone())
     }
 
-    /// The revision of a text that was refused, unless it is to be looked at again.
+    /// Returns the revision of a rejected text, unless it is due to be read again.
     fn refused_for_now(&self) -> Option<u64> {
         let refused = self.refused();
         let refused = refused
@@ -246,7 +245,7 @@ impl RedisWatcher {
         refused.map(|refused| refused.revision)
     }
 
-    /// Why what was refused is still, now that it was seen once more.
+    /// Counts a poll of a rejected text, and returns its error.
     fn is_refused_still(&self) -> Option<RegistryError> {
         let mut refused = self.refused();
         let refused = refused.as_mut()?;

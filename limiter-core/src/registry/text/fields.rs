@@ -1,4 +1,4 @@
-//! Tables of a text, whose fields are taken out one by one; what stays is unknown.
+//! Tables of a text. Reading removes the fields one by one; the remaining fields are unknown.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,19 +14,19 @@ use crate::registry::text::expected;
 use crate::registry::text::report::ErrorReport;
 use crate::units::{Amount, parse_duration};
 
-/// One value, and where it stands.
+/// A value and its position.
 pub(super) struct Field<'t> {
     pub(super) name: &'t str,
-    /// As messages call it: `policy.search.rate`.
+    /// The name in messages: `policy.search.rate`.
     pub(super) path: String,
     pub(super) value: &'t DeValue<'t>,
-    /// Where its name stands, or the value of one that has none.
+    /// The position of the name, or of the value if it has no name.
     pub(super) at: usize,
     span: Range<usize>,
 }
 
 impl<'t> Field<'t> {
-    /// One that has a number in place of a name.
+    /// Creates a field of an array, which has an index and no name.
     pub(super) fn new(path: String, value: &'t Spanned<DeValue<'t>>) -> Self {
         Self {
             name: "",
@@ -70,7 +70,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A number of permits.
+    /// Reads a number of permits.
     pub(super) fn amount(&self, report: &mut ErrorReport<'_>) -> Option<Amount> {
         const EXPECTED: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
         let amount = number(self.value);
@@ -80,7 +80,7 @@ impl<'t> Field<'t> {
         amount
     }
 
-    /// Permits per time, or a number of them per second.
+    /// Reads a rate: permits per time, or a number per second.
     pub(super) fn rate(&self, report: &mut ErrorReport<'_>) -> Option<Rate> {
         let rate = match self.value {
             DeValue::String(text) => text.parse(),
@@ -95,19 +95,19 @@ impl<'t> Field<'t> {
         span.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
-    /// A duration, or `"month"`.
+    /// Reads a duration, or `"month"`.
     pub(super) fn window(&self, report: &mut ErrorReport<'_>) -> Option<Window> {
         let window = Window::try_from(self.text_or_nothing());
         window.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
-    /// Whatever is read from text.
+    /// Reads a value that is parsed from text.
     pub(super) fn parsed<T: FromStr<Err = ConfigError>>(&self, report: &mut ErrorReport<'_>) -> Option<T> {
         let parsed = self.text_or_nothing().parse();
         parsed.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
-    /// A list of keys.
+    /// Reads a list of keys.
     pub(super) fn keys(&self, report: &mut ErrorReport<'_>) -> Option<KeyList> {
         let DeValue::Array(values) = self.value else {
             self.refuse(report, "a list of keys, such as [\"10.0.0.0/8\", \"user:*\"]");
@@ -118,7 +118,7 @@ impl<'t> Field<'t> {
         for (index, value) in values.iter().enumerate() {
             let entry = Field::new(format!("{}[{index}]", self.path), value);
             let text = entry.text(report, "a key").unwrap_or("*");
-            // Each entry is parsed alone first, so that every error is reported where its entry is.
+            // Each entry is parsed alone first, so that every error is reported at its entry.
             if let Err(error) = KeyList::parse([text]) {
                 entry.refuse_as(report, &error);
             }
@@ -141,7 +141,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A whole number of 32 bits.
+    /// Reads a whole number of 32 bits.
     pub(super) fn number(&self, report: &mut ErrorReport<'_>) -> Option<u32> {
         let number = match self.value {
             DeValue::Integer(integer) => u32::from_str_radix(integer.as_str(), integer.radix()).ok(),
@@ -153,7 +153,7 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// The version of a format: a whole number from 1.
+    /// Reads the version of a format: a whole number from 1.
     pub(super) fn version(&self, report: &mut ErrorReport<'_>) -> Option<u32> {
         let version = self.as_version();
         if version.is_none() {
@@ -167,7 +167,7 @@ impl<'t> Field<'t> {
             return None;
         };
         let version = u64::from_str_radix(integer.as_str(), integer.radix()).ok()?;
-        // A higher one is as unknown as the highest.
+        // A higher number is as unknown as the maximum.
         Some(u32::try_from(version).unwrap_or(u32::MAX)).filter(|version| *version > 0)
     }
 
@@ -185,18 +185,18 @@ fn number(value: &DeValue<'_>) -> Option<Amount> {
             let permits = u64::from_str_radix(integer.as_str(), integer.radix()).ok()?;
             Some(Amount::from(permits))
         }
-        // As text, so that it is what its author wrote.
+        // Parsed from its text, so that no precision is lost.
         DeValue::Float(float) => float.as_str().trim_start_matches('+').parse().ok(),
         _ => None,
     }
 }
 
-/// A table whose fields are taken out.
+/// A table whose fields are removed as they are read.
 pub(super) struct Table<'t> {
     path: String,
     at: usize,
     fields: BTreeMap<&'t str, Field<'t>>,
-    /// Of those that were taken.
+    /// The positions of the removed fields.
     spans: BTreeMap<&'t str, Range<usize>>,
 }
 
@@ -244,7 +244,7 @@ impl<'t> Table<'t> {
         report.push(self.at, format!("{}.{name} is missing", self.path));
     }
 
-    /// Refuses the value of a field that was taken, or the table as a whole.
+    /// Reports the value of a removed field, or the whole table if it has no such field.
     pub(super) fn refuse(&self, report: &mut ErrorReport<'_>, name: &str, expected: &str) {
         match self.spans.get(name) {
             Some(span) => {
@@ -256,7 +256,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// All that was not taken is a mistake.
+    /// Reports all remaining fields as unknown.
     pub(super) fn refuse_rest(&mut self, report: &mut ErrorReport<'_>, expected: &str) {
         for field in std::mem::take(&mut self.fields).into_values() {
             report.push_unknown(
@@ -271,7 +271,7 @@ impl<'t> Table<'t> {
     }
 }
 
-/// A name as it may be written without doubt.
+/// Formats a name, quoted unless it is a bare key.
 fn shown(name: &str) -> String {
     const SHOWN: usize = 60;
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

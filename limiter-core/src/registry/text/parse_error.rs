@@ -1,4 +1,4 @@
-//! What is wrong with a registry.
+//! Errors of reading and publishing a registry.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use std::{fmt, io};
 
 use crate::error::{ConfigError, StoreError};
 
-/// Why a registry was not read, or not written.
+/// The reason why a registry was not read or not written.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The text has errors. It is rejected, and its last policies stay in force. Of a text in Redis
-    /// whose errors are in single policies, only these keep their previous version, and the others
-    /// apply.
+    /// The text is invalid. It is rejected, and the last policies of its source stay in effect. If
+    /// the errors of a text in Redis are in single policies, only these keep their previous
+    /// version, and the others apply.
     Mistakes {
-        /// At least one, in the order of the text; the first fifty.
+        /// At least one error, in the order of the text; at most fifty.
         mistakes: Vec<ParseError>,
     },
-    /// The text needs a newer version of this library. It is rejected, and its last policies stay
-    /// in force.
+    /// The text needs a newer version of this library. It is rejected, and the last policies of its
+    /// source stay in effect.
     NewerFormat {
         /// The file, or the key in Redis.
         place: String,
@@ -31,33 +31,32 @@ pub enum RegistryError {
     },
     /// The file cannot be read.
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         error: Arc<io::Error>,
     },
-    /// Somebody else has published since. Nothing was written.
+    /// Another client has published a new revision since. Nothing was written.
     Conflict {
         /// The revision that was to be replaced; 0 for none.
         expected: u64,
-        /// The revision that is there; 0 for none.
+        /// The revision in Redis; 0 for none.
         found: u64,
     },
-    /// What stands in Redis is older than what this process has seen there before, so it is not
-    /// believed.
+    /// The text in Redis is older than one that this process has received before, and is rejected.
     Older {
-        /// The revision that is there.
+        /// The revision in Redis.
         found: u64,
-        /// The revision that was seen.
+        /// The highest revision that this process has received.
         seen: u64,
     },
-    /// A value that a change of the registry wanted to put there cannot be used.
+    /// A value that a change of the registry contains is invalid.
     Config(ConfigError),
-    /// Redis gave no answer. A registry that was to be published may have been.
+    /// Redis did not answer. A publication may have succeeded nevertheless.
     Store(StoreError),
 }
 
-/// One mistake of a text: `limits.toml:3:8: policy.search.rate is "10", expected …`.
+/// One error of a text: `limits.toml:3:8: policy.search.rate is "10", expected …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     pub(super) place: Arc<str>,
@@ -67,25 +66,25 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// The file, or the key in Redis.
+    /// Returns the name of the file, or of the key in Redis.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// The line, counted from 1.
+    /// Returns the line, counted from 1.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The column, counted from 1 in characters.
+    /// Returns the column, counted from 1 in characters.
     #[must_use]
     pub fn column(&self) -> usize {
         self.column
     }
 
-    /// What stands there, and what was expected.
+    /// Returns the value that was found, and the expected value.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -126,7 +125,7 @@ impl fmt::Display for RegistryError {
             Self::Conflict { expected, found } => {
                 write!(
                     f,
-                    "the registry has revision {found}, expected {expected}: somebody else has published it"
+                    "the registry has revision {found}, expected {expected}: another client has published it; read it again and repeat the change"
                 )
             }
             Self::Older { found, seen } => {
@@ -152,7 +151,7 @@ impl Error for RegistryError {
 }
 
 impl RegistryError {
-    /// A mistake at the beginning of a text, or of all of it.
+    /// Creates an error at the beginning of a text, or about the whole text.
     pub(crate) fn one(place: &str, message: &str) -> Self {
         let mistake = ParseError {
             place: place.into(),
@@ -165,7 +164,7 @@ impl RegistryError {
         }
     }
 
-    /// A mistake of a whole text, beside others.
+    /// Creates an error about the whole text, for a list of errors.
     #[cfg(feature = "redis")]
     pub(crate) fn mistake(place: &str, message: String) -> ParseError {
         ParseError {
@@ -176,7 +175,7 @@ impl RegistryError {
         }
     }
 
-    /// The same of a text that lacks lines at its beginning.
+    /// Moves the line numbers up by the number of lines that precede the given text.
     #[cfg(feature = "redis")]
     pub(super) fn up_by(mut self, lines: usize) -> Self {
         if let Self::Mistakes { mistakes } = &mut self {

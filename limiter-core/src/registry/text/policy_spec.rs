@@ -1,4 +1,4 @@
-//! A policy as it is read: its algorithm, its numbers, its settings.
+//! The table of a policy: its algorithm, numbers and settings.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::registry::text::fields::Table;
 use crate::registry::text::report::ErrorReport;
 use crate::units::Amount;
 
-/// The settings of every policy, in the order in which they are told.
+/// The settings of every policy, in the order of error messages.
 const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
                         until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
 
-/// Which algorithm.
+/// The algorithm of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AlgorithmKind {
     TokenBucket,
@@ -49,7 +49,7 @@ impl AlgorithmKind {
         }
     }
 
-    /// How a text calls it.
+    /// Returns the name in a text.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::TokenBucket => "token_bucket",
@@ -95,7 +95,7 @@ impl AlgorithmKind {
     }
 }
 
-/// How a text calls an answer to a failure of the store.
+/// The names of the reactions to a failure of the store.
 pub(super) const ON_STORE_FAILURE: [(&str, OnStoreFailure); 4] = [
     ("local", OnStoreFailure::Local),
     ("fail_open", OnStoreFailure::FailOpen),
@@ -103,7 +103,7 @@ pub(super) const ON_STORE_FAILURE: [(&str, OnStoreFailure); 4] = [
     ("error", OnStoreFailure::Error),
 ];
 
-/// What a policy may have beside its numbers.
+/// The settings of a policy except its numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
     group: Option<String>,
@@ -191,19 +191,19 @@ impl SharedSettings {
     }
 }
 
-/// All that makes a policy, but its name. What was missing or malformed, and told, has a value with
-/// which nothing is wrong, so that the rest is looked at all the same.
+/// A policy without its name. A missing or malformed value is reported and replaced by a valid one,
+/// so that the other values are validated too.
 #[derive(Clone, Debug)]
 pub(super) struct PolicySpec {
     kind: AlgorithmKind,
-    /// Of a level.
+    /// For a level.
     capacity: Amount,
     rate: Rate,
-    /// Of a window.
+    /// For a window.
     limit: Amount,
     window: Window,
     aligned: Option<UtcOffset>,
-    /// Of what is in flight.
+    /// For a concurrency limit.
     max: Amount,
     settings: SharedSettings,
 }
@@ -263,35 +263,35 @@ impl PolicySpec {
         }
     }
 
-    /// The policy. Every value is told that is out of range; what is built then is of no use.
+    /// Builds the policy. Each value out of range is reported; the policy is then discarded.
     pub(super) fn build(
         mut self,
         report: &mut ErrorReport<'_>,
         table: &Table<'_>,
         name: &str,
     ) -> Option<Policy> {
-        /// Each time one of them is told, and there are no more.
-        const THINGS_THAT_CAN_BE_WRONG: usize = 8;
+        /// Each iteration reports one error and replaces its value.
+        const MAX_ERRORS: usize = 8;
         let mut name = name;
-        for _ in 0..THINGS_THAT_CAN_BE_WRONG {
+        for _ in 0..MAX_ERRORS {
             let error = match self.try_build(name) {
                 Ok(policy) => return Some(policy),
-                // The text names it by its table.
+                // The message contains the path of the policy's table.
                 Err(error) => error.without_policy(),
             };
-            let what = match &error {
-                ConfigError::Invalid { what, .. } => *what,
+            let setting = match &error {
+                ConfigError::Invalid { what: name, .. } => *name,
                 _ => "",
             };
-            table.refuse(report, what, &crate::registry::text::expected(&error));
+            table.refuse(report, setting, &crate::registry::text::expected(&error));
             let harmless = Self::harmless();
-            match what {
+            match setting {
                 "deadline" => self.settings.deadline = None,
                 "lease" => self.settings.lease = None,
                 "penalty" => self.settings.penalty = None,
                 "group" => self.settings.group = None,
                 POLICY_NAME => name = "p",
-                // Nothing else stays that could be wrong.
+                // All remaining errors are errors of numbers.
                 _ => {
                     self = Self {
                         kind: self.kind,

@@ -1,4 +1,4 @@
-//! From the tables of a text to a snapshot.
+//! Converts the tables of a text into a snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
             version.version(report);
         }
     }
-    // Where it comes from knows what it is; it is no matter of policies.
+    // The source of the text has already read its revision.
     if let Some(revision) = top.take("revision") {
         match revision.value {
             DeValue::Integer(_) => {}
@@ -48,8 +48,8 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
             DeValue::Array(overrides) => {
                 for (index, value) in overrides.iter().enumerate() {
                     if index == PolicyRegistry::MAX_OVERRIDES {
-                        let told = format!("override[{index}] is one too many, expected at most {index}");
-                        report.push(value.span().start, told);
+                        let message = format!("override[{index}] is one too many, expected at most {index}");
+                        report.push(value.span().start, message);
                         break;
                     }
                     let field = Field::new(format!("override[{index}]"), value);
@@ -68,7 +68,7 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
     snapshot
 }
 
-/// The lowest format that a reader of the text must know.
+/// Returns the lowest format that a reader of the text must know.
 pub(super) fn read_format(document: &DeTable<'_>) -> u32 {
     let mut top = Table::new(String::new(), 0, document);
     let version = top.take("min_reader");
@@ -97,7 +97,7 @@ fn read_policy<'t>(
     let lineage = InheritanceSpec::from_table(&mut table);
     let settings = SharedSettings::read(report, &mut table, kind);
     let Some(kind) = kind else {
-        // Whether the rest is unknown depends on it.
+        // Without an algorithm, unknown fields cannot be determined.
         return;
     };
     let draft = PolicySpec::read(report, &mut table, kind, settings);
@@ -180,7 +180,7 @@ fn read_override(
     };
     let kind = match kinds.get(name) {
         Some(Some(kind)) => *kind,
-        // It has a mistake of its own.
+        // The policy has an error, which is reported already.
         Some(None) => return,
         None => return named.refuse(report, "the name of a policy of the same text"),
     };
@@ -194,22 +194,19 @@ fn read_override(
                 Some(end) => own.until(end),
                 None => own,
             };
-            // A policy that has a mistake is not there, and says enough.
+            // A policy with an error is missing here, and its error is reported already.
             let base = snapshot.entries.get(name).map(|entry| entry.policy());
             if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
-                let told = format!(
-                    "{}.window is {:?}, expected a week, or what makes a day a whole number of times, since the periods of the policy are \
+                let message = format!(
+                    "{}.window is {:?}, expected a week or a divisor of a day, because the periods of the policy are \
                  aligned (or `align` with a month)",
                     field.path,
                     own.policy().window()
                 );
-                report.push(field.at, told);
+                report.push(field.at, message);
             } else if base.is_some_and(|base| snapshot.has_override(&own, base)) {
-                let told = format!(
-                    "{} is for a policy and key that stand further up already",
-                    field.path
-                );
-                report.push(field.at, told);
+                let message = format!("{} repeats the policy and key of an earlier override", field.path);
+                report.push(field.at, message);
             } else {
                 snapshot.add_override(Arc::new(own));
             }
@@ -217,7 +214,7 @@ fn read_override(
     }
 }
 
-/// The key of an override.
+/// Reads the key of an override.
 fn read_key(report: &mut ErrorReport<'_>, table: &mut Table<'_>) -> Option<Key<'static>> {
     let key = read_part(report, table, ["key", "escaped_key"]);
     let group = read_part(report, table, ["group", "escaped_group"]);
@@ -233,7 +230,7 @@ fn read_key(report: &mut ErrorReport<'_>, table: &mut Table<'_>) -> Option<Key<'
     }
 }
 
-/// A part of a key: as text, or as it stands in Redis. `Some(None)` for one with a mistake.
+/// Reads a part of a key, plain or escaped. Returns `Some(None)` for an invalid one.
 fn read_part(
     report: &mut ErrorReport<'_>,
     table: &mut Table<'_>,
@@ -253,7 +250,7 @@ fn read_part(
                 if key.is_none() {
                     escaped.refuse(
                         report,
-                        "a key as it stands in Redis, with %20 for what is not plain",
+                        "a percent-encoded key as in Redis, such as %20 for a space",
                     );
                 }
                 key
@@ -261,7 +258,7 @@ fn read_part(
             Some(key)
         }
         (Some(_), Some(escaped)) => {
-            escaped.refuse(report, "either this or the plain text");
+            escaped.refuse(report, "either this field or the plain one");
             Some(None)
         }
     }

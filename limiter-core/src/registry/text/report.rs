@@ -3,7 +3,7 @@
 //! A strict report rejects the text for every error. A lenient one, for the subscription of Redis,
 //! turns unknown fields into warnings and rejects single policies: a newer program may have
 //! published fields or algorithms that this one cannot read, and the other policies of the text
-//! must apply. Each error is recorded in a scope, which says what it rejects.
+//! must apply. Each error is recorded in a scope, which defines the part that it rejects.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,19 +11,19 @@ use std::sync::Arc;
 
 use crate::registry::text::parse_error::{ParseError, RegistryError};
 
-/// At most so many errors, and so many warnings, are kept of one text.
+/// Maximum number of errors, and of warnings, that are kept of one text.
 const MOST_MISTAKES: usize = 50;
 
-/// What an error rejects when the report is lenient.
+/// The part that an error rejects in a lenient report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// The whole text.
     Text,
-    /// The policy of this name, with the quotas of its keys.
+    /// The policy of this name, with its key overrides.
     Policy(Box<str>),
     /// All rules.
     Rules,
-    /// One table that names no policy.
+    /// A table that contains no policy.
     Table,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct ErrorReport<'t> {
     text: &'t str,
     is_lenient: bool,
     scope: Scope,
-    /// By the byte at which they are.
+    /// With the byte offset of each.
     errors: Vec<(usize, String)>,
     warnings: Vec<(usize, String)>,
     rejects_text: bool,
@@ -41,7 +41,7 @@ pub(super) struct ErrorReport<'t> {
     rejected: BTreeSet<Box<str>>,
 }
 
-/// What a lenient report says of a text that is not rejected as a whole.
+/// The result of a lenient report on a text that is not rejected as a whole.
 #[derive(Debug, Default)]
 #[cfg_attr(
     not(feature = "redis"),
@@ -50,9 +50,9 @@ pub(super) struct ErrorReport<'t> {
 pub(crate) struct Findings {
     /// The policies that cannot be read.
     pub(crate) rejected: BTreeSet<Box<str>>,
-    /// Whether the rules cannot be read.
+    /// The rules cannot be read.
     pub(crate) rejects_rules: bool,
-    /// Why not.
+    /// The errors of the rejected policies and rules.
     pub(crate) errors: Vec<ParseError>,
     /// Unknown fields.
     pub(crate) warnings: Vec<ParseError>,
@@ -113,7 +113,7 @@ impl<'t> ErrorReport<'t> {
         self.errors.len()
     }
 
-    /// The beginning of a part of the text.
+    /// Returns the beginning of a part of the text.
     pub(super) fn excerpt(&self, span: Range<usize>) -> String {
         const SHOWN: usize = 60;
         let part = self.text.get(span).unwrap_or_default();
@@ -125,7 +125,7 @@ impl<'t> ErrorReport<'t> {
         shown
     }
 
-    /// The findings, unless the text is rejected.
+    /// Returns the findings, unless the text is rejected.
     pub(super) fn finish(self) -> Result<Findings, RegistryError> {
         let is_rejected = self.rejects_text || !(self.is_lenient || self.errors.is_empty());
         let errors = located(self.place, self.text, self.errors);

@@ -1,4 +1,4 @@
-//! Moments as people write them: RFC 3339, which TOML's dates with an offset are.
+//! Times in the format of RFC 3339, which TOML's offset date-times use.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use crate::units::Timestamp;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
-/// The last moment that has a year of four digits.
+/// The last time with a year of four digits.
 const LAST: u64 = 253_402_300_799_999_999;
 
-/// A date with a time and an offset, in quotes or not.
+/// Reads an offset date-time, quoted or not.
 pub(super) fn read(report: &mut ErrorReport<'_>, field: &Field<'_>) -> Option<Timestamp> {
     let moment = match field.value {
         DeValue::Datetime(moment) => timestamp(*moment),
@@ -24,7 +24,7 @@ pub(super) fn read(report: &mut ErrorReport<'_>, field: &Field<'_>) -> Option<Ti
     if moment.is_none() {
         field.refuse(
             report,
-            "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z",
+            "a time after 1970 with its offset, such as 2030-12-31T23:59:59Z",
         );
     }
     moment
@@ -53,7 +53,7 @@ const fn days_before(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The other way round: year, month, day.
+/// The inverse: returns year, month and day.
 const fn date_after(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -69,7 +69,7 @@ const fn date_after(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + next, month, day)
 }
 
-/// `2030-12-31T23:59:59Z`, with as many decimals as it takes.
+/// Formats as `2030-12-31T23:59:59Z`, with the necessary number of decimals.
 pub(super) struct Rfc3339(pub(super) Timestamp);
 
 impl fmt::Display for Rfc3339 {
