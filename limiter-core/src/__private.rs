@@ -1,4 +1,5 @@
-//! What the expansion of the attributes calls. Not for people: it changes without notice.
+//! The functions that the expansions of the attributes call. Not a public API: it changes without
+//! notice.
 
 mod constant_number;
 mod convert;
@@ -65,8 +66,7 @@ pub use crate::support::one_or_many::OneOrMany;
 pub use crate::units::Amount;
 pub use crate::waiting::WaitLimit;
 
-/// The one decision of an annotated function, everything in it computed from the arguments of one
-/// call.
+/// The decision of an annotated function, built from the arguments of one call.
 #[derive(Debug)]
 pub struct AnnotationGuard<const N: usize> {
     reporter: &'static Reporter,
@@ -76,7 +76,7 @@ pub struct AnnotationGuard<const N: usize> {
 }
 
 impl<const N: usize> AnnotationGuard<N> {
-    /// The limits of all attributes, in the order in which they stand.
+    /// Creates the guard with the limits of all attributes, in their order in the source.
     #[must_use]
     pub fn new(
         reporter: &'static Reporter,
@@ -111,38 +111,40 @@ pub fn try_acquire_concurrency(enter: &AcquireConcurrency<'_>) -> Poll<Result<Co
     enter.try_acquire().map_or(Poll::Pending, Poll::Ready)
 }
 
-/// Looks a policy up in the limiter's registry, for a call of this key. What does not find one is
+/// Looks a policy up in the limiter's registry, for a call with this key. A failed lookup is
 /// counted.
 ///
 /// # Errors
 ///
-/// [`Rejection::NotConfigured`] where the limiter was told to deny such calls.
+/// [`Rejection::NotConfigured`] if the limiter denies calls without a policy.
 pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
     limiter.resolve_call(name, key)
 }
 
-/// Whether calls under a policy never wait: a denial rejects them, and they are not paced.
+/// Returns whether calls under a policy never wait: a denial rejects them, and they are not paced.
 #[must_use]
 #[inline]
 pub fn never_waits(policy: &Policy) -> bool {
     policy.on_denial() == OnDenial::Reject && !policy.is_paced()
 }
 
-/// The text that `write` returned the first time for this policy. Only limiter-tower's headers use
-/// it.
+/// Returns the text that `write` returned at its first call for this policy. Used by
+/// limiter-tower's headers.
 pub fn cached_text(policy: &Policy, write: impl FnOnce() -> String) -> &str {
     policy.cached_text(write)
 }
 
-/// The answer to a check, after what its policies say of a denial, when the call may go on.
+/// Decides a check and applies the policies' reaction to a denial. Returns the decision of a call
+/// that may proceed.
 ///
 /// # Errors
 ///
-/// The call must not go on.
+/// The rejection of the call.
 ///
 /// # Cancel safety
 ///
-/// What was charged is given back where the call waits for its turn; else as awaiting the check.
+/// If the call is dropped while it waits for its turn, its charge is refunded; otherwise as for
+/// awaiting the check.
 pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
     check.admitted_in_turn().await.map(Allowed::into_decision)
 }
@@ -150,24 +152,24 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
 /// How the calls of a layer wait.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerWait<'a> {
-    /// For how long a call waits whose policies reject it. `None`: only as its policies say.
+    /// The time that a call waits if its policies reject denied calls. `None`: calls wait only if
+    /// their policies set it.
     pub timeout: Option<Duration>,
-    /// Bounds how many calls wait.
+    /// Bounds the number of waiting calls.
     pub room: &'a WaitLimit,
-    /// Calls of the layer refund permits, so a call waits though its permit is due after its time.
-    /// Else it is rejected at once.
+    /// Calls of the layer refund permits, so a call waits even if its permit is due after its
+    /// timeout. Otherwise such a call is rejected immediately.
     pub expects_refunds: bool,
 }
 
-/// As [`admit`], for a call that waits as its layer says where its policies reject it. A policy
-/// that says something else of a denial takes precedence. `bound` is the call's own limit: it waits
-/// for permits, and for its turn, no longer. A call that waits for no time at all does not join the
-/// queue.
+/// Decides as [`admit`], except that a call whose policies reject denied calls waits as its layer
+/// defines. A policy with another reaction to a denial takes precedence. `bound` is the call's own
+/// timeout for permits and for its turn. A call with a timeout of zero does not join the queue.
 ///
 /// # Errors
 ///
-/// The call must not go on. Where no slot is free, the denial says when there will be a permit
-/// after those of all before it.
+/// The rejection of the call. If no slot is free, its retry time is the time when a permit is
+/// available after those of all earlier calls.
 pub async fn admit_waiting(
     check: Check<'_>,
     waits: Option<LayerWait<'_>>,
@@ -211,21 +213,21 @@ pub fn try_acquire(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.try_acquire()
 }
 
-/// A rejected call, and the number of the attribute whose fallback answers.
+/// A rejected call, and the index of the attribute whose fallback returns the result.
 #[derive(Debug)]
 pub struct RejectedEntry {
-    /// The number of the attribute, counted from 0.
+    /// The index of the attribute, counted from 0.
     pub index: usize,
-    /// Why.
+    /// The reason.
     pub rejection: Rejection,
 }
 
-/// Makes the one decision of an annotated function. `None` is a call to which its limits do not
-/// apply (`when`). A misconfiguration is logged, since a fallback may hide it.
+/// Decides a call of an annotated function. `None` is a call to which its limits do not apply
+/// (`when`). A misconfiguration is logged, since a fallback may hide it.
 ///
 /// # Errors
 ///
-/// [`RejectedEntry`] when the call must not go on.
+/// [`RejectedEntry`] if the call is rejected.
 pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<(), RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(());
@@ -244,7 +246,7 @@ pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<
 }
 
 impl<const N: usize> AnnotationGuard<N> {
-    /// The limiter that is named, else the task's, else the one that is installed.
+    /// Returns the named limiter, else the task's limiter, else the installed one.
     fn limiter(&mut self) -> Result<CurrentLimiter, RejectedEntry> {
         match self.limiter.take() {
             Some(limiter) => Ok(CurrentLimiter::OfTask(limiter)),
@@ -257,7 +259,7 @@ fn by_first(rejection: Rejection) -> RejectedEntry {
     RejectedEntry { index: 0, rejection }
 }
 
-/// Looks up what is named, and makes the one decision.
+/// Looks up named policies and decides the call.
 async fn decide(
     limiter: &Limiter,
     entries: &mut [AnnotationEntry],
@@ -268,7 +270,7 @@ async fn decide(
     decide_resolved(limiter, entries, wait).await
 }
 
-/// Puts policies in the place of names.
+/// Replaces policy names by policies.
 fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry]) -> Result<(), RejectedEntry> {
     for (index, entry) in entries.iter_mut().enumerate() {
         let resolved = entry.resolve(limiter);
@@ -277,7 +279,7 @@ fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry]) -> Result<(), Rej
     Ok(())
 }
 
-/// Makes the one decision about all entries that are to be asked; `None` where none is.
+/// Decides all entries with a request; `None` if there is none.
 async fn decide_resolved(
     limiter: &Limiter,
     entries: &[AnnotationEntry],
@@ -295,13 +297,13 @@ async fn decide_resolved(
         return Ok(None);
     }
     let answer = match wait {
-        // Boxed, so that the calls which do not wait need not make room for it.
+        // Boxed, so that the future of calls that do not wait stays small.
         Some(timeout) => Box::pin(limiter.acquire_all(asks).timeout(timeout).into_future()).await,
         None => {
             let check = limiter.check_one_or_many(asks);
             match check.on_denial() {
-                // The fallback serves something cheaper; where there is none, nothing would tell
-                // the function to.
+                // `Degrade` needs a fallback, since the function itself cannot see the degraded
+                // decision.
                 OnDenial::Reject | OnDenial::Degrade if !check.is_paced() => {
                     check.await.and_then(Decision::require)
                 }
@@ -317,8 +319,8 @@ async fn decide_resolved(
     })
 }
 
-/// The number of the first limit to which a rejection is due, of those that were asked; the first
-/// where it is due to none.
+/// Returns the index of the limit that caused a rejection, among those that were requested; the
+/// first one if none did.
 fn guilty<'a>(
     rejection: &Rejection,
     mut asked: impl Iterator<Item = (usize, &'a AnnotationEntry)> + Clone,
@@ -336,7 +338,8 @@ fn guilty<'a>(
             if limits.len() == asked.clone().count() {
                 return asked.nth(limits.iter().position(|limit| !limit.is_allowed())?);
             }
-            // Some were not asked: in shadow, off, or allowed by a list.
+            // Limits in shadow mode, off, or with the key on an allow list are not part of the
+            // decision.
             let by = denied.denied_by()?.policy();
             asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own == by))
         }),

@@ -16,17 +16,16 @@ pub use crate::annotations::verify::verify_annotations;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
-/// One annotated place: a limiter attribute in front of one function. All of a program are told by
-/// [`annotations`].
+/// One annotation: a limiter attribute of one function. [`annotations`] returns all of a program.
 ///
 /// It displays as one line: name, function, file and line, key, policy.
 #[derive(Clone, Copy)]
 pub struct Annotation(pub(crate) &'static RegisteredAnnotation);
 
-/// Every annotated place of the program, those of its libraries included, in the order of file,
+/// Returns all annotations of the program, including those of its libraries, in the order of file,
 /// line and name.
 ///
-/// An attribute of an `impl` block is a place of each method that it limits.
+/// An attribute of an `impl` block is an annotation of each method that it limits.
 ///
 /// ```
 /// use limiter_core::annotations::annotations;
@@ -57,51 +56,52 @@ pub fn annotations() -> Vec<Annotation> {
 }
 
 impl Annotation {
-    /// The policy's name. Places with the same name share a budget.
+    /// Returns the policy's name. Annotations with the same name share a budget.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.0.name
     }
 
-    /// The function's path, such as `shop::mail::send`; with its type, `shop::mail::Outbox::send`,
-    /// where the attribute is that of an `impl` block.
+    /// Returns the function's path, such as `shop::mail::send`, or with its type for an attribute
+    /// of an `impl` block: `shop::mail::Outbox::send`.
     #[must_use]
     pub fn function(&self) -> &'static str {
         self.0.function
     }
 
-    /// The file in which it stands, as the compiler was told of it.
+    /// Returns the source file, with the path that the compiler received.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.0.file
     }
 
-    /// The line in which the attribute stands, counted from 1; the method's line, where the
-    /// attribute is that of an `impl` block.
+    /// Returns the line of the attribute, counted from 1, or the line of the method for an
+    /// attribute of an `impl` block.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.0.line
     }
 
-    /// The key as it is written, such as `user:{claims.sub}`; `""` where everybody shares one.
-    /// `None` where it is an expression.
+    /// Returns the key as written in the attribute, such as `user:{claims.sub}`; `""` if all calls
+    /// share one. `None` for an expression.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         self.0.key.text()
     }
 
-    /// The key's group as it is written. `None` where there is none, and where it is an expression.
+    /// Returns the key's group as written in the attribute. `None` if there is none, and for an
+    /// expression.
     #[must_use]
     pub fn group(&self) -> Option<&'static str> {
         self.0.group.and_then(|group| group.text())
     }
 
-    /// What is limited, where that is the same on every call.
+    /// Returns the policy, if it is the same for every call.
     ///
     /// # Errors
     ///
-    /// The policy depends on the arguments of a call, or is kept elsewhere (`policy = "…"`), or one
-    /// of its parameters cannot be used.
+    /// The policy depends on the arguments of a call or comes from the registry (`policy = "…"`),
+    /// or one of its parameters is invalid.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
         let expected = match self.0.policy {
             AnnotationPolicy::Fixed(policy) => return policy(),

@@ -108,8 +108,8 @@ impl Decision {
 
     /// Returns the outcome of each limit, in the order of the request. It is empty when the call
     /// was decided without limits ([`Origin::FailedOpen`], [`Origin::FailedClosed`],
-    /// [`Origin::NotConfigured`]), and it omits limits that are off or whose key list allows the
-    /// key.
+    /// [`Origin::NotConfigured`]), and it omits limits that are off, and limits whose key list
+    /// allows the key.
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits

@@ -1,5 +1,5 @@
-//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under
-//! `cfg(fuzzing)` alone.
+//! Access to private decoders of external input, for the targets in `fuzz/`. Compiled under
+//! `cfg(fuzzing)` only.
 
 use bb8_redis::redis::Value;
 
@@ -12,7 +12,7 @@ use crate::redis::fuzzing as decoding;
 pub use crate::redis::fuzzing::{owners, redirected, slot};
 use crate::request::{DecisionRequest, LimitRequest};
 
-/// The name of the Redis key of one state.
+/// Returns the name of the Redis key of one state.
 pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<String, Rejection> {
     let request = DecisionRequest::new([LimitRequest::new(policy, key)], Mode::Charge, false)?;
     let namespace = Namespace::new("", namespace);
@@ -26,8 +26,8 @@ pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<Str
         .collect())
 }
 
-/// What the script's answer to several questions means: on so many limits of one policy each, asked
-/// so many times. The decisions of one question stand together.
+/// Decodes the script's reply to several inputs. Each input has a number of limits of one policy,
+/// and a number of equal requests. Returns the decisions grouped by input.
 pub fn decisions(
     answer: &Value,
     policy: &Policy,

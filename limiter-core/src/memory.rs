@@ -1,10 +1,9 @@
-//! The store in this process: a sharded map from identity to state.
+//! The in-process store: a sharded map from limit identity to state.
 //!
-//! A decision on one limit takes one lock and steps on the state where it lies. Idle keys leave by
-//! themselves: every quarter of a millisecond whichever call comes along looks at some dozens of
-//! keys and drops those that have expired, which takes it about a microsecond. The number of keys
-//! is bounded; a new key beyond the bound is answered with
-//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or takes the place of another one
+//! A decision on one limit takes one lock and updates the state in place. Idle keys are removed
+//! during decisions: at most every 250 µs one decision examines up to 64 keys and removes expired
+//! ones, which takes about a microsecond. The number of keys is bounded. A new key in a full store
+//! is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or replaces another key
 //! (`evict.rs`).
 
 mod change;
@@ -30,37 +29,39 @@ use crate::units::Timestamp;
 
 const SHARDS: usize = 64;
 
-/// State in this process.
+/// The in-process store.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     shards: Box<[CachePadded<SpinLock<StateTable>>]>,
     pub(crate) clock: Clock,
     max_keys: usize,
-    /// How many there are, in all shards; counted before one is stored, and after one has gone.
+    /// Number of keys in all shards; incremented before a key is stored, decremented after one is
+    /// removed.
     keys: Box<CachePadded<AtomicUsize>>,
     next_sweep_at: AtomicU64,
     next_swept: AtomicUsize,
     searched_at: AtomicU64,
-    /// Whether a new key takes the place of another one when the store is full.
+    /// A new key replaces another one when the store is full.
     evicts: bool,
     evicted: Evictions,
 }
 
-/// In cache lines of its own, so that a write to it does not slow down access to its neighbours.
+/// Padded to cache lines of its own, so that a write does not slow down access to neighbouring
+/// values.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// When a limit is decided.
+/// The time of a decision on a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MonotonicStamp {
     pub(crate) decided_at: Timestamp,
-    /// The same in the time in which the limit's state is kept, in microseconds: periods of the
-    /// calendar go by that, and not by what has passed since the process began.
+    /// The same time on the time scale of the limit's state, in microseconds: calendar periods use
+    /// the calendar, all other algorithms use the time since the start of the process.
     pub(crate) own: u64,
 }
 
-/// The store has no room for as many keys as are needed, which would be charged at this moment.
+/// The store has no capacity for the new keys of a request at this time.
 #[derive(Debug)]
 pub(crate) struct CapacityExceeded {
     now: u64,
@@ -82,8 +83,8 @@ impl MemoryStore {
         }
     }
 
-    /// Gives a new key the place of another one when the store is full. Default: a new key is
-    /// answered with `Full`.
+    /// Makes a new key replace another one when the store is full. Default: a new key is rejected
+    /// with `Full`.
     pub(crate) fn evicting(self, evicts: bool) -> Self {
         Self { evicts, ..self }
     }
@@ -92,8 +93,8 @@ impl MemoryStore {
         self.max_keys
     }
 
-    /// Decides one limit: by the fast step, if the state was stored by this algorithm, else by the
-    /// general one.
+    /// Decides one limit: by the fast step if the state was stored by this algorithm, else by the
+    /// general step.
     #[inline]
     pub(crate) fn decide_limit(
         &self,
@@ -109,8 +110,8 @@ impl MemoryStore {
         decided.map(|(decided_at, outcome)| (decided_at, StepResult::Computed(outcome)))
     }
 
-    /// Decides one limit by the fast step. `None` has changed nothing: the limit is a window, or
-    /// its state is absent or was stored by another algorithm.
+    /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
+    /// is a window, or its state is absent or was stored by another algorithm.
     #[inline]
     fn decide_steadily(
         &self,
@@ -158,9 +159,9 @@ impl MemoryStore {
         self.decide_as(request, request.mode, &own, |_, _, _| {})
     }
 
-    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is shown
-    /// each limit's state first, by the limit's number, and may change it as of this moment; it may
-    /// be shown it twice.
+    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is called
+    /// first with each limit's index and state, and may change the state as of this time; it may be
+    /// called twice for a limit.
     pub(crate) fn decide_as(
         &self,
         request: &DecisionRequest<'_>,
@@ -182,7 +183,7 @@ impl MemoryStore {
         }
     }
 
-    /// Steps on the state of one limit, where it lies.
+    /// Updates the state of one limit in place.
     pub(crate) fn one(
         &self,
         identity: Identity,
@@ -191,8 +192,8 @@ impl MemoryStore {
         mode: Mode,
         begin: impl Fn(&mut StepState, MonotonicStamp),
     ) -> Result<(Timestamp, StepOutcome), CapacityExceeded> {
-        // Nobody waits for a lock while this one reads the clock, and no two decisions on one key
-        // see time in another order than they are made.
+        // The clock is read before the lock is taken, so that no thread waits for it, and adjusted
+        // under the lock, so that decisions on one key have ascending times.
         let before = self.clock.reading();
         let mut table = self.lock(identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
@@ -206,14 +207,14 @@ impl MemoryStore {
         let moment = self.moment_of(algorithm, decided_at);
         begin(state, moment);
         let outcome = algorithm::step(algorithm, state, cost, moment.own, mode);
-        // What costs nothing stores nothing, and neither does a denial.
+        // Calls without a cost and denials store nothing.
         if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
             self.reserve(1).ok_or(CapacityExceeded { now, needed: 1 })?;
             table.insert(identity, absent);
         }
         drop(table);
         self.sweep_some(now);
-        Ok((decided_at, told(algorithm, outcome, moment.own)))
+        Ok((decided_at, with_window_end(algorithm, outcome, moment.own)))
     }
 
     #[inline]
@@ -228,7 +229,7 @@ impl MemoryStore {
         }
     }
 
-    /// Takes the states of several limits out, decides them as one, and puts them back.
+    /// Removes the states of several limits, decides them together, and stores them again.
     fn several(
         &self,
         limits: &[RequestedLimit<'_>],
@@ -272,7 +273,7 @@ impl MemoryStore {
         let full = mode == Mode::Charge && self.reserve(new).is_none();
         let mut outcomes = algorithm::decide(&mut slots, if full { Mode::Refuse } else { mode });
         for (slot, outcome) in slots.iter().zip(&mut outcomes) {
-            *outcome = told(slot.algorithm, *outcome, slot.now);
+            *outcome = with_window_end(slot.algorithm, *outcome, slot.now);
         }
         drop(slots);
 
@@ -298,14 +299,14 @@ impl MemoryStore {
         Ok(Verdict::new(decided_at, outcomes))
     }
 
-    /// Forgets a limit's state.
+    /// Deletes a limit's state.
     pub(crate) fn forget(&self, limit: &RequestedLimit<'_>) {
         if self.lock(limit.identity).remove(limit.identity) {
             self.release(1);
         }
     }
 
-    /// Makes room and decides again, where there is none. The keys of `kept` are not evicted.
+    /// Repeats a decision after space was made for its keys. The keys of `kept` are not evicted.
     pub(crate) fn or_make_room<T>(
         &self,
         kept: &[RequestedLimit<'_>],
@@ -326,7 +327,7 @@ impl MemoryStore {
         }
     }
 
-    /// Counts new keys, if the bound permits them.
+    /// Adds to the number of keys, if the bound permits it.
     fn reserve(&self, more: usize) -> Option<()> {
         if more == 0 {
             return Some(());
@@ -354,16 +355,16 @@ impl MemoryStore {
         assert_eq!(
             self.keys.0.load(Ordering::Relaxed),
             stored,
-            "as many are counted as there are"
+            "the count equals the number of stored keys"
         );
         stored
     }
 }
 
-/// With the moment at which what was used has left a window, which may be one of the calendar. A
-/// level's time is the decision's.
+/// Adds the time at which the usage has left a window, on the time scale of its state. For a level
+/// it is the time of the decision.
 #[inline]
-fn told(algorithm: &Algorithm, outcome: StepOutcome, own: u64) -> StepOutcome {
+fn with_window_end(algorithm: &Algorithm, outcome: StepOutcome, own: u64) -> StepOutcome {
     if !algorithm.is_window() {
         return outcome;
     }
@@ -377,7 +378,7 @@ fn told(algorithm: &Algorithm, outcome: StepOutcome, own: u64) -> StepOutcome {
 fn full() -> StoreError {
     StoreError::new(
         StoreErrorKind::Full,
-        "the in-process table is full: raise max_keys, or let it evict keys",
+        "the in-process table is full: raise max_keys or enable evict_when_full",
     )
 }
 

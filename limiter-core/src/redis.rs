@@ -1,4 +1,4 @@
-//! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
+//! The Redis store: a script decides, at the server's time, on the node that owns the slot.
 
 pub(crate) mod call_deadline;
 pub(crate) mod client;
@@ -56,23 +56,23 @@ use crate::redis::topology::sentinel::Sentinel;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 
-/// Where Redis is.
+/// The location of Redis.
 #[derive(Clone)]
 pub(crate) enum Topology {
     /// One server.
     Standalone(SecretUrl),
-    /// Nodes of a cluster, through which the others are found.
+    /// Seed nodes of a cluster, through which the other nodes are discovered.
     Cluster(Vec<SecretUrl>),
     /// The primary that these sentinels monitor; its name replaces the host in its URL.
     Sentinel {
         sentinels: Vec<SecretUrl>,
         primary: SecretUrl,
     },
-    /// A pool of the application's, whose manager dials for us.
+    /// An existing pool of the application; its manager opens the connections.
     Pool(Pool<RedisConnectionManager>),
 }
 
-/// Without the manager of a pool, which knows the credentials.
+/// Omits the manager of a pool, which contains credentials.
 impl fmt::Debug for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -88,7 +88,7 @@ impl fmt::Debug for Topology {
     }
 }
 
-/// Where Redis is, and how it is reached.
+/// The location of Redis and the connection settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Deployment {
     pub(crate) topology: Topology,
@@ -97,7 +97,7 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Certificates that nobody would look at are a mistake.
+    /// Rejects certificates that no connection would use.
     fn check(&self) -> Result<(), ConfigError> {
         let urls: Vec<&SecretUrl> = match &self.topology {
             Topology::Standalone(url) => vec![url],
@@ -114,21 +114,21 @@ impl Deployment {
         }
         match urls.first() {
             Some(url) => Err(url.invalid("rediss://, since a certificate is given")),
-            // No URL of a cluster is a mistake of its own.
+            // A cluster without URLs is reported as an error of its own.
             None if !matches!(self.topology, Topology::Pool(_)) => Ok(()),
             None => Err(ConfigError::invalid(
                 "certificate",
-                "given besides a pool",
-                "one that the pool's manager brings along",
+                "set for a pool",
+                "a certificate in the pool's manager",
             )),
         }
     }
 }
 
-/// How long preparing a node may take; the handle's own bound covers all of them.
+/// Deadline for the preparation of one node; the caller's deadline covers all nodes.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
 
-/// State in Redis.
+/// A store whose state is in Redis.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     pub(crate) route: Route,
@@ -137,7 +137,7 @@ pub(crate) struct RedisStore {
     pub(crate) clock: Clock,
 }
 
-/// Which server decides. Cheap to clone.
+/// The route to the server that decides. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     Standalone(Node),
@@ -183,8 +183,8 @@ impl RedisStore {
         })
     }
 
-    /// By which this replica is counted among those of its namespace.
-    pub(crate) fn heart(&self) -> Heartbeat {
+    /// Returns the heartbeat that counts the replicas of the namespace.
+    pub(crate) fn heartbeat(&self) -> Heartbeat {
         Heartbeat::new(
             self.route.clone(),
             self.clock.clone(),
@@ -192,7 +192,7 @@ impl RedisStore {
         )
     }
 
-    /// Where the registry of the namespace is.
+    /// Returns the access to the registry of the namespace.
     #[cfg(feature = "registry")]
     pub(crate) fn registry_store(&self) -> RegistryStore {
         RegistryStore::new(
@@ -202,13 +202,13 @@ impl RedisStore {
         )
     }
 
-    /// From which this replica borrows.
+    /// Returns the lender from which this replica leases tokens.
     pub(crate) fn lender(&self) -> RedisTokenLender {
         let namespace = self.namespace.clone();
         RedisTokenLender::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
-    /// Reports what this replica admits while Redis is out.
+    /// Reports permits that this replica admitted while Redis was unavailable.
     pub(crate) fn permit_reporter(&self) -> PermitReporter {
         PermitReporter {
             route: self.route.clone(),
@@ -217,12 +217,12 @@ impl RedisStore {
         }
     }
 
-    /// The name of the key that holds a limit's state.
+    /// Returns the name of the key that contains a limit's state.
     pub(crate) fn redis_key(&self, limit: &RequestedLimit<'_>) -> String {
         crate::redis::token_lease::leased_limit::key(limit, &self.namespace)
     }
 
-    /// Where detached reservations are kept.
+    /// Returns the storage of detached reservations.
     pub(crate) fn reservations(&self) -> crate::redis::reservation_store::ReservationStore<'_> {
         crate::redis::reservation_store::ReservationStore::new(&self.route, &self.clock, &self.namespace)
     }
@@ -240,7 +240,7 @@ impl RedisStore {
         self.answer(request, request.mode.into(), started).await
     }
 
-    /// Has one request answered by the script, on the node that owns its slot.
+    /// Runs the script for one request, on the node that owns its slot.
     async fn answer(
         &self,
         request: &DecisionRequest<'_>,
@@ -254,7 +254,7 @@ impl RedisStore {
         self.route.run(&decision).await
     }
 
-    /// Decides a request whose caller waits from now on.
+    /// Decides a request whose caller starts to wait now.
     ///
     /// # Cancel safety
     ///
@@ -368,14 +368,19 @@ mod tests {
                 .build()
                 .unwrap()
         };
-        let [good, list, text, other, beyond] = ["good", "list", "text", "other", "beyond"].map(bucket);
+        let [good, list, text, other, out_of_range] =
+            ["good", "list", "text", "other", "out_of_range"].map(bucket);
         let [ring, torn] = ["ring", "torn"].map(window);
         server.command(&["RPUSH", "list", "x"]);
         server.command(&["SET", "text", "not ours"]);
         server.command(&["SET", "torn", "\u{1}\u{3}"]);
-        // Kept until 2^53 + 1, which Lua takes for 2^53, and would store again.
+        // The maximum `keep_until` of 2^53 + 1, which Lua rounds to 2^53 and would store again.
         let value = "struct.pack('<BBI8I8I8I8', 1, 1, 1000, 0, 0, 1) .. '\\1\\0\\0\\0\\0\\0\\32\\0'";
-        server.command(&["EVAL", &format!("redis.call('SET', 'beyond', {value})"), "0"]);
+        server.command(&[
+            "EVAL",
+            &format!("redis.call('SET', 'out_of_range', {value})"),
+            "0",
+        ]);
 
         let ask = |policy| request([LimitRequest::new(policy, "k")]);
         let several = request([
@@ -384,14 +389,14 @@ mod tests {
             LimitRequest::new(&list, "k"),
         ]);
         let (first, second, third, fourth) = (ask(&good), ask(&list), ask(&text), ask(&torn));
-        let fifth = ask(&beyond);
+        let fifth = ask(&out_of_range);
         let verdicts = run(
             &server,
             &[&first, &second, &several, &third, &fourth, &fifth, &first],
         )
         .await;
 
-        let told: Vec<_> = verdicts
+        let results: Vec<_> = verdicts
             .iter()
             .map(|verdict| match verdict {
                 Ok(verdict) => Ok(verdict
@@ -405,7 +410,7 @@ mod tests {
         let (wrong, unknown) = (Err(StoreErrorKind::WrongType), Err(StoreErrorKind::UnknownLayout));
         // The same key twice: the second decision sees what the first has charged.
         assert_eq!(
-            told,
+            results,
             [
                 Ok(vec![4_000]),
                 wrong.clone(),

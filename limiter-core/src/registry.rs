@@ -112,7 +112,7 @@ struct RegistryInner {
     policies: RwLock<HashMap<Box<str>, EffectivePolicy>>,
     rules: RwLock<Arc<[Rule]>>,
     revision: watch::Sender<u64>,
-    missed: UnresolvedNames,
+    unresolved: UnresolvedNames,
     /// A subscription to Redis exists and has not received a snapshot yet.
     #[cfg(all(feature = "registry", feature = "redis"))]
     awaits_redis: AtomicBool,
@@ -130,7 +130,7 @@ impl PolicyRegistry {
             policies: RwLock::default(),
             rules: RwLock::default(),
             revision: watch::Sender::new(0),
-            missed: UnresolvedNames::default(),
+            unresolved: UnresolvedNames::default(),
             #[cfg(all(feature = "registry", feature = "redis"))]
             awaits_redis: AtomicBool::new(false),
         }))
@@ -217,7 +217,7 @@ impl PolicyRegistry {
     /// Returns the number of calls whose policy was missing or not configured for their app.
     #[must_use]
     pub fn not_configured(&self) -> u64 {
-        self.0.missed.count()
+        self.0.unresolved.count()
     }
 
     /// Returns the effective policy for a call of an app, if it is configured for this app.
@@ -250,7 +250,7 @@ impl PolicyRegistry {
 
     /// Counts a call whose policy was not found.
     pub(crate) fn miss(&self, name: &str, app: Option<&str>, miss: LookupError, clock: &Clock) {
-        self.0.missed.add(name, app, miss, clock.now());
+        self.0.unresolved.add(name, app, miss, clock.now());
         observe::not_configured();
     }
 

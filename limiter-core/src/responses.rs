@@ -1,5 +1,4 @@
-//! What a rejection says to a client, in the words of HTTP and of gRPC. One table for every
-//! conversion.
+//! The representation of a rejection in HTTP and gRPC. One table for every conversion.
 
 #[cfg(feature = "axum")]
 pub(crate) mod axum;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use crate::decision::{Decision, Rejection};
 
-/// The numbers that gRPC gives to its status codes.
+/// The numbers of gRPC status codes.
 mod grpc {
     pub(super) const PERMISSION_DENIED: i32 = 7;
     pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
@@ -22,47 +21,47 @@ mod grpc {
     pub(super) const UNAVAILABLE: i32 = 14;
 }
 
-/// As a client sees it:
+/// Representation for clients:
 ///
 /// | rejection | HTTP | gRPC | `Retry-After` |
 /// |---|---|---|---|
-/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it |
-/// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | where the last decision knows it |
-/// | [`Paused`](Rejection::Paused) | 429 | 8 RESOURCE_EXHAUSTED | what is left of the pause |
-/// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: it would not help |
-/// | [`Unavailable`](Rejection::Unavailable) | 503 | 14 UNAVAILABLE | never: nobody knows |
-/// | [`Forbidden`](Rejection::Forbidden) | 403 | 7 PERMISSION_DENIED | never: it would not help |
+/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | if the decision contains it |
+/// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | if the last decision contains it |
+/// | [`Paused`](Rejection::Paused) | 429 | 8 RESOURCE_EXHAUSTED | the rest of the pause |
+/// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: a retry does not help |
+/// | [`Unavailable`](Rejection::Unavailable) | 503 | 14 UNAVAILABLE | never: the time is unknown |
+/// | [`Forbidden`](Rejection::Forbidden) | 403 | 7 PERMISSION_DENIED | never: a retry does not help |
 /// | [`NotConfigured`](Rejection::NotConfigured) | 500 | 9 FAILED_PRECONDITION | never |
 /// | [`Config`](Rejection::Config) | 500 | 13 INTERNAL | never |
 impl Rejection {
-    /// The HTTP status that says this to a client.
+    /// Returns the HTTP status of the rejection.
     #[must_use]
     pub fn http_status(&self) -> u16 {
         self.statuses().0
     }
 
-    /// The number of the gRPC status that says this to a client.
+    /// Returns the number of the gRPC status of the rejection.
     #[must_use]
     pub fn grpc_code(&self) -> i32 {
         self.statuses().1
     }
 
-    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds,
-    /// rounded up, never 0.
+    /// Returns the value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole
+    /// seconds, rounded up, never 0.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.retry_after().map(whole_seconds)
     }
 
-    /// Whether a limit of what is in flight denies.
+    /// Returns whether a concurrency limit denies.
     fn is_of_concurrency(&self) -> bool {
         let denied_by = self.decision().and_then(Decision::denied_by);
         denied_by.is_some_and(|limit| limit.policy().is_concurrency())
     }
 
-    /// A sentence for the client, which is also the rejection's `Display`. It contains neither the
-    /// configuration nor an internal cause; [`diagnostic`](Self::diagnostic) contains them, for the
-    /// log.
+    /// Returns a sentence for the client, which is also the rejection's `Display`. It contains
+    /// neither the configuration nor an internal cause; [`diagnostic`](Self::diagnostic) contains
+    /// them, for logs.
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -95,8 +94,8 @@ impl Rejection {
     }
 }
 
-/// Rounded up, so that a client that obeys is never early; and never 0, which would say that now is
-/// fine.
+/// Rounds up to whole seconds, so that a client that obeys is never early. Never returns 0, which
+/// would permit an immediate retry.
 #[must_use]
 pub fn whole_seconds(span: Duration) -> u64 {
     span.as_secs()
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_in_flight_comes_back_nobody_knows_when() {
+    async fn concurrency_denial_has_no_retry_time() {
         let limits = Limiter::in_process().build();
         let export = Policy::concurrency("export").max(1).build().unwrap();
         let held = limits.acquire_concurrency(&export, "ann").await.unwrap();
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_says_when_it_ends() {
+    fn pause_has_retry_time() {
         let paused = Rejection::Paused {
             retry_after: Duration::from_millis(4_001),
         };

@@ -51,10 +51,10 @@ async fn calls_are_decided_by_the_primary_of_that_name() {
         let builder = Limiter::redis_sentinel(urls, primary);
         builder.namespace("n").build().unwrap()
     };
-    let (kind, result) = failure(&at(watched.urls(), "redis://limiter:limits@nobody/")).await;
+    let (kind, result) = failure(&at(watched.urls(), "redis://limiter:limits@unknown/")).await;
     assert_eq!(kind, StoreErrorKind::Connection);
     assert!(
-        result.contains("knows a primary of this name") && result.contains("nobody"),
+        result.contains("knows a primary of this name") && result.contains("unknown"),
         "{result}"
     );
     let (_, result) = failure(&at(watched.urls(), &format!("redis://limiter:wrong@{name}/"))).await;

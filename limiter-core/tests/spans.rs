@@ -106,7 +106,7 @@ async fn every_redis_query_has_a_span() {
     let _guard = tracing::subscriber::set_default(result.clone());
     let limits = limiter(RedisServer::shared().url());
     let policy = bucket("kept", 1, 1);
-    let shadow = Policy::token_bucket("told").capacity(1).rate(1);
+    let shadow = Policy::token_bucket("shadow").capacity(1).rate(1);
     let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
     let held = Policy::concurrency("held").max(1).build().unwrap();
     let _ = limits.reserve(&policy, "hidden").await.unwrap();
@@ -120,7 +120,7 @@ async fn every_redis_query_has_a_span() {
         "limiter.reserve policy=\"kept\" outcome=\"allowed\" origin=Redis",
         // Within it.
         "limiter.decide policy=\"kept\" outcome=\"allowed\" origin=Redis",
-        "limiter.decide policy=\"told\" outcome=\"allowed\" origin=Redis",
+        "limiter.decide policy=\"shadow\" outcome=\"allowed\" origin=Redis",
         "limiter.enter policy=\"held\" outcome=\"allowed\" origin=Redis",
         "limiter.enter policy=\"held\" outcome=\"denied\" origin=Redis",
     ];

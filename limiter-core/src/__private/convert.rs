@@ -1,5 +1,5 @@
-//! What the arguments of an attribute accept. Each conversion takes a reference, so that no
-//! argument of the annotated function is moved by being looked at.
+//! Conversions of attribute arguments. Each takes a reference, so that evaluating an attribute
+//! moves no argument of the annotated function.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::limiter::Limiter;
 use crate::policy::Rate;
 use crate::units::{Amount, parse_duration};
 
-/// What `key = …` and `group = …` accept: anything that can be displayed, and a [`Key`].
+/// A value of `key = …` and `group = …`: any type that implements `Display`, and a [`Key`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a key",
     label = "this is no key",
@@ -20,7 +20,7 @@ use crate::units::{Amount, parse_duration};
             what is there"
 )]
 pub trait ToKey {
-    /// The key, without moving the value.
+    /// Returns the key, without moving the value.
     fn to_key(&self) -> Key<'static>;
 }
 
@@ -42,14 +42,14 @@ impl ToKey for &Key<'_> {
     }
 }
 
-/// What `limiter = …` accepts: a [`Limiter`], and references to one.
+/// A value of `limiter = …`: a [`Limiter`], and references to one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no limiter",
     label = "this is no limiter",
     note = "`limiter = …` takes a `limiter_core::Limiter`, or a reference to one"
 )]
 pub trait ToLimiter {
-    /// A clone of the handle.
+    /// Returns a clone of the handle.
     fn to_limiter(&self) -> Limiter;
 }
 
@@ -59,7 +59,7 @@ impl ToLimiter for Limiter {
     }
 }
 
-/// What `capacity`, `limit` and `need` accept: a number, an [`Amount`], or the attempt to make one.
+/// A value of `capacity`, `limit` and `need`: a number, an [`Amount`], or a `Result` with one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number of permits",
     label = "this is no number",
@@ -67,16 +67,16 @@ impl ToLimiter for Limiter {
             `Result<Amount, ConfigError>`"
 )]
 pub trait ToAmount {
-    /// The amount.
+    /// Converts to an amount.
     ///
     /// # Errors
     ///
-    /// It is negative, not a number, or finer than a thousandth.
+    /// The number is negative, not a number, or finer than a thousandth.
     fn to_amount(&self) -> Result<Amount, ConfigError>;
 }
 
-/// What `rate` accepts without a `per`: a number per second, text such as `"100/min"`, a [`Rate`],
-/// or the attempt to make one.
+/// A value of `rate` without a `per`: a number per second, text such as `"100/min"`, a [`Rate`], or
+/// a `Result` with one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no rate",
     label = "this is no rate",
@@ -84,22 +84,22 @@ pub trait ToAmount {
             `Result<Rate, ConfigError>`"
 )]
 pub trait ToRate {
-    /// The rate.
+    /// Converts to a rate.
     ///
     /// # Errors
     ///
-    /// It is not above zero, or has no exact form.
+    /// The rate is not above zero, or has no exact form.
     fn to_rate(&self) -> Result<Rate, ConfigError>;
 }
 
-/// What `window`, `per`, `wait` and `deadline` accept: a [`Duration`], or text such as `"1m"`.
+/// A value of `window`, `per`, `wait` and `deadline`: a [`Duration`], or text such as `"1m"`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no span of time",
     label = "this is no duration",
     note = "a span of time is text with a unit, such as \"500ms\" or \"1m\", or a `std::time::Duration`"
 )]
 pub trait ToDuration {
-    /// The span.
+    /// Converts to a duration.
     ///
     /// # Errors
     ///

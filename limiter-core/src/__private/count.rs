@@ -1,4 +1,4 @@
-//! Permits that are taken before a call and given back after it, where its result does not count
+//! Permits that are charged before a call and refunded after it if its result does not count
 //! (`count_if`).
 
 use crate::__private::hold::{HeldPermits, hold_and_decide};
@@ -6,20 +6,21 @@ use crate::__private::{AnnotationEntry, AnnotationGuard, RejectedEntry, Reporter
 use crate::settlement::Reservation;
 use crate::units::Amount;
 
-/// Whether a result counts. A function, so that the predicate is known to take a reference to it.
+/// Returns whether a result counts. The signature makes the compiler infer that the predicate takes
+/// a reference.
 pub fn counts<T: ?Sized>(output: &T, predicate: impl FnOnce(&T) -> bool) -> bool {
     predicate(output)
 }
 
-/// What an annotated function was charged. Dropped, it stays charged: a call that panics or is
+/// The charge of an annotated function. A dropped guard keeps the charge: a call that panics or is
 /// cancelled counts.
-#[must_use = "what does not count is given back by `settle`"]
+#[must_use = "permits that do not count are refunded by `settle`"]
 #[derive(Debug)]
 pub struct ChargeGuard<const N: usize> {
-    /// Held until it is known which permits count.
+    /// Held until the result is known.
     _held: HeldPermits,
-    /// `None` where nothing can be given back. Boxed, so that a function's own future need not make
-    /// room for it.
+    /// `None` if nothing can be refunded. Boxed, so that the future of the annotated function stays
+    /// small.
     paid: Option<Box<ChargeResult<N>>>,
 }
 
@@ -27,15 +28,16 @@ pub struct ChargeGuard<const N: usize> {
 struct ChargeResult<const N: usize> {
     reporter: &'static Reporter,
     reservation: Reservation,
-    /// What each entry costs that was asked for.
+    /// The cost of each entry with a request.
     costs: [Option<Amount>; N],
 }
 
-/// As [`enter`](crate::__private::enter), where results are looked at afterwards.
+/// Decides as [`enter`](crate::__private::enter), for a function whose result determines the final
+/// charge.
 ///
 /// # Errors
 ///
-/// [`RejectedEntry`] when the call must not go on.
+/// [`RejectedEntry`] if the call is rejected.
 pub async fn enter_counted<const N: usize>(
     guard: Option<AnnotationGuard<N>>,
 ) -> Result<ChargeGuard<N>, RejectedEntry> {
@@ -53,7 +55,8 @@ pub async fn enter_counted<const N: usize>(
         ..
     } = guard;
     let answer = match limiter {
-        // Boxed, since the futures of those who wait are large, and a function's own should not be.
+        // Boxed, because the future of a waiting call is large and the future of the annotated
+        // function should not be.
         Ok(limiter) => Box::pin(hold_and_decide(&limiter, &mut entries, wait))
             .await
             .map(|entered| (limiter, entered)),
@@ -61,7 +64,7 @@ pub async fn enter_counted<const N: usize>(
     };
     let (limiter, (held, allowed)) = answer.inspect_err(|refused| reporter.report(&refused.rejection))?;
     let paid = allowed.map(|allowed| {
-        // Whatever was allowed could be asked for.
+        // The requests of an allowed call are valid.
         let asked = entries.iter().filter(|entry| entry.has_request());
         let asks = asked.filter_map(|entry| entry.limit_request().ok());
         Box::new(ChargeResult {
@@ -74,9 +77,9 @@ pub async fn enter_counted<const N: usize>(
 }
 
 impl<const N: usize> ChargeGuard<N> {
-    /// Gives back what does not count, limit by limit, each within its policy's deadline; where
-    /// Redis is asked, also if the future is dropped. What a call that outlives its permit has had
-    /// back by then is not given back once more. What fails is told in the log, not to the caller.
+    /// Refunds the limits that do not count, each within its policy's deadline; with Redis, also if
+    /// the future is dropped. A concurrency permit that was already released is not released twice.
+    /// Failures are logged and not returned to the caller.
     ///
     /// # Cancel safety
     ///
@@ -85,7 +88,7 @@ impl<const N: usize> ChargeGuard<N> {
         let Some(paid) = self.paid.filter(|_| counts.contains(&false)) else {
             return;
         };
-        // Boxed, as what it is made of.
+        // Boxed, because the future is large.
         Box::pin(async move {
             let each = paid.costs.into_iter().zip(counts);
             let used =

@@ -1,4 +1,4 @@
-//! One attribute's limit, for one call.
+//! The limit of one attribute, for one call.
 
 use crate::__private::{BuiltPolicy, ResolvedPolicies};
 use crate::decision::Rejection;
@@ -19,18 +19,19 @@ pub struct AnnotationEntry {
 
 #[derive(Debug)]
 pub(super) enum EntryPolicy {
-    /// Every parameter is constant: built once.
+    /// All parameters are constant, so the policy is built once.
     Fixed(&'static BuiltPolicy),
     /// Built for this call.
     Built(BuiltPolicy),
-    /// Whatever the limiter has under that name.
+    /// The policy that the limiter's registry has under this name.
     Named(&'static str),
-    /// There is nothing to be asked any more: it is held already, or not configured and allowed.
+    /// No request remains: a permit is held already, or no policy is configured and the call is
+    /// allowed.
     Nothing,
 }
 
 impl AnnotationEntry {
-    /// A limit of one permit, of a policy that was built once.
+    /// Creates a limit of one permit under a policy that was built once.
     #[must_use]
     pub fn fixed(policy: &'static BuiltPolicy, key: Key<'static>) -> Self {
         Self {
@@ -40,7 +41,7 @@ impl AnnotationEntry {
         }
     }
 
-    /// A limit of one permit, of a policy that was built for this call.
+    /// Creates a limit of one permit under a policy that was built for this call.
     #[must_use]
     pub fn built(policy: BuiltPolicy, key: Key<'static>) -> Self {
         Self {
@@ -50,7 +51,7 @@ impl AnnotationEntry {
         }
     }
 
-    /// A limit of one permit, of the policy that the limiter has under a name.
+    /// Creates a limit of one permit under the policy that the registry has under this name.
     #[must_use]
     pub fn named(policy: &'static str, key: Key<'static>) -> Self {
         Self {
@@ -60,13 +61,13 @@ impl AnnotationEntry {
         }
     }
 
-    /// The same with another cost.
+    /// Sets the cost.
     #[must_use]
     pub fn need(self, cost: Result<Amount, ConfigError>) -> Self {
         Self { cost, ..self }
     }
 
-    /// Looks a policy up that is only named.
+    /// Looks up a policy that is given by name.
     pub(super) fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
             self.policy = match limiter.resolve_call(name, &self.key)? {
@@ -81,7 +82,7 @@ impl AnnotationEntry {
         !matches!(self.policy, EntryPolicy::Nothing)
     }
 
-    /// What it costs, if it is asked for.
+    /// Returns the cost, if the entry has a request.
     pub(super) fn asked_cost(&self) -> Option<Amount> {
         self.cost.clone().ok().filter(|_| self.has_request())
     }

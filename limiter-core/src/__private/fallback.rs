@@ -1,7 +1,7 @@
 //! The value of a fallback, whether or not it is async.
 
-/// A fallback's value, or the future of one: `Fallback(value).resolve().await` is the value either
-/// way.
+/// A fallback's value, or the future of one: `Fallback(value).resolve().await` returns the value in
+/// both cases.
 #[derive(Debug)]
 pub struct Fallback<T>(pub T);
 
@@ -12,13 +12,13 @@ impl<F: Future> Fallback<F> {
     }
 }
 
-/// Hands out the value of a sync fallback.
+/// Returns the value of a sync fallback.
 #[expect(
     async_fn_in_trait,
     reason = "called on concrete types, where auto traits leak through"
 )]
 pub trait ResolveValue<T> {
-    /// The value.
+    /// Returns the value.
     async fn resolve(self) -> T;
 }
 

@@ -1,4 +1,4 @@
-//! What annotated functions hold while they run.
+//! Concurrency permits that annotated functions hold while they run.
 
 use std::time::Duration;
 
@@ -14,36 +14,37 @@ use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::policy::{OnDenial, Policy};
 
-/// The policy of a `#[concurrency_limiter]`.
+/// Builds the policy of a `#[concurrency_limiter]`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn concurrency(name: &str, max: Result<Amount, ConfigError>, options: &PolicyOptions) -> BuiltPolicy {
     let builder = Policy::concurrency(name).max(max?);
     options.apply(builder)?.build()
 }
 
-/// What a function holds until its future ends or is dropped.
+/// Permits that a function holds until its future ends or is dropped.
 #[derive(Debug, Default)]
 pub struct HeldPermits {
     held: SmallVec<[ConcurrencyPermit; 1]>,
 }
 
-/// Takes the permits of an annotated function's limits on what is in flight, in the order in which
-/// they stand, and then makes the one decision about its other limits. Where that denies, the
-/// permits go back. `None` is a call to which its limits do not apply (`when`). A misconfiguration
-/// is logged, since a fallback may hide it.
+/// Acquires the permits of an annotated function's concurrency limits, in the order of the
+/// attributes, and then decides its other limits. If that denies the call, the permits are
+/// released. `None` is a call to which its limits do not apply (`when`). A misconfiguration is
+/// logged, since a fallback may hide it.
 ///
 /// # Errors
 ///
-/// [`RejectedEntry`] when the call must not go on.
+/// [`RejectedEntry`] if the call is rejected.
 pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<HeldPermits, RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(HeldPermits::default());
     };
     let answer = match guard.limiter() {
-        // Boxed, since the futures of those who wait are large, and a function's own should not be.
+        // Boxed, because the future of a waiting call is large and the future of the annotated
+        // function should not be.
         Ok(limiter) => Box::pin(hold_and_decide(&limiter, &mut guard.entries, guard.wait)).await,
         Err(refused) => Err(refused),
     };
@@ -56,7 +57,8 @@ pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<H
     }
 }
 
-/// The same, and what the one decision said. Entries of what is held are not asked any more.
+/// Acquires the permits and decides the other limits. Entries with an acquired permit have no
+/// request afterwards.
 pub(super) async fn hold_and_decide(
     limiter: &Limiter,
     entries: &mut [AnnotationEntry],
@@ -72,8 +74,8 @@ pub(super) async fn hold_and_decide(
         let refused = |rejection| RejectedEntry { index, rejection };
         if entry.has_request() && entry.policy().map_err(refused)?.is_concurrency() {
             let ask = entry.limit_request().map_err(refused)?;
-            // What the attributes say of waiting is for all limits together, and comes before what
-            // a policy says.
+            // The timeout of the attributes applies to all limits together, and takes precedence
+            // over that of a policy.
             let timeout = match (left(), ask.policy().on_denial()) {
                 (Some(left), _) => left,
                 (None, OnDenial::Wait(timeout)) => timeout,

@@ -1,4 +1,4 @@
-//! What layers verify about their policies.
+//! Checks of the policies of layers.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use crate::error::ConfigError;
 use crate::limiter::{LayerToken, Limiter};
 use crate::policy::{KeyPrefixes, Policy};
 
-/// Notes that a layer uses a policy, as long as its token lives.
+/// Registers a policy of a layer, as long as the layer's token lives.
 pub fn register_layer_policy(limiter: &Limiter, policy: &Policy, layer: &Arc<LayerToken>) {
     limiter.register_layer_policy(policy, layer);
 }
 
-/// The policy of another layer of this limiter that has the name of this policy and other limits.
+/// Returns the policy of another layer of this limiter that has the name of this policy and other
+/// limits.
 #[must_use]
 pub fn conflicting_layer_policy(limiter: &Limiter, policy: &Policy) -> Option<Policy> {
     limiter.conflicting_layer_policy(policy)
@@ -33,14 +34,14 @@ pub fn warn_of_unmatchable_entries(policy: &Policy, prefixes: KeyPrefixes) {
     KeyRule::warn_of_unmatchable_entries(policy, prefixes);
 }
 
-/// Whether a policy limits concurrency and not a rate.
+/// Returns whether a policy limits concurrency and not a rate.
 #[must_use]
 pub fn is_concurrency(policy: &Policy) -> bool {
     policy.is_concurrency()
 }
 
-/// Whether no source of the limiter's registry has a policy of this name. `false` while Redis may
-/// still provide one.
+/// Returns whether no source of the limiter's registry has a policy of this name. `false` while
+/// Redis may still provide one.
 #[must_use]
 pub fn names_missing_policy(limiter: &Limiter, name: &str) -> bool {
     let registry = limiter.registry();

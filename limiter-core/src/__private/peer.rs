@@ -1,4 +1,4 @@
-//! What a client's layer needs of a limiter, to keep to what the peer says.
+//! Functions of a limiter that a client layer needs to follow its peer's responses.
 
 use crate::decision::{Decision, Origin, Rejection};
 use crate::key::Key;
@@ -8,38 +8,38 @@ use crate::request::LimitRequest;
 use crate::settlement::Reservation;
 use crate::units::{Amount, Timestamp};
 
-/// The moment by the limiter's clock.
+/// Returns the time of the limiter's clock.
 #[must_use]
 pub fn now(limiter: &Limiter) -> Timestamp {
     limiter.now()
 }
 
-/// The answer to a call that is limited by nothing: allowed, and nobody was asked.
+/// Returns the decision for a call without limits.
 pub fn unlimited(limiter: &Limiter) -> Decision {
     Decision::unasked(Origin::Off, limiter.now())
 }
 
-/// The key with hashes in place of what is too long to be kept.
+/// Returns the key with hashes in place of parts that exceed the maximum length.
 #[must_use]
 pub fn bounded(key: Key<'_>) -> Key<'_> {
     key.bounded()
 }
 
-/// Waits for a moment of the limiter's clock, as one of its waiters.
+/// Waits until a time of the limiter's clock, as one of the limiter's waiters.
 ///
 /// # Errors
 ///
-/// Too many calls wait already, or the limiter was shut down.
+/// Too many calls are waiting, or the limiter was shut down.
 pub async fn sleep_as_waiter(limiter: &Limiter, moment: Timestamp) -> Result<(), Rejection> {
     limiter.sleep_as_waiter(moment).await
 }
 
-/// Gives back what a call that came to nothing was charged by this decision; nothing, where it was
-/// charged nothing.
+/// Refunds the charge of this decision for a call that did not happen; does nothing if nothing was
+/// charged.
 ///
 /// # Errors
 ///
-/// It could not be given back.
+/// The refund failed.
 pub async fn give_back(
     limiter: &Limiter,
     policy: &Policy,

@@ -6,17 +6,17 @@ use crate::error::ConfigError;
 use crate::policy::{OnStoreFailure, Policy, PolicyBuilder, Rate};
 use crate::units::Amount;
 
-/// A policy, or why there is none.
+/// A policy, or the error of building it.
 pub type BuiltPolicy = Result<Policy, ConfigError>;
 
-/// What an attribute says about its policy beside the algorithm's own parameters.
+/// The settings of an attribute's policy except the parameters of its algorithm.
 #[derive(Debug)]
 pub struct PolicyOptions {
-    /// The deadline, where one is given.
+    /// The deadline, if set.
     pub deadline: Option<Result<Duration, ConfigError>>,
-    /// The answer when the store is out, where one is given.
+    /// The reaction to an unavailable store, if set.
     pub on_store_failure: Option<OnStoreFailure>,
-    /// For how long permits are borrowed, where they are.
+    /// The duration of leases, if permits are leased.
     pub lease: Option<Result<Duration, ConfigError>>,
 }
 
@@ -35,11 +35,11 @@ impl PolicyOptions {
     }
 }
 
-/// The policy of a `#[token_limiter]`.
+/// Builds the policy of a `#[token_limiter]`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn token_bucket(
     name: &str,
     capacity: Result<Amount, ConfigError>,
@@ -50,11 +50,11 @@ pub fn token_bucket(
     options.apply(builder)?.build()
 }
 
-/// The policy of a `#[funnel_limiter]`.
+/// Builds the policy of a `#[funnel_limiter]`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn funnel(
     name: &str,
     capacity: Result<Amount, ConfigError>,
@@ -65,11 +65,11 @@ pub fn funnel(
     options.apply(builder)?.build()
 }
 
-/// The policy of a `#[window_limiter]`.
+/// Builds the policy of a `#[window_limiter]`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn sliding_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
@@ -80,12 +80,12 @@ pub fn sliding_window(
     options.apply(builder)?.build()
 }
 
-/// The same where the limit is a constant, whose value the attribute did not see, and
-/// `kind = exact` is not written out.
+/// Builds the policy of a `#[window_limiter]` whose limit is a constant that the attribute cannot
+/// evaluate, without `kind = exact`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used; a limit that is large enough to be meant otherwise.
+/// The first invalid parameter, or a limit so large that a counter window was probably intended.
 pub fn unspelled_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
@@ -104,11 +104,11 @@ pub fn unspelled_window(
     sliding_window(name, Ok(limit), window, options)
 }
 
-/// The policy of a `#[funnel_limiter(paced)]`.
+/// Builds the policy of a `#[funnel_limiter(paced)]`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn paced_funnel(
     name: &str,
     capacity: Result<Amount, ConfigError>,
@@ -119,11 +119,11 @@ pub fn paced_funnel(
     options.apply(builder)?.build()
 }
 
-/// The policy of a `#[window_limiter(kind = counter)]`.
+/// Builds the policy of a `#[window_limiter(kind = counter)]`.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn counter_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
@@ -134,11 +134,11 @@ pub fn counter_window(
     options.apply(builder)?.build()
 }
 
-/// The policy of a `#[window_limiter(kind = fixed)]`; without a window it is a month.
+/// Builds the policy of a `#[window_limiter(kind = fixed)]`. Default of the window: a month.
 ///
 /// # Errors
 ///
-/// The first parameter that cannot be used.
+/// The first invalid parameter.
 pub fn fixed_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
@@ -157,11 +157,11 @@ pub fn fixed_window(
     options.apply(builder)?.build()
 }
 
-/// A rate from `rate = …, per = …`.
+/// Builds a rate from `rate = …, per = …`.
 ///
 /// # Errors
 ///
-/// Either cannot be used, or the rate has no exact form.
+/// One of them is invalid, or the rate has no exact form.
 pub fn rate_per(
     amount: Result<Amount, ConfigError>,
     period: Result<Duration, ConfigError>,

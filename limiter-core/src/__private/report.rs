@@ -1,4 +1,4 @@
-//! What only the program's author can mend stands in the log, whatever the caller is told.
+//! Logs errors that only the program's author can correct, since a caller may not see them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,15 +11,15 @@ use crate::decision::{Decision, Rejection};
 use crate::error::StoreErrorKind;
 use crate::observe;
 
-/// Logs misconfigurations, at most one in ten seconds, so that a busy function does not flood the
-/// log.
+/// Logs misconfigurations, at most one every ten seconds, so that a busy function does not flood
+/// the log.
 #[derive(Debug)]
 pub struct Reporter {
-    /// Where the limit stands.
+    /// The position of the limit.
     place: Cow<'static, str>,
-    /// Milliseconds from `START` until the next one may be logged.
+    /// Milliseconds from `START` until the next event may be logged.
     next: AtomicU64,
-    /// The same of permits that could not be given back.
+    /// The corresponding time for failed refunds.
     next_kept: AtomicU64,
 }
 
@@ -27,14 +27,14 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 const INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reporter {
-    /// For one annotated function.
+    /// Creates the reporter of one annotated function.
     #[must_use]
     pub const fn new(place: &'static str) -> Self {
         Self::at(Cow::Borrowed(place))
     }
 
-    /// For one layer, which its policies tell from the others; those that it finds for each request
-    /// are named with the cause.
+    /// Creates the reporter of one layer, identified by its policies. Policies that depend on the
+    /// request are named with the cause.
     pub fn of_layer<'a>(layer: &str, policies: impl IntoIterator<Item = &'a str>) -> Self {
         Self::at(Cow::Owned(match QuotedNames::of(policies) {
             QuotedNames(none) if none.is_empty() => layer.to_owned(),
@@ -50,7 +50,7 @@ impl Reporter {
         }
     }
 
-    /// Logs a rejection that is the program's own mistake. A fallback would hide it.
+    /// Logs a rejection that is an error of the program. A fallback would hide it.
     pub fn report(&self, rejection: &Rejection) {
         let diagnostic = rejection.diagnostic();
         let cause: &dyn fmt::Display = match rejection {
@@ -68,7 +68,7 @@ impl Reporter {
         }
     }
 
-    /// Logs that a permit which does not count could not be given back: it stays charged.
+    /// Logs a failed refund of a call that does not count: the call stays charged.
     pub(super) fn not_given_back(&self, error: &Rejection) {
         if is_due(&self.next_kept, START.elapsed()) {
             tracing::warn!(
@@ -79,7 +79,7 @@ impl Reporter {
         }
     }
 
-    /// Logs that what a call came to could not be settled: it stays charged at its estimate.
+    /// Logs a failed settlement of a call: the call stays charged at its estimate.
     pub(super) fn not_settled(&self, decision: &Decision, error: &Rejection) {
         if is_due(&self.next_kept, START.elapsed()) {
             let policies = QuotedNames::of(decision.limits().iter().map(|limit| limit.policy().name()));
@@ -109,12 +109,12 @@ impl fmt::Display for QuotedNames {
     }
 }
 
-/// What is to be logged once in ten seconds at most.
+/// Limits an event to one log line every ten seconds.
 #[derive(Debug)]
 pub struct ReportThrottle(AtomicU64);
 
 impl ReportThrottle {
-    /// For one event.
+    /// Creates the throttle of one event.
     #[expect(
         clippy::new_without_default,
         reason = "it stands in a static, for which it is const"
@@ -124,21 +124,21 @@ impl ReportThrottle {
         Self(AtomicU64::new(0))
     }
 
-    /// Whether it may be logged now. It counts as logged then.
+    /// Returns whether the event may be logged now, and counts it as logged.
     pub fn is_due(&self) -> bool {
         is_due(&self.0, START.elapsed())
     }
 }
 
-/// The same of what is said in several ways, each of them by itself.
+/// Limits an event to one log line every ten seconds for each variant.
 #[derive(Debug)]
 pub struct KeyedLogThrottle(Mutex<Vec<(u64, Duration)>>);
 
 impl KeyedLogThrottle {
-    /// Of more than this that were said in ten seconds, none is said.
+    /// Maximum number of variants every ten seconds. Further variants are not logged.
     const MOST: usize = 16;
 
-    /// For one event.
+    /// Creates the throttle of one event.
     #[expect(
         clippy::new_without_default,
         reason = "it stands in a static, for which it is const"
@@ -148,8 +148,8 @@ impl KeyedLogThrottle {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Whether it may be logged now in this way: by what its fields say, which a client has no part
-    /// in. It counts as logged then.
+    /// Returns whether the event may be logged now for this variant, and counts it as logged. A
+    /// variant must not depend on a client's input.
     pub fn is_due(&self, way: &impl Hash) -> bool {
         self.is_due_at(START.elapsed(), way)
     }
@@ -158,22 +158,22 @@ impl KeyedLogThrottle {
         let mut hasher = DefaultHasher::new();
         way.hash(&mut hasher);
         let way = hasher.finish();
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        said.retain(|(_, until)| *until > now);
-        if said.len() >= Self::MOST || said.iter().any(|(other, _)| *other == way) {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.retain(|(_, until)| *until > now);
+        if logged.len() >= Self::MOST || logged.iter().any(|(other, _)| *other == way) {
             return false;
         }
-        said.push((way, now + INTERVAL));
+        logged.push((way, now + INTERVAL));
         true
     }
 }
 
-/// Counts a request that says it was forwarded, and is limited by the peer's address.
+/// Counts a request with a forwarding header that is limited by the peer's address.
 pub fn forwarded_unread() {
     observe::forwarded_unread();
 }
 
-/// Counts a request that a layer has shed, by the number of its class, the lowest first.
+/// Counts a request that a layer has shed, by the index of its class, the lowest first.
 pub fn shed(class: usize) {
     observe::shed(class);
 }
@@ -181,7 +181,7 @@ pub fn shed(class: usize) {
 fn is_due(next: &AtomicU64, now: Duration) -> bool {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let due = next.load(Ordering::Relaxed);
-    // Of several threads, one says it.
+    // Of several threads, one logs the event.
     millis(now) >= due
         && next
             .compare_exchange(due, millis(now + INTERVAL), Ordering::Relaxed, Ordering::Relaxed)
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_one_way_hides_no_other_and_the_ways_are_bounded() {
+    fn variants_are_throttled_separately_and_bounded() {
         let seldom = KeyedLogThrottle::new();
         let due = |seconds, way: usize| seldom.is_due_at(Duration::from_secs(seconds), &way);
         assert!(due(0, 1) && due(5, 2) && !due(9, 1) && due(10, 1) && !due(14, 2));
-        let said = (0..100_usize).filter(|way| due(20, *way)).count();
-        assert_eq!(said, KeyedLogThrottle::MOST);
+        let logged = (0..100_usize).filter(|way| due(20, *way)).count();
+        assert_eq!(logged, KeyedLogThrottle::MOST);
         assert!(seldom.0.lock().unwrap().len() <= KeyedLogThrottle::MOST);
-        assert!(due(30, 99), "those of before are forgotten");
+        assert!(due(30, 99), "variants of the previous interval are removed");
     }
 }

@@ -1,5 +1,4 @@
-//! What a call was charged, until it is known what it came to. For edges, which cannot wait for a
-//! settlement.
+//! The charge of a call until its usage is known. For layers, which cannot wait for a settlement.
 
 use std::sync::Arc;
 
@@ -11,19 +10,19 @@ use crate::decision::Decision;
 use crate::settlement::{Reservation, Settled};
 use crate::units::Amount;
 
-/// What a call was charged. Dropped, it stays charged so.
+/// The charge of a call. A dropped settlement keeps the charge.
 #[derive(Debug)]
 #[must_use = "it stays charged at its estimate unless it is settled"]
 pub struct Settlement {
     reservation: Reservation,
-    /// In which it was decided: where it is settled, there may be none.
+    /// The runtime of the decision, since the settlement may run outside of one.
     runtime: Option<Handle>,
     reporter: Arc<Reporter>,
 }
 
 impl Settlement {
-    /// Of a call that this decision allows. `None` where it goes on though it was denied, and was
-    /// charged nothing.
+    /// Creates the settlement of a call that this decision allows. `None` for a degraded call,
+    /// which was not charged.
     pub fn of(check: &Check<'_>, decision: &Decision, reporter: &Arc<Reporter>) -> Option<Self> {
         if decision.is_degraded() {
             return None;
@@ -35,21 +34,20 @@ impl Settlement {
         })
     }
 
-    /// The decision that allows the call.
+    /// Returns the decision that allows the call.
     pub fn decision(&self) -> &Decision {
         self.reservation.decision()
     }
 
-    /// Where a limit of the call stands in that decision, by the number under which it was asked
-    /// for.
+    /// Returns the index of a limit in that decision, by its position in the request.
     #[must_use]
     pub fn place(&self, number: usize) -> Option<usize> {
         self.decision().place_of(number)
     }
 
-    /// Has these amounts be charged in place of what was, one for each limit: in process at once,
-    /// which then can say how they stand; with Redis in the background. What fails stands in the
-    /// log.
+    /// Replaces the charges by these amounts, one for each limit. In process this happens
+    /// immediately and returns the new state; with Redis it happens in the background. Failures are
+    /// logged.
     pub fn settle(self, actuals: impl IntoIterator<Item = Amount>) -> Option<Settled> {
         let Self {
             reservation,

@@ -1,4 +1,4 @@
-//! Which limiter an annotated function uses when it does not name one.
+//! The limiter of annotated functions that name none.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -17,18 +17,18 @@ static INSTALLED: OnceLock<Limiter> = OnceLock::new();
 /// `install`. A release build has none: every replica would silently allow the whole limit.
 static IMPLICIT: OnceLock<Limiter> = OnceLock::new();
 
-/// Sets the limiter of every annotated function that names none. Call it once, before the first of
-/// them is called.
+/// Sets the limiter of every annotated function that names none. Call it once, before the first
+/// annotated call.
 ///
 /// Without an installed limiter, a release build rejects annotated calls with
 /// [`StoreErrorKind::NotInstalled`]. A debug build decides them in process, by one implicit limiter
 /// for the whole process, and logs a warning once. A limiter that is installed later replaces the
-/// implicit one: the next annotated call uses it, what earlier calls have used is forgotten, and a
-/// warning says so. Calls that are waiting or running keep the limiter with which they began.
+/// implicit one: the next annotated call uses it, the usage of earlier calls is lost, and a warning
+/// is logged. Calls that are waiting or running keep the limiter with which they started.
 ///
 /// # Errors
 ///
-/// [`ConfigError::AlreadyInstalled`] when `install` was called before.
+/// [`ConfigError::AlreadyInstalled`] if `install` was called before.
 pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
     INSTALLED
         .set(limiter)
@@ -48,20 +48,20 @@ pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
 ///
 /// # Cancel safety
 ///
-/// As that of `future`.
+/// That of `future`.
 pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
     CURRENT.scope(limiter, future).await
 }
 
-/// The limiter of a call that names none, where there is one already: the task's, else the
+/// Returns the limiter of a call that names none, if one exists already: the task's, else the
 /// installed one.
 pub(crate) fn installed() -> Option<Limiter> {
     let of_task = CURRENT.try_with(Limiter::clone).ok();
     of_task.or_else(|| INSTALLED.get().or_else(|| IMPLICIT.get()).cloned())
 }
 
-/// The limiter of a call that names none. The global one is there for good: nobody has to count who
-/// uses it.
+/// The limiter of a call that names none. The global one is a static reference, so that its use
+/// needs no reference count.
 #[derive(Debug)]
 pub(crate) enum CurrentLimiter {
     OfTask(Limiter),
@@ -79,7 +79,7 @@ impl Deref for CurrentLimiter {
     }
 }
 
-/// The task's limiter, else the global one.
+/// Returns the task's limiter, else the global one.
 pub(crate) fn current() -> Result<CurrentLimiter, StoreError> {
     if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {
         return Ok(CurrentLimiter::OfTask(limiter));

@@ -1,18 +1,18 @@
-//! A key as an annotation writes it, from which its parts make the key.
+//! The key of an annotation as a template, and the keys that it produces.
 
 use std::fmt;
 
 use crate::error::ConfigError;
 use crate::key::Key;
 
-/// What stands behind `key =` or `group =`.
+/// The value of `key =` or `group =`.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyTemplate {
-    /// A format string; the empty one is the key of everybody.
+    /// A format string; the empty string is one key for all calls.
     Template {
-        /// As it is written.
+        /// The format string as written.
         text: &'static str,
-        /// Taken apart.
+        /// The parsed format string.
         pieces: &'static [TemplatePiece],
     },
     /// An expression.
@@ -22,9 +22,9 @@ pub enum KeyTemplate {
 /// A piece of a format string.
 #[derive(Clone, Copy, Debug)]
 pub enum TemplatePiece {
-    /// As it stands, its braces not doubled.
+    /// Literal text, with unescaped braces.
     Text(&'static str),
-    /// A placeholder: what stands between the braces.
+    /// A placeholder: the text between the braces.
     Part(&'static str),
 }
 
@@ -36,7 +36,7 @@ impl KeyTemplate {
         }
     }
 
-    /// The placeholders, in their order. None of an expression.
+    /// Returns the placeholders, in their order; none for an expression.
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.pieces().iter().filter_map(|piece| match piece {
             TemplatePiece::Part(name) => Some(*name),
@@ -44,7 +44,7 @@ impl KeyTemplate {
         })
     }
 
-    /// Whether the same parts make the same key of both.
+    /// Returns whether equal parts produce equal keys with both templates.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         let same = |(one, other): (&TemplatePiece, &TemplatePiece)| match (one, other) {
             (TemplatePiece::Text(one), TemplatePiece::Text(other)) => one == other,
@@ -57,8 +57,8 @@ impl KeyTemplate {
             && one.iter().zip(two).all(same)
     }
 
-    /// The key that the annotation makes of values in the places of its placeholders: by the same
-    /// calls, so that it escapes what they escape.
+    /// Builds the key from values of its placeholders with the calls that the annotation uses, so
+    /// that both escape alike.
     pub(crate) fn key<'v>(
         &self,
         mut value_of: impl FnMut(&'static str) -> Option<&'v str>,
@@ -88,8 +88,8 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-/// A key in its group, from the parts of both: those of the key in their order, then those of the
-/// group which the key does not have.
+/// Builds a key in its group from the parts of both: those of the key in their order, then those of
+/// the group that the key does not contain.
 pub(crate) fn place(
     name: &str,
     key: &KeyTemplate,
@@ -141,7 +141,7 @@ pub(crate) fn place(
         None => key,
         Some(group) => key.and_then(|key| Some(key.in_group(group.key(by_name)?))),
     };
-    // There are as many values as places for them.
+    // The number of values equals the number of placeholders.
     key.ok_or_else(wrong_number)
 }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_takes_its_parts_from_the_key_where_they_have_one_name() {
+    fn group_takes_equally_named_parts_from_the_key() {
         let key = || Key::from("{").part("a:b").text(":").part("7");
         assert_eq!(placed(&USER, None, &["a:b", "7"]).unwrap(), key());
         assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_parts_is_told_with_the_template() {
+    fn wrong_number_of_parts_is_reported_with_the_template() {
         let error = |group, parts: &[&str]| placed(&USER, group, parts).unwrap_err().to_string();
         assert_eq!(
             error(None, &["a"]),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_the_same_if_the_same_parts_make_them() {
+    fn templates_are_equal_if_equal_parts_produce_equal_keys() {
         let other = KeyTemplate::Template {
             text: "in {t}",
             pieces: &[TemplatePiece::Text("in "), TemplatePiece::Part("t")],

@@ -16,8 +16,8 @@ use crate::settlement::Refund;
 use crate::units::Amount;
 
 impl Limiter {
-    /// The limit of the annotations with that name, as this limiter decides it: to look at a
-    /// budget, to reset it, to find it in Redis.
+    /// Returns the limit of the annotations with this name under this limiter, to read a budget,
+    /// reset it, or find its key in Redis.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -42,8 +42,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] where no annotation of the program has the name, and where several
-    /// of one name make their keys of different parts.
+    /// [`ConfigError::Invalid`] if no annotation of the program has the name, or if several
+    /// annotations of this name have keys with different parts.
     pub fn annotation(&self, name: &str) -> Result<AnnotationLimit<'_>, ConfigError> {
         let all = annotations();
         let mut named = all.iter().filter(|site| site.name() == name);
@@ -64,8 +64,8 @@ impl Limiter {
         })
     }
 
-    /// The name of the key in which Redis keeps the state of `key` under `policy`, prefix and
-    /// namespace included: what `redis-cli TTL` takes. `None` in process.
+    /// Returns the name of the key in which Redis stores the state of `key` under `policy`, with
+    /// prefix and namespace, for example for `redis-cli TTL`. `None` in process.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -93,7 +93,8 @@ impl Limiter {
     }
 }
 
-/// The names of a block's methods, where the block's own was given; else where to look.
+/// Returns the expected names: the names of the block's methods if the name is that of an `impl`
+/// block, else a reference to the list of annotations.
 fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
     const MOST: usize = 8;
     let is_of_block = |site: &&Annotation| {
@@ -123,7 +124,7 @@ fn is_as(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
     groups && one.key.is_as(&other.key)
 }
 
-/// An annotation's limit, without a key yet. Made by [`Limiter::annotation`].
+/// An annotation's limit, without a key. Returned by [`Limiter::annotation`].
 #[derive(Clone, Debug)]
 pub struct AnnotationLimit<'a> {
     limiter: &'a Limiter,
@@ -131,39 +132,39 @@ pub struct AnnotationLimit<'a> {
 }
 
 impl<'a> AnnotationLimit<'a> {
-    /// The budget whose key has these parts: one for each placeholder of the annotation's `key`, in
-    /// their order, and then one for each placeholder of its `group` that its key does not have.
-    /// Each is escaped as the annotation does it. Of a key without placeholders there are none:
-    /// [`global`](Self::global) says so.
+    /// Returns the budget of the key with these parts: one for each placeholder of the annotation's
+    /// `key`, in order, and then one for each placeholder of its `group` that the key does not
+    /// contain. The parts are escaped as in the annotation. For a key without placeholders, call
+    /// [`global`](Self::global).
     ///
-    /// Parts of several types are written `[&tenant as &dyn Display, &7]`.
+    /// Parts of several types are passed as `[&tenant as &dyn Display, &7]`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] with the template for a wrong number of parts; for a key that is an
-    /// expression, which [`whole_key`](Self::whole_key) takes; for a policy that depends on the
-    /// arguments of a call, or is not there.
+    /// [`ConfigError::Invalid`], with the template, for a wrong number of parts; for a key that is
+    /// an expression (use [`whole_key`](Self::whole_key)); for a policy that depends on the
+    /// arguments of a call or is not configured.
     pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<KeyLimit<'a>, ConfigError> {
         let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
         let RegisteredAnnotation { name, key, group, .. } = self.site.0;
         self.budget(place(name, key, group.as_ref(), &parts)?)
     }
 
-    /// The one budget of an annotation without a key, or whose key is plain text.
+    /// Returns the only budget of an annotation without a key, or whose key is plain text.
     ///
     /// # Errors
     ///
-    /// As [`key`](Self::key).
+    /// Those of [`key`](Self::key).
     pub fn global(&self) -> Result<KeyLimit<'a>, ConfigError> {
         self.key([""; 0])
     }
 
-    /// The budget with this key, given as the annotation's `key = expression` makes it; with a
-    /// `group` in the annotation, [in its group](Key::in_group).
+    /// Returns the budget of this key, which must equal the value of the annotation's `key =
+    /// expression`; with a `group` in the annotation, [in its group](Key::in_group).
     ///
     /// # Errors
     ///
-    /// As [`key`](Self::key), but for the parts.
+    /// Those of [`key`](Self::key), except for the parts.
     pub fn whole_key<'k>(&self, key: impl Into<Key<'k>>) -> Result<KeyLimit<'a>, ConfigError> {
         self.budget(key.into().into_owned())
     }
@@ -183,7 +184,7 @@ impl<'a> AnnotationLimit<'a> {
     }
 }
 
-/// What one key has under an annotation's policy. Made by [`Limiter::annotation`].
+/// The budget of one key under an annotation's policy. Returned by [`AnnotationLimit::key`].
 #[derive(Clone, Debug)]
 pub struct KeyLimit<'a> {
     limiter: &'a Limiter,
@@ -192,44 +193,44 @@ pub struct KeyLimit<'a> {
 }
 
 impl KeyLimit<'_> {
-    /// The annotation's policy.
+    /// Returns the annotation's policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The key, as the annotation makes it.
+    /// Returns the key as the annotation builds it.
     #[must_use]
     pub fn key(&self) -> &Key<'static> {
         &self.key
     }
 
-    /// Says what a call would be answered now, and charges nothing: [`Limiter::peek`].
+    /// Returns the decision that a call would receive now, and charges nothing: [`Limiter::peek`].
     pub fn peek(&self) -> Check<'_> {
         self.limiter.peek(&self.policy, &self.key)
     }
 
-    /// Forgets what was used: [`Limiter::reset`].
+    /// Deletes the recorded usage: [`Limiter::reset`].
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the
-    /// same.
+    /// [`Rejection::Unavailable`] when the store does not answer. The usage may have been deleted
+    /// nevertheless.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is done or not.
+    /// If the future is dropped while a request to Redis is in flight, the reset is done or not.
     pub async fn reset(&self) -> Result<(), Rejection> {
         self.limiter.reset(&self.policy, &self.key).await
     }
 
-    /// Gives back a permit of a call that came to nothing, or as many as [`Refund::cost`] says:
+    /// Refunds a permit of a call that did not happen, or the number set by [`Refund::cost`]:
     /// [`Limiter::refund`].
     pub fn refund(&self) -> Refund<'_> {
         self.limiter.refund(&self.policy, &self.key)
     }
 
-    /// The name of the key in Redis: [`Limiter::redis_key`]. `None` in process.
+    /// Returns the name of the key in Redis: [`Limiter::redis_key`]. `None` in process.
     #[must_use]
     pub fn redis_key(&self) -> Option<String> {
         self.limiter.redis_key(&self.policy, &self.key)

@@ -1,4 +1,4 @@
-//! The errors of annotations that only show when they are seen together.
+//! Errors of annotations that only a comparison of all annotations finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +11,25 @@ use crate::policy::Policy;
 use crate::registry::PolicyRegistry;
 
 /// Checks every annotation of the program: that its policy can be built, that no two functions
-/// share a budget by accident, and that those which share one by intention mean the same limit.
+/// share a budget by accident, and that functions which share one on purpose have the same limit.
 /// Call it at start-up.
 ///
 /// Policies that annotations name (`policy = "search"`) are looked up in the registry of the task's
-/// limiter, else of the installed one, unless the function names its `limiter`: they have to be
-/// there, for whatever app, with an algorithm that the attribute can use. So call it after
+/// limiter, else of the installed one, unless the function names its `limiter`. The registry must
+/// contain them, for any app, with an algorithm that the attribute can use. Call the function after
 /// [`install`](crate::annotations::install), and after the registry has been read. Until the first
-/// text of a followed registry in Redis arrives, a name may still come from it, and its absence is
-/// no error.
+/// text of a followed registry in Redis arrives, a missing name is not an error.
 ///
-/// A constant `need` above the quota of its policy is an error, too: the compiler finds it where
-/// the quota is constant, and this function where the policy comes from the registry or the
-/// constants have no type of their own.
+/// A constant `need` above the quota of its policy is also an error: the compiler finds it if the
+/// quota is constant, and this function finds it if the policy comes from the registry or the
+/// constants are untyped.
 ///
-/// It also finds limits of one function whose keys are written differently and which have no
-/// `group`, since no cluster could decide them together. The compiler accepts such attributes: a
-/// limiter that is [`standalone_only`](crate::InProcessBuilder::standalone_only) decides them, and
-/// which limiter decides is known at run time. Any other limiter rejects every call of the function
-/// with [`ConfigError::DifferentGroups`]. So this is no error if the task's limiter, or else the
-/// installed one, is `standalone_only`, and it is not checked where the function names its
+/// It also finds limits of one function with different keys and without a `group`, since a cluster
+/// cannot decide them together. The compiler accepts such attributes, because a limiter with
+/// [`standalone_only`](crate::InProcessBuilder::standalone_only) can decide them, and the limiter
+/// is known only at run time. Any other limiter rejects every call of the function with
+/// [`ConfigError::DifferentGroups`]. Therefore this is not an error if the task's limiter, or else
+/// the installed one, is `standalone_only`, and it is not checked if the function names its
 /// `limiter`.
 ///
 /// # Errors
@@ -94,25 +93,26 @@ fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     errors
 }
 
-/// The annotations that name a policy which is not in the registry, or which they cannot use.
+/// Returns an error for each annotation whose named policy is not in the registry, or has the wrong
+/// kind.
 fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, registry: &PolicyRegistry) -> Vec<String> {
     let by_name =
         |site: &RegisteredAnnotation| matches!(site.policy, AnnotationPolicy::Named) && !site.limiter;
     let error = |site: RegisteredAnnotation| {
         let Some(entry) = registry.get(site.name) else {
-            let told = format!(
+            let message = format!(
                 "{}: no policy is called `{}` in the limiter's registry, expected {}",
                 place(&site),
                 site.name,
                 names_of(registry)
             );
-            return Some(told).filter(|_| !registry.awaits_redis());
+            return Some(message).filter(|_| !registry.awaits_redis());
         };
         let policy = entry.policy();
         let misfit = (policy.is_concurrency() != site.held).then(|| {
             let expected = match site.held {
-                true => "a policy of concurrency, or the attribute of a rate",
-                false => "a policy of a rate, or `#[concurrency_limiter]`",
+                true => "a concurrency policy, or a rate limiter attribute",
+                false => "a rate policy, or `#[concurrency_limiter]`",
             };
             format!(
                 "{}: the limiter's registry has {policy}, expected {expected}",
@@ -133,7 +133,7 @@ fn excess(site: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
     })
 }
 
-/// The names that could have been meant, if they are few.
+/// Returns the registered names, if there are only a few.
 fn names_of(registry: &PolicyRegistry) -> String {
     const MOST: usize = 10;
     let names = registry.names();
@@ -144,15 +144,15 @@ fn names_of(registry: &PolicyRegistry) -> String {
     }
 }
 
-/// The functions whose limits no cluster could decide at one place. What is held is no part of the
-/// decision.
+/// Returns an error for each function whose limits a cluster cannot decide together. Concurrency
+/// limits are not part of that decision.
 fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     let mut by_function: BTreeMap<(&str, &str, u32), (RegisteredAnnotation, BTreeSet<&str>)> =
         BTreeMap::new();
     for site in sites.filter(|site| !site.held) {
-        // What takes limits of different groups is not known of a limiter that is named.
+        // A limiter that the function names may accept limits of different groups.
         if let (KeyTemplate::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
-            // Two functions of one path (in different impls) do not stand in one line.
+            // Two functions with one path (in different impls) have different lines.
             let function = (site.function, site.file, site.function_line);
             let (_, keys) = by_function
                 .entry(function)
@@ -161,7 +161,7 @@ fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
         }
     }
     let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
-    let mistake = |(site, keys): (RegisteredAnnotation, BTreeSet<&str>)| {
+    let error = |(site, keys): (RegisteredAnnotation, BTreeSet<&str>)| {
         let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
         format!(
             "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
@@ -170,7 +170,7 @@ fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
             keys.join(" and ")
         )
     };
-    apart.map(mistake).collect()
+    apart.map(error).collect()
 }
 
 fn place(site: &RegisteredAnnotation) -> String {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_one_function_lie_together() {
+    fn limits_of_one_function_must_share_a_group() {
         let with = |key| RegisteredAnnotation {
             name: "other",
             key,
@@ -288,28 +288,28 @@ mod tests {
             policy: AnnotationPolicy::Named,
             ..SITE
         };
-        let told = |site: RegisteredAnnotation| misnamed([site].into_iter(), &registry);
-        assert_eq!(told(named("mail", false)), Vec::<String>::new());
-        assert_eq!(told(named("export", true)), Vec::<String>::new());
+        let message = |site: RegisteredAnnotation| misnamed([site].into_iter(), &registry);
+        assert_eq!(message(named("mail", false)), Vec::<String>::new());
+        assert_eq!(message(named("export", true)), Vec::<String>::new());
         assert_eq!(
-            told(named("mial", false)),
+            message(named("mial", false)),
             [
                 "a::send (a.rs:3): no policy is called `mial` in the limiter's registry, expected one of `export`, `mail`"
             ]
         );
         assert!(
-            told(named("mail", true))[0]
-                .ends_with("expected a policy of concurrency, or the attribute of a rate")
+            message(named("mail", true))[0]
+                .ends_with("expected a concurrency policy, or a rate limiter attribute")
         );
         assert!(
-            told(named("export", false))[0]
-                .contains("expected a policy of a rate, or `#[concurrency_limiter]`")
+            message(named("export", false))[0]
+                .contains("expected a rate policy, or `#[concurrency_limiter]`")
         );
         let elsewhere = RegisteredAnnotation {
             limiter: true,
             ..named("mial", false)
         };
-        assert!(told(elsewhere).is_empty(), "its limiter is not known");
+        assert!(message(elsewhere).is_empty(), "the function names its limiter");
         let missing = misnamed([named("mail", false)].into_iter(), &PolicyRegistry::new());
         assert!(
             missing[0].ends_with("expected a registry that has policies"),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_shared_by_intention_and_with_one_meaning() {
+    fn shared_budget_needs_intention_and_equal_limits() {
         let found = |sites: &[RegisteredAnnotation]| errors(sites.iter().copied());
         let other = RegisteredAnnotation {
             function: "b::send",

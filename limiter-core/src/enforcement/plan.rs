@@ -1,6 +1,6 @@
-//! A call whose policies, or whose limiter, say more than a store knows: lists of keys, shadow,
-//! off, penalties. What a store is to decide is found out first; calls that say nothing of the kind
-//! never come here.
+//! Decides calls with settings outside of the store: key lists, shadow mode, `Off` and penalties.
+//! The plan separates the limits that the store decides from the others. Calls without such
+//! settings do not use it.
 
 use std::time::{Duration, Instant};
 
@@ -18,78 +18,79 @@ use crate::settlement::{PendingGrant, Reservation};
 pub(crate) use crate::support::one_or_many::OneOrMany;
 use crate::waiting::WaitBudget;
 
-/// A call's limits, by what becomes of them.
+/// The limits of a call, grouped by the way they are decided.
 #[derive(Debug)]
 pub(crate) struct EnforcementPlan<'a> {
     limiter: &'a Limiter,
     mode: Mode,
-    /// How many limits there are.
-    asked: usize,
-    /// Decided as one, and obeyed.
+    /// Number of limits of the call.
+    count: usize,
+    /// Decided in one request; a denial is enforced.
     enforced: Subset<'a>,
-    /// Decided as one after these, if they allow the call, and told.
+    /// Decided in one request after the enforced limits, if these allow the call. A denial is only
+    /// reported.
     shadow: Subset<'a>,
-    /// Whether any limit is enforced, also by a list.
+    /// Whether any limit is enforced, by the store or by a key list.
     enforces: bool,
-    /// The first policy that denies its key by a list …
+    /// The first policy whose deny list contains the key.
     forbidden: Option<&'a Policy>,
-    /// … and the first that would if it were not in shadow.
+    /// A deny list of a policy in shadow mode contains the key.
     would_forbid: bool,
-    /// Whether some policy allows its key by a list.
+    /// An allow list of a policy contains the key.
     listed: bool,
-    /// Policies that have no part in the decision: who excuses the call, and whether they would
-    /// deny it.
-    excused: Vec<(&'a Policy, Origin, bool)>,
+    /// Policies without a part in the decision: the origin of the exemption, and whether the policy
+    /// would deny the call.
+    exempt: Vec<(&'a Policy, Origin, bool)>,
 }
 
-/// Limits that are decided together, and the numbers under which they were asked for.
+/// Limits that are decided together, and their positions in the request.
 #[derive(Debug, Default)]
 struct Subset<'a> {
-    asks: Vec<LimitRequest<'a>>,
-    places: Vec<usize>,
+    requests: Vec<LimitRequest<'a>>,
+    positions: Vec<usize>,
 }
 
 impl<'a> EnforcementPlan<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, asks: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
+    pub(crate) fn new(limiter: &'a Limiter, requests: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
         let mut sorted = Self {
             limiter,
             mode,
-            asked: asks.len(),
+            count: requests.len(),
             enforced: Subset::default(),
             shadow: Subset::default(),
             enforces: false,
             forbidden: None,
             would_forbid: false,
             listed: false,
-            excused: Vec::new(),
+            exempt: Vec::new(),
         };
-        let whole = limiter.enforcement();
-        for (place, ask) in asks.into_iter().enumerate() {
-            sorted.add(place, ask, whole);
+        let limiter_enforcement = limiter.enforcement();
+        for (position, request) in requests.into_iter().enumerate() {
+            sorted.add(position, request, limiter_enforcement);
         }
         sorted
     }
 
-    fn add(&mut self, place: usize, ask: LimitRequest<'a>, whole: Enforcement) {
-        let policy = ask.policy();
-        let enforcement = policy.enforcement().max(whole);
+    fn add(&mut self, position: usize, request: LimitRequest<'a>, limiter_enforcement: Enforcement) {
+        let policy = request.policy();
+        let enforcement = policy.enforcement().max(limiter_enforcement);
         if enforcement == Enforcement::Off {
-            self.excused.push((policy, Origin::Off, false));
+            self.exempt.push((policy, Origin::Off, false));
             return;
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         self.enforces |= is_enforced;
-        match KeyRule::for_key(policy, ask.key()) {
+        match KeyRule::for_key(policy, request.key()) {
             KeyRule::Denied if is_enforced => {
                 self.forbidden.get_or_insert(policy);
             }
             KeyRule::Denied => {
                 self.would_forbid = true;
-                self.excused.push((policy, Origin::KeyList, true));
+                self.exempt.push((policy, Origin::KeyList, true));
             }
             KeyRule::Allowed => {
                 self.listed = true;
-                self.excused.push((policy, Origin::KeyList, false));
+                self.exempt.push((policy, Origin::KeyList, false));
             }
             KeyRule::Unlisted => {
                 let part = if is_enforced {
@@ -97,60 +98,63 @@ impl<'a> EnforcementPlan<'a> {
                 } else {
                     &mut self.shadow
                 };
-                part.asks.push(ask);
-                part.places.push(place);
+                part.requests.push(request);
+                part.positions.push(position);
             }
         }
     }
 
-    /// The decision that all of this comes to.
+    /// Decides the call without waiting.
     pub(crate) async fn decide(mut self) -> Result<Decision, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
-        let excused = std::mem::take(&mut self.excused);
+        let exempt = std::mem::take(&mut self.exempt);
         let answer = self.decide_all().await;
         observe::answered(policies.iter().copied(), mode, &answer);
         if answer.as_ref().is_ok_and(Decision::is_allowed) {
-            count_excused(mode, &excused);
+            count_exempt(mode, &exempt);
         }
         answer
     }
 
-    /// The same for a call that waits for those of its limits that are enforced.
+    /// Waits until the enforced limits allow the call, within the budget.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(crate) async fn acquire(mut self, stay: WaitBudget<'_>) -> Result<Allowed, Rejection> {
+    /// Cancel safe: permits that are granted to a dropped call go to the next waiter or are
+    /// refunded.
+    pub(crate) async fn acquire(mut self, budget: WaitBudget<'_>) -> Result<Allowed, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
-        let excused = std::mem::take(&mut self.excused);
-        let in_shadow = self.shadow.asks.len();
-        let answer = self.acquire_all(stay).await;
-        // Those in shadow come first in these, and are not asked where the others deny.
+        let exempt = std::mem::take(&mut self.exempt);
+        let in_shadow = self.shadow.requests.len();
+        let answer = self.acquire_all(budget).await;
+        // The shadow limits come first in `policies`, and are not evaluated if an enforced limit
+        // denies.
         let skipped = if answer.is_ok() { 0 } else { in_shadow };
         observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
         if answer.is_ok() {
-            count_excused(mode, &excused);
+            count_exempt(mode, &exempt);
         }
         answer
     }
 
-    /// Of all that is asked, or, where nothing is, the one that forbids it.
+    /// Returns the policies that the store decides, and the policy whose deny list contains the
+    /// key.
     fn policies(&self) -> Vec<&'a Policy> {
-        let asked = self.shadow.asks.iter().chain(&self.enforced.asks);
-        asked.map(LimitRequest::policy).chain(self.forbidden).collect()
+        let limits = self.shadow.requests.iter().chain(&self.enforced.requests);
+        limits.map(LimitRequest::policy).chain(self.forbidden).collect()
     }
 
     async fn decide_all(mut self) -> Result<Decision, Rejection> {
         if let Some(decided) = self.decide_without_store()? {
             return Ok(decided);
         }
-        let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
+        let (requests, started) = (std::mem::take(&mut self.enforced.requests), Instant::now());
         let mut left = Duration::MAX;
-        let enforced = if asks.is_empty() {
+        let enforced = if requests.is_empty() {
             None
         } else {
-            let deadline = deadline(&asks);
-            let decision = self.limiter.decide_and_punish(asks, self.mode).await?;
+            let deadline = deadline(&requests);
+            let decision = self.limiter.decide_and_punish(requests, self.mode).await?;
             if !decision.is_allowed() {
                 return Ok(decision);
             }
@@ -161,25 +165,26 @@ impl<'a> EnforcementPlan<'a> {
         Ok(self.both(enforced, shadow))
     }
 
-    async fn acquire_all(mut self, stay: WaitBudget<'_>) -> Result<Allowed, Rejection> {
+    async fn acquire_all(mut self, budget: WaitBudget<'_>) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.decide_without_store()? {
             return decided.require();
         }
         let limiter = self.limiter;
-        let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
-        if asks.is_empty() {
+        let (requests, started) = (std::mem::take(&mut self.enforced.requests), Instant::now());
+        if requests.is_empty() {
             let shadow = self.decide_shadow(Duration::MAX).await;
             return self.both(None, shadow).require();
         }
-        let asks_until = limiter.now().after(stay.max_query_time);
-        let left = || match stay.timeout.is_zero() {
-            // It is a check.
-            true => deadline(&asks).saturating_sub(started.elapsed()),
-            false => limiter.remaining_time(asks_until, stay.timeout),
+        let query_end = limiter.now().after(budget.max_query_time);
+        let left = || match budget.timeout.is_zero() {
+            // A call with a timeout of zero is a check.
+            true => deadline(&requests).saturating_sub(started.elapsed()),
+            false => limiter.remaining_time(query_end, budget.timeout),
         };
-        let mut request = DecisionRequest::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
+        let mut request =
+            DecisionRequest::new(requests.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();
-        let mut answer = limiter.wait_uncounted(&request, stay).await;
+        let mut answer = limiter.wait_uncounted(&request, budget).await;
         if let Err(
             Rejection::TimedOut {
                 decision: Some(denied),
@@ -188,18 +193,18 @@ impl<'a> EnforcementPlan<'a> {
             | Rejection::Limited(denied),
         ) = &mut answer
         {
-            limiter.apply_penalty(&asks, self.mode, denied, left()).await;
+            limiter.apply_penalty(&requests, self.mode, denied, left()).await;
         }
-        // Whoever shuts the limiter down waits for what is given back, too.
+        // A shutdown of the limiter also waits for a refund.
         let _open = limiter.inner.closing.subscribe();
         let mut grant = PendingGrant::new(Reservation::of_request(limiter, &request, answer?));
         let shadow = self.decide_shadow(left()).await;
-        // It is taken here alone.
+        // The grant is taken here only, so it is present.
         let enforced = grant.take().map(Allowed::into_decision);
         self.both(enforced, shadow).require()
     }
 
-    /// The decision, where no store has to be asked for it.
+    /// Returns the decision if it needs no store.
     fn decide_without_store(&self) -> Result<Option<Decision>, StoreError> {
         let now = || self.limiter.inner.clock.now();
         if self.enforces {
@@ -213,7 +218,7 @@ impl<'a> EnforcementPlan<'a> {
                 ..Decision::unasked(Origin::KeyList, now())
             }));
         }
-        if !(self.enforced.asks.is_empty() && self.shadow.asks.is_empty()) {
+        if !(self.enforced.requests.is_empty() && self.shadow.requests.is_empty()) {
             return Ok(None);
         }
         let by_list = self.listed || self.would_forbid;
@@ -221,16 +226,16 @@ impl<'a> EnforcementPlan<'a> {
         Ok(Some(self.mark(Decision::unasked(origin, now()))))
     }
 
-    /// What those in shadow say, asked for so long at most.
-    async fn decide_shadow(&mut self, patience: Duration) -> Option<Decision> {
-        let asks = std::mem::take(&mut self.shadow.asks);
-        if asks.is_empty() {
+    /// Decides the shadow limits within a timeout.
+    async fn decide_shadow(&mut self, timeout: Duration) -> Option<Decision> {
+        let requests = std::mem::take(&mut self.shadow.requests);
+        if requests.is_empty() {
             return None;
         }
-        Some(self.shadow_decision(asks, patience).await)
+        Some(self.shadow_decision(requests, timeout).await)
     }
 
-    /// What a decision that allows the call says with what those in shadow do.
+    /// Combines a decision that allows the call with that of the shadow limits.
     fn both(self, enforced: Option<Decision>, shadow: Option<Decision>) -> Decision {
         let parts = self.parts(enforced.as_ref(), shadow.as_ref());
         let decision = match (enforced, shadow) {
@@ -244,13 +249,17 @@ impl<'a> EnforcementPlan<'a> {
         }
     }
 
-    /// Of which limits it was charged what the decision of both says.
+    /// Returns the participation of each limit in the combined decision.
     fn parts(&self, enforced: Option<&Decision>, shadow: Option<&Decision>) -> Participations {
         let mut parts = Participations::default();
-        for place in 0..self.asked {
-            parts.set(place, Participation::Absent);
+        for position in 0..self.count {
+            parts.set(position, Participation::Absent);
         }
-        let mut set = |part: &Subset<'_>, what| part.places.iter().for_each(|place| parts.set(*place, what));
+        let mut set = |part: &Subset<'_>, participation| {
+            part.positions
+                .iter()
+                .for_each(|position| parts.set(*position, participation))
+        };
         if enforced.is_some() {
             set(&self.enforced, Participation::AsDecided);
         }
@@ -270,10 +279,10 @@ impl<'a> EnforcementPlan<'a> {
         parts
     }
 
-    /// What those in shadow say; whatever it is, the call goes on.
-    async fn shadow_decision(&self, asks: Vec<LimitRequest<'a>>, patience: Duration) -> Decision {
+    /// Decides the shadow limits. The call proceeds regardless of the result.
+    async fn shadow_decision(&self, requests: Vec<LimitRequest<'a>>, timeout: Duration) -> Decision {
         let answer = match self.limiter.open() {
-            Ok(()) => self.limiter.decide_blocked(asks, self.mode, patience).await,
+            Ok(()) => self.limiter.decide_blocked(requests, self.mode, timeout).await,
             Err(closed) => Err(closed.into()),
         };
         let mut decision = answer.unwrap_or_else(|rejection| {
@@ -283,8 +292,7 @@ impl<'a> EnforcementPlan<'a> {
                 allowed: false,
                 ..Decision::unasked(self.limiter.inner.backend.origin(), now)
             };
-            // Anything else is an invalid call, which the store is not asked about. It works, as
-            // far as is known.
+            // Any other rejection is caused by an invalid call, which is not sent to the store.
             if let Rejection::Unavailable(error) = rejection {
                 decision.origin = Origin::FailedOpen;
                 decision.store_error = Some(Box::new(error));
@@ -295,7 +303,7 @@ impl<'a> EnforcementPlan<'a> {
             decision.allowed = true;
             decision.marks = decision.marks.and(DecisionFlags::WOULD_DENY);
         }
-        // Nobody waits for it.
+        // Shadow limits do not delay calls.
         if !decision.delay().is_zero() {
             let limits = decision.limits.into_iter();
             decision.limits = limits.map(LimitOutcome::without_delay).collect();
@@ -303,14 +311,14 @@ impl<'a> EnforcementPlan<'a> {
         decision
     }
 
-    /// One decision of both, with the limits in the order in which they were asked for.
+    /// Combines both decisions, with the limits in the order of the request.
     fn merge(&self, enforced: Decision, shadow: Decision) -> Decision {
         let of = |part: &Subset<'_>, limits: OneOrMany<LimitOutcome>| {
-            part.places.clone().into_iter().zip(limits).collect::<Vec<_>>()
+            part.positions.clone().into_iter().zip(limits).collect::<Vec<_>>()
         };
         let mut limits = of(&self.enforced, enforced.limits);
         limits.extend(of(&self.shadow, shadow.limits));
-        limits.sort_by_key(|(place, _)| *place);
+        limits.sort_by_key(|(position, _)| *position);
         Decision {
             limits: limits.into_iter().map(|(_, limit)| limit).collect(),
             marks: enforced.marks.and(shadow.marks),
@@ -327,67 +335,69 @@ impl<'a> EnforcementPlan<'a> {
     }
 }
 
-/// What a question about these takes at most.
-fn deadline(asks: &[LimitRequest<'_>]) -> Duration {
-    let deadlines = asks.iter().map(|ask| ask.policy().deadline());
+/// Returns the longest duration of a request with these limits.
+fn deadline(requests: &[LimitRequest<'_>]) -> Duration {
+    let deadlines = requests.iter().map(|request| request.policy().deadline());
     deadlines.min().unwrap_or(Policy::DEFAULT_DEADLINE)
 }
 
-/// Of a call that was allowed.
-fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
+/// Counts the exempt policies of a call that was allowed.
+fn count_exempt(mode: Mode, exempt: &[(&Policy, Origin, bool)]) {
     if mode == Mode::Charge {
-        for (policy, origin, would_deny) in excused {
+        for (policy, origin, would_deny) in exempt {
             observe::count_exempt(policy, *origin, *would_deny);
         }
     }
 }
 
 impl Limiter {
-    /// Whether a call is charged anything where it is allowed.
-    pub(crate) fn charges(&self, ask: &LimitRequest<'_>) -> bool {
-        let policy = ask.policy();
+    /// Returns whether an allowed call is charged under this limit.
+    pub(crate) fn charges(&self, request: &LimitRequest<'_>) -> bool {
+        let policy = request.policy();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off
-            && KeyRule::for_key(policy, ask.key()) == KeyRule::Unlisted
+            && KeyRule::for_key(policy, request.key()) == KeyRule::Unlisted
     }
 
-    /// The store's decision on these limits and on the blocks of their keys, waited for so long at
-    /// most, and for their deadline.
+    /// Decides these limits and the blocks of their keys, within the timeout and the deadline.
     async fn decide_blocked(
         &self,
-        asks: impl IntoIterator<Item = LimitRequest<'_>>,
+        requests: impl IntoIterator<Item = LimitRequest<'_>>,
         mode: Mode,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Decision, Rejection> {
-        let mut request = DecisionRequest::new(asks, mode, self.inner.any_groups)?;
+        let mut request = DecisionRequest::new(requests, mode, self.inner.any_groups)?;
         request.add_blocks();
         match self.inner.backend.try_decide(&request) {
             Some(answer) => answer,
             None => {
                 self.inner
                     .backend
-                    .decide(&request, request.deadline().min(patience))
+                    .decide(&request, request.deadline().min(timeout))
                     .await
             }
         }
     }
 
-    /// The same, after which a denial counts.
+    /// Decides these limits and counts a denial for the penalties.
     async fn decide_and_punish(
         &self,
-        asks: Vec<LimitRequest<'_>>,
+        requests: Vec<LimitRequest<'_>>,
         mode: Mode,
     ) -> Result<Decision, Rejection> {
-        let punishes = mode == Mode::Charge && asks.iter().any(|ask| ask.policy().punishing().is_some());
+        let punishes = mode == Mode::Charge
+            && requests
+                .iter()
+                .any(|request| request.policy().punishing().is_some());
         if !punishes {
-            return self.decide_blocked(asks, mode, Duration::MAX).await;
+            return self.decide_blocked(requests, mode, Duration::MAX).await;
         }
         let started = Instant::now();
         let mut decision = self
-            .decide_blocked(asks.iter().cloned(), mode, Duration::MAX)
+            .decide_blocked(requests.iter().cloned(), mode, Duration::MAX)
             .await?;
         if !decision.is_allowed() {
-            let left = deadline(&asks).saturating_sub(started.elapsed());
-            self.apply_penalty(&asks, mode, &mut decision, left).await;
+            let left = deadline(&requests).saturating_sub(started.elapsed());
+            self.apply_penalty(&requests, mode, &mut decision, left).await;
         }
         Ok(decision)
     }

@@ -1,5 +1,4 @@
-//! What is told of a limit afterwards: permits that are given back, or charged without being asked
-//! for.
+//! Changes of a limit's usage outside of decisions: refunds, and unconditional charges.
 
 use smallvec::smallvec;
 
@@ -11,7 +10,7 @@ use crate::policy::Algorithm;
 use crate::request::{RequestedLimit, Verdict};
 
 impl MemoryStore {
-    /// Gives back or charges at once, without a future.
+    /// Refunds or charges immediately, without a future.
     pub(crate) fn change_now(
         &self,
         limit: &RequestedLimit<'_>,
@@ -23,7 +22,7 @@ impl MemoryStore {
         self.change_as(limit, limit.policy.algorithm(), change)
     }
 
-    /// The same, by another algorithm than the policy's.
+    /// Refunds or charges by another algorithm than the policy's.
     pub(crate) fn change_as(
         &self,
         limit: &RequestedLimit<'_>,
@@ -51,7 +50,7 @@ impl MemoryStore {
         };
         let own = self.moment_of(algorithm, decided_at).own;
         let outcome = algorithm::change(algorithm, state, limit.cost, change, own);
-        // Nothing is given back to what is not there.
+        // A refund to an absent state has no effect.
         if is_new && !matches!(absent, StepState::Absent) {
             self.reserve(1).ok_or(CapacityExceeded { now, needed: 1 })?;
             table.insert(limit.identity, absent);

@@ -1,10 +1,10 @@
 //! Eviction from a full table: a new key takes the place of the key that is closest to idle among a
 //! few.
 //!
-//! An evicted key starts over as if it had never been used, so an eviction admits at most once more
-//! what the key had used. That is least where the usage expires soonest: it would have come back by
-//! itself in that time. An exact order of all keys would cost every decision; a sample of 16 keys
-//! costs evictions alone, and the victim is the exact one in a table of up to 16 keys.
+//! An evicted key starts over as if it had never been used, so an eviction admits at most the usage
+//! of the key once more. That is least for the key that expires soonest, since its usage would
+//! return by itself in that time. An exact order of all keys would cost every decision; a sample of
+//! 16 keys costs only evictions, and the victim is the exact one in a table of up to 16 keys.
 //!
 //! Invariants: the bound on keys holds at all times; an insertion examines at most [`SAMPLE`] keys
 //! for each key that it evicts; the keys of the decision that needs the room are never evicted.
@@ -18,12 +18,13 @@ use crate::support::clock::LogThrottle;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
-/// How many keys are examined for one that is evicted.
+/// Number of keys that are examined for one eviction.
 const SAMPLE: usize = 16;
-/// Other threads may take the room that was made; a thread that loses it so often gives up.
+/// Other threads may take the space that an eviction made; a thread gives up after this number of
+/// attempts.
 const MOST_ATTEMPTS: usize = 32;
 
-/// How many keys were evicted, and when that was last logged.
+/// The number of evicted keys, and the time of the last log event.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     count: AtomicU64,
@@ -31,8 +32,8 @@ pub(super) struct Evictions {
 }
 
 impl MemoryStore {
-    /// Evicts as many keys as are missing. `false` if the store does not evict, or has no key that
-    /// it may evict.
+    /// Evicts as many keys as are missing. Returns `false` if the store does not evict, or has no
+    /// key that it may evict.
     #[cold]
     pub(super) fn evict(
         &self,
@@ -65,7 +66,8 @@ impl MemoryStore {
         true
     }
 
-    /// The key whose state equals absence first, of a sample that starts in a random shard.
+    /// Returns the key whose state equals that of an unused key soonest, in a sample that starts in
+    /// a random shard.
     fn closest_to_idle(&self, now: u64, calendar: u64, kept: &[RequestedLimit<'_>]) -> Option<Identity> {
         let mut numbers = Random(self.evicted.count.fetch_add(1, Ordering::Relaxed));
         let start = numbers.below(SHARDS);
@@ -95,9 +97,9 @@ impl MemoryStore {
     }
 }
 
-/// Numbers that need not be unpredictable: where a key lies follows from a hash with a key of this
-/// process. SplitMix64, after G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number
-/// generators" (2014).
+/// Random numbers that may be predictable: the position of a key depends on a hash with a secret of
+/// this process. SplitMix64, after G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom
+/// number generators" (2014).
 struct Random(u64);
 
 impl Random {
@@ -108,7 +110,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     fn below(&mut self, bound: usize) -> usize {
         let number = u128::from(self.next()) * bound as u128;
         usize::try_from(number >> 64).unwrap_or(0)

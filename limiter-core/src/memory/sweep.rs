@@ -1,29 +1,28 @@
-//! How idle keys leave: some are looked at by whichever call comes along, and more when there is no
-//! room.
+//! Removal of idle keys: decisions examine some keys each, and more keys when the store is full.
 
 use crate::memory::{MemoryStore, SHARDS};
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
-/// A quarter of a million keys a second are looked at, if there are calls enough.
+/// Interval between sweeps: up to 256,000 keys are examined per second.
 const SWEEP_EVERY_MICROS: u64 = 250;
-/// So many keys are looked at by one call, in so many shards.
+/// Maximum number of keys, and of shards, of one sweep.
 const SWEPT_AT_ONCE: usize = 64;
 const SHARDS_AT_ONCE: usize = 4;
-/// A full store is searched for what may go at most this often, so that new keys cannot make it
-/// search all the time.
+/// Minimum interval between searches of a full store, so that new keys cannot cause continuous
+/// searches.
 const SEARCH_EVERY_MICROS: u64 = 1_000;
 const SEARCHED_AT_ONCE: usize = 1_024;
 
 impl MemoryStore {
-    /// Drops what has expired among the next keys, if it is time.
+    /// Removes expired keys among the next ones, if a sweep is due.
     pub(crate) fn sweep_some(&self, now: u64) {
         if self.is_due(&self.next_sweep_at, now, SWEEP_EVERY_MICROS) {
             self.sweep(now, SHARDS_AT_ONCE, SWEPT_AT_ONCE);
         }
     }
 
-    /// Searches a full store for expired keys. `false` if it was searched a moment ago.
+    /// Searches a full store for expired keys. Returns `false` if the last search was too recent.
     #[cold]
     pub(super) fn search(&self, now: u64) -> bool {
         let is_due = self.is_due(&self.searched_at, now, SEARCH_EVERY_MICROS);
@@ -33,10 +32,10 @@ impl MemoryStore {
         is_due
     }
 
-    /// Whether the moment has come, for one caller alone; the next is then so much later.
+    /// Returns whether the work is due, to one caller only, and schedules the next time.
     fn is_due(&self, next: &AtomicU64, now: u64, every: u64) -> bool {
         let due = next.load(Ordering::Relaxed);
-        // A clock that stepped back by more than that starts anew.
+        // If the clock has stepped back further than one interval, the schedule restarts.
         let early = now < due && due - now <= every;
         !early
             && next
@@ -49,7 +48,8 @@ impl MemoryStore {
                 .is_ok()
     }
 
-    /// Drops what has expired among so many keys at most, in so many shards that nobody is using.
+    /// Removes expired keys among at most `keys` keys in `shards` shards. Skips shards that are
+    /// locked.
     fn sweep(&self, now: u64, shards: usize, keys: usize) {
         let mut left = keys;
         let calendar = self.clock.calendar().as_micros();
@@ -57,7 +57,8 @@ impl MemoryStore {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
             if let Some(mut table) = self.shards.get(number).and_then(|shard| shard.0.try_lock()) {
-                // Nobody decides later on at a moment at which what goes was still there.
+                // Later decisions must not use an earlier time, at which a removed state was not
+                // expired.
                 table.decided_at = table.decided_at.max(Timestamp::from_micros(now));
                 let swept = table.sweep(now, calendar, left);
                 self.release(swept.gone);

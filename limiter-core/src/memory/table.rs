@@ -1,8 +1,8 @@
-//! One shard of the store in memory: states by identity.
+//! One shard of the in-process store: states by identity.
 //!
-//! The states lie side by side in a vector, and a table of small numbers finds them: a hash table's
-//! room for what may come is then 5 bytes each and not a whole state's, and the vector grows by an
-//! eighth where a table doubles.
+//! The states are stored in a vector, and a hash table of 32-bit indices refers to them: its free
+//! slots take 5 bytes each instead of the size of a state, and the vector grows by an eighth where
+//! a hash table doubles.
 
 use hashbrown::HashTable;
 
@@ -14,11 +14,11 @@ use crate::units::Timestamp;
 #[derive(Debug, Default)]
 pub(crate) struct StateTable {
     entries: Vec<StateEntry>,
-    /// Where in `entries`, by identity.
+    /// Index into `entries`, by identity.
     index: HashTable<u32>,
-    /// How many entries the sweep has still to look at in this round, from the first on.
+    /// Number of entries that the current sweep round has not examined, from the first on.
     unswept: usize,
-    /// When the last decision on one of them was made.
+    /// Time of the last decision on one of the entries.
     pub(crate) decided_at: Timestamp,
 }
 
@@ -29,19 +29,19 @@ struct StateEntry {
     state: StepState,
 }
 
-/// How far a sweep has come.
+/// Progress of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SweepProgress {
-    /// How many entries it looked at.
+    /// Number of examined entries.
     pub(crate) seen: usize,
-    /// How many it let go of.
+    /// Number of removed entries.
     pub(crate) gone: usize,
-    /// Whether it has come to the end of a round.
+    /// The round is complete.
     pub(crate) ended: bool,
 }
 
 impl StateTable {
-    /// The state of an identity, where it has an entry.
+    /// Returns the state of an identity, if it has an entry.
     pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut StepState> {
         let at = *self.index.find(identity.hash(), is_at(&self.entries, identity))?;
         self.entries.get_mut(index(at)).map(|entry| &mut entry.state)
@@ -59,7 +59,7 @@ impl StateTable {
             .insert_unique(identity.hash(), at, |at| hash(entries, *at));
     }
 
-    /// Lets go of an identity's entry; whether there was one.
+    /// Removes an identity's entry. Returns whether there was one.
     pub(crate) fn remove(&mut self, identity: Identity) -> bool {
         let found = self
             .index
@@ -71,8 +71,8 @@ impl StateTable {
         found.is_some()
     }
 
-    /// Shows up to `most` entries: all of them if there are no more, else entries at positions that
-    /// `random` chooses below the bound it is given. Returns how many were shown.
+    /// Calls the visitor with up to `most` entries: all if there are no more, else entries at
+    /// positions that `random` chooses below the given bound. Returns the number of entries.
     pub(super) fn sample(
         &self,
         most: usize,
@@ -89,14 +89,14 @@ impl StateTable {
         shown
     }
 
-    /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock
-    /// or by the calendar; after a whole round also of room that is not needed any more.
+    /// Examines up to `most` entries and removes those that have expired by the clock or by the
+    /// calendar. After a complete round it also frees unused capacity.
     pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> SweepProgress {
         if self.unswept == 0 {
             self.unswept = self.entries.len();
         }
-        // From the last to the first: what takes the place of an entry that goes has been looked at
-        // already.
+        // From the last to the first, because the last entry replaces a removed one and has been
+        // examined already.
         let from = self.unswept.min(self.entries.len());
         self.unswept = from.saturating_sub(most);
         let mut gone = 0;
@@ -130,7 +130,7 @@ impl StateTable {
         if let Ok(slot) = slot {
             slot.remove();
         }
-        // The last entry has taken its place.
+        // The last entry has moved to this position.
         if let Some(moved) = self.entries.get(at) {
             let last = number(self.entries.len());
             let slot = self.index.find_mut(moved.identity.hash(), |&slot| slot == last);
@@ -189,7 +189,7 @@ mod tests {
     use crate::policy::Policy;
 
     #[test]
-    fn every_entry_is_found_while_others_come_and_go() {
+    fn entries_are_found_after_inserts_and_removals() {
         let policy = Policy::token_bucket("p").capacity(9).rate(1).build();
         let policy = policy.expect("valid");
         let charged = |cost: u64| {

@@ -55,7 +55,7 @@ fn a_full_store_answers_a_new_key_with_full_and_serves_the_others() {
 }
 
 #[test]
-fn a_full_store_has_room_as_soon_as_one_key_of_whatever_shard_is_idle() {
+fn full_store_accepts_key_when_any_shard_has_idle_key() {
     let clock = ManualClock::new();
     let store = MemoryStore::new(Clock::Manual(clock.clone()), 1);
     let policy = Policy::token_bucket("p")

@@ -13,12 +13,12 @@ pub struct Window(pub(super) Length);
 
 impl Window {
     /// Returns the length, unless it depends on the calendar.
-    pub(crate) fn span(self, what: &'static str) -> Result<Duration, ConfigError> {
+    pub(crate) fn span(self, setting: &'static str) -> Result<Duration, ConfigError> {
         match self.0 {
             Length::Of(length) => Ok(length),
             Length::Month => {
                 let expected = "a length such as `30d`: only a fixed window can be a month of the calendar";
-                Err(ConfigError::invalid(what, "month", expected))
+                Err(ConfigError::invalid(setting, "month", expected))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The decoders of answers, for `crate::fuzzing`.
+//! The decoders of replies, for `crate::fuzzing`.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) fn verdicts(
     Ok(verdicts.into_iter().map(|verdicts| verdicts.into_vec()).collect())
 }
 
-/// Who owns each slot, by an answer to CLUSTER SLOTS.
+/// Decodes a reply to CLUSTER SLOTS into the owner of each slot.
 pub fn owners(answer: &Value, asked: &str) -> Result<Vec<Owner>, StoreError> {
     let owners = slots::owners(answer, asked)?;
     Ok(owners
@@ -36,12 +36,12 @@ pub fn owners(answer: &Value, asked: &str) -> Result<Vec<Owner>, StoreError> {
         .collect())
 }
 
-/// The address to which an error of the node at `asked` points.
+/// Returns the address in a redirection error of the node at `asked`.
 pub fn redirected(error: &RedisError, asked: (String, u16)) -> Result<(String, u16), StoreError> {
     slots::redirected(error, &Arc::new(asked)).map(Arc::unwrap_or_clone)
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub fn slot(key: &str) -> u16 {
     slots::slot(key)
 }

@@ -1,10 +1,9 @@
 //! Decides in process while the store is out: each replica applies its share of the policy.
 //!
-//! The share is a limit of its own, with a state of its own that lasts over several outages, so
-//! that in any time T a replica admits no more than its share's quota and rate allow, however often
-//! the store comes and goes. What the store had left when it last answered only ever takes permits
-//! away from it. Permits that a share admits are recorded (`unreported`) and charged in Redis when
-//! it answers again.
+//! The share is a limit with its own state that survives outages, so that in any time T a replica
+//! admits no more than its share's quota and rate allow, regardless of the number of outages. The
+//! remaining permits of the last reply from the store can only reduce the share. Permits that a
+//! share admits are recorded (`unreported`) and charged in Redis when it is available again.
 //!
 //! # Bound
 //!
@@ -114,7 +113,8 @@ impl LocalFallback {
     pub(crate) fn take_unreported(&self, limit: &UnreportedLimit, now: Timestamp) -> Option<PermitReport> {
         let algorithm = limit.policy.algorithm();
         let live = || {
-            // What is known to be used by others has no part in it, so this is the policy itself.
+            // The usage in Redis does not matter here, so the full policy applies and not the
+            // share.
             let standing = self.store.decide_one(limit.identity, algorithm, 0, Mode::Peek);
             standing.map_or(0, |(_, outcome)| {
                 algorithm.quota().saturating_sub(outcome.remaining)
@@ -137,7 +137,7 @@ impl LocalFallback {
         }
     }
 
-    /// Decides by the share of one of so many replicas. A cost above the share is denied.
+    /// Decides by the share of one of `replicas`. A cost above the share is denied.
     pub(crate) fn decide(&self, request: &DecisionRequest<'_>, replicas: u32) -> Result<Verdict, StoreError> {
         let now = self.clock.now().as_micros();
         let shares: SmallVec<[ReplicaShare; 2]> = request

@@ -1,5 +1,4 @@
-//! The script, and how it is called: by its hash, and by its text where the server does not know
-//! it.
+//! The scripts and their calls: by hash, and by source if the server does not have the script.
 
 pub(crate) mod input;
 pub(crate) mod reply;
@@ -14,21 +13,21 @@ use sha1::{Digest, Sha1};
 
 use crate::redis::call_deadline::CallDeadline;
 
-/// The digits of a number of keys.
+/// Maximum number of digits of a key count.
 const LONGEST_COUNT: usize = 20;
 
-/// A script, and the hash by which a server knows it.
+/// A script and its SHA-1 hash.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: &'static str,
     hash: OnceLock<String>,
 }
 
-/// Decides.
+/// The decision script.
 ///
-/// A script begins anew with each call, so every function in it costs time even where it is not
-/// called. What few decisions need therefore stands in one function, which sees nothing of what is
-/// around it and is called when it is first needed.
+/// Redis runs the whole script at each call, so defining a function costs time even if it is not
+/// called. Code that few decisions need is therefore inside one function that uses no local of the
+/// script and is defined and called when it is first needed.
 pub(crate) static DECIDE: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),
@@ -51,7 +50,7 @@ pub(crate) static DECIDE: Script = Script::new(concat!(
     include_str!("script/lua/driver.lua"),
 ));
 
-/// Gives back and lends.
+/// Refunds, charges and leases tokens.
 pub(crate) static TOKEN_LEASE: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),
@@ -70,7 +69,7 @@ pub(crate) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("script/lua/heartbeat.lua"),
 ));
 
-/// Keeps the registry of policies.
+/// Reads and publishes the registry of policies.
 #[cfg(feature = "registry")]
 pub(crate) static REGISTRY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
@@ -78,14 +77,14 @@ pub(crate) static REGISTRY: Script = Script::new(concat!(
     include_str!("script/lua/registry.lua"),
 ));
 
-/// Counts who holds permits.
+/// Counts the holders of concurrency permits.
 pub(crate) static CONCURRENCY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/clock.lua"),
     include_str!("script/lua/concurrency.lua"),
 ));
 
-/// Keeps detached reservations.
+/// Stores detached reservations.
 pub(crate) static RESERVATION: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/clock.lua"),
@@ -98,7 +97,7 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Computed once.
+    /// Returns the hash, which is computed once.
     fn hash(&self) -> &str {
         self.hash.get_or_init(|| {
             Sha1::digest(self.source)
@@ -109,7 +108,8 @@ impl Script {
     }
 }
 
-/// Whether a server says that it does not know the script, which proves that nothing has run.
+/// Returns whether a server reports that it does not have the script, which proves that nothing was
+/// executed.
 pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
@@ -138,33 +138,33 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// On behalf of somebody who has waited before the call was made.
+    /// Sets the deadline of a caller that has waited before the call was created.
     pub(crate) fn with_deadline(self, wait: CallDeadline) -> Self {
         Self { wait, ..self }
     }
 
-    /// Names the script.
+    /// Builds the command with the script's hash.
     pub(crate) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", self.script.hash())
     }
 
-    /// Brings the script along.
+    /// Builds the command with the script's source.
     pub(crate) fn by_text(&self) -> Cmd {
         self.command("EVAL", self.script.source)
     }
 
-    /// The first key; all of them lie in one slot.
+    /// Returns the first key; all keys are in one slot.
     pub(crate) fn key(&self) -> &str {
         self.keys.first().map_or("", |key| key)
     }
 
-    /// How long the caller waits.
+    /// Returns the deadline of the caller.
     pub(crate) fn wait(&self) -> &CallDeadline {
         &self.wait
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        // In one piece: every call is one, and would grow five times.
+        // Allocated in one piece, since it would otherwise grow five times in every call.
         let texts = name.len() + script.len() + LONGEST_COUNT + self.plan.len();
         let length = self.keys.iter().fold(texts, |length, key| length + key.len());
         let mut command = Cmd::with_capacity(4 + self.keys.len(), length);

@@ -25,8 +25,8 @@ impl PolicyRegistry {
     /// Redis. Without a previous policy of this name there is no usage to convert.
     ///
     /// While only some replicas have received a change, all replicas charge the same limits (except
-    /// after a reset) and together admit at most what the larger quota with the faster rate allows;
-    /// after a reset each generation admits its own quota.
+    /// after a reset) and together admit at most the larger quota at the faster rate; after a reset
+    /// each generation admits its own quota.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

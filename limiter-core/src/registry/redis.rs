@@ -317,12 +317,12 @@ impl PolicyRegistry {
 
     /// Marks the registry as one that waits for its first reply from Redis.
     fn await_redis(&self) {
-        let is_heard = self.published().is_some();
-        self.0.awaits_redis.store(!is_heard, Ordering::Relaxed);
+        let is_received = self.published().is_some();
+        self.0.awaits_redis.store(!is_received, Ordering::Relaxed);
     }
 
     /// Records the first reply from Redis, including an empty or rejected one.
-    fn redis_is_heard(&self) {
+    fn redis_is_received(&self) {
         self.0.awaits_redis.store(false, Ordering::Relaxed);
     }
 
@@ -352,7 +352,10 @@ impl PolicyRegistry {
     ) -> Option<Findings> {
         let turned = snapshot.entries().filter_map(|entry| {
             let reason = self.kind_change_error(entry)?;
-            Some((entry.policy().name().into(), RegistryError::mistake(key, reason)))
+            Some((
+                entry.policy().name().into(),
+                RegistryError::in_whole_text(key, reason),
+            ))
         });
         for (name, error) in turned.collect::<Vec<(Box<str>, _)>>() {
             snapshot.remove(&name);

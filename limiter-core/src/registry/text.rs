@@ -1,6 +1,6 @@
 //! The registry as TOML text: one table per policy, and one per key override.
 //!
-//! A text is rejected with all of its errors, each with its place and what was expected there. The
+//! A text is rejected with all of its errors, each with its position and the expected value. The
 //! subscription of Redis is lenient: it ignores unknown fields with a warning, and rejects single
 //! policies (`report.rs`). Tests: `tests/registry/text.rs`, `tests/registry_redis.rs`.
 

@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn name_is_logged_once_a_minute_and_further_names_share_an_event() {
-        let (missed, clock) = (UnresolvedNames::default(), ManualClock::new());
-        let due = |name: &str| missed.is_due(name, clock.now());
+        let (unresolved, clock) = (UnresolvedNames::default(), ManualClock::new());
+        let due = |name: &str| unresolved.is_due(name, clock.now());
         assert!(due("a") && due("b"));
         assert!(!due("a") && !due("b"));
         clock.advance(LOG_INTERVAL - Duration::from_micros(1));
@@ -96,8 +96,8 @@ mod tests {
         clock.advance(Duration::from_micros(1));
         assert!(due("a") && !due("a"));
 
-        let told = (0..1_000).filter(|name| due(&name.to_string())).count();
-        assert_eq!(told, MAX_NAMES - 2 + 1);
-        assert_eq!(missed.logged.read().unwrap().len(), MAX_NAMES);
+        let logged = (0..1_000).filter(|name| due(&name.to_string())).count();
+        assert_eq!(logged, MAX_NAMES - 2 + 1);
+        assert_eq!(unresolved.logged.read().unwrap().len(), MAX_NAMES);
     }
 }

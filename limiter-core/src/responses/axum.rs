@@ -1,15 +1,15 @@
-//! A rejection as an axum response.
+//! Converts a rejection into an axum response.
 
 use axum_core::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
 use crate::decision::Rejection;
 
-/// The status of [`http_status`](Rejection::http_status), with `Retry-After` where it is known, and
-/// [`problem_json`](Rejection::problem_json). The rejection itself stands in the response's
-/// extensions, for a layer that logs it or answers in another form.
+/// A response with the status of [`http_status`](Rejection::http_status), with `Retry-After` if the
+/// time is known, and with [`problem_json`](Rejection::problem_json) as its body. The response's
+/// extensions contain the rejection, for a layer that logs it or builds another response.
 ///
-/// A handler whose error is `Rejection` needs nothing else:
+/// A handler can return `Rejection` as its error without further code:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -34,7 +34,7 @@ impl IntoResponse for Rejection {
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static(Self::PROBLEM_JSON));
-        // Every status of the table is a valid one.
+        // Every status of the table is valid.
         *response.status_mut() =
             StatusCode::from_u16(self.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if let Some(seconds) = self.retry_after_seconds() {
@@ -54,7 +54,7 @@ mod tests {
     use crate::responses::axum::*;
 
     #[tokio::test]
-    async fn a_limited_handler_answers_429_with_the_seconds_to_wait() {
+    async fn limited_handler_returns_429_with_retry_after() {
         let limits = Limiter::in_process().build();
         let policy = Policy::sliding_window("send")
             .limit(1)
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_not_promised() {
+    fn unknown_retry_time_is_not_sent() {
         let unknown = Rejection::NotConfigured {
             policy: "search".into(),
         }

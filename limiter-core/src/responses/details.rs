@@ -1,25 +1,24 @@
-//! What a rejection says to a gRPC client beside code and message: a `google.rpc.Status` with
-//! details, in protobuf's wire format.
+//! The details of a rejection for gRPC clients: a `google.rpc.Status` in protobuf's wire format.
 //!
 //! <https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto>,
 //! <https://protobuf.dev/programming-guides/encoding/>,
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>, "Pushback".
 //!
-//! These are four messages of strings and numbers that are written and never read, for which a
-//! library with derive macros would be more than they are.
+//! The four messages contain only strings and numbers and are only written, so a protobuf library
+//! would be larger than this encoder.
 
 use std::time::Duration;
 
 use crate::decision::Rejection;
 
-/// The domain of `ErrorInfo` where nobody says another.
+/// The default domain of `ErrorInfo`.
 pub const DEFAULT_DOMAIN: &str = "limiter";
 
 /// The name of the metadata with [`retry_pushback_ms`].
 pub const RETRY_PUSHBACK_MS: &str = "grpc-retry-pushback-ms";
 
-/// The serialized `google.rpc.Status`: `RetryInfo` where a retry helps and the time is known,
-/// `QuotaFailure` where a quota is used up or too small, and `ErrorInfo`, whose reason a program
+/// Returns the serialized `google.rpc.Status`: `RetryInfo` if a retry helps and its time is known,
+/// `QuotaFailure` if a quota is used up or too small, and `ErrorInfo` with a reason that programs
 /// can match.
 #[must_use]
 pub fn grpc_status_details(rejection: &Rejection, domain: &str) -> Vec<u8> {
@@ -47,8 +46,8 @@ pub fn grpc_status_details(rejection: &Rejection, domain: &str) -> Vec<u8> {
     status.0
 }
 
-/// After how many milliseconds the client library may retry by itself; -1 where that never helps,
-/// or not within the 24 days that it can be told. `None` where nobody knows.
+/// Returns the number of milliseconds after which the client library may retry by itself; -1 if a
+/// retry never helps, or not within the maximum of 24 days. `None` if the time is unknown.
 #[must_use]
 pub fn retry_pushback_ms(rejection: &Rejection) -> Option<i32> {
     match rejection {
@@ -59,7 +58,7 @@ pub fn retry_pushback_ms(rejection: &Rejection) -> Option<i32> {
     }
 }
 
-/// Rounded up, so that nobody is early.
+/// Rounds up, so that no client is early.
 fn whole_millis(span: Duration) -> Option<i32> {
     i32::try_from(span.as_micros().div_ceil(1_000)).ok()
 }
@@ -76,7 +75,7 @@ fn reason(rejection: &Rejection) -> &'static str {
     }
 }
 
-/// One violation for each policy that denies.
+/// Returns one violation for each policy that denies.
 fn violations(rejection: &Rejection) -> Message {
     let mut failure = Message::default();
     for policy in rejection.violated() {
@@ -89,16 +88,16 @@ fn violations(rejection: &Rejection) -> Message {
     failure
 }
 
-/// A message as it is written.
+/// A message in wire format.
 #[derive(Debug, Default)]
 struct Message(Vec<u8>);
 
 impl Message {
-    /// A whole number, where it is not the default.
+    /// Writes an integer, unless it has the default value.
     fn number(&mut self, field: u8, value: i64) {
         if value != 0 {
             self.0.push(field << 3);
-            // As 64 bits, however short the field is.
+            // A varint of 64 bits encodes fields of any width.
             self.varint(u64::from_ne_bytes(value.to_ne_bytes()));
         }
     }
@@ -107,14 +106,14 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
-    /// What has a length: texts, and messages within messages.
+    /// Writes a length-delimited field: a text or an embedded message.
     fn bytes(&mut self, field: u8, bytes: &[u8]) {
         self.0.push(field << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    /// A `google.protobuf.Any` in the third field.
+    /// Writes a `google.protobuf.Any` in the third field.
     fn detail(&mut self, kind: &str, detail: Self) {
         let mut any = Self::default();
         any.text(1, &format!("type.googleapis.com/{kind}"));
@@ -122,7 +121,7 @@ impl Message {
         self.bytes(3, &any.0);
     }
 
-    /// Seven bits at a time, the lowest first, each but the last with the eighth set.
+    /// Writes groups of seven bits, the lowest first; all but the last have the eighth bit set.
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -139,7 +138,7 @@ mod tests {
     use crate::units::Timestamp;
 
     #[test]
-    fn numbers_and_texts_are_written_as_protobuf_says() {
+    fn numbers_and_texts_follow_the_wire_format() {
         let mut message = Message::default();
         message.number(1, 150);
         message.number(2, 0);
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pushback_is_never_early_and_never_beyond_its_range() {
+    fn pushback_is_rounded_up_and_in_range() {
         assert_eq!(whole_millis(Duration::from_micros(1)), Some(1));
         assert_eq!(whole_millis(Duration::from_micros(60_000_001)), Some(60_001));
         assert_eq!(whole_millis(Duration::from_secs(30 * 86_400)), None);

@@ -1,8 +1,7 @@
-//! What a rejection says in JSON: a problem, as RFC 9457 has it.
+//! The JSON representation of a rejection: a problem document (RFC 9457).
 //!
-//! The types are those that draft-ietf-httpapi-ratelimit-headers registers, where one of them fits;
-//! a problem that says no more than its status is of no type (`about:blank`), and its title is the
-//! status's.
+//! The types are those that draft-ietf-httpapi-ratelimit-headers registers. A problem without
+//! further details than its status has the type `about:blank` and the status's title.
 
 use crate::decision::{Decision, LimitOutcome, Rejection};
 use crate::policy::Policy;
@@ -15,13 +14,12 @@ impl Rejection {
     /// The media type of [`problem_json`](Self::problem_json).
     pub const PROBLEM_JSON: &'static str = "application/problem+json";
 
-    /// What this says to an HTTP client in JSON, for a response of the status
-    /// [`http_status`](Self::http_status) and the content type
-    /// [`PROBLEM_JSON`](Self::PROBLEM_JSON): a problem (RFC 9457).
+    /// Returns the JSON body for a response with the status [`http_status`](Self::http_status) and
+    /// the content type [`PROBLEM_JSON`](Self::PROBLEM_JSON): a problem document (RFC 9457).
     ///
-    /// Its `detail` is the [`client_message`](Self::client_message). Where a limit is reached,
-    /// `violated-policies` are the names of the policies that deny, and the type is
-    /// `quota-exceeded`, or `abnormal-usage-detected` where a [`Penalty`](crate::penalty::Penalty)
+    /// Its `detail` is the [`client_message`](Self::client_message). If a limit is reached,
+    /// `violated-policies` contains the names of the denying policies, and the type is
+    /// `quota-exceeded`, or `abnormal-usage-detected` if a [`Penalty`](crate::penalty::Penalty)
     /// blocks the key.
     ///
     /// ```
@@ -62,10 +60,10 @@ impl Rejection {
         problem(kind, title, self.http_status(), &self.client_message(), names)
     }
 
-    /// The policies whose limits deny.
+    /// Returns the policies whose limits deny.
     pub(crate) fn violated(&self) -> Vec<&Policy> {
         match self {
-            // By a list, and clients are not told of which policy.
+            // Denied by a key list; clients must not learn its policy.
             Self::Forbidden { .. } => Vec::new(),
             Self::NeverFits { policy, .. } => vec![policy],
             _ => self
@@ -79,7 +77,7 @@ impl Rejection {
     }
 }
 
-/// A problem that says no more than its status does.
+/// Formats a problem document without details beyond its status.
 #[must_use]
 pub fn problem_of_status(status: u16, title: &str, detail: &str) -> String {
     problem(NO_TYPE, title, status, detail, None)
@@ -109,8 +107,8 @@ fn problem(kind: &str, title: &str, status: u16, detail: &str, violated: Option<
     json
 }
 
-/// A string as RFC 8259 writes it: quotes, backslashes and control characters are escaped, all else
-/// stands as it is.
+/// Writes a string as RFC 8259 defines: quotes, backslashes and control characters are escaped, all
+/// other characters are copied.
 fn push_string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {
@@ -137,9 +135,9 @@ mod tests {
         serde_json::from_str(&rejection.problem_json()).unwrap()
     }
 
-    /// By a parser of its own: whatever a name contains, it comes back as it was.
+    /// Read with an independent parser, so that escaping errors are detected.
     #[test]
-    fn every_text_is_read_as_it_was_written() {
+    fn every_text_round_trips() {
         let all: String = (0..0x3000_u32).filter_map(char::from_u32).collect();
         for text in [all.as_str(), "", "\"", "a\\", "\u{2028}\u{10ffff}", "]},{\"x\":1"] {
             let json = problem("t", text, 429, text, Some(vec![text, "b"]));
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_several_limits_those_that_deny_are_named() {
+    async fn only_denying_limits_are_named() {
         let limits = Limiter::in_process().clock(&ManualClock::new()).build();
         let policy = |name: &str, limit: u32| {
             Policy::sliding_window(name)
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_limits_fault_has_no_type_and_says_nothing_of_the_inside() {
+    async fn other_rejections_have_no_type_and_no_internal_details() {
         let limits = Limiter::in_process().clock(&ManualClock::new()).build();
         let listed = Policy::concurrency("secret")
             .max(1)

@@ -1,4 +1,4 @@
-//! A rejection as a gRPC status.
+//! Converts a rejection into a gRPC status.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use tonic::{Code, Status};
 use crate::decision::Rejection;
 use crate::responses::details::{DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
 
-/// The code of [`grpc_code`](Rejection::grpc_code) with
-/// [`client_message`](Rejection::client_message); the rejection itself is the status's source.
+/// A status with the code of [`grpc_code`](Rejection::grpc_code) and the message of
+/// [`client_message`](Rejection::client_message). Its source is the rejection.
 ///
-/// Its details are those of `google/rpc/error_details.proto`: `RetryInfo`, exact, where a retry
-/// helps and the time is known; `QuotaFailure`, in which each `quota_id` is the name of a policy
-/// that denies; and `ErrorInfo` of the domain `limiter`, with the reason `RATE_LIMIT_EXCEEDED`
-/// where a limit is reached, or `COST_EXCEEDS_QUOTA`, `RATE_LIMITER_UNAVAILABLE`, `KEY_DENIED`,
-/// `RATE_LIMIT_NOT_CONFIGURED`, `RATE_LIMITER_MISCONFIGURED`, and, where a client's own layer keeps
-/// to what its peer said, `PEER_ASKED_FOR_PAUSE`. The metadata `grpc-retry-pushback-ms` tells a
-/// client that retries by itself when to, or by -1 that it never helps.
+/// Its details are messages of `google/rpc/error_details.proto`: `RetryInfo` with the exact time,
+/// if a retry helps and the time is known; `QuotaFailure`, in which each `quota_id` is the name of
+/// a denying policy; and `ErrorInfo` with the domain `limiter` and the reason `RATE_LIMIT_EXCEEDED`
+/// if a limit is reached, or `COST_EXCEEDS_QUOTA`, `RATE_LIMITER_UNAVAILABLE`, `KEY_DENIED`,
+/// `RATE_LIMIT_NOT_CONFIGURED`, `RATE_LIMITER_MISCONFIGURED`, or, for a pause that a client layer
+/// follows, `PEER_ASKED_FOR_PAUSE`. The metadata `grpc-retry-pushback-ms` sets the time of
+/// automatic retries, or disables them with -1.
 ///
 /// ```
 /// use limiter_core::{Limiter, Policy, Rejection};

@@ -57,7 +57,7 @@ async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
     };
     assert!(
         export.starts_with("behaviour::named::export (")
-            && export.ends_with("expected a policy of concurrency, or the attribute of a rate"),
+            && export.ends_with("expected a concurrency policy, or a rate limiter attribute"),
         "{export}"
     );
     assert!(

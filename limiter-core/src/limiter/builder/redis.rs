@@ -277,7 +277,7 @@ impl RedisBuilder {
         let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
         let replicas = Replicas::new(
             self.replicas.and_then(NonZeroU32::new),
-            store.heart(),
+            store.heartbeat(),
             self.clock.clone(),
         );
         let clock = self.clock.clone();

@@ -66,7 +66,7 @@ impl Model {
         verdict.outcomes[0].expires_after
     }
 
-    /// Makes room for so many of these keys as are not present. Whether any was evicted.
+    /// Evicts keys so that all of these keys fit. Returns whether any was evicted.
     fn make_room(&mut self, policies: &[Policy], max_keys: usize, wanted: &[(usize, u32)]) -> bool {
         let expiries: BTreeMap<_, _> = self
             .present
@@ -133,8 +133,12 @@ fn eviction_equals_reset_of_key_closest_to_idle() {
             }
             let [ours, theirs] =
                 [&store, &model.store].map(|store| store.decide_now(&asks()).unwrap().outcomes);
-            let told = |outcomes: &[StepOutcome]| outcomes.to_vec();
-            assert_eq!(told(&ours), told(&theirs), "seed {seed}, step {step}: {places:?}");
+            let outcomes_of = |outcomes: &[StepOutcome]| outcomes.to_vec();
+            assert_eq!(
+                outcomes_of(&ours),
+                outcomes_of(&theirs),
+                "seed {seed}, step {step}: {places:?}"
+            );
             assert!(store.keys() <= MAX_KEYS);
         }
     }

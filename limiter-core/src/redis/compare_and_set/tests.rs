@@ -25,9 +25,9 @@ fn level(kind: u8, capacity: u32) -> Policy {
 }
 
 #[tokio::test]
-async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
-    // A bucket keeps a part of what is left, a funnel of what was used; of neither is more left
-    // than the quota without what is lent.
+async fn conversion_keeps_leased_tokens() {
+    // Conversion scales the remaining tokens of a bucket and the usage of a funnel. In neither case
+    // does more remain than the quota minus the leased tokens.
     for kind in 0..2 {
         for (old, new, left, after) in [(10, 100, 4_000, [40_000, 76_000]), (100, 10, 40_000, [0, 0])] {
             let clock = ManualClock::new();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_keeps_what_was_noted_last() {
+    fn full_table_keeps_latest_entries() {
         let table = LastKnown::new(64 * SHARDS);
         let hasher = RandomState::new();
         let kept = |keys: std::ops::Range<u32>| {

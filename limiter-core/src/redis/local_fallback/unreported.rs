@@ -4,8 +4,8 @@
 //! is recorded here, and charged in Redis as soon as Redis answers
 //! ([`reconciler`](crate::redis::reconciler)). A permit is dropped once it counts no more: one of a
 //! window when it leaves the window, permits of a level when Redis, left alone, would be whole
-//! again, which takes quota / rate. From then on Redis cannot grant for a second time what is
-//! recorded, so the amount decreases at the share's rate. Decreasing it earlier would forget
+//! again, which takes quota / rate. From then on Redis cannot grant the recorded permits again,
+//! so the amount decreases at the share's rate. Decreasing it earlier would forget
 //! permits that Redis grants again; never decreasing it would let a long outage leave a debt that
 //! grows with its length.
 //!
@@ -14,8 +14,8 @@
 //! [`RECONCILE_FOR`] after the report, Redis and the share both have to admit a call, so that all
 //! replicas together stay within their shares until the last of them has reported.
 //!
-//! Verified by `local_fallback/bound_tests.rs`, which measures what replicas admit in random
-//! outages.
+//! Verified by `local_fallback/bound_tests.rs`, which measures the permits that replicas admit in
+//! random outages.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! One decision as the script is asked for it: all that is needed of a request once its caller may
-//! be gone.
+//! The input of the decision script for one request, with the data that is needed after the caller
+//! may have been dropped.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use crate::key::Namespace;
 use crate::policy::Algorithm;
 use crate::request::{DecisionRequest, RequestedLimit};
 
-/// What is to be done with the limits of a decision.
+/// The operation on the limits of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Check = 0,
@@ -19,29 +19,29 @@ pub(crate) enum Operation {
     Reset = 2,
 }
 
-/// One decision that the script is asked for.
+/// The input for one decision.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptInput {
     pub(crate) operation: Operation,
-    /// One for each limit; all of them lie in one slot.
+    /// One key for each limit; all are in one slot.
     pub(crate) keys: SmallVec<[String; 1]>,
     pub(crate) limits: SmallVec<[LimitInput; 1]>,
 }
 
-/// A question that need not be made where somebody else asks the same already.
+/// An input that is built only if no equal input is already queued.
 pub(crate) trait LazyInput: Sync {
-    /// Its limits.
+    /// Returns the identities of its limits.
     fn identities(&self) -> impl Iterator<Item = Identity>;
 
-    /// Whether a question asks the same of the same limits, so that the two of them are one
-    /// question, asked twice.
+    /// Returns whether an input requests the same from the same limits, so that both can be sent as
+    /// one input with a count.
     fn is_same(&self, input: &ScriptInput) -> bool;
 
-    /// The question, made by now.
+    /// Returns the input, and builds it if necessary.
     fn input(&self) -> &Arc<ScriptInput>;
 }
 
-/// The question that a request is.
+/// The input of a request, built on demand.
 #[derive(Debug)]
 pub(crate) struct InputDraft<'a, 'r> {
     request: &'a DecisionRequest<'r>,
@@ -50,14 +50,14 @@ pub(crate) struct InputDraft<'a, 'r> {
     made: OnceLock<Arc<ScriptInput>>,
 }
 
-/// One limit of it.
+/// One limit of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitInput {
     pub(crate) identity: Identity,
     pub(crate) algorithm: Algorithm,
-    /// In the algorithm's own unit.
+    /// In the algorithm's unit.
     pub(crate) cost: u64,
-    /// It is asked for its cost like the others, and never charged.
+    /// A block of a penalty, which is checked like the others and never charged.
     pub(crate) blocks: bool,
 }
 
@@ -76,7 +76,7 @@ impl ScriptInput {
             let policy = limit.policy;
             namespace.redis_key(policy.code(), policy.escaped_name(), limit.group(), &limit.key)
         };
-        // Nothing is collected for one limit.
+        // No allocation for one limit.
         let (keys, limits) = match &*request.limits {
             [limit] => (
                 SmallVec::from_buf([name(limit)]),
@@ -94,7 +94,7 @@ impl ScriptInput {
         }
     }
 
-    /// Whether it asks for permits of one limit, and of nothing else, whose value is read at once.
+    /// Returns whether it charges one limit only, whose value the script reads with a single GET.
     pub(crate) fn charges_a_value(&self) -> bool {
         let is_value = |limit: &LimitInput| {
             !matches!(
@@ -105,10 +105,15 @@ impl ScriptInput {
         self.operation == Operation::Check && matches!(self.limits.as_slice(), [limit] if is_value(limit))
     }
 
-    /// Whether it asks the same of other keys, or of the same.
+    /// Returns whether it requests the same operation and costs, regardless of the keys.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
-        let what = |asked: &LimitInput| (asked.algorithm, asked.cost, asked.blocks);
-        self.operation == other.operation && self.limits.iter().map(what).eq(other.limits.iter().map(what))
+        let parameters = |limit: &LimitInput| (limit.algorithm, limit.cost, limit.blocks);
+        self.operation == other.operation
+            && self
+                .limits
+                .iter()
+                .map(parameters)
+                .eq(other.limits.iter().map(parameters))
     }
 }
 
@@ -188,7 +193,7 @@ mod tests {
     use crate::request::LimitRequest;
 
     #[test]
-    fn a_draft_asks_the_same_as_its_question_does_and_is_not_made_to_be_compared() {
+    fn draft_is_compared_without_being_built() {
         let bucket = |capacity: u64| Policy::token_bucket("p").capacity(capacity).rate(1).build();
         let (small, large) = (bucket(5).unwrap(), bucket(6).unwrap());
         let window = Policy::sliding_window("p").limit(5).window("1m").build().unwrap();

@@ -1,8 +1,9 @@
-//! What comes back from the script; the layout is told in `lua/wire.lua`.
+//! Decodes the replies of the decision script; `lua/wire.lua` defines the layout.
 //!
-//! The script says how often a question was granted, and of each level what was stored before. The
-//! numbers of an answer follow from that by the algorithm itself, so that the script need not
-//! compute them, and a run of equal questions is answered one by one though it was decided as one.
+//! The reply contains, for each input, how many of its equal requests were granted, and for each
+//! level the state that was stored before. The algorithm computes the outcomes from this state, so
+//! the script need not compute them, and equal requests that were decided together receive
+//! individual verdicts.
 
 use bb8_redis::redis::Value;
 use smallvec::{SmallVec, smallvec};
@@ -17,15 +18,15 @@ use crate::redis::script::wire::Item;
 use crate::request::Verdict;
 use crate::units::{MAX_EXACT, Timestamp};
 
-/// The answers to one question, one for each time that it was asked.
+/// The results of one input, one for each of its equal requests.
 pub(crate) type Replies = SmallVec<[Result<Verdict, StoreError>; 1]>;
 
-/// How a limit was found.
+/// The stored value of a limit as the script found it.
 pub(crate) const READABLE: u8 = 0;
 pub(crate) const WRONG_TYPE: u8 = 1;
 pub(crate) const UNKNOWN_LAYOUT: u8 = 2;
 
-/// The answers to these questions.
+/// Decodes the results of all inputs of a call.
 pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>, StoreError> {
     let Value::BulkString(bytes) = reply else {
         return Err(malformed());
@@ -43,7 +44,7 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>
     }
 }
 
-/// The answers to one question.
+/// Decodes the results of one input.
 fn answers(
     reader: &mut Reader<'_>,
     input: &ScriptInput,
@@ -65,13 +66,14 @@ fn answers(
     }
     let pieces = input.limits.iter().map(|_| reader.piece());
     let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
-    // What cannot be understood of one key fails its own decision; those that follow begin where
-    // they begin.
+    // A malformed state fails only the decision of its key; its length is known, so the following
+    // pieces are still readable.
     let understood = understand(&pieces, input, granted, times, now);
     Ok(understood.unwrap_or_else(|error| smallvec![Err(error); times]))
 }
 
-/// The answers to a question of which so many were granted, by what was told of its limits.
+/// Computes the verdicts of one input, of which `granted` requests were granted, from its limits'
+/// states.
 fn understand(
     pieces: &[Reader<'_>],
     input: &ScriptInput,
@@ -80,24 +82,25 @@ fn understand(
     now: u64,
 ) -> Result<Replies, StoreError> {
     let decided_at = Timestamp::from_micros(now);
-    let told = input
+    let replies = input
         .limits
         .iter()
         .zip(pieces)
         .map(|(asked, piece)| LimitReply::read(*piece, &asked.algorithm));
-    let mut told = told.collect::<Result<SmallVec<[LimitReply; 1]>, _>>()?;
+    let mut replies = replies.collect::<Result<SmallVec<[LimitReply; 1]>, _>>()?;
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
-        let limits = input.limits.iter().zip(&mut told);
+        let limits = input.limits.iter().zip(&mut replies);
         let outcomes: SmallVec<[StepOutcome; 1]> = limits
-            .map(|(asked, told)| {
+            .map(|(asked, reply)| {
                 let mode = match mode {
                     Mode::Charge if asked.blocks => Mode::Refuse,
                     mode => mode,
                 };
-                told.outcome(&asked.algorithm, asked.cost, before, now, mode)
+                reply.outcome(&asked.algorithm, asked.cost, before, now, mode)
             })
             .collect();
-        // Script and algorithm agree, or one of them is not what this program was built with.
+        // The script and the algorithm must agree; otherwise the reply comes from a different
+        // script.
         let fits = outcomes.iter().all(|outcome| outcome.fits);
         match mode {
             Mode::Charge if !fits => Err(malformed()),
@@ -118,18 +121,18 @@ fn understand(
         // A denial changes nothing, so all denied calls have the same verdict.
         let mut verdict = take(granted, mode)?;
         if mode == Mode::Refuse {
-            verdict.states = Some(told.into_iter().map(LimitReply::into_state).collect());
+            verdict.states = Some(replies.into_iter().map(LimitReply::into_state).collect());
         }
         verdicts.extend(std::iter::repeat_n(Ok(verdict), times - granted));
     }
     Ok(verdicts)
 }
 
-/// What was told of a limit.
+/// The reply for one limit.
 pub(crate) enum LimitReply {
-    /// What was stored.
+    /// The stored state before the decision.
     Stored(StepState),
-    /// What its outcomes are made of.
+    /// The values of a sliding window, whose state stays in Redis.
     Window {
         /// Permits in the window before the first was granted.
         used: u64,
@@ -143,7 +146,7 @@ pub(crate) enum LimitReply {
 
 impl LimitReply {
     pub(crate) fn read(mut reader: Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
-        let told = match algorithm {
+        let reply = match algorithm {
             Algorithm::SlidingWindow(_) => {
                 let numbers: [u64; 5] = reader.numbers()?;
                 let [used, retry_after, reset_after, expires_after, next_after] = numbers;
@@ -160,7 +163,7 @@ impl LimitReply {
             }
             _ if reader.0.is_empty() => Self::Stored(StepState::Absent),
             Algorithm::CounterWindow(_) => {
-                // The layout, which the script knows, and the algorithm, which was asked for.
+                // The layout and the algorithm code, which are known here.
                 reader.take(2)?;
                 let counters = WindowCounters::stored(reader.numbers()?).ok_or_else(malformed)?;
                 Self::Stored(StepState::CounterWindow(counters))
@@ -200,7 +203,7 @@ impl LimitReply {
             }
         };
         if reader.0.is_empty() {
-            Ok(told)
+            Ok(reply)
         } else {
             Err(malformed())
         }
@@ -214,7 +217,7 @@ impl LimitReply {
         }
     }
 
-    /// The outcome for one who asks after so many were granted.
+    /// Computes the outcome of a request after `before` equal requests were granted.
     pub(crate) fn outcome(
         &mut self,
         algorithm: &Algorithm,
@@ -256,7 +259,7 @@ pub(crate) fn malformed() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "malformed reply of the decision script")
 }
 
-/// What it means that a limit was found so.
+/// Converts the code of an unreadable value into its error.
 pub(crate) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
     let (kind, detail) = match found {
         WRONG_TYPE => (
@@ -272,12 +275,12 @@ pub(crate) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
     Ok(StoreError::new(kind, detail))
 }
 
-/// What is left of a reply.
+/// The part of a reply that is not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// What follows, its length first.
+    /// Reads a length-prefixed part.
     pub(crate) fn piece(&mut self) -> Result<Reader<'a>, StoreError> {
         let [length] = self.array()?;
         Ok(Reader(self.take(usize::from(length))?))
@@ -299,7 +302,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// The moment of the answers, in microseconds.
+    /// Reads the time of the decision, in microseconds.
     pub(crate) fn moment(&mut self) -> Result<u64, StoreError> {
         let now = Some(self.number()?).filter(|now| *now <= MAX_EXACT);
         now.ok_or_else(malformed)

@@ -1,4 +1,4 @@
-//! What goes to the script; the layout is told in `lua/wire.lua`.
+//! Encodes the calls of the decision script; `lua/wire.lua` defines the layout.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use crate::redis::script::input::ScriptInput;
 use crate::redis::script::{Call, DECIDE};
 use crate::units::Timestamp;
 
-/// The server expires keys by its own clock, so under an injected one they must not expire while a
+/// The server expires keys by its own clock, so with an injected clock keys must not expire while a
 /// test runs.
 const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 
-/// Added to the algorithm of a limit that is asked for and never charged.
+/// Added to the algorithm code of a limit that is checked and never charged.
 const BLOCK: u8 = 128;
 
-/// A question, and how often it is asked in a row: at most `u16::MAX` times.
+/// An input and the number of its equal requests: at most `u16::MAX`.
 pub(crate) type Item<'a> = (&'a ScriptInput, usize);
 
-/// The call that asks these questions, in this order; their keys lie in one slot.
+/// Builds the call for these inputs, in this order; their keys are in one slot.
 pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {
     let keys = items.iter().flat_map(|(input, _)| &input.keys);
     let mut plan = head(injected);
-    // Questions that ask the same of different keys stand there once.
+    // Consecutive inputs that differ only in their keys are encoded once.
     let runs =
         || items.chunk_by(|(one, times), (next, next_times)| times == next_times && one.is_alike(next));
-    // Counts are bounded where requests and batches are made, far below these integers' range.
+    // Requests and batches have bounds far below the range of these integers.
     plan.extend_from_slice(&count(runs().count()).to_le_bytes());
     for run in runs() {
         let Some((input, times)) = run.first() else {
@@ -56,7 +56,7 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
     Call::new(&DECIDE, keys, plan, deadline)
 }
 
-/// Whether no limit is asked for twice, of questions about one limit each.
+/// Returns whether all inputs have one limit each and no limit occurs twice.
 fn all_differ(run: &[Item<'_>]) -> bool {
     let alone = |(input, _): &Item<'_>| match input.limits.as_slice() {
         [limit] => Some(limit.identity),
@@ -75,7 +75,7 @@ fn all_differ(run: &[Item<'_>]) -> bool {
         .all(|pair| !matches!(pair, [one, other] if one == other))
 }
 
-/// An algorithm's number, and its parameters.
+/// Returns an algorithm's code and its parameters.
 pub(crate) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
     match *algorithm {
         Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
@@ -91,14 +91,14 @@ pub(crate) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
         }) => {
             let periods = match periods {
                 Periods::FirstUse => 0,
-                // An origin is less than the window, and what is ahead is more than nothing: the
-                // three are told apart.
+                // An origin is less than the window, and the offset of a month is more than the
+                // window, so one number encodes the three cases.
                 Periods::Aligned(offset) => 1 + origin(window, offset),
                 Periods::Months(offset) => window + offset.ahead_and_a_day(),
             };
             (5, [limit, window, periods])
         }
-        // Asked by another script.
+        // Concurrency limits have a script of their own.
         Algorithm::Concurrency(_) => (0, [0; 3]),
     }
 }
@@ -107,9 +107,9 @@ fn count(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// What each script's argument begins with: the time, and the least TTL.
+/// Encodes the first fields of every script's argument: the time and the minimum TTL.
 pub(crate) fn head(injected: Option<Timestamp>) -> Vec<u8> {
-    // Zero stands for the server's time.
+    // Zero means the server's time.
     let now = injected.map_or(0, |moment| moment.as_micros().max(1));
     let least_ttl_ms = if injected.is_some() {
         LEAST_TTL_MS_UNDER_INJECTED_CLOCK

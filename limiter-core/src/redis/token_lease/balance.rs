@@ -204,7 +204,8 @@ impl LeasedTokens {
             } else {
                 0
             },
-            // What came before may end earlier; what is over says nothing of the life of this.
+            // Remaining tokens of an earlier grant may expire sooner; without remaining tokens,
+            // only the new grant's end applies.
             until: if remaining > 0 {
                 until.min(epoch_balance.until)
             } else {

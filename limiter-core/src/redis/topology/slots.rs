@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn range_beyond_slots_is_rejected() {
+    fn range_outside_slots_is_rejected() {
         let primary = || Value::Array(vec![Value::BulkString("h".into()), Value::Int(1)]);
         for (first, last) in [(0, i64::MAX), (i64::MIN, 0), (0, 16_384), (2, 0)] {
             let range = Value::Array(vec![Value::Int(first), Value::Int(last), primary()]);

@@ -38,12 +38,12 @@ impl<'t> Field<'t> {
     }
 
     pub(super) fn refuse(&self, report: &mut ErrorReport<'_>, expected: &str) {
-        let told = format!(
+        let message = format!(
             "{} is {}, expected {expected}",
             self.path,
             report.excerpt(self.span.clone())
         );
-        report.push(self.span.start, told);
+        report.push(self.span.start, message);
     }
 
     pub(super) fn refuse_as(&self, report: &mut ErrorReport<'_>, error: &ConfigError) {
@@ -249,8 +249,8 @@ impl<'t> Table<'t> {
         match self.spans.get(name) {
             Some(span) => {
                 let value = report.excerpt(span.clone());
-                let told = format!("{}.{name} is {value}, expected {expected}", self.path);
-                report.push(span.start, told);
+                let message = format!("{}.{name} is {value}, expected {expected}", self.path);
+                report.push(span.start, message);
             }
             None => report.push(self.at, format!("{}: {name}, expected {expected}", self.path)),
         }

@@ -107,9 +107,9 @@ impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mistakes { mistakes } => {
-                for (index, mistake) in mistakes.iter().enumerate() {
+                for (index, error) in mistakes.iter().enumerate() {
                     let separator = if index > 0 { "\n" } else { "" };
-                    write!(f, "{separator}{mistake}")?;
+                    write!(f, "{separator}{error}")?;
                 }
                 Ok(())
             }
@@ -153,20 +153,20 @@ impl Error for RegistryError {
 impl RegistryError {
     /// Creates an error at the beginning of a text, or about the whole text.
     pub(crate) fn one(place: &str, message: &str) -> Self {
-        let mistake = ParseError {
+        let error = ParseError {
             place: place.into(),
             line: 1,
             column: 1,
             message: message.to_owned(),
         };
         Self::Mistakes {
-            mistakes: vec![mistake],
+            mistakes: vec![error],
         }
     }
 
     /// Creates an error about the whole text, for a list of errors.
     #[cfg(feature = "redis")]
-    pub(crate) fn mistake(place: &str, message: String) -> ParseError {
+    pub(crate) fn in_whole_text(place: &str, message: String) -> ParseError {
         ParseError {
             place: place.into(),
             line: 1,
@@ -179,8 +179,8 @@ impl RegistryError {
     #[cfg(feature = "redis")]
     pub(super) fn up_by(mut self, lines: usize) -> Self {
         if let Self::Mistakes { mistakes } = &mut self {
-            for mistake in mistakes {
-                mistake.line = mistake.line.saturating_sub(lines).max(1);
+            for error in mistakes {
+                error.line = error.line.saturating_sub(lines).max(1);
             }
         }
         self

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::registry::text::parse_error::{ParseError, RegistryError};
 
 /// Maximum number of errors, and of warnings, that are kept of one text.
-const MOST_MISTAKES: usize = 50;
+const MAX_MESSAGES: usize = 50;
 
 /// The part that an error rejects in a lenient report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl<'t> ErrorReport<'t> {
         }
     }
 
-    /// Sets what the following errors reject.
+    /// Sets the scope that the following errors reject.
     pub(super) fn enter(&mut self, scope: Scope) {
         self.scope = scope;
     }
@@ -143,7 +143,7 @@ impl<'t> ErrorReport<'t> {
 
 fn located(place: &str, text: &str, mut messages: Vec<(usize, String)>) -> Vec<ParseError> {
     messages.sort_by_key(|(at, _)| *at);
-    messages.truncate(MOST_MISTAKES);
+    messages.truncate(MAX_MESSAGES);
     let place: Arc<str> = place.into();
     let located = messages.into_iter().map(|(at, message)| {
         let before = text.get(..at).unwrap_or(text);
