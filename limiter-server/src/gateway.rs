@@ -8,6 +8,7 @@ pub mod explanation;
 pub mod grpc;
 pub mod http;
 pub mod policies;
+pub mod quota;
 pub mod readiness;
 pub mod resp;
 pub mod rules;
