@@ -9,6 +9,7 @@ mod check;
 mod client_id;
 mod envoy_json;
 mod forward_auth;
+mod openapi;
 mod permits;
 mod problem;
 mod reply;
@@ -18,10 +19,11 @@ mod reservations;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::routing::{get, post};
-use axum::{Router, middleware};
+use axum::{Extension, Router, middleware};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::gateway::Gateway;
 use crate::gateway::readiness::ReadinessState;
@@ -45,39 +47,37 @@ pub async fn serve(
 
 /// The routes.
 pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
-    let render = move |State(gateway): State<Gateway>| {
-        let metrics = metrics.clone();
-        async move {
-            gateway.admission().report();
-            metrics.render()
-        }
-    };
     let require_host = middleware::from_fn_with_state(gateway.clone(), access::require_allowed_host);
     let protected = api(gateway.clone())
-        .route("/metrics", get(render))
+        .routes(routes!(render_metrics))
+        .routes(routes!(openapi::document))
         .route_layer(require_host);
-    Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
+    let (routes, document) = OpenApiRouter::with_openapi(openapi::description())
+        .routes(routes!(alive))
+        .routes(routes!(ready))
         .merge(protected)
         .with_state(gateway)
+        .split_for_parts();
+    routes
+        .layer(Extension(metrics))
+        .layer(Extension(openapi::Document::new(&document)))
 }
 
 /// The routes of the JSON interface.
-fn api(gateway: Gateway) -> Router<Gateway> {
-    Router::new()
-        .route("/v1/check", post(check::check))
-        .route("/v1/peek", post(check::peek))
-        .route("/v1/acquire", post(permits::acquire))
-        .route("/v1/renew", post(permits::renew))
-        .route("/v1/release", post(permits::release))
-        .route("/v1/reserve", post(reservations::reserve))
-        .route("/v1/settle", post(reservations::settle))
-        .route("/v1/refund", post(check::refund))
-        .route("/v1/reset", post(check::reset))
-        .route("/v1/unmatched", get(unmatched))
-        .route("/json", post(envoy_json::should_rate_limit))
-        .route("/forward-auth", get(forward_auth::forward_auth))
+fn api(gateway: Gateway) -> OpenApiRouter<Gateway> {
+    OpenApiRouter::new()
+        .routes(routes!(check::check))
+        .routes(routes!(check::peek))
+        .routes(routes!(permits::acquire))
+        .routes(routes!(permits::renew))
+        .routes(routes!(permits::release))
+        .routes(routes!(reservations::reserve))
+        .routes(routes!(reservations::settle))
+        .routes(routes!(check::refund))
+        .routes(routes!(check::reset))
+        .routes(routes!(unmatched))
+        .routes(routes!(envoy_json::should_rate_limit))
+        .routes(routes!(forward_auth::forward_auth))
         // The body has been read within its limit.
         .layer(DefaultBodyLimit::disable())
         .route_layer(middleware::from_fn_with_state(gateway.clone(), body::admit))
@@ -85,13 +85,51 @@ fn api(gateway: Gateway) -> Router<Gateway> {
         .route_layer(middleware::from_fn(access::require_json))
 }
 
-/// `GET /v1/unmatched`: the last descriptors without a rule or a policy.
+/// The last descriptors without a rule or a policy.
+#[utoipa::path(
+    get,
+    path = "/v1/unmatched",
+    responses((status = 200, description = "up to 100 descriptors", body = Object)),
+)]
 async fn unmatched(State(gateway): State<Gateway>) -> Response {
     let mut fields = serde_json::Map::new();
     fields.insert("unmatched".into(), gateway.unmatched().list().into());
     reply::object(fields)
 }
 
+/// Metrics in the format of Prometheus.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    responses((status = 200, description = "samples", body = String)),
+)]
+async fn render_metrics(
+    State(gateway): State<Gateway>,
+    Extension(metrics): Extension<PrometheusHandle>,
+) -> String {
+    gateway.admission().report();
+    metrics.render()
+}
+
+/// Answers while the process runs.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    responses((status = 200, description = "the process runs", body = String)),
+)]
+async fn alive() -> &'static str {
+    "alive\n"
+}
+
+/// Whether decisions are possible.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    responses(
+        (status = 200, description = "ready", body = String),
+        (status = 503, description = "no policies yet, or shutting down", body = String),
+    ),
+)]
 async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {
     match gateway.readiness().state() {
         ReadinessState::Ready => (StatusCode::OK, "ready\n"),

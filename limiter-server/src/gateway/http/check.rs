@@ -10,6 +10,7 @@ use serde_json::Map;
 
 use crate::access::Action;
 use crate::gateway::http::caller::Caller;
+use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, LimitBody, LimitsBody};
@@ -60,6 +61,12 @@ pub(super) fn find_all(
 }
 
 /// `POST /v1/check`
+#[utoipa::path(
+    post,
+    path = "/v1/check",
+    request_body = LimitsBody,
+    responses(DecisionResponses),
+)]
 pub(super) async fn check(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Check, request::read(&body)?)?;
     let gateway = caller.gateway;
@@ -77,6 +84,12 @@ pub(super) async fn check(caller: Caller, body: Bytes) -> Result<Response, Probl
 }
 
 /// `POST /v1/peek`
+#[utoipa::path(
+    post,
+    path = "/v1/peek",
+    request_body = LimitsBody,
+    responses(DecisionResponses),
+)]
 pub(super) async fn peek(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Peek, request::read(&body)?)?;
     let gateway = caller.gateway;
@@ -95,6 +108,12 @@ pub(super) async fn peek(caller: Caller, body: Bytes) -> Result<Response, Proble
 }
 
 /// `POST /v1/refund`
+#[utoipa::path(
+    post,
+    path = "/v1/refund",
+    request_body = LimitsBody,
+    responses(ChangeResponses),
+)]
 pub(super) async fn refund(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Refund, request::read(&body)?)?;
     let gateway = caller.gateway;
@@ -110,6 +129,12 @@ pub(super) async fn refund(caller: Caller, body: Bytes) -> Result<Response, Prob
 }
 
 /// `POST /v1/reset`
+#[utoipa::path(
+    post,
+    path = "/v1/reset",
+    request_body = LimitsBody,
+    responses(ChangeResponses),
+)]
 pub(super) async fn reset(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Reset, request::read(&body)?)?;
     let gateway = caller.gateway;

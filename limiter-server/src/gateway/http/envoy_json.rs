@@ -10,20 +10,32 @@ use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prost_types::value::Kind;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
     Unit,
 };
 use crate::gateway::http::caller::Caller;
+use crate::gateway::http::openapi::ProblemResponses;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::request;
 
 /// `POST /json`
+#[utoipa::path(
+    post,
+    path = "/json",
+    request_body = RateLimitBody,
+    responses(
+        (status = 200, description = "allowed", body = Object, content_type = "application/json"),
+        (status = 429, description = "limited", body = Object, content_type = "application/json"),
+        ProblemResponses,
+    ),
+)]
 pub(super) async fn should_rate_limit(caller: Caller, body: Bytes) -> Result<Response, Problem> {
-    let request: RequestBody = request::read(&body)?;
+    let request: RateLimitBody = request::read(&body)?;
     let answer = caller
         .gateway
         .should_rate_limit(caller.client(), request.into_message())
@@ -37,16 +49,16 @@ pub(super) async fn should_rate_limit(caller: Caller, body: Bytes) -> Result<Res
     Ok((status, content_type, response_json(&answer).to_string()).into_response())
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct RequestBody {
+pub(super) struct RateLimitBody {
     domain: String,
     descriptors: Vec<DescriptorBody>,
     #[serde(alias = "hits_addend", deserialize_with = "number")]
     hits_addend: Option<u32>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct DescriptorBody {
     entries: Vec<EntryBody>,
@@ -57,25 +69,26 @@ struct DescriptorBody {
     is_negative_hits: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EntryBody {
     key: String,
     value: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct OverrideBody {
     #[serde(alias = "requests_per_unit", deserialize_with = "number")]
     requests_per_unit: Option<u32>,
     #[serde(deserialize_with = "unit")]
+    #[schema(value_type = String)]
     unit: i32,
     #[serde(alias = "unit_multiplier", deserialize_with = "number")]
     unit_multiplier: Option<u32>,
 }
 
-impl RequestBody {
+impl RateLimitBody {
     fn into_message(self) -> RateLimitRequest {
         let descriptors = self
             .descriptors
@@ -241,7 +254,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<RateLimitRequest, serde_json::Error> {
-        serde_json::from_str::<RequestBody>(text).map(RequestBody::into_message)
+        serde_json::from_str::<RateLimitBody>(text).map(RateLimitBody::into_message)
     }
 
     #[test]

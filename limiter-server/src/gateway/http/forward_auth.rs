@@ -16,6 +16,7 @@ use limiter_tower::key::{Extraction, KeyExtractor};
 
 use crate::access::Action;
 use crate::gateway::http::caller::Caller;
+use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
 
 /// The largest number of parts of a key.
@@ -48,6 +49,23 @@ enum KeyPart {
 }
 
 /// `GET /forward-auth`
+#[utoipa::path(
+    get,
+    path = "/forward-auth",
+    params(
+        ("policy" = String, Query, description = "the policy"),
+        ("key" = Option<Vec<String>>, Query,
+            description = "parts of the key: client_ip, method, host, path, header:NAME or text:VALUE"),
+        ("cost" = Option<f64>, Query, description = "the cost; 1 by default"),
+        ("deny_status" = Option<u16>, Query, description = "the status of a limited request; 429 by default"),
+    ),
+    responses(
+        (status = 200, description = "allowed, with rate limit headers"),
+        (status = 429, description = "limited; or the status of deny_status", body = ProblemDocument,
+            content_type = "application/problem+json"),
+        ProblemResponses,
+    ),
+)]
 pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Response, Problem> {
     let query = ForwardAuthQuery::parse(request.uri().query().unwrap_or_default())?;
     caller.require(Action::Check, &query.policy)?;

@@ -14,11 +14,18 @@ use crate::access::Action;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::ClientId;
+use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, IdBody, LimitsBody};
 
 /// `POST /v1/acquire`
+#[utoipa::path(
+    post,
+    path = "/v1/acquire",
+    request_body = LimitsBody,
+    responses(DecisionResponses),
+)]
 pub(super) async fn acquire(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let body: LimitsBody = request::read(&body)?;
     let names = body.names();
@@ -40,6 +47,12 @@ pub(super) async fn acquire(caller: Caller, body: Bytes) -> Result<Response, Pro
 }
 
 /// `POST /v1/renew`
+#[utoipa::path(
+    post,
+    path = "/v1/renew",
+    request_body = IdBody,
+    responses(ChangeResponses),
+)]
 pub(super) async fn renew(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let IdBody { id: text } = request::read(&body)?;
     let (id, policy, key) = find_permit(&caller, &text)?;
@@ -58,6 +71,12 @@ pub(super) async fn renew(caller: Caller, body: Bytes) -> Result<Response, Probl
 }
 
 /// `POST /v1/release`
+#[utoipa::path(
+    post,
+    path = "/v1/release",
+    request_body = IdBody,
+    responses(ChangeResponses),
+)]
 pub(super) async fn release(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let IdBody { id } = request::read(&body)?;
     let (id, policy, key) = find_permit(&caller, &id)?;

@@ -12,7 +12,7 @@ use crate::gateway::http::problem::Problem;
 pub(super) const MAX_LIMITS: usize = 100;
 
 /// A key: a text, or parts that are kept apart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(untagged)]
 pub(super) enum KeyBody {
     Text(String),
@@ -44,12 +44,13 @@ impl Default for KeyBody {
 }
 
 /// One limit of a request.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitBody {
     pub(super) policy: String,
     #[serde(default)]
     pub(super) key: KeyBody,
+    #[schema(value_type = Option<f64>)]
     cost: Option<serde_json::Number>,
 }
 
@@ -64,11 +65,12 @@ impl LimitBody {
 }
 
 /// One limit, or a list of limits.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsBody {
     policy: Option<String>,
     key: Option<KeyBody>,
+    #[schema(value_type = Option<f64>)]
     cost: Option<serde_json::Number>,
     limits: Option<Vec<LimitBody>>,
     /// Of a reservation: when it expires, in milliseconds.
@@ -115,20 +117,22 @@ impl LimitsBody {
 }
 
 /// The id of a permit.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IdBody {
     pub(super) id: String,
 }
 
 /// The settlement of a reservation.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettleBody {
     pub(super) id: String,
     /// The amount that was used, of a reservation of one limit.
+    #[schema(value_type = Option<f64>)]
     actual: Option<serde_json::Number>,
     /// The amounts in the order of the limits.
+    #[schema(value_type = Option<Vec<f64>>)]
     actuals: Option<Vec<serde_json::Number>>,
 }
 

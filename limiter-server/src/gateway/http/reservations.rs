@@ -12,6 +12,7 @@ use crate::access::Action;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::ClientId;
+use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::permits::expiring;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
@@ -21,6 +22,12 @@ use crate::gateway::http::request::{self, LimitsBody, SettleBody};
 const LIFETIME: Duration = Duration::from_secs(600);
 
 /// `POST /v1/reserve`
+#[utoipa::path(
+    post,
+    path = "/v1/reserve",
+    request_body = LimitsBody,
+    responses(DecisionResponses),
+)]
 pub(super) async fn reserve(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let rejected = |rejection: Rejection| Problem::of_rejection(&caller.gateway, &rejection);
     let body: LimitsBody = request::read(&body)?;
@@ -43,6 +50,12 @@ pub(super) async fn reserve(caller: Caller, body: Bytes) -> Result<Response, Pro
 }
 
 /// `POST /v1/settle`
+#[utoipa::path(
+    post,
+    path = "/v1/settle",
+    request_body = SettleBody,
+    responses(ChangeResponses),
+)]
 pub(super) async fn settle(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let gateway = &caller.gateway;
     let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);

@@ -1,0 +1,179 @@
+//! `/openapi.json`: the description of the routes.
+//!
+//! The routes are registered by their descriptions, so that a route without a description does not
+//! exist. The types here describe JSON that other modules write.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::http::header;
+use axum::response::IntoResponse;
+use utoipa::{IntoResponses, OpenApi, ToSchema};
+
+/// The name and the version of the interface; routes are added.
+pub(super) fn description() -> utoipa::openapi::OpenApi {
+    Description::openapi()
+}
+
+// The responses of a derive are not searched for schemas.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "limiter-server"),
+    components(schemas(DecisionDocument, LimitDocument, ProblemDocument, DoneDocument))
+)]
+struct Description;
+
+/// The text of the description.
+#[derive(Clone, Debug)]
+pub(super) struct Document(Arc<str>);
+
+impl Document {
+    pub(super) fn new(document: &utoipa::openapi::OpenApi) -> Self {
+        // A description is always JSON.
+        Self(serde_json::to_string(document).unwrap_or_default().into())
+    }
+}
+
+/// The description of all routes.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    responses((status = 200, description = "this document", body = Object)),
+)]
+pub(super) async fn document(Extension(document): Extension<Document>) -> impl IntoResponse {
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        document.0.to_string(),
+    )
+}
+
+/// A decision.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes JSON")]
+pub(super) struct DecisionDocument {
+    allowed: bool,
+    /// Whether a policy in shadow mode would deny.
+    would_deny: Option<bool>,
+    limits: Vec<LimitDocument>,
+    /// The time that the caller waits before it proceeds.
+    delay_ms: u64,
+    /// The place of the decision, such as `redis` or `memory`.
+    origin: String,
+    revision: u64,
+    node: String,
+    /// The id of a permit or of a reservation.
+    id: Option<String>,
+    /// When the id expires, in milliseconds since 1970.
+    expires_at: Option<u64>,
+}
+
+/// A limit of a decision.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes JSON")]
+pub(super) struct LimitDocument {
+    policy: String,
+    allowed: bool,
+    limit: f64,
+    remaining: f64,
+    retry_after_ms: u64,
+    reset_after_ms: u64,
+}
+
+/// A problem, as RFC 9457 defines it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes JSON")]
+pub(super) struct ProblemDocument {
+    r#type: String,
+    title: String,
+    status: u16,
+    detail: Option<String>,
+    /// The policy that denied.
+    policy: Option<String>,
+    limits: Option<Vec<LimitDocument>>,
+}
+
+/// The responses of calls that decide.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses")]
+pub(super) enum DecisionResponses {
+    /// allowed, with rate limit headers
+    #[response(status = 200)]
+    Allowed(DecisionDocument),
+    /// limited, with Retry-After and rate limit headers
+    #[response(status = 429, content_type = "application/problem+json")]
+    Limited(ProblemDocument),
+    /// invalid request
+    #[response(status = 400, content_type = "application/problem+json")]
+    Invalid(ProblemDocument),
+    /// missing or invalid credentials
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(ProblemDocument),
+    /// missing scope, or a key list denies
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(ProblemDocument),
+    /// no such policy
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(ProblemDocument),
+    /// no decision was possible
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(ProblemDocument),
+}
+
+/// The responses of calls that change usage.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses")]
+pub(super) enum ChangeResponses {
+    /// done
+    #[response(status = 200)]
+    Done(DoneDocument),
+    /// invalid request
+    #[response(status = 400, content_type = "application/problem+json")]
+    Invalid(ProblemDocument),
+    /// missing or invalid credentials
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(ProblemDocument),
+    /// missing scope
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(ProblemDocument),
+    /// no such policy, permit or reservation
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(ProblemDocument),
+    /// the store is unavailable
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(ProblemDocument),
+}
+
+/// A change of usage.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes JSON")]
+pub(super) struct DoneDocument {
+    /// Of a release: whether the permit was held.
+    released: Option<bool>,
+    /// Of a settlement: whether it is the first one.
+    settled: Option<bool>,
+    /// Of a renewal.
+    id: Option<String>,
+    /// Of a renewal: when the permit expires, in milliseconds since 1970.
+    expires_at: Option<u64>,
+}
+
+/// The responses of errors.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses")]
+pub(super) enum ProblemResponses {
+    /// invalid request
+    #[response(status = 400, content_type = "application/problem+json")]
+    Invalid(ProblemDocument),
+    /// missing or invalid credentials
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(ProblemDocument),
+    /// missing scope, or a key list denies
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(ProblemDocument),
+    /// no such policy
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(ProblemDocument),
+    /// no decision was possible
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(ProblemDocument),
+}

@@ -1,0 +1,93 @@
+//! `/openapi.json` describes exactly the routes of the server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use support::server::Server;
+
+const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+
+/// The methods that an operation of a path may have.
+const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
+
+fn status(server: &Server, method: &str, path: &str) -> u16 {
+    let mut stream = TcpStream::connect(server.http()).unwrap();
+    let request = format!(
+        "{} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
+         connection: close\r\n\r\n",
+        method.to_uppercase()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn document_has_the_paths_and_methods_of_the_router() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let answer = server.get("/openapi.json");
+    assert_eq!(answer.status, 200);
+    let document: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(document["info"]["title"], "limiter-server");
+    let paths = document["paths"].as_object().unwrap();
+    let documented: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
+    let expected = BTreeSet::from([
+        "/forward-auth",
+        "/healthz",
+        "/json",
+        "/metrics",
+        "/openapi.json",
+        "/readyz",
+        "/v1/acquire",
+        "/v1/check",
+        "/v1/peek",
+        "/v1/refund",
+        "/v1/release",
+        "/v1/renew",
+        "/v1/reserve",
+        "/v1/reset",
+        "/v1/settle",
+        "/v1/unmatched",
+    ]);
+    assert_eq!(documented, expected);
+    for (path, operations) in paths {
+        for method in METHODS {
+            let status = status(&server, method, path);
+            let is_documented = operations.get(method).is_some();
+            assert_eq!(
+                is_documented,
+                ![404, 405].contains(&status),
+                "{method} {path}: {status}"
+            );
+        }
+    }
+    assert_eq!(status(&server, "get", "/v2/check"), 404);
+}
+
+#[test]
+fn references_of_the_document_exist() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let body = server.get("/openapi.json").body;
+    let document: Value = serde_json::from_str(&body).unwrap();
+    let references: Vec<&str> = body
+        .split(r##""$ref":"#"##)
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    assert!(references.len() > 10, "{body}");
+    for pointer in references {
+        assert!(document.pointer(pointer).is_some(), "{pointer}");
+    }
+}
