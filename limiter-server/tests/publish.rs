@@ -1,0 +1,384 @@
+//! Publication from SQL to the registry in Redis: one test per row of the reconciliation, crashes,
+//! and concurrent nodes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_core::Limiter;
+use limiter_core::registry::{PolicyRegistry, RedisRegistry};
+use limiter_server::policy_text::PolicyText;
+use limiter_server::publish::{PublicationTarget, Publisher};
+use limiter_server::store::{
+    Author, DocumentKind, DocumentState, NewAccount, NewStoredToken, Origin, SaveRequest, Store,
+    StoredDocument,
+};
+use limiter_testing::RedisServer;
+use support::server::Directory;
+
+/// A database, a Redis server, and a publisher between them.
+struct Setup {
+    directory: Directory,
+    redis: RedisServer,
+    store: Store,
+    publisher: Publisher,
+}
+
+fn registry_of(redis: &RedisServer) -> RedisRegistry {
+    let limiter = Limiter::redis(redis.url()).namespace("prod").build().unwrap();
+    limiter.redis_registry().unwrap()
+}
+
+async fn open(directory: &Directory) -> Store {
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    Store::open(&url).await.unwrap()
+}
+
+impl Setup {
+    async fn new() -> Self {
+        let (directory, redis) = (Directory::new(), RedisServer::start());
+        let store = open(&directory).await;
+        let target = PublicationTarget::Redis(registry_of(&redis));
+        let publisher = Publisher::new("prod", store.clone(), target);
+        Self {
+            directory,
+            redis,
+            store,
+            publisher,
+        }
+    }
+
+    async fn save(&self, name: &str, expected: i64, capacity: u32) {
+        save(&self.store, name, expected, capacity).await;
+    }
+
+    async fn publish(&self) {
+        self.publisher.publish().await.unwrap();
+    }
+
+    /// The capacities of the registry in Redis.
+    async fn in_force(&self, name: &str) -> Option<u64> {
+        capacity_in(&registry_of(&self.redis), name).await
+    }
+
+    async fn document(&self, name: &str) -> StoredDocument {
+        let found = self.store.document("prod", DocumentKind::Policy, name).await;
+        found.unwrap().unwrap()
+    }
+
+    /// Changes the registry as another program does.
+    async fn change_outside(&self, change: impl Fn(&PolicyRegistry)) {
+        let registry = registry_of(&self.redis);
+        let edited = registry.edit(|draft| {
+            change(draft);
+            Ok(())
+        });
+        edited.await.unwrap();
+    }
+}
+
+fn text(name: &str, capacity: u32) -> String {
+    format!("[policy.{name}]\nalgorithm = 'token_bucket'\ncapacity = {capacity}\nrate = '1/h'\n")
+}
+
+fn policy(name: &str, capacity: u32) -> PolicyText {
+    PolicyText::parse(name, &text(name, capacity)).unwrap()
+}
+
+async fn save(store: &Store, name: &str, expected: i64, capacity: u32) {
+    let request = SaveRequest {
+        namespace: "prod".to_owned(),
+        kind: DocumentKind::Policy,
+        name: name.to_owned(),
+        expected,
+        body: policy(name, capacity).to_toml(),
+        is_deletion: false,
+        apps: None,
+        note: None,
+        managed_by: "ui".to_owned(),
+    };
+    let author = Author {
+        name: "ann".to_owned(),
+        origin: Origin::Api,
+        reason: None,
+        at: 1,
+    };
+    store.save(&request, &author).await.unwrap();
+}
+
+async fn capacity_in(registry: &RedisRegistry, name: &str) -> Option<u64> {
+    let (_, text) = registry.read().await.unwrap()?;
+    let entry = PolicyRegistry::from_toml(&text).unwrap().get(name)?;
+    Some(entry.policy().quota().whole())
+}
+
+#[tokio::test]
+async fn empty_registry_receives_the_head() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.save("b", 0, 6).await;
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(5));
+    let document = setup.document("a").await;
+    assert_eq!(
+        (document.published, document.state),
+        (1, DocumentState::Published)
+    );
+    setup.save("a", 1, 7).await;
+    setup.publish().await;
+    assert_eq!(
+        (setup.in_force("a").await, setup.in_force("b").await),
+        (Some(7), Some(6))
+    );
+    assert_eq!(setup.store.publication("prod").await.unwrap().pending, 0);
+    assert!(setup.store.alerts("prod").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn emptied_redis_receives_the_head_again_with_an_alert() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    setup.redis.command(&["DEL", "prod|book"]);
+    assert_eq!(setup.in_force("a").await, None);
+    // The registry is compared again although SQL has not changed.
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(5));
+    let alerts = setup.store.alerts("prod").await.unwrap();
+    assert_eq!(alerts[0].kind, "registry_went_back");
+}
+
+#[tokio::test]
+async fn older_registry_is_replaced_by_the_head_with_an_alert() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    let old = setup.redis.command(&["GET", "prod|book"]).text();
+    setup.save("a", 1, 6).await;
+    setup.publish().await;
+    setup.redis.command(&["SET", "prod|book", &old]);
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(6));
+    assert_eq!(
+        setup.store.alerts("prod").await.unwrap()[0].kind,
+        "registry_went_back"
+    );
+}
+
+#[tokio::test]
+async fn outside_change_is_imported_and_conflicts_with_a_pending_edit() {
+    let setup = Setup::new().await;
+    for name in ["a", "b", "c"] {
+        setup.save(name, 0, 5).await;
+    }
+    setup.publish().await;
+    setup.save("a", 1, 6).await;
+    setup.save("b", 1, 6).await;
+    setup
+        .change_outside(|draft| {
+            policy("a", 50).put_into(draft).unwrap();
+            policy("new", 51).put_into(draft).unwrap();
+            draft.remove("c");
+        })
+        .await;
+    setup.publish().await;
+    let conflict = setup.document("a").await;
+    assert_eq!((conflict.revision, conflict.state), (3, DocumentState::Conflict));
+    assert!(conflict.body.contains("capacity = 50"), "{}", conflict.body);
+    let kept = setup.store.revision("prod", DocumentKind::Policy, "a", 2).await;
+    assert_eq!(kept.unwrap().unwrap().state, DocumentState::Conflict);
+    assert_eq!(setup.in_force("a").await, Some(50), "the change in force stays");
+    assert_eq!(setup.in_force("b").await, Some(6), "other policies are published");
+    assert_eq!(setup.document("new").await.updated_by, "outside");
+    assert!(setup.document("c").await.is_deleted);
+    // The author saves again.
+    setup.save("a", 3, 7).await;
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(7));
+}
+
+#[tokio::test]
+async fn empty_database_imports_the_registry_and_publishes_nothing() {
+    let setup = Setup::new().await;
+    setup
+        .change_outside(|draft| policy("a", 5).put_into(draft).unwrap())
+        .await;
+    let before = setup.redis.command(&["GET", "prod|book"]);
+    setup.publish().await;
+    let document = setup.document("a").await;
+    assert_eq!((document.revision, document.state), (1, DocumentState::Published));
+    assert_eq!(setup.redis.command(&["GET", "prod|book"]), before);
+    assert_eq!(
+        setup.store.documents("prod").await.unwrap().len(),
+        1,
+        "no example policy"
+    );
+}
+
+#[tokio::test]
+async fn restored_database_imports_and_distrusts_its_credentials() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    let account = NewAccount {
+        name: "root".to_owned(),
+        password: None,
+        is_admin: true,
+    };
+    setup.store.add_account(&account, "setup", 1).await.unwrap();
+    setup
+        .store
+        .start_signin("session", "root", 1, i64::MAX)
+        .await
+        .unwrap();
+    let token = NewStoredToken {
+        id: "t".to_owned(),
+        hash: "hash".to_owned(),
+        label: "ci".to_owned(),
+        namespace: "prod".to_owned(),
+        scopes: "admin:viewer".to_owned(),
+        created_by: "root".to_owned(),
+        created_at: 1,
+        expires_at: i64::MAX,
+    };
+    setup.store.add_token(&token, None).await.unwrap();
+    // A copy of the database, as a backup.
+    let copy = Directory::new();
+    let path = copy.path().join("limiter.db");
+    let vacuum = format!("VACUUM INTO '{}'", path.display());
+    let url = format!("sqlite:{}", setup.directory.path().join("limiter.db").display());
+    let pool = sqlx::SqlitePool::connect(&url).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(vacuum))
+        .execute(&pool)
+        .await
+        .unwrap();
+    setup.save("a", 1, 6).await;
+    setup.publish().await;
+
+    let restored = open(&copy).await;
+    let target = PublicationTarget::Redis(registry_of(&setup.redis));
+    Publisher::new("prod", restored.clone(), target)
+        .publish()
+        .await
+        .unwrap();
+    let found = restored
+        .document("prod", DocumentKind::Policy, "a")
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(found.body.contains("capacity = 6"), "{}", found.body);
+    assert_eq!(
+        setup.in_force("a").await,
+        Some(6),
+        "limits in force do not go back"
+    );
+    assert!(restored.signin("session", 2).await.unwrap().is_none());
+    let token = restored.token_by_hash("hash").await.unwrap().unwrap();
+    assert!(token.is_suspended && !token.is_valid_at(2));
+    let alerts = restored.alerts("prod").await.unwrap();
+    assert!(
+        alerts.iter().any(|of| of.detail.contains("policy `a` differs")),
+        "{alerts:?}"
+    );
+}
+
+#[tokio::test]
+async fn publication_without_confirmation_is_recognized() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    setup.save("a", 1, 6).await;
+    // A node publishes and is killed before the confirmation.
+    setup
+        .change_outside(|draft| policy("a", 6).put_into(draft).unwrap())
+        .await;
+    setup.save("a", 2, 7).await;
+    setup.publish().await;
+    let document = setup.document("a").await;
+    assert_eq!((document.revision, document.state), (3, DocumentState::Published));
+    assert_eq!(setup.in_force("a").await, Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_nodes_publish_every_save() {
+    const POLICIES: u32 = 12;
+    let setup = Setup::new().await;
+    let other = open(&setup.directory).await;
+    let target = PublicationTarget::Redis(registry_of(&setup.redis));
+    let second = Publisher::new("prod", other.clone(), target);
+    let nodes = [(setup.store.clone(), setup.publisher.clone()), (other, second)];
+    let mut tasks = tokio::task::JoinSet::new();
+    for (node, (store, publisher)) in nodes.into_iter().enumerate() {
+        tasks.spawn(tokio::spawn(publisher.clone().run()));
+        tasks.spawn(tokio::spawn(async move {
+            for number in 0..POLICIES {
+                save(&store, &format!("p{node}-{number}"), 0, number + 1).await;
+                publisher.wake();
+            }
+        }));
+    }
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let documents = setup.store.documents("prod").await.unwrap();
+        let all = usize::try_from(2 * POLICIES).unwrap();
+        let is_done = |of: &StoredDocument| of.state == DocumentState::Published;
+        if documents.len() == all && documents.iter().all(is_done) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{documents:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    for number in 0..POLICIES {
+        for node in 0..2 {
+            let name = format!("p{node}-{number}");
+            assert_eq!(setup.in_force(&name).await, Some(u64::from(number + 1)), "{name}");
+        }
+    }
+    assert!(setup.store.alerts("prod").await.unwrap().is_empty());
+    tasks.abort_all();
+}
+
+#[tokio::test]
+async fn deletion_publishes_a_tombstone() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.save("b", 0, 5).await;
+    setup.publish().await;
+    let at = limiter_core::Timestamp::from_micros(1);
+    let request = SaveRequest {
+        namespace: "prod".to_owned(),
+        kind: DocumentKind::Policy,
+        name: "a".to_owned(),
+        expected: 1,
+        body: policy("a", 5).tombstone(at).to_toml(),
+        is_deletion: true,
+        apps: None,
+        note: None,
+        managed_by: "ui".to_owned(),
+    };
+    let author = Author {
+        name: "ann".to_owned(),
+        origin: Origin::Api,
+        reason: None,
+        at: 1,
+    };
+    setup.store.save(&request, &author).await.unwrap();
+    setup.publish().await;
+    // A replica whose code has the policy does not apply it any more.
+    let code = PolicyRegistry::from_toml(&text("a", 5)).unwrap();
+    let limiter = Limiter::redis(setup.redis.url())
+        .namespace("prod")
+        .registry(&code);
+    let limiter = limiter.build().unwrap();
+    limiter.redis_registry().unwrap().follow().synced().await.unwrap();
+    let decision = limiter.named("a").check("ann").await.unwrap();
+    assert_eq!(decision.origin(), limiter_core::Origin::NotConfigured);
+    assert_eq!(limiter.named("b").check("ann").await.unwrap().remaining(), 4);
+    // The tombstone is no change of another program.
+    setup.publish().await;
+    assert_eq!(setup.document("a").await.revision, 2);
+}
