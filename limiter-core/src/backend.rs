@@ -1,9 +1,9 @@
 //! The store behind a limiter: the memory of this process, or Redis.
 //!
 //! [`Backend`] has a method for each operation of a store, and its methods contain the only `match`
-//! on the kind of store. Callers above therefore do not know where state lives. An operation that
-//! one store does not need (refunds that are pending, a fallback during an outage) does nothing
-//! there.
+//! on the kind of store. Callers therefore do not depend on the location of the state. An operation
+//! that one store does not need (refunds that are pending, a fallback during an outage) does
+//! nothing there.
 //!
 //! Tests: `tests/contract` runs one suite on both stores and on a cluster.
 
@@ -42,7 +42,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// The origin of decisions that the store makes.
+    /// Returns the origin of decisions that the store makes.
     pub(crate) fn origin(&self) -> Origin {
         match self {
             Self::Memory(_) => Origin::Memory,
@@ -51,7 +51,8 @@ impl Backend {
         }
     }
 
-    /// Whether the state lives in this process, so that every operation ends at its first poll.
+    /// Returns whether the state is in this process, so that every operation completes at its first
+    /// poll.
     pub(crate) fn is_in_process(&self) -> bool {
         matches!(self, Self::Memory(_))
     }
@@ -287,7 +288,7 @@ impl Backend {
         }
     }
 
-    /// The number of replicas that share the limits.
+    /// Returns the number of replicas that share the limits.
     pub(crate) fn replicas(&self) -> u32 {
         match self {
             Self::Memory(_) => 1,
@@ -296,7 +297,7 @@ impl Backend {
         }
     }
 
-    /// The name of the Redis key of a request's first limit. `None` in process.
+    /// Returns the name of the Redis key of a request's first limit. `None` in process.
     #[cfg_attr(
         not(feature = "redis"),
         expect(unused_variables, reason = "states in memory have no names")
@@ -309,8 +310,8 @@ impl Backend {
         }
     }
 
-    /// The name of a limit that every process of its store derives; in process, that this process
-    /// derives.
+    /// Returns the name of a limit that every process of its store derives; for the in-process
+    /// store, a name that is unique in this process.
     pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
         match self {
             Self::Memory(_) => format!("{:?}", limit.identity),
@@ -319,7 +320,7 @@ impl Backend {
         }
     }
 
-    /// The place of the policy registry in Redis. `None` in process.
+    /// Returns the access to the policy registry in Redis. `None` in process.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(crate) fn registry_store(&self) -> Option<crate::redis::RegistryStore> {
         match self {

@@ -1,8 +1,8 @@
 //! Ids of permits and reservations that a client holds instead of a guard of this process.
 //!
-//! An id contains 128 random bits. The store knows a digest of these bits, of the other fields and
-//! of the scope, so an id finds nothing in another scope or with changed fields, and the store does
-//! not reveal ids. Ids without a store refer to a bounded table of this process.
+//! An id contains 128 random bits. The store contains a digest of these bits, the other fields and
+//! the scope. An id is therefore useless in another scope or with changed fields, and the store
+//! does not reveal ids. Ids without a store refer to a bounded table of this process.
 
 pub(crate) mod id;
 pub(crate) mod record;
@@ -17,17 +17,17 @@ use crate::detachment::table::ExpiringTable;
 use crate::error::StoreError;
 use crate::identity::Identity;
 
-/// The detached permits and reservations of one limiter that no store keeps.
+/// The detached permits and reservations of one limiter whose state is in this process.
 #[derive(Debug)]
 pub(crate) struct DetachedTables {
-    /// Distinguishes this limiter from others, set when the first id is made.
+    /// Distinguishes this limiter from others; set when the first id is created.
     node: std::sync::OnceLock<u64>,
     pub(crate) permits: Arc<ExpiringTable<DetachedHold>>,
     /// `None` after the settlement, until the reservation expires.
     pub(crate) reservations: ExpiringTable<Option<ReservationRecord>>,
 }
 
-/// A permit that is released when this is dropped.
+/// A permit that is released when this value is dropped.
 pub(crate) struct DetachedHold {
     pub(crate) identity: Identity,
     pub(crate) _permit: Box<dyn Any + Send + Sync>,
@@ -48,7 +48,7 @@ impl DetachedTables {
         }
     }
 
-    /// The number of this limiter in ids that are valid here only.
+    /// Returns the number of this limiter, for ids that are valid in this limiter only.
     pub(crate) fn node(&self) -> Result<u64, StoreError> {
         if let Some(node) = self.node.get() {
             return Ok(*node);

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_key_fails_its_own_decision_and_no_other_of_the_batch() {
+    async fn unreadable_key_fails_only_its_own_decision() {
         let server = RedisServer::start();
         let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
         let window = |name: &str| {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_batch_answers_as_single_calls_would() {
+    async fn batch_decides_as_single_calls() {
         let server = RedisServer::start();
         let bucket = Policy::token_bucket("b").capacity(3).rate(1).build().unwrap();
         let ring = Policy::sliding_window("r").limit(2).window("1m").build().unwrap();

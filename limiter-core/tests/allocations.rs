@@ -108,7 +108,7 @@ fn key_list_lookup_allocates_nothing() {
 }
 
 #[test]
-fn a_number_or_an_address_as_a_key_costs_one_allocation() {
+fn number_or_address_key_allocates_once() {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     let mapped = Ipv4Addr::new(255, 254, 253, 252).to_ipv6_mapped();

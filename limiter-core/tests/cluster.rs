@@ -1,4 +1,5 @@
-//! A cluster whose slots move: redirections are followed, invisible to callers, and charge once.
+//! A cluster with moving slots: redirections are followed without an error for the caller, and no
+//! call is charged twice.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -38,7 +39,7 @@ fn limiter(cluster: &RedisCluster, namespace: &str) -> Limiter {
 }
 
 #[tokio::test]
-async fn keys_are_spread_over_all_nodes_and_every_node_knows_the_script() {
+async fn every_node_owns_keys_and_has_script() {
     let cluster = RedisCluster::shared();
     let limits = limiter(cluster, &namespace());
     limits.ready().await.unwrap();
@@ -175,19 +176,19 @@ async fn limits_of_one_key_or_group_share_a_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_moves_under_load_loses_no_call_and_charges_none_twice() {
+async fn moving_slot_charges_each_call_once() {
     let cluster = RedisCluster::start();
     let namespace = namespace();
     let slot = cluster.slot_of("hot");
     let limits: Vec<Limiter> = (0..3).map(|_| limiter(&cluster, &namespace)).collect();
-    let asked = 2 * 1_500;
+    let charged = 2 * 1_500;
     let callers = tokio::task::JoinSet::from_iter(limits.iter().take(2).cloned().map(|limits| async move {
         for _ in 0..1_500 {
             assert!(limits.check(&policy(), "hot").await.unwrap().is_allowed());
         }
     }));
-    // The slot goes round all nodes, twice; each time it is half moved for a while, so that ASK is
-    // answered.
+    // The slot moves to each node twice. During each move it is partly migrated for a while, so
+    // that the nodes reply with ASK.
     let moved = tokio::task::spawn_blocking(move || {
         for _ in 0..6 {
             let to = (cluster.owner_of(slot) + 1) % cluster.nodes().len();
@@ -209,12 +210,12 @@ async fn a_slot_that_moves_under_load_loses_no_call_and_charges_none_twice() {
         .await
         .unwrap()
         .remaining();
-    assert_eq!(left, CAPACITY - asked);
+    assert_eq!(left, CAPACITY - charged);
     drop(cluster);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_twice() {
+async fn promoted_replica_charges_each_call_once() {
     let cluster = RedisCluster::builder().replicas(1).start();
     let namespace = namespace();
     let limits = limiter(&cluster, &namespace);
@@ -231,16 +232,16 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
         .enumerate()
         .map(|(place, key)| {
             let (limits, key, over) = (limits.clone(), key.clone(), Arc::clone(&over));
-            // Nodes that change places may say for a moment that the cluster is down, and charge
-            // nothing; the third does not.
+            // Nodes that exchange roles may report for a moment that the cluster is down, and
+            // charge nothing; the third node does not.
             let may_be_down = place < 2;
             tokio::spawn(async move {
-                let mut asked = 0_u64;
+                let mut charged = 0_u64;
                 while !over.load(Ordering::Relaxed) {
                     match limits.check(&policy(), &key).await {
                         Ok(decision) => {
                             assert!(decision.is_allowed());
-                            asked += 1;
+                            charged += 1;
                         }
                         Err(Rejection::Unavailable(error))
                             if may_be_down && error.kind() == StoreErrorKind::Refused => {}
@@ -249,7 +250,7 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
                     // Slowly enough that permits last until the end.
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
-                asked
+                charged
             })
         })
         .collect();
@@ -262,17 +263,18 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
     over.store(true, Ordering::Relaxed);
     let newcomer = limiter(&cluster, &namespace);
     for (key, caller) in keys.iter().zip(callers) {
-        let asked: u64 = caller.await.unwrap();
+        let charged: u64 = caller.await.unwrap();
         let left = newcomer.peek(&policy(), key).await.unwrap().remaining();
-        assert_eq!((asked > 0, left), (true, CAPACITY - asked));
+        assert_eq!((charged > 0, left), (true, CAPACITY - charged));
     }
 }
 
 /// A silent node does not close connections: the calls run into their deadlines, and then find the
 /// breaker open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
-    // How often a key is asked for: as on a busy server, and so seldom that no breaker opens.
+async fn limiter_leaves_silent_primary_for_promoted_replica() {
+    // Intervals between calls: short as on a busy server, and long enough that the breaker does not
+    // open.
     for pause in [2, 700].map(Duration::from_millis) {
         let cluster = RedisCluster::builder()
             .replicas(1)
@@ -291,9 +293,9 @@ async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
         let result = Arc::clone(&settled);
         let answered = tokio::spawn(async move {
             loop {
-                let asked = Instant::now();
+                let started = Instant::now();
                 let answer = caller.check(&policy_of(Duration::from_millis(100)), &key).await;
-                if answer.is_ok() && result.get().is_some_and(|settled| asked >= *settled) {
+                if answer.is_ok() && result.get().is_some_and(|settled| started >= *settled) {
                     return Instant::now();
                 }
                 tokio::time::sleep(pause).await;
@@ -356,7 +358,7 @@ async fn redirections_are_really_met() {
 }
 
 #[tokio::test]
-async fn a_dead_node_fails_its_own_keys_and_no_others() {
+async fn dead_node_fails_only_its_own_keys() {
     let cluster = RedisCluster::builder()
         .arg("cluster-require-full-coverage", "no")
         .start();
@@ -399,8 +401,8 @@ async fn a_dead_node_fails_its_own_keys_and_no_others() {
         .find(|key| cluster_owner(&cluster, &key.to_string()) == dead)
         .unwrap();
     let before = result(0);
-    let asked = Instant::now();
-    while asked.elapsed() < Duration::from_millis(900) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(900) {
         assert!(limits.check(&policy, key).await.is_err());
         tokio::task::yield_now().await;
     }

@@ -42,7 +42,7 @@ async fn remaining(limits: &Limiter, policy: &Policy) -> u64 {
     limits.peek(policy, KEY).await.unwrap().remaining()
 }
 
-async fn comes_to_remain(limits: &Limiter, policy: &Policy, expected: u64) {
+async fn await_remaining(limits: &Limiter, policy: &Policy, expected: u64) {
     let comes = async {
         loop {
             match limits.peek(policy, KEY).await {
@@ -206,7 +206,7 @@ async fn two_processes_keep_maximum_and_both_get_turns() {
         *turns.get_mut(number).unwrap() += times;
     }
     assert!(turns.iter().all(|turns| *turns > 100), "{turns:?}");
-    comes_to_remain(&both[0], &policy, 3).await;
+    await_remaining(&both[0], &policy, 3).await;
 }
 
 #[tokio::test]
@@ -251,10 +251,10 @@ async fn disconnected_holder_is_notified_and_counted_again() {
     proxy.drop_connections();
     taken.release().await.unwrap();
     // It still works, and Redis registers it.
-    comes_to_remain(&other, &policy, 0).await;
+    await_remaining(&other, &policy, 0).await;
     assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);
-    comes_to_remain(&other, &policy, 1).await;
+    await_remaining(&other, &policy, 1).await;
 }
 
 #[tokio::test]
@@ -267,10 +267,10 @@ async fn live_holders_register_again_after_data_loss() {
         limits.acquire_concurrency(&policy, KEY).await.unwrap(),
     ];
     server.restart();
-    comes_to_remain(&limits, &policy, 1).await;
+    await_remaining(&limits, &policy, 1).await;
     assert!(permits.iter().all(|permit| !permit.is_valid()));
     drop(permits);
-    comes_to_remain(&limits, &policy, 3).await;
+    await_remaining(&limits, &policy, 3).await;
 }
 
 #[tokio::test]
@@ -322,9 +322,9 @@ async fn replica_admits_its_share_in_outage() {
     }
 
     server.restart();
-    comes_to_remain(&limits, &local, 2).await;
+    await_remaining(&limits, &local, 2).await;
     drop((held, third));
-    comes_to_remain(&limits, &local, 5).await;
+    await_remaining(&limits, &local, 5).await;
 }
 
 /// A timeout of the caller is no failure of Redis: the local share applies only in an outage.
@@ -371,7 +371,7 @@ async fn wait_ending_during_query_keeps_maximum() {
         let answer = far.acquire_concurrency(&local, KEY).timeout(millis(20)).await;
         assert!(matches!(answer, Err(Rejection::TimedOut { .. })), "{answer:?}");
     }
-    comes_to_remain(&near, &local, 1).await;
+    await_remaining(&near, &local, 1).await;
 }
 
 #[tokio::test]
@@ -397,10 +397,10 @@ async fn locally_admitted_permit_reports_rejection_by_redis() {
     assert!(!permit.is_valid() && taken.is_valid());
     taken.release().await.unwrap();
     // It still works, and Redis counts it now.
-    comes_to_remain(&other, &policy, 0).await;
+    await_remaining(&other, &policy, 0).await;
     assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);
-    comes_to_remain(&other, &policy, 1).await;
+    await_remaining(&other, &policy, 1).await;
 }
 
 /// More than one call can be about, and all of it due at one moment.
@@ -429,7 +429,7 @@ async fn reset_removes_all_foreign_permits_and_no_own() {
     assert_eq!(remaining(&limits, &policy).await, 10_000 - held);
     assert!(own.iter().all(ConcurrencyPermit::is_valid));
     drop((own, others));
-    comes_to_remain(&limits, &policy, 10_000).await;
+    await_remaining(&limits, &policy, 10_000).await;
 }
 
 #[tokio::test]
@@ -482,7 +482,7 @@ async fn waiter_cancelled_during_query_holds_no_permit() {
         assert!(tokio::time::timeout(millis(20), entering).await.is_err());
     }
     server.resume();
-    comes_to_remain(&limits, &policy, 2).await;
+    await_remaining(&limits, &policy, 2).await;
     let permits: Vec<ConcurrencyPermit> = vec![
         limits
             .acquire_concurrency(&policy, KEY)
@@ -496,7 +496,7 @@ async fn waiter_cancelled_during_query_holds_no_permit() {
             .unwrap(),
     ];
     drop(permits);
-    comes_to_remain(&limits, &policy, 2).await;
+    await_remaining(&limits, &policy, 2).await;
 }
 
 #[tokio::test]
@@ -510,7 +510,7 @@ async fn lost_reply_leaves_no_permit() {
     proxy.cut_replies(1);
     let lost = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
     assert!(lost.is_unavailable(), "{lost:?}");
-    comes_to_remain(&limits, &policy, 2).await;
+    await_remaining(&limits, &policy, 2).await;
 }
 
 #[test]
@@ -591,7 +591,7 @@ async fn lease_has_length_of_its_policy() {
 }
 
 #[tokio::test]
-async fn a_value_of_another_kind_is_left_as_it_is() {
+async fn acquisition_keeps_value_of_another_type() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = on(&server, &namespace);
     let policy = policy(2, secs(30));
@@ -651,7 +651,8 @@ async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(
         .unwrap();
     let policy = policy(2, secs(30));
     let held = limits.acquire_concurrency(&policy, KEY).await?;
-    // Renewed as if by another process: only what is about a lease that was there needs its score.
+    // The housekeeper renews the lease. Only operations on an existing lease read its score, and
+    // thus need the permission.
     clock.advance(secs(15));
     let renewed = async {
         while expires_after(&limits.peek(&policy, KEY).await?) < secs(30) {
@@ -668,7 +669,7 @@ async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(
 }
 
 #[tokio::test]
-async fn the_permissions_that_are_documented_suffice_and_each_is_needed() {
+async fn documented_permissions_suffice_and_are_needed() {
     let server = RedisServer::start();
     let all = [acl::SCRIPT, acl::CONCURRENCY].concat();
     does_everything(&server, &all).await.unwrap();

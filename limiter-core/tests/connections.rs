@@ -9,7 +9,7 @@ use limiter_core::{Limiter, OnStoreFailure, Rejection, StoreErrorKind};
 use limiter_testing::{Proxy, RedisServer};
 use support::{answers_again, limiter, namespace, patient, policy};
 
-/// How many connections the server has accepted, this one to ask included.
+/// Number of connections that the server has accepted, including the one of this query.
 fn connections_received(server: &RedisServer) -> u64 {
     let info = server.command(&["INFO", "stats"]).text().to_owned();
     let mut lines = info.lines();
@@ -33,7 +33,7 @@ async fn lost_dial_does_not_block_next_dial() {
         while proxy.connections() == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // What was sent by then is lost for good.
+        // Data that was sent before this point is lost.
         tokio::time::sleep(Duration::from_millis(20)).await;
         proxy.set_black_hole(false);
     };
@@ -56,7 +56,7 @@ async fn impatient_calls_detect_black_holed_connection() {
 }
 
 #[test]
-fn a_limiter_outlives_the_runtime_that_used_it_first() {
+fn limiter_outlives_its_first_runtime() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(OnStoreFailure::Error);
@@ -126,7 +126,7 @@ fn every_runtime_keeps_its_connections() {
         connections_received(&server)
     };
     let first = round();
-    // This one to ask.
+    // The connection of the query itself.
     assert_eq!(round(), first + 1);
     assert_eq!(round(), first + 2);
 }
@@ -219,7 +219,7 @@ async fn application_pool_provides_settings_only() {
 }
 
 #[tokio::test]
-async fn a_limiter_is_built_without_a_server_and_bad_settings_are_named() {
+async fn limiter_builds_without_server_and_reports_bad_settings() {
     assert!(
         Limiter::redis("redis://127.0.0.1:1/")
             .namespace("n")

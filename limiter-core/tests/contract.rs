@@ -11,7 +11,7 @@
 //! | truncation loses refill when polled often | `rollout::a_rate_polled_often_loses_nothing` |
 //! | parameters are frozen at first use | `policies::a_bucket_keeps_its_tokens_up_to_the_new_capacity` and its neighbours |
 //! | a refund mints permits | `refunds::refund_returns_at_most_usage` |
-//! | keys without a TTL | scripts: `lifetime::every_key_goes_when_its_state_equals_absence` |
+//! | keys without a TTL | scripts: `lifetime::every_key_expires_when_its_state_equals_absence` |
 //! | a key expires between two commands | scripts: `lifetime::expiring_key_is_never_persistent` |
 //! | the client's clock is ahead or behind | scripts: `lifetime::the_servers_clock_decides` |
 //! | the clock steps back | `time::a_step_back_refills_nothing`, `time::clock_step_back_locks_out_no_client` |
@@ -22,11 +22,11 @@
 //! | negative or zero cost | `input::a_cost_that_is_no_amount_is_refused_by_name`, `input::a_cost_of_zero_is_a_peek_and_always_allowed` |
 //! | negative or zero rate or window | `input::invalid_policies_are_named` |
 //! | NaN, infinity, overflow | `input::a_cost_that_is_no_amount_is_refused_by_name`, `input::extreme_policies_are_exact` |
-//! | a value of the wrong type at the key | scripts: `values::a_value_of_another_type_fails_its_own_decision_only` |
+//! | a value of the wrong type at the key | scripts: `values::value_of_another_type_fails_only_its_own_decision` |
 //! | key injection, by special bytes or by length | `keys::hostile_keys_have_budgets_of_their_own` and its neighbours |
 //! | unbounded keys | `peek_and_reset::a_peek_of_an_unknown_key_stores_nothing`, `several::a_denial_leaves_fresh_limits_fresh` |
-//! | one bad key fails a whole batch | scripts: `values::a_value_of_another_type_fails_its_own_decision_only` |
-//! | a replay charges twice | scripts: `servers::a_server_that_forgot_the_script_charges_once` |
+//! | one bad key fails a whole batch | scripts: `values::value_of_another_type_fails_only_its_own_decision` |
+//! | a replay charges twice | scripts: `servers::server_without_script_charges_once` |
 //! | a layout version in the key doubles limits | scripts: `values::unknown_layout_is_never_treated_as_unused` |
 #![expect(
     clippy::unwrap_used,
@@ -215,7 +215,7 @@ on_every_store! {
         a_small_cost_does_not_overtake_a_large_one
         waiters_of_other_keys_are_not_held_up
         several_limits_share_one_wait
-        a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave
+        thousand_waiters_are_served_in_order_while_half_leave
         refund_wakes_waiter
         newer_policy_is_not_blocked_by_earlier_waiters
         waiter_above_new_quota_is_rejected

@@ -94,8 +94,8 @@ async fn client_aware_of_periods_gets_less_than_twice_the_limit() {
     for limit in [1, 2, 10, 1_000, 100_000] {
         let mut world = World::new(limit);
         assert!(world.call(1).await);
-        // What was given before fades by the end of the second period; the last microsecond of it
-        // is taken.
+        // The usage of the first period decays until the end of the second; the call happens in its
+        // last microsecond.
         world.go_to(2 * WINDOW - 1);
         world.use_up().await;
         let first = world.given.last().unwrap().1;

@@ -52,12 +52,12 @@ impl House {
     }
 
     /// How often the script has run.
-    fn asked(&self) -> u64 {
-        asked(&self.server)
+    fn script_calls(&self) -> u64 {
+        script_calls(&self.server)
     }
 }
 
-fn asked(server: &RedisServer) -> u64 {
+fn script_calls(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
     line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
@@ -89,7 +89,7 @@ async fn denied_key_is_queried_at_retry_time() {
         house.use_up(&policy).await;
         let denied = house.call(&policy).await;
         assert_eq!(answered(&denied), DENIED);
-        let (due, asked) = (house.clock.now().after(wait_of(&denied)), house.asked());
+        let (due, script_calls) = (house.clock.now().after(wait_of(&denied)), house.script_calls());
         for passed in [0, 1, 99_999, 300_000, 99_999] {
             house.clock.advance(micros(passed));
             let known = house.call(&policy).await;
@@ -105,7 +105,7 @@ async fn denied_key_is_queried_at_retry_time() {
                 "{policy}"
             );
         }
-        assert_eq!(house.asked(), asked + 5, "by the peeks alone");
+        assert_eq!(house.script_calls(), script_calls + 5, "by the peeks alone");
         house.clock.advance(micros(1));
         assert_eq!(answered(&house.call(&policy).await), ADMITTED, "{policy}");
     }
@@ -221,7 +221,7 @@ async fn waiter_is_served_on_time_with_one_query() {
         house.use_up(&policy).await;
         let wait = wait_of(&house.call(&policy).await);
         house.clock.advance(wait / 2);
-        let (due, asked) = (house.clock.now().after(wait / 2), house.asked());
+        let (due, script_calls) = (house.clock.now().after(wait / 2), house.script_calls());
         let acquiring = house.limits.acquire(&policy, KEY).into_future();
         tokio::pin!(acquiring);
         // Known to be denied, so that it waits without asking.
@@ -233,7 +233,7 @@ async fn waiter_is_served_on_time_with_one_query() {
                 .await
                 .is_err()
         );
-        assert_eq!(house.asked(), asked);
+        assert_eq!(house.script_calls(), script_calls);
         house.clock.advance(micros(1));
         let permit = acquiring.await.unwrap();
         assert_eq!(
@@ -241,22 +241,22 @@ async fn waiter_is_served_on_time_with_one_query() {
             (Origin::Redis, due),
             "{policy}"
         );
-        assert_eq!(house.asked(), asked + 1);
+        assert_eq!(house.script_calls(), script_calls + 1);
     }
 }
 
 #[tokio::test]
 async fn denial_is_cached_for_configured_time() {
-    for (kept, asked) in [(Duration::ZERO, 4), (millis(10), 2), (secs(60), 1)] {
+    for (kept, script_calls) in [(Duration::ZERO, 4), (millis(10), 2), (secs(60), 1)] {
         let house = House::with(|builder| builder.deny_cache(kept)).await;
         let policy = bucket("p", 1, "1/min");
         house.use_up(&policy).await;
-        let before = house.asked();
+        let before = house.script_calls();
         for pause in [0, 1, 10, 1] {
             house.clock.advance(millis(pause));
             assert!(!house.call(&policy).await.is_allowed());
         }
-        assert_eq!(house.asked() - before, asked, "{kept:?}");
+        assert_eq!(house.script_calls() - before, script_calls, "{kept:?}");
     }
 }
 
@@ -275,13 +275,13 @@ async fn denial_overtaken_by_reset_is_not_cached() {
     for round in 0..20 {
         let key = format!("key {round}");
         assert!(limits.check(&policy, &key).await.unwrap().is_allowed());
-        let before = asked(&server);
+        let before = script_calls(&server);
         proxy.set_delay(millis(300));
         let slow = tokio::spawn({
             let (limits, policy, key) = (limits.clone(), policy.clone(), key.clone());
             async move { limits.check(&policy, &key).await.unwrap() }
         });
-        while asked(&server) == before {
+        while script_calls(&server) == before {
             tokio::task::yield_now().await;
         }
         proxy.set_delay(Duration::ZERO);
@@ -316,7 +316,7 @@ async fn server_clock_waits_are_not_exceeded() {
     let started = Instant::now();
     let denied = limits.check(&policy, KEY).await.unwrap();
     assert_eq!(answered(&denied), DENIED);
-    let (due, asked_before) = (denied.decided_at().after(wait_of(&denied)), asked(&server));
+    let (due, calls_before) = (denied.decided_at().after(wait_of(&denied)), script_calls(&server));
     let mut known = 0;
     let admitted = loop {
         let decision = limits.check(&policy, KEY).await.unwrap();
@@ -329,6 +329,7 @@ async fn server_clock_waits_are_not_exceeded() {
     assert!(admitted.decided_at() >= due);
     assert!(started.elapsed() < millis(200) + SLACK);
     assert!(known > 1_000, "{known}");
-    // The server's answer took a little while, by which this process asks again too early.
-    assert!(asked(&server) - asked_before < 100);
+    // The reply of the server takes some time, so this process sends its next request slightly too
+    // early.
+    assert!(script_calls(&server) - calls_before < 100);
 }

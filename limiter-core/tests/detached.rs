@@ -14,7 +14,7 @@ use support::{KEY, PATIENT, namespace, secs};
 
 const LIFETIME: Duration = secs(600);
 
-/// Where the child finds what it needs.
+/// Environment variables that pass settings to the child process.
 const URL: &str = "LIMITER_TEST_DETACHED_URL";
 const NAMESPACE: &str = "LIMITER_TEST_DETACHED_NAMESPACE";
 const PERMIT: &str = "LIMITER_TEST_DETACHED_PERMIT";
@@ -182,7 +182,7 @@ async fn ids_of_an_outage_are_valid_on_their_node() {
 }
 
 #[tokio::test]
-async fn store_that_fails_leaves_a_permit_until_its_lease_ends() {
+async fn failed_release_keeps_permit_until_lease_ends() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = Limiter::redis(server.url())
         .namespace(&namespace)

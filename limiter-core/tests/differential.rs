@@ -492,8 +492,8 @@ fn cost(rng: &mut Rng, policy: &Policy) -> Amount {
     }
 }
 
-/// A state that equals absence may be gone from a store or not; a clock that steps back tells the
-/// two apart.
+/// Removes expired states from both stores: a store may delete them at any time, and a backward
+/// step of the clock would make the difference visible.
 async fn remove_expired(key: &Key<'_>, families: &[Vec<Policy>], model: &Subject, redis: &Subject) {
     for policy in families.iter().map(|family| &family[0]) {
         let peeked = redis.limits.peek(policy, key).cost(0).await.unwrap();
@@ -504,7 +504,7 @@ async fn remove_expired(key: &Key<'_>, families: &[Vec<Policy>], model: &Subject
     }
 }
 
-/// Stands still, creeps, walks or leaps; or says by how much to step back.
+/// Moves the clock by nothing, a little or a lot; or returns the duration of a backward step.
 fn move_clock(rng: &mut Rng, clock: &ManualClock, families: &[Vec<Policy>]) -> Option<Duration> {
     let window = families[0][0].window();
     match rng.u8(0..20) {

@@ -19,8 +19,8 @@ use limiter_testing::{Proxy, RedisCluster, RedisServer};
 use support::{Kind, Subject, bucket, funnel, left, limiter, micros, window};
 use tokio::task::JoinSet;
 
-/// How often the server was asked to decide.
-fn asked(server: &RedisServer) -> u64 {
+/// Number of decisions that the server has executed.
+fn decisions_of(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
     let calls = |name: &str| {
         let line = stats
@@ -60,27 +60,27 @@ async fn a_lone_call_is_sent_by_itself() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
-    let before = asked(&server);
+    let before = decisions_of(&server);
     for count in 1..=50 {
         limits.check(&slow(100), "k").await.unwrap().require().unwrap();
-        assert_eq!(asked(&server) - before, count);
+        assert_eq!(decisions_of(&server) - before, count);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_arrive_together_leave_together() {
+async fn simultaneous_calls_share_one_command() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
-    let before = asked(&server);
+    let before = decisions_of(&server);
     let calls = JoinSet::from_iter((0..640_u32).map(|key| {
         let limits = limits.clone();
         async move { limits.check(&slow(100), key).await.unwrap().remaining() }
     }));
     assert!(calls.join_all().await.iter().all(|remaining| *remaining == 99));
     // Ten batches, and some that left before they were full.
-    let asked = asked(&server) - before;
-    assert!((10..100).contains(&asked), "{asked}");
+    let decisions_of = decisions_of(&server) - before;
+    assert!((10..100).contains(&decisions_of), "{decisions_of}");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn calls_for_one_key_share_one_query_in_order() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
-    let before = asked(&server);
+    let before = decisions_of(&server);
     let policy = slow(800);
     let calls: Vec<_> = (0..1_000).map(|_| begun(&limits, &policy, "hot")).collect();
     for (number, call) in (0_u64..).zip(calls) {
@@ -97,7 +97,7 @@ async fn calls_for_one_key_share_one_query_in_order() {
         assert_eq!((decision.is_allowed(), left(&decision).whole()), expected);
     }
     assert_eq!(
-        asked(&server) - before,
+        decisions_of(&server) - before,
         2,
         "the first one by itself, then all others"
     );
@@ -222,7 +222,7 @@ async fn cancelled_call_does_not_affect_others() {
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
     let policy = slow(1_000);
-    let mut asked = 0;
+    let mut decisions_of = 0;
     for turns in 0..40 {
         let calls = (0..5).map(|_| begun(&limits, &policy, "k")).collect::<Vec<_>>();
         for _ in 0..turns {
@@ -232,12 +232,15 @@ async fn cancelled_call_does_not_affect_others() {
             // The first one leads, the others follow.
             if number != turns % 5 {
                 assert!(call.await.unwrap().is_allowed());
-                asked += 1;
+                decisions_of += 1;
             }
         }
     }
     let used = 1_000 - limits.peek(&policy, "k").await.unwrap().remaining();
-    assert!((asked..=asked + 40).contains(&used), "{used} of {asked}");
+    assert!(
+        (decisions_of..=decisions_of + 40).contains(&used),
+        "{used} of {decisions_of}"
+    );
 }
 
 #[tokio::test]
@@ -341,7 +344,7 @@ async fn a_dead_connection_does_not_keep_callers_from_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_slots_are_decided_at_once_while_one_of_them_moves() {
+async fn many_slots_are_decided_while_one_moves() {
     let cluster = RedisCluster::start();
     let limits = Limiter::redis_cluster(cluster.urls())
         .namespace(support::namespace())

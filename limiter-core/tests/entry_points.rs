@@ -1,9 +1,9 @@
 //! Every entry point returns the same decision.
 //!
-//! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) names one
-//! answer for each situation. Every entry point has to give this answer, in process and on Redis.
-//! On Redis, a denial before the condition has filled the deny cache, so an entry point that reads
-//! the cache before it looks at the condition fails.
+//! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) defines one
+//! result for each situation. Every entry point must return this result, in process and with Redis.
+//! With Redis, an earlier denial has filled the deny cache, so an entry point that reads the cache
+//! before it evaluates the condition fails.
 //!
 //! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to
 //! [`condition::CONDITIONS`].
@@ -37,7 +37,7 @@ enum Store {
     Redis,
 }
 
-/// A limiter whose clock stands still, and its registry.
+/// A limiter with a fixed clock and a registry.
 fn limiter(store: Store, condition: &Condition) -> Limiter {
     let (clock, registry) = (ManualClock::new(), PolicyRegistry::new());
     let on_unknown_policy = condition.on_unknown_policy.unwrap_or_default();
@@ -118,7 +118,7 @@ async fn differences(store: Store) -> Vec<String> {
     differences
 }
 
-/// How many permits of the policy are left, whatever the condition says.
+/// Returns the remaining permits of the policy, regardless of the condition.
 async fn left(limits: &Limiter, key: &Key<'_>) -> u64 {
     limits.set_enforcement(Enforcement::Enforce);
     let plain = condition::plain("p");

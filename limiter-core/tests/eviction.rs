@@ -53,13 +53,13 @@ async fn safe_or_unknown_eviction_policy_is_not_reported() {
         let server = server(maxmemory, policy);
         assert!(messages(limiter(server.url_as(""))).await.is_empty(), "{policy}");
     }
-    // The user with the least permissions may not ask.
+    // The user with the minimum permissions may not call INFO.
     let server = server("64mb", "allkeys-lru");
     assert!(messages(limiter(server.url())).await.is_empty());
 }
 
 #[tokio::test]
-async fn each_node_of_a_cluster_is_looked_at() {
+async fn every_node_of_cluster_is_examined() {
     let cluster = RedisCluster::start();
     for place in [0, 2] {
         for (name, value) in [("maxmemory", "64mb"), ("maxmemory-policy", "allkeys-random")] {

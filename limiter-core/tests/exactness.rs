@@ -159,8 +159,8 @@ impl Log {
     }
 }
 
-/// Tasks on limiters of their own ask for one key, as fast as they can, and with these policies in
-/// turn.
+/// Tasks on separate limiters request permits of one key without pauses, under these policies
+/// alternately.
 async fn storm(url: &str, namespace: &str, policies: &[Policy], lasting: Duration) -> Log {
     let limiters: Vec<_> = (0..LIMITERS)
         .map(|_| Limiter::redis(url).namespace(namespace).build().unwrap())
@@ -215,7 +215,7 @@ async fn tasks_on_several_limiters_share_a_budget_exactly() {
     }
 }
 
-/// During a rollout: every task asks with the old and the new policy in turn.
+/// A rollout: every task alternates between the old and the new policy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_and_new_policy_share_a_budget_exactly() {
     let mut storms = JoinSet::new();
@@ -304,7 +304,7 @@ async fn run_in_processes() -> bool {
         shape.assert_kept(&log, false);
         shape.is_used(&log)
     });
-    // All are looked at, whatever the first says.
+    // Every check runs, regardless of the first result.
     used.fold(true, |all, used| all & used)
 }
 

@@ -25,11 +25,11 @@ fn kind(rejection: Rejection) -> StoreErrorKind {
     }
 }
 
-/// Asks under each answer to a failure, and says of which kind the failure was.
+/// Makes a call under each failure mode, and returns the kind of the failure.
 async fn failure_mode_of_policy_applies(limits: &Limiter) -> StoreErrorKind {
     let started = Instant::now();
     let Err(Rejection::Unavailable(error)) = limits.check(&policy(OnStoreFailure::Error), "k").await else {
-        panic!("an error was asked for");
+        panic!("the call must fail");
     };
     let open = limits
         .check(&policy(OnStoreFailure::FailOpen), "k")
@@ -112,7 +112,7 @@ async fn reply_received_during_stall_is_used() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
+async fn stopped_server_times_out_until_it_resumes() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
@@ -122,7 +122,7 @@ async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
         observed.push(failure_mode_of_policy_applies(&limits).await);
     }
     assert_eq!(observed.first(), Some(&StoreErrorKind::Timeout));
-    // Soon the server is not asked any more, but by one call at a time.
+    // Soon the circuit breaker opens, and only one call at a time probes the server.
     assert!(observed.contains(&StoreErrorKind::CircuitOpen), "{observed:?}");
     server.resume();
     answers_again(&limits, Duration::from_millis(500)).await;
@@ -157,7 +157,7 @@ async fn calls_above_the_cap_are_not_sent() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_an_error_and_a_restarted_one_is_used_at_once() {
+async fn killed_server_fails_and_restarted_server_decides() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = patient();
@@ -175,8 +175,8 @@ async fn a_killed_server_is_an_error_and_a_restarted_one_is_used_at_once() {
         99,
         "the server kept no data"
     );
-    // The connection tells that the server hung up as soon as its task has run; until then a call
-    // fails.
+    // The connection detects that the server has closed it as soon as its task has run; until then
+    // a call fails.
     server.kill();
     server.restart();
     answers_again(&limits, Duration::from_millis(500)).await;
@@ -202,7 +202,7 @@ async fn wrong_password_error_hides_password() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     let limits = limiter(server.url_as(":wrong"));
     let Err(Rejection::Unavailable(error)) = limits.check(&patient(), "k").await else {
-        panic!("an error was asked for");
+        panic!("the call must fail");
     };
     let observed = format!("{error} {error:?} {limits:?}");
     assert!(

@@ -19,7 +19,7 @@ use std::{env, fs};
 
 use limiter_core::registry::PolicyRegistry;
 
-/// Compares with the committed file, or replaces it if the environment asks for that.
+/// Compares with the committed file, or replaces the file if the environment requests it.
 #[track_caller]
 fn assert_frozen(file: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

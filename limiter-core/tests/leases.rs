@@ -10,7 +10,7 @@ use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejecti
 use limiter_testing::RedisServer;
 use support::{KEY, PATIENT, millis, namespace, secs};
 
-/// 1,000 at once and one a second, of which some may be borrowed for ten seconds.
+/// Policies with a capacity of 1,000 and a rate of one per second, which may be leased for 10 s.
 fn shapes() -> [Policy; 2] {
     [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
         let shape = shape.capacity(1_000).rate(1).lease("10s").deadline(PATIENT);
@@ -38,20 +38,20 @@ fn two() -> (Limiter, Limiter, ManualClock) {
     (build(), build(), clock)
 }
 
-/// Asks until it is denied, at most so often: how often it was allowed, and how often without
-/// asking Redis.
+/// Calls until one is denied, at most `most` times. Returns the number of allowed calls, and the
+/// number of those that were decided without Redis.
 async fn take(limits: &Limiter, policy: &Policy, most: u64) -> (u64, u64) {
-    let (mut allowed, mut borrowed) = (0, 0);
+    let (mut allowed, mut leased) = (0, 0);
     while allowed < most {
         let decision = limits.check(policy, KEY).await.unwrap();
         if !decision.is_allowed() {
             break;
         }
         allowed += 1;
-        borrowed += u64::from(decision.origin() == Origin::Lease);
+        leased += u64::from(decision.origin() == Origin::Lease);
         tokio::task::yield_now().await;
     }
-    (allowed, borrowed)
+    (allowed, leased)
 }
 
 /// The usage in Redis after all reports have arrived.
@@ -71,9 +71,9 @@ async fn settles_at(limits: &Limiter, policy: &Policy, expected: u64) {
 async fn busy_key_uses_lease_within_quota() {
     for policy in shapes() {
         let (limits, other, _) = two();
-        let (allowed, borrowed) = take(&limits, &policy, 700).await;
+        let (allowed, leased) = take(&limits, &policy, 700).await;
         assert_eq!(allowed, 700);
-        assert!(borrowed > 500, "{policy}: {borrowed} without asking");
+        assert!(leased > 500, "{policy}: {leased} without asking");
         let (rest, _) = take(&other, &policy, 1_000).await;
         let (last, _) = take(&limits, &policy, 1_000).await;
         assert_eq!(allowed + rest + last, 1_000, "{policy}");
@@ -180,21 +180,21 @@ async fn refund_of_leased_permits_is_applied_to_full_limit() {
         let (limits, _other, clock) = two();
         let has = async || limits.peek(&policy, KEY).await.unwrap().remaining();
         while limits.check(&policy, KEY).await.unwrap().origin() != Origin::Lease {}
-        // All but the one that was borrowed and spent.
+        // All leased tokens except the one that was spent.
         clock.advance(secs(1));
-        let mut borrowed = 0;
+        let mut leased = 0;
         for _ in 0..5 {
-            borrowed += take(&limits, &policy, 1).await.1;
+            leased += take(&limits, &policy, 1).await.1;
         }
-        assert!(borrowed > 0, "{policy}");
-        limits.refund(&policy, KEY).cost(borrowed).await.unwrap();
+        assert!(leased > 0, "{policy}");
+        limits.refund(&policy, KEY).cost(leased).await.unwrap();
         let settled = async {
-            while has().await < 994 + borrowed {
+            while has().await < 994 + leased {
                 tokio::task::yield_now().await;
             }
         };
         let settled = tokio::time::timeout(secs(10), settled).await;
-        assert!(settled.is_ok(), "{policy}: {} of {borrowed}", has().await);
+        assert!(settled.is_ok(), "{policy}: {} of {leased}", has().await);
         // Nothing is minted: more was never used.
         limits.refund(&policy, KEY).cost(900).await.unwrap();
         assert!(has().await <= 1_000, "{policy}");
@@ -237,7 +237,7 @@ async fn in_process_a_lease_changes_nothing() {
 #[tokio::test]
 async fn leased_permits_remain_valid_in_outage() {
     let server = RedisServer::start();
-    let (limits, policy, clock) = borrowing_from(&server).await;
+    let (limits, policy, clock) = limiter_with_lease(&server).await;
     drop(server);
     let decision = limits.check(&policy, KEY).await.unwrap();
     assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
@@ -252,7 +252,7 @@ async fn leased_permits_remain_valid_in_outage() {
 #[tokio::test]
 async fn unsent_call_in_outage_costs_no_leased_permit() {
     let server = RedisServer::start();
-    let (limits, policy, _clock) = borrowing_from(&server).await;
+    let (limits, policy, _clock) = limiter_with_lease(&server).await;
     drop(server);
     let plain = without_lease(&policy);
     let nothing_is_sent = async {
@@ -270,8 +270,8 @@ async fn unsent_call_in_outage_costs_no_leased_permit() {
     }
 }
 
-/// A limiter that holds borrowed permits of a policy.
-async fn borrowing_from(server: &RedisServer) -> (Limiter, Policy, ManualClock) {
+/// A limiter with leased tokens of a policy.
+async fn limiter_with_lease(server: &RedisServer) -> (Limiter, Policy, ManualClock) {
     let clock = ManualClock::new();
     let limits = Limiter::redis(server.url())
         .namespace("n")

@@ -1,10 +1,10 @@
-//! Concurrent calls are as if made one by one: histories of several tasks on a few keys are
-//! recorded, and each must be explained by some order in which a plain model gives every answer
-//! that was given. Time stands still while calls are out, and moves in between. Calls that are
-//! cancelled may have been charged, then or later, or not at all.
+//! Concurrent calls are linearizable: the histories of several tasks on a few keys are recorded,
+//! and for each there must be an order in which a sequential model returns the recorded results.
+//! The clock moves only while no call is in flight. Cancelled calls may be charged later or not at
+//! all.
 //!
-//! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats what the tasks do
-//! (though not how they meet).
+//! `LIMITER_HISTORIES` sets the number of histories. `LIMITER_SEED` repeats the operations of the
+//! tasks, but not their interleaving.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 
@@ -29,7 +29,7 @@ const KEYS: usize = 2;
 const TASKS: usize = 4;
 const PHASES: usize = 3;
 const CALLS_OF_A_PHASE: usize = 2;
-/// Keys of one group can be asked together.
+/// Keys of one group, which one decision can contain.
 const GROUP: &str = "g";
 
 fn setting(name: &str, default: u64) -> u64 {

@@ -61,7 +61,7 @@ fn funnel(capacity: u32, rate: &str) -> Policy {
         .unwrap()
 }
 
-/// Calls until one is denied, and says how many were admitted, all by the insurance.
+/// Calls until one is denied. Returns the number of admitted calls, all by the local fallback.
 async fn admitted_locally(limits: &Limiter, policy: &Policy, key: &str) -> u32 {
     let mut admitted = 0;
     loop {
@@ -168,7 +168,7 @@ async fn replicas_count_each_other_and_share_the_limit() {
 }
 
 #[tokio::test]
-async fn limiter_that_only_peeks_is_not_counted_as_a_replica() {
+async fn limiter_with_peeks_only_is_not_a_replica() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let [worker, viewer] = [(); 2].map(|()| replica(&server, &namespace, &clock));
     let policy = bucket(100, "1/h");
@@ -185,7 +185,7 @@ async fn limiter_that_only_peeks_is_not_counted_as_a_replica() {
     until_counted(&worker, 2).await;
 }
 
-/// The moments until which the replicas count, in order, as the register says.
+/// Returns the times until which the replicas are registered, in order.
 fn register(server: &RedisServer, namespace: &str) -> Vec<u64> {
     let value = server.command(&["GET", &format!("{namespace}|replicas")]);
     if value.is_nil() {
@@ -395,7 +395,7 @@ async fn a_peek_charges_nothing_and_a_waiter_waits_for_the_share() {
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_read_is_an_error_and_no_outage() {
+async fn unreadable_value_is_an_error_and_no_outage() {
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url()).namespace("ns").build().unwrap();
     let policy = bucket(100, "1/s");
@@ -490,7 +490,7 @@ async fn keys_above_the_bound_are_rejected_and_others_served() {
 }
 
 #[tokio::test]
-async fn a_waiter_with_less_time_than_the_deadline_gets_its_share_too() {
+async fn waiter_with_short_timeout_uses_share() {
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url())
         .namespace(namespace())

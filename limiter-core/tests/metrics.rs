@@ -391,7 +391,7 @@ async fn exempt_and_shadow_calls_are_counted_by_every_entry_point() {
     );
 }
 
-/// Nothing else of this process asks by name, so that all that is counted is of this test.
+/// No other test of this process calls a policy by name, so all counted calls belong to this test.
 #[tokio::test]
 async fn unconfigured_calls_are_counted_without_name() {
     recorded();

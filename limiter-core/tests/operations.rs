@@ -193,8 +193,8 @@ fn documented_registry_bounds_match_code() {
     }
 }
 
-/// Alerts ask for labels that there are: the values of each stand on the page, which another test
-/// compares with the code.
+/// Alerts must use existing label values. The page lists the values of each label, and another test
+/// compares the list with the code.
 #[test]
 fn alerts_use_existing_label_values() {
     let (_, rules) = PAGE.split_once("```yaml\n").unwrap();

@@ -75,7 +75,7 @@ impl Deployment {
         }
     }
 
-    /// Asks Redis for something else: whether it answers all replicas.
+    /// Peeks under another policy. Returns whether all replicas receive replies from Redis.
     async fn ask_all(&self) -> bool {
         let other = Policy::token_bucket("other")
             .capacity(1)
@@ -139,7 +139,7 @@ async fn outage_costs_one_quota_also_if_one_replica_used_the_key_before() {
         }
         let (excess, bound) = (deployment.excess(), deployment.bound(millis(1_500)));
         assert!(excess <= bound, "{replicas} replicas: {excess}, at most {bound}");
-        // Redis answers: the share denies only for what other replicas may have yet to report.
+        // Redis replies: the share denies only because other replicas may have unreported permits.
         let is_reconciling = |kind: &StoreErrorKind| *kind == StoreErrorKind::Reconciling;
         assert!(!deployment.kinds.is_empty());
         assert!(

@@ -46,7 +46,7 @@ impl House {
     }
 
     /// How often a script has run.
-    fn asked(&self) -> u64 {
+    fn script_calls(&self) -> u64 {
         let stats = self.server.command(&["INFO", "commandstats"]).text();
         let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
         line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
@@ -92,27 +92,27 @@ async fn cached_denials_count_and_are_reported_in_batches() {
         policy("1000 in 1m: 1h", OnStoreFailure::Error),
     );
     assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
-    let before = house.asked();
+    let before = house.script_calls();
     let last = denied(&limits, &policy, 999).await;
     assert_eq!((last.is_blocked(), last.origin()), (false, Origin::DenyCache));
-    assert_eq!(house.asked(), before + 1, "the first of them");
+    assert_eq!(house.script_calls(), before + 1, "the first of them");
     let thousandth = denied(&limits, &policy, 1).await;
     assert!(thousandth.is_blocked() && wait_of(&thousandth) == secs(3_600));
     assert_eq!(
-        house.asked(),
+        house.script_calls(),
         before + 4,
         "the count, the block, and the end of the count"
     );
-    // The next asks, and those that follow are answered here.
+    // The next call queries the store; the following ones are decided in this process.
     for _ in 0..500 {
         assert!(denied(&limits, &policy, 1).await.is_blocked());
     }
-    assert_eq!(house.asked(), before + 5);
+    assert_eq!(house.script_calls(), before + 5);
     assert_eq!(house.keys("denials"), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn the_denials_of_all_replicas_add_up_and_all_of_them_block() {
+async fn denials_of_all_replicas_count_and_all_replicas_block() {
     let house = House::new();
     let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
     let (one, other) = (house.replica().await, house.replica().await);
@@ -130,7 +130,7 @@ async fn the_denials_of_all_replicas_add_up_and_all_of_them_block() {
         tokio::task::yield_now().await;
     }
     assert!(denied(&other, &policy, 1).await.is_blocked());
-    // The first may have denied a moment ago, and goes on for no longer than a second.
+    // A denial from before the block may still be cached, for at most one second.
     house.clock.advance(secs(1));
     assert!(denied(&one, &policy, 1).await.is_blocked());
 
@@ -156,7 +156,7 @@ async fn shutdown_reports_counted_denials() {
 
 /// An unreadable value is left unchanged and fails no other decision.
 #[tokio::test]
-async fn a_value_of_another_type_at_the_block_or_the_count_is_left_as_it_is() {
+async fn penalty_keeps_values_of_another_type() {
     let house = House::new();
     let (limits, policy) = (
         house.replica().await,

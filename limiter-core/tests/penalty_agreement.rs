@@ -160,7 +160,7 @@ type Facts = Option<(
     Vec<(bool, Amount, Duration, Duration)>,
 )>;
 
-/// All that a decision says.
+/// All values of a decision.
 fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.ok()?;
     let limits = decision.limits().iter();

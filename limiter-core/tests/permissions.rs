@@ -103,7 +103,7 @@ async fn another_database_needs_one_more() {
 }
 
 #[tokio::test]
-async fn the_permissions_that_are_documented_suffice() {
+async fn documented_permissions_suffice() {
     let server = RedisServer::start();
     let limits = limiter(&server, acl::SCRIPT);
     limits.ready().await.unwrap();
@@ -121,7 +121,7 @@ async fn the_permissions_that_are_documented_suffice() {
 }
 
 #[tokio::test]
-async fn each_of_the_permissions_that_are_documented_is_needed() {
+async fn each_documented_permission_is_needed() {
     let server = RedisServer::start();
     for missing in acl::SCRIPT {
         let others: Vec<&str> = acl::SCRIPT.iter().copied().filter(|one| one != missing).collect();

@@ -57,7 +57,7 @@ impl World {
         self.clock.now().as_micros()
     }
 
-    /// Advances the clock as a step says, which may depend on the last decision.
+    /// Advances the clock by a pause, which may depend on the last decision.
     fn go(&mut self, pause: Pause, last: Option<&LimitOutcome>) {
         let named = |time: fn(&LimitOutcome) -> Duration| last.map_or(Duration::ZERO, time);
         let span = match pause {
@@ -324,7 +324,7 @@ proptest! {
         promise::level(&grants, old.capacity.max(new.capacity), (faster.amount, faster.period)).unwrap();
     }
 
-    /// The same for a window whose limit changes: never more than the larger limit in any window.
+    /// A window with a changing limit admits no more than the larger limit in any window.
     #[test]
     fn alternating_windows_create_no_permits(old in window(), limit in 1..40_u64, steps in steps(forward())) {
         let new = Window { limit, ..old };

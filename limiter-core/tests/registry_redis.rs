@@ -269,7 +269,7 @@ async fn invalid_registry_in_redis_is_reported_and_ignored() {
     replica.has(3, SOON).await;
     replica.reports("nothing", |error| error.is_none()).await;
     assert_eq!(replica.limits.registry().published(), Some(later));
-    // A server whose clock is behind what was written by hand.
+    // The server's clock is behind the revision that was written by hand.
     assert_eq!(replica.store.publish(&sized(4), later).await.unwrap(), later + 1);
 }
 
@@ -359,7 +359,7 @@ impl Follower {
         Self { process, lines }
     }
 
-    fn says(&self, expected: &str, within: Duration) {
+    fn prints(&self, expected: &str, within: Duration) {
         let messages = self.lines.recv_timeout(within);
         assert_eq!(messages.as_deref(), Ok(expected));
     }
@@ -396,7 +396,7 @@ async fn processes_follow_the_registry() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let followers = [(); 2].map(|()| Follower::start(&server.url(), &namespace));
     for follower in &followers {
-        follower.says("1", secs(30));
+        follower.prints("1", secs(30));
     }
     let limits = Limiter::redis(server.url())
         .namespace(&namespace)
@@ -408,7 +408,7 @@ async fn processes_follow_the_registry() {
         revision = store.publish(&sized(capacity), revision).await.unwrap();
         let published = Instant::now();
         for follower in &followers {
-            follower.says(&capacity.to_string(), SOON.saturating_sub(published.elapsed()));
+            follower.prints(&capacity.to_string(), SOON.saturating_sub(published.elapsed()));
         }
         println!("revision {revision} is followed after {:?}", published.elapsed());
     }
@@ -441,7 +441,7 @@ async fn processes_follow_the_registry() {
         .unwrap();
     assert!(again > revision);
     for follower in &followers {
-        follower.says("6", 2 * SOON);
+        follower.prints("6", 2 * SOON);
     }
 }
 
@@ -481,7 +481,7 @@ async fn unreadable_text_is_not_published() {
     assert_eq!(other.store.read().await.unwrap(), Some((revision, String::new())));
 }
 
-/// What the server has counted of this name.
+/// Returns a counter of the server's INFO.
 fn stat(server: &RedisServer, section: &str, name: &str) -> u64 {
     let info = server.command(&["INFO", section]).text();
     let line = info.lines().find_map(|line| line.strip_prefix(name));
@@ -730,7 +730,7 @@ async fn dropped_handle_does_not_stop_the_subscription_and_stop_does() {
     }
 }
 
-/// All replicas read what the policy was before, and when it changed, in one text.
+/// All replicas read the previous policy and the time of the change from one text.
 #[tokio::test]
 async fn replicas_apply_inheritance_of_edit() {
     let namespace = namespace();

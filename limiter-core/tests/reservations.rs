@@ -128,7 +128,7 @@ async fn immediate_settlement_equals_charge_of_actual_cost() {
                     decision.reset_after(),
                 )
             };
-            // A window gives back its oldest permits first, so that the others leave it later.
+            // A window refunds its oldest permits first, so that the others leave it later.
             if policy.name() == "w" {
                 assert_eq!(result(&ours).0, result(&theirs).0, "{round} {policy}");
                 break;
@@ -347,7 +347,7 @@ async fn grant_of_share_is_settled_with_share() {
     assert!(!limits.check(&patient, "other").await.unwrap().is_allowed());
 }
 
-/// A settlement goes on when its future is dropped, and when the limiter is shut down.
+/// A settlement continues when its future is dropped and when the limiter is shut down.
 #[tokio::test]
 async fn cancelled_settlement_is_applied() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());

@@ -119,7 +119,7 @@ group = 7"
 }
 
 #[test]
-fn rules_of_files_come_before_rules_of_code() {
+fn rules_of_files_precede_rules_of_code() {
     let login = Policy::sliding_window("login")
         .limit(5)
         .window("1m")

@@ -36,7 +36,7 @@ fn keys(server: &RedisServer) -> i64 {
 }
 
 #[tokio::test]
-async fn calls_are_decided_by_the_primary_of_that_name() {
+async fn named_primary_decides_calls() {
     let watched = RedisSentinel::start();
     let limits = limiter(&watched);
     limits.ready().await.unwrap();
@@ -241,7 +241,7 @@ async fn promoted_replica_is_used_when_announced() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_primary_is_not_used() {
+async fn server_without_primary_role_is_not_used() {
     let watched = RedisSentinel::builder()
         .down_after(Duration::from_secs(60))
         .start();
@@ -255,7 +255,7 @@ async fn a_server_that_is_no_primary_is_not_used() {
 }
 
 #[test]
-fn urls_that_cannot_be_used_are_named() {
+fn invalid_urls_are_reported() {
     for (sentinels, primary, message) in [
         (&[] as &[&str], "redis://name/", "a URL of a sentinel is missing"),
         (

@@ -72,7 +72,7 @@ async fn disconnecting_server_is_not_dialled_without_calls() {
     assert!(dialled <= 4, "{dialled}");
 }
 
-/// The kernel's word: `ss` tells the timer of a socket, and `/proc` its keepalive.
+/// Reads the settings of the kernel: `ss` shows the timer of a socket, and `/proc` its keepalive.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn idle_connections_are_kept_alive() {

@@ -68,10 +68,10 @@ async fn plain_url_of_a_tls_port_suggests_the_scheme_for_tls() {
     assert!(at_start.to_string().contains("write rediss://"), "{at_start:?}");
 }
 
-/// A URL that asks for TLS gets it in every notation of its scheme: without TLS, the password would
-/// be sent in clear text.
+/// A URL with a TLS scheme uses TLS in every notation of the scheme: without TLS, the password
+/// would be sent in clear text.
 #[tokio::test]
-async fn a_scheme_in_capitals_or_after_a_blank_is_a_scheme() {
+async fn scheme_in_capitals_or_after_blank_uses_tls() {
     let (server, authority) = (RedisServer::start(), Authority::new());
     let identity = authority.server(&["localhost"]);
     let Some(url) = serve(&server, &authority, &identity, false) else {
@@ -143,7 +143,7 @@ async fn client_certificate_is_sent_on_request() {
 }
 
 #[tokio::test]
-async fn the_nodes_of_a_cluster_are_reached_as_its_seed_is() {
+async fn cluster_nodes_use_tls_settings_of_seed() {
     let cluster = RedisCluster::builder().primaries(1).start();
     let authority = Authority::new();
     let identity = authority.server(&["localhost", "127.0.0.1"]);
@@ -171,7 +171,7 @@ async fn the_nodes_of_a_cluster_are_reached_as_its_seed_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_tls_is_refused_in_time() {
+async fn server_without_tls_is_rejected_within_deadline() {
     let server = RedisServer::start();
     let authority = Authority::new();
     let url = server.url().replace("redis://", "rediss://");
@@ -244,6 +244,6 @@ fn unusable_settings_are_named_by_builder() {
         result.contains("`redis://…@b/`, expected rediss://, as the first URL of the cluster"),
         "{result}"
     );
-    // The system's authorities stand where none is given.
+    // Without a certificate, the authorities of the system apply.
     assert!(limiter(url, |builder| builder).is_ok());
 }

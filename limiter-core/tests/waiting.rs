@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
 /// How often the script has run.
-fn asked(server: &RedisServer) -> u64 {
+fn script_calls(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
     line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
@@ -83,9 +83,9 @@ async fn thousand_waiters_cost_one_command_per_grant() {
         window("w", 1, "10ms"),
     ] {
         use_up(&limits, &policy).await;
-        let before = asked(&server);
+        let before = script_calls(&server);
         let (_waiters, mut order) = crowd(&limits, &policy, 1_000);
-        while asked(&server) == before {
+        while script_calls(&server) == before {
             go_on().await;
         }
         for expected in 0..1_000 {
@@ -93,8 +93,11 @@ async fn thousand_waiters_cost_one_command_per_grant() {
             clock.advance(millis(10));
             assert_eq!(next(&mut order).await, expected, "{policy}");
         }
-        let asked = asked(&server) - before;
-        assert!(asked <= 1_010, "{policy}: {asked} commands for 1,000 grants");
+        let script_calls = script_calls(&server) - before;
+        assert!(
+            script_calls <= 1_010,
+            "{policy}: {script_calls} commands for 1,000 grants"
+        );
     }
 }
 
@@ -112,7 +115,7 @@ async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> C
     let limits = ready(Limiter::redis(server.url())).await;
     let used_up = limits.check(policy, KEY).cost(policy.quota()).await.unwrap();
     assert!(used_up.is_allowed());
-    let before = asked(&server);
+    let before = script_calls(&server);
     let (waiters, mut order) = crowd(&limits, policy, 1_000);
     let (mut served, mut gone) = (Vec::new(), HashSet::new());
     // Until all are gone.
@@ -132,10 +135,10 @@ async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> C
     let starves = |number: &usize| !served.contains(number) && !gone.contains(number);
     assert_eq!((0..1_000).find(starves), None, "{policy}");
     let served = u64::try_from(served.len()).unwrap();
-    let asked = asked(&server) - before;
+    let script_calls = script_calls(&server) - before;
     assert!(
-        2 * asked <= 3 * served,
-        "{policy}: {asked} commands for {served} grants"
+        2 * script_calls <= 3 * served,
+        "{policy}: {script_calls} commands for {served} grants"
     );
     let charged = millis(10 * (policy.quota().whole() + served));
     let patient_until = Instant::now() + PATIENT;
@@ -149,12 +152,12 @@ async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> C
             break took;
         }
     };
-    println!("{policy}: {served} grants, {asked} commands, all back after {took:?}");
+    println!("{policy}: {served} grants, {script_calls} commands, all back after {took:?}");
     Crowd { served, took }
 }
 
 #[tokio::test]
-async fn a_thousand_are_served_in_order_at_the_pace_of_the_servers_clock() {
+async fn thousand_waiters_are_served_in_order_by_server_clock() {
     let (bucket, window) = (bucket("b", 10, "100/s"), window("w", 10, "100ms"));
     let both = tokio::join!(
         a_thousand_by_the_servers_clock(&bucket, false),
@@ -206,8 +209,8 @@ async fn waiter_is_woken_by_remote_refund() {
                     acquire.await.map(Allowed::into_decision)
                 })
             });
-            let before = asked(&server);
-            while asked(&server) == before {
+            let before = script_calls(&server);
+            while script_calls(&server) == before {
                 go_on().await;
             }
             if lost {
@@ -249,14 +252,18 @@ async fn unsuccessful_waiter_queries_once_a_second() {
     let limits = ready(Limiter::redis(server.url())).await;
     let policy = bucket("b", 1, "1/h");
     use_up(&limits, &policy).await;
-    let (before, began) = (asked(&server), Instant::now());
+    let (before, began) = (script_calls(&server), Instant::now());
     let wait = || limits.acquire(&policy, KEY).timeout(millis(2_300)).into_future();
     let result = tokio::join!(wait(), wait(), wait());
     for result in <[_; 3]>::from(result) {
         assert!(matches!(result, Err(Rejection::TimedOut { .. })), "{result:?}");
     }
     assert!(began.elapsed() >= millis(2_300));
-    assert!(asked(&server) - before <= 4 + 2, "{}", asked(&server) - before);
+    assert!(
+        script_calls(&server) - before <= 4 + 2,
+        "{}",
+        script_calls(&server) - before
+    );
 }
 
 /// Half of the waiters are cancelled during the Redis query for them, the first one included.
@@ -270,9 +277,9 @@ async fn cancelled_waiters_leave_no_charge() {
         window("w", 1_000, "1s"),
     ] {
         use_up(&limits, &policy).await;
-        let before = asked(&server);
+        let before = script_calls(&server);
         let (waiters, mut order) = crowd(&limits, &policy, 200);
-        while asked(&server) == before {
+        while script_calls(&server) == before {
             go_on().await;
         }
         server.pause();
@@ -297,7 +304,7 @@ async fn unused_grants_are_refunded() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
     for policy in [bucket("b", 50, 50), funnel("f", 50, 50), window("w", 50, "1s")] {
-        let before = asked(&server);
+        let before = script_calls(&server);
         server.pause();
         let (waiters, _order) = crowd(&limits, &policy, 20);
         go_on().await;
@@ -307,7 +314,7 @@ async fn unused_grants_are_refunded() {
         go_on().await;
         server.resume();
         // The query, and the refund of its grants.
-        while asked(&server) < before + 2 {
+        while script_calls(&server) < before + 2 {
             go_on().await;
         }
         assert_eq!(remaining(&limits, &policy).await, policy.quota(), "{policy}");
@@ -342,7 +349,7 @@ async fn late_grant_goes_to_next_waiter() {
     let proxy = Proxy::start(server.port());
     let limits = ready(Limiter::redis(proxy.url())).await;
     let policy = bucket("p", 1, "1/h");
-    let before = asked(&server);
+    let before = script_calls(&server);
     proxy.set_delay(millis(300));
     let hasty = {
         let (limits, policy) = (limits.clone(), policy.clone());
@@ -360,7 +367,11 @@ async fn late_grant_goes_to_next_waiter() {
     );
     let patient = tokio::time::timeout(PATIENT, patient).await.unwrap().unwrap();
     assert!(patient.unwrap().is_allowed());
-    assert_eq!(asked(&server) - before, 1, "it was asked once for both");
+    assert_eq!(
+        script_calls(&server) - before,
+        1,
+        "it was script_calls once for both"
+    );
 }
 
 /// The first waiter has less time than the shared query: the local share decides for it alone, and
@@ -377,7 +388,7 @@ async fn short_timeout_of_first_does_not_shorten_shared_query() {
         .build()
         .unwrap();
     limits.check(&policy, KEY).await.unwrap().require().unwrap();
-    let before = asked(&server);
+    let before = script_calls(&server);
     proxy.set_delay(millis(300));
     // The query is for one waiter, then for those that arrived meanwhile.
     let first = waiter(&limits, &policy, 1);
@@ -402,14 +413,14 @@ async fn short_timeout_of_first_does_not_shorten_shared_query() {
         assert_eq!(next(&mut order).await, expected);
     }
     // The grant for the timed-out waiter is refunded.
-    while asked(&server) - before < 3 {
+    while script_calls(&server) - before < 3 {
         go_on().await;
     }
     proxy.set_delay(millis(0));
     assert_eq!(remaining(&limits, &policy).await, Amount::from(78_u32));
 }
 
-/// The runtime of the query stands still: its reply is never received.
+/// The runtime of the query is not driven, so its reply is never received.
 #[tokio::test]
 async fn undriven_runtime_blocks_others_briefly() {
     let server = RedisServer::start();
@@ -476,7 +487,8 @@ async fn ended_runtime_blocks_no_other() {
     assert!(second.unwrap().is_allowed());
 }
 
-/// While Redis is out each waiter is answered as its policy says, without a wait for the others.
+/// During an outage of Redis each waiter follows its policy's failure mode, without waiting for the
+/// others.
 #[tokio::test]
 async fn waiter_in_outage_follows_failure_mode() {
     let server = RedisServer::start();

@@ -1,8 +1,8 @@
-//! Permits that a client holds by an id, instead of a guard that is dropped.
+//! Permits that a client holds by an id, instead of a guard in this process.
 //!
-//! In Redis such a permit is a lease like any other; the digest of the id names its members. No
-//! task renews it. Without Redis, and for permits of this replica's share in an outage, the
-//! guard is kept in a table of this limiter until the permit is released or expires.
+//! In Redis such a permit is a lease like any other; its members are named by the digest of the id.
+//! No task renews it. Without Redis, and for permits of this replica's share in an outage, a table
+//! of this limiter keeps the guard until the permit is released or expires.
 //!
 //! `tests/contract/detached.rs` and `tests/detached.rs` verify the guarantees.
 
@@ -26,7 +26,8 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 use crate::units::Timestamp;
 
-/// A request for a detached permit: await it. Made by [`AcquireConcurrency::detached`].
+/// An acquisition of a detached permit; it starts when the value is awaited. Returned by
+/// [`AcquireConcurrency::detached`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct AcquireDetached<'a>(AcquireConcurrency<'a>);
@@ -47,7 +48,7 @@ pub struct DetachedPermit {
 pub enum PermitRenewal {
     /// The permit is held for another lease.
     Renewed {
-        /// When it expires now, by the store's clock.
+        /// The new time at which it expires, by the store's clock.
         expires_at: Timestamp,
     },
     /// No permit of this id is held: it expired, was released or reset, or never existed.
@@ -58,33 +59,33 @@ pub enum PermitRenewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PermitRelease {
-    /// The permit was held, and is held no longer.
+    /// The permit was held and is now released.
     Released,
     /// No permit of this id is held: it expired, was released or reset, or never existed.
     NotHeld,
 }
 
 impl DetachedPermit {
-    /// The id by which the permit is renewed and released. Its owner can do both, so treat it as a
-    /// secret of the client.
+    /// Returns the id by which the permit is renewed and released. The owner of the id can do both,
+    /// so the id is a secret of the client.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// When the permit expires unless it is renewed, by the store's clock.
+    /// Returns the time at which the permit expires unless it is renewed, by the store's clock.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
 
-    /// The decision that admitted the call.
+    /// Returns the decision that admitted the call.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 }
 
-/// Without the id, which is a secret.
+/// Omits the id, which is a secret.
 impl fmt::Debug for DetachedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DetachedPermit")
@@ -95,8 +96,8 @@ impl fmt::Debug for DetachedPermit {
 }
 
 impl<'a> AcquireConcurrency<'a> {
-    /// Returns an id in place of a guard: for a client in another process, which releases the
-    /// permit itself.
+    /// Returns an id instead of a guard, for a client in another process, which releases the permit
+    /// itself.
     ///
     /// The permit is held for the policy's lease. [`Limiter::renew_permit`] holds it for another
     /// lease, [`Limiter::release_permit`] releases it; nothing renews it automatically. With Redis
@@ -127,14 +128,14 @@ impl<'a> AcquireConcurrency<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::acquire_concurrency`]; [`Rejection::Config`] with a
-    /// [`timeout`](Self::timeout), since detached permits are not waited for; and
-    /// [`Rejection::Unavailable`] where this process holds 100,000 ids already.
+    /// Those of [`Limiter::acquire_concurrency`]; [`Rejection::Config`] with a
+    /// [`timeout`](Self::timeout), since detached permits cannot be waited for; and
+    /// [`Rejection::Unavailable`] when this process already holds 100,000 ids.
     ///
     /// # Cancel safety
     ///
-    /// A permit that Redis may have admitted for a dropped future is released in the background;
-    /// where that fails, it expires.
+    /// A permit that Redis may have admitted for a dropped future is released in the background; if
+    /// the release fails, the permit expires.
     pub fn detached(self) -> AcquireDetached<'a> {
         AcquireDetached(self)
     }
@@ -162,7 +163,7 @@ impl AcquireDetached<'_> {
         let one = ConcurrencyRequest::new(one, Mode::Peek)?;
         let identity = one.limit().identity;
         let scope = [limiter.scope(one.limit())];
-        // In shadow mode an invalid cost is allowed, and nothing is held.
+        // In shadow mode an invalid cost is allowed, and no permit is held.
         let terms = ConcurrencyRequest::new(acquire.request.clone(), Mode::Peek)
             .map_or(one.terms(), |asked| asked.terms());
         let cost = u16::try_from(terms.cost).unwrap_or(u16::MAX);
@@ -199,20 +200,21 @@ impl AcquireDetached<'_> {
 }
 
 impl Limiter {
-    /// Holds a [detached](AcquireConcurrency::detached) permit for another lease from now on, on
-    /// any node. Repeating the call is harmless.
+    /// Renews a [detached](AcquireConcurrency::detached) permit for another lease, on any node.
+    /// Repeating the call is harmless.
     ///
-    /// The lease is the one with which the permit was acquired, also after a change of the policy.
+    /// The length of the lease is the one of the acquisition, also after a change of the policy.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a text that is no permit id, or an id of another namespace, policy
-    /// or key, or, without Redis, of another node; [`Rejection::Unavailable`] when the store gives
-    /// no answer. The permit may be renewed all the same.
+    /// [`Rejection::Config`] for a text that is not a permit id, or an id of another namespace,
+    /// policy or key or, without Redis, of another node; [`Rejection::Unavailable`] when the store
+    /// does not reply. The permit may be renewed nevertheless.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, the permit is renewed or not.
+    /// If the future is dropped while a request to Redis is in flight, the permit is renewed or
+    /// not.
     pub async fn renew_permit<'a>(
         &self,
         policy: &'a Policy,
@@ -253,7 +255,8 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, the permit is released or not.
+    /// If the future is dropped while a request to Redis is in flight, the permit is released or
+    /// not.
     pub async fn release_permit<'a>(
         &self,
         policy: &'a Policy,
@@ -266,7 +269,7 @@ impl Limiter {
         let released = match id.backing {
             IdBacking::Nothing => true,
             IdBacking::Node => {
-                // Dropped without the table's lock.
+                // Dropped outside of the table's lock.
                 let hold = self.inner.detached.permits.remove(&stored, self.now());
                 hold.is_some()
             }

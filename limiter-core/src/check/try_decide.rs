@@ -5,7 +5,7 @@
 //! `Pending`. In process it always decides. With Redis it decides from leased tokens and from the
 //! deny cache.
 //!
-//! One plain limit is decided where it is, without collecting a request: it is borrowed, its
+//! One plain limit is decided in place, without building a request: it is borrowed, its
 //! identity and cost are computed once, and the decision is written into the caller's place.
 //! Several limits become a [`DecisionRequest`] that borrows their keys. A check is plain if its
 //! result depends on the store alone: the limiter enforces decisions, and no policy is in shadow,

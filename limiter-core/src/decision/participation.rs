@@ -84,7 +84,7 @@ mod tests {
     use crate::decision::participation::*;
 
     #[test]
-    fn each_limit_has_a_part_of_its_own() {
+    fn each_limit_has_its_own_participation() {
         let mut parts = Participations::default();
         for (number, part) in [
             (0, Participation::Apart),

@@ -1,4 +1,4 @@
-//! The text of a detached id, and the digest by which a store knows it.
+//! The text of a detached id, and its digest, under which a store keeps the state.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 /// The bytes of an id: backing, node, random bits, cost, lease and tag.
 const BYTES: usize = 1 + 8 + 16 + 2 + 4 + 8;
 
-/// The digest of an id and its scope. Tables and Redis are searched with it.
+/// The digest of an id and its scope, by which tables and Redis find the state.
 pub(crate) type StoredId = [u8; 16];
 
 /// The object of an id.
@@ -19,14 +19,14 @@ pub(crate) enum IdKind {
     Reservation,
 }
 
-/// Where the state of an id is kept.
+/// The location of the state of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdBacking {
     /// In Redis.
     Store = 0,
     /// In the tables of one limiter.
     Node = 1,
-    /// Nowhere: nothing was taken.
+    /// No state: nothing was charged.
     Nothing = 2,
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct DetachedId {
     pub(crate) backing: IdBacking,
     pub(crate) node: u64,
     random: [u8; 16],
-    /// Of a permit; of a reservation, one bit for each limit that was charged.
+    /// For a permit, its cost; for a reservation, one bit for each charged limit.
     pub(crate) cost: u16,
-    /// Of a permit, in milliseconds; of a reservation, the number of limits.
+    /// For a permit, its lease in milliseconds; for a reservation, the number of limits.
     pub(crate) lease_ms: u32,
 }
 
-/// 128 bits from the operating system.
+/// Returns 128 random bits of the operating system.
 pub(crate) fn random() -> Result<[u8; 16], StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -72,7 +72,7 @@ impl IdKind {
 }
 
 impl DetachedId {
-    /// A new id whose state is kept in the store.
+    /// Creates an id whose state is in the store.
     pub(crate) fn permit(cost: u16, lease_ms: u32) -> Result<Self, StoreError> {
         Ok(Self {
             kind: IdKind::Permit,
@@ -84,7 +84,7 @@ impl DetachedId {
         })
     }
 
-    /// A new id whose state is kept in the store.
+    /// Creates an id whose state is in the store.
     pub(crate) fn reservation(charged: u16, limits: u32) -> Result<Self, StoreError> {
         Ok(Self {
             kind: IdKind::Reservation,
@@ -92,13 +92,13 @@ impl DetachedId {
         })
     }
 
-    /// The digest of this id in a scope: the names of its limits.
+    /// Returns the digest of this id in a scope, which consists of the names of its limits.
     pub(crate) fn stored(&self, scope: &[String]) -> StoredId {
         let (stored, _) = self.digest(scope);
         stored
     }
 
-    /// The id as clients keep it.
+    /// Returns the text for the client.
     pub(crate) fn text(&self, scope: &[String]) -> String {
         let (_, tag) = self.digest(scope);
         let mut bytes = Vec::with_capacity(BYTES);
@@ -117,11 +117,11 @@ impl DetachedId {
         text
     }
 
-    /// Reads an id that was made in this scope, which may depend on the fields of the id.
+    /// Parses an id that was created in this scope, which may depend on the fields of the id.
     ///
     /// # Errors
     ///
-    /// A text that no limiter made, and an id of another kind or scope. The message does not repeat
+    /// A text that is not an id, or an id of another kind or scope. The message does not contain
     /// the text, which may be a valid id of another scope.
     pub(crate) fn parse(
         kind: IdKind,
@@ -147,7 +147,7 @@ impl DetachedId {
             cost: u16::from_be_bytes(take(&mut reader)),
             lease_ms: u32::from_be_bytes(take(&mut reader)),
         };
-        // One text for each id: only an id of a node has a node.
+        // An id has exactly one text: only an id of a node contains a node.
         if id.backing != IdBacking::Node && id.node != 0 {
             return Err(malformed());
         }
@@ -159,7 +159,7 @@ impl DetachedId {
         Ok((id, stored))
     }
 
-    /// The error of an id whose state another node keeps.
+    /// Returns the error of an id with its state on another node.
     pub(crate) fn of_another_node(&self) -> ConfigError {
         let expected = "an id of this node: without Redis, an id is valid on the node that returned it";
         ConfigError::invalid(self.kind.name(), "an id of another node", expected)
@@ -181,7 +181,7 @@ impl DetachedId {
     }
 }
 
-/// The next bytes; zeros past the end, where no caller reads.
+/// Reads the next bytes; zeros after the end, where no caller reads.
 fn take<const N: usize>(reader: &mut &[u8]) -> [u8; N] {
     match reader.split_first_chunk() {
         Some((bytes, rest)) => {

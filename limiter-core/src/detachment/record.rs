@@ -2,25 +2,25 @@
 //!
 //! Layout in Redis after the header of `lua/reservation.lua`, little-endian: the time of the
 //! decision (8), the number of limits (1); then for each limit whether it was charged (1: 0 or 1)
-//! and, if so, the estimate in the algorithm's unit (8), when the usage has come back by itself (8;
-//! 2^64 − 1 where nothing is given back), and a digest of the algorithm that decided (8).
+//! and, if so, the estimate in the algorithm's unit (8), the time at which the usage is fully
+//! refilled (8; 2^64 − 1 if nothing is refunded), and a digest of the algorithm that decided (8).
 
 use sha2::{Digest, Sha256};
 
 use crate::policy::Algorithm;
 use crate::units::Timestamp;
 
-/// Marks a charge of which nothing is given back.
+/// Marks a charge that is never refunded.
 #[cfg(feature = "redis")]
 const NO_REFUND: u64 = u64::MAX;
 
 /// The charges of a reservation, which are settled later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReservationRecord {
-    /// Whether this replica's share was charged in place of the store.
+    /// This replica's share was charged instead of the store.
     pub(crate) in_share: bool,
     pub(crate) decided_at: Timestamp,
-    /// In the order of the request; `None` where nothing was charged.
+    /// In the order of the request; `None` for a limit that was not charged.
     pub(crate) charges: Vec<Option<RecordedCharge>>,
 }
 
@@ -44,12 +44,12 @@ pub(crate) fn algorithm_digest(algorithm: &Algorithm) -> [u8; 8] {
 }
 
 impl ReservationRecord {
-    /// Whether any limit was charged.
+    /// Returns whether any limit was charged.
     pub(crate) fn has_charges(&self) -> bool {
         self.charges.iter().any(Option::is_some)
     }
 
-    /// The record as Redis keeps it. A record of a share is not kept there.
+    /// Encodes the record for Redis, which stores no records of a share.
     #[cfg(feature = "redis")]
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.decided_at.as_micros().to_le_bytes().to_vec();
@@ -66,7 +66,7 @@ impl ReservationRecord {
         bytes
     }
 
-    /// Reads a record; `None` of other bytes.
+    /// Decodes a record; `None` for invalid bytes.
     #[cfg(feature = "redis")]
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {

@@ -9,10 +9,10 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
 
-/// The number of entries at most: 100,000 take about 20 MB.
+/// Maximum number of entries: 100,000 take about 20 MB.
 const MAX_ENTRIES: usize = 100_000;
 
-/// No entry expires.
+/// The value of `first_expiry` without entries.
 const NEVER: u64 = u64::MAX;
 
 /// Entries by id, each with the time at which it expires.
@@ -64,7 +64,7 @@ impl<V> ExpiringTable<V> {
         (now < *expires_at).then(|| read(value))
     }
 
-    /// Moves the expiry of an entry that has not expired: whether there is one.
+    /// Changes the expiry of an entry that has not expired. Returns whether it exists.
     pub(crate) fn renew(&self, id: &StoredId, now: Timestamp, expires_at: Timestamp) -> bool {
         let mut entries = self.lock();
         let Some((_, previous)) = entries.by_id.get_mut(id) else {
@@ -125,12 +125,12 @@ impl<V> ExpiringTable<V> {
         removed
     }
 
-    /// When an entry expires.
+    /// Returns the time at which an entry expires.
     pub(crate) fn expiry(&self, id: &StoredId) -> Option<Timestamp> {
         self.lock().by_id.get(id).map(|(_, expires_at)| *expires_at)
     }
 
-    /// When the next entry expires.
+    /// Returns the time at which the next entry expires.
     pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
         match self.first_expiry.load(Ordering::Acquire) {
             NEVER => None,

@@ -12,7 +12,7 @@ fn ask<'a>(policy: &'a Policy, key: &'a str) -> DecisionRequest<'a> {
 }
 
 #[test]
-fn idle_keys_leave_by_themselves() {
+fn idle_keys_are_removed_during_decisions() {
     let clock = ManualClock::new();
     let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
     let policy = Policy::token_bucket("p")
@@ -34,7 +34,7 @@ fn idle_keys_leave_by_themselves() {
 }
 
 #[test]
-fn a_full_store_answers_a_new_key_with_full_and_serves_the_others() {
+fn full_store_rejects_new_key_and_serves_others() {
     let clock = ManualClock::new();
     let store = MemoryStore::new(Clock::Manual(clock.clone()), 640);
     let policy = Policy::token_bucket("p")
@@ -73,7 +73,7 @@ fn full_store_accepts_key_when_any_shard_has_idle_key() {
 }
 
 #[test]
-fn several_limits_find_room_for_all_of_them_or_store_nothing() {
+fn several_limits_are_stored_together_or_not_at_all() {
     let clock = ManualClock::new();
     let store = MemoryStore::new(Clock::Manual(clock.clone()), 3);
     let [one, other] = ["one", "other"].map(|name| {
@@ -103,9 +103,9 @@ fn several_limits_find_room_for_all_of_them_or_store_nothing() {
 const HOUR: u64 = 3_600_000_000;
 const SIGNED_HOUR: i64 = 3_600_000_000;
 
-/// A bucket that goes by what has passed stands beside it in the same decision.
+/// A calendar period, alone and together with a bucket, which uses monotonic time.
 #[test]
-fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
+fn calendar_periods_follow_changes_of_system_clock() {
     let day = Policy::fixed_window("day").limit(1).window("1d");
     let day = day.aligned("utc").build().expect("valid");
     let bucket = Policy::token_bucket("b")
@@ -129,7 +129,7 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
             verdict.outcomes.iter().all(|outcome| outcome.fits)
         };
         assert!(fits() && !fits());
-        // Suspended for fourteen hours, of which the process knows nothing.
+        // The machine was suspended for 14 hours, which monotonic time does not include.
         clock.set_calendar_ahead(14 * SIGNED_HOUR);
         assert!(fits() && !fits(), "it is two o'clock of the next day");
         // Set back by four hours: nothing is minted, and it lasts no longer than that day.
@@ -137,8 +137,7 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
         assert!(!fits());
         clock.advance(Duration::from_micros(26 * HOUR));
         assert!(fits() && !fits());
-        // By what has passed it is midnight, and nothing of the calendar's day is forgotten before
-        // that is over.
+        // By monotonic time it is midnight; the calendar's day must not expire before it ends.
         clock.set(noon.after(Duration::from_micros(240 * HOUR)));
         clock.set_calendar_ahead(-10 * SIGNED_HOUR);
         assert!(fits() && !fits());
@@ -152,9 +151,9 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
     }
 }
 
-/// Whatever the calendar says, for the one kind; whatever has passed, for the other.
+/// A calendar period expires by the calendar; other states expire by monotonic time.
 #[test]
-fn idle_keys_leave_by_the_clock_that_their_time_goes_by() {
+fn idle_keys_expire_by_the_clock_of_their_algorithm() {
     let [day, first_use] = ["day", "first use"].map(|name| Policy::fixed_window(name).limit(9).window("1d"));
     let (day, first_use) = (day.aligned("utc").build(), first_use.build());
     let bucket = Policy::token_bucket("b").capacity(5).rate(5).build();

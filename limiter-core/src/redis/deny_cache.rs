@@ -1,14 +1,14 @@
-//! Denies calls for an exhausted limit without asking Redis, until a permit comes back.
+//! Denies calls for an exhausted limit without querying Redis, until a permit returns.
 //!
 //! Only time gives permits back, apart from refunds, resets and changes of the policy. So after a
 //! denial the cache repeats the decision on the state that Redis reported, at the present moment,
-//! with the same step function (`algorithm::step`). It asks Redis as soon as the call could fit, or
-//! the decision would change the state.
+//! with the same step function (`algorithm::step`). It queries Redis as soon as the call could fit,
+//! or the decision would change the state.
 //!
 //! Invariants: an answer equals the answer of Redis, number by number, as long as no other process
 //! and no other list of limits charges them. Refunds and resets by this limiter take effect at
 //! once, those by other processes after the maximum age at the latest. The age counts from the
-//! submission of the question, and Redis decided later, so no permit is used before it is there.
+//! submission of the request, and Redis decided later, so no permit is used before it exists.
 //!
 //! Tests: `deny_cache/tests.rs`, `tests/denials.rs`, `tests/differential/deny_cache.rs`.
 

@@ -3,7 +3,7 @@
 //! A settlement with Redis runs in a background task, so the next call of a sequential client can
 //! reach Redis before the refund of its previous call. Redis then denies a call that fits. The
 //! table lets a denied call find the refunds that were pending when it was submitted, wait for
-//! them, and ask a second time.
+//! them, and query Redis again.
 //!
 //! Invariants: a call waits for refunds that were pending at its submission only, so that a steady
 //! stream of refunds does not hold it up; and an entry is removed when its last refund ends,

@@ -1,9 +1,9 @@
 //! Reports permits that were admitted without Redis, so that Redis subtracts them.
 //!
 //! A task runs while there are such permits
-//! ([`unreported`](crate::redis::local_fallback::unreported)). Every [`REPORT_EVERY`] it asks Redis
-//! for the state of each of their limits, which changes nothing, and charges the permits only if
-//! Redis answers. All permits of a limit are one report. No call waits for a report, at most
+//! ([`unreported`](crate::redis::local_fallback::unreported)). Every [`REPORT_EVERY`] it queries
+//! Redis for the state of each of their limits, which changes nothing, and charges the permits only
+//! if Redis answers. All permits of a limit are one report. No call waits for a report, at most
 //! [`MAX_CONCURRENT`] are under way, and a report is sent at most once: one whose outcome is
 //! unknown counts as received, since charging it twice could deny a limit for as long as the outage
 //! lasted.

@@ -83,7 +83,7 @@ impl<'a> LimitRequest<'a> {
         Ok((identity, cost))
     }
 
-    /// The same limit, with its key borrowed.
+    /// Returns the limit with its key borrowed.
     pub(crate) fn borrowed(&self) -> LimitRequest<'_> {
         LimitRequest {
             policy: self.policy,
@@ -117,7 +117,7 @@ impl<'a> LimitRequest<'a> {
         Ok((limit, used))
     }
 
-    /// The same limit, with a cost of at most the quota, since the usage is never more.
+    /// Returns the limit with a cost of at most the quota, since the usage is never more.
     pub(crate) fn bounded(mut self) -> Self {
         let asked = match self.cost {
             RequestedCost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),

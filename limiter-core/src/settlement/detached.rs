@@ -48,27 +48,27 @@ pub enum SettlementOutcome {
 }
 
 impl DetachedReservation {
-    /// The id by which the reservation is settled. Its owner can settle the reservation once, so
-    /// treat it as a secret of the client.
+    /// Returns the id by which the reservation is settled. The owner of the id can settle the
+    /// reservation once, so the id is a secret of the client.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// When the reservation expires, by the store's clock. Afterwards it stays charged at its
-    /// estimate.
+    /// Returns the time at which the reservation expires, by the store's clock. Afterwards it stays
+    /// charged at its estimate.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
 
-    /// The decision by which it was granted.
+    /// Returns the decision that granted the reservation.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 }
 
-/// Without the id, which is a secret.
+/// Omits the id, which is a secret.
 impl fmt::Debug for DetachedReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DetachedReservation")
@@ -79,9 +79,9 @@ impl fmt::Debug for DetachedReservation {
 }
 
 impl Reservation {
-    /// Exchanges the reservation for an id, which a client in another process keeps until it knows
-    /// the true cost. Without a [settlement](Limiter::settle_reservation) before it expires, the
-    /// reservation stays charged at its estimate.
+    /// Exchanges the reservation for an id, which a client in another process keeps until the
+    /// actual cost is known. Without a [settlement](Limiter::settle_reservation) before it expires,
+    /// the reservation stays charged at its estimate.
     ///
     /// With Redis any limiter of the namespace can settle it. Without Redis the id is valid for
     /// this limiter and its clones only, as are ids of reservations that were granted while Redis
@@ -109,12 +109,12 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Rejection::Config`] for a lifetime of zero or above seven days; [`Rejection::Unavailable`]
-    /// when the store gives no answer, or where this process holds 100,000 ids already. In all of
-    /// these cases the estimate is given back in the background.
+    /// when the store does not reply, or when this process already holds 100,000 ids. In all of
+    /// these cases the estimate is refunded in the background.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is complete, the reservation stays charged at its estimate.
+    /// If the future is dropped, the reservation stays charged at its estimate.
     pub async fn detach(self, lifetime: Duration) -> Result<DetachedReservation, Rejection> {
         match self.store_detached(lifetime).await {
             Ok((id, expires_at)) => Ok(DetachedReservation {
@@ -124,14 +124,14 @@ impl Reservation {
             }),
             Err(rejection) => {
                 let nothing = smallvec![Amount::ZERO; self.len()];
-                // The caller learns of the first error.
+                // The caller receives the first error.
                 let _ = self.settle_in(Handle::try_current().ok().as_ref(), nothing, |_, _| ());
                 Err(rejection)
             }
         }
     }
 
-    /// Keeps the record of this reservation: the id, and when it expires.
+    /// Stores the record of this reservation. Returns the id and the time at which it expires.
     async fn store_detached(&self, lifetime: Duration) -> Result<(String, Timestamp), Rejection> {
         if lifetime.is_zero() || lifetime > MAX_LIFETIME {
             let expected = "more than zero and at most seven days";
@@ -191,23 +191,23 @@ impl Reservation {
 
 impl Limiter {
     /// Settles a [detached](Reservation::detach) reservation, on any node, as
-    /// [`Reservation::settle_each`]: `used` names the policies and keys of the reservation in their
-    /// order, each with the amount that was used as its cost. Repeating the call is harmless.
+    /// [`Reservation::settle_each`] does: `used` contains the policies and keys of the reservation
+    /// in their order, each with the actual usage as its cost. Repeating the call is harmless.
     ///
     /// A policy may have changed since; pass the current one.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a text that is no reservation id, or an id of other limits, or,
+    /// [`Rejection::Config`] for a text that is not a reservation id, for an id of other limits or,
     /// without Redis, of another node, and for an amount that a limit cannot count: the reservation
-    /// can still be settled. [`Rejection::Unavailable`] when the store gives no answer: the
+    /// can still be settled. [`Rejection::Unavailable`] when the store does not reply: the
     /// reservation may be settled, unsettled, or marked as settled while its estimate stays
     /// charged. Repeating the call settles it in the second case.
     ///
     /// # Cancel safety
     ///
-    /// In process it is settled at the first poll. With Redis it goes on in a task of its own when
-    /// the future is dropped after that.
+    /// In process the reservation is settled at the first poll. With Redis the settlement continues
+    /// in a task if the future is dropped after that.
     pub async fn settle_reservation<'a, A: Into<LimitRequest<'a>>>(
         &self,
         id: &str,
@@ -266,7 +266,7 @@ impl Limiter {
         })
     }
 
-    /// Gives a [detached](Reservation::detach) reservation back, as a settlement with 0.
+    /// Refunds a [detached](Reservation::detach) reservation completely, as a settlement with 0.
     ///
     /// # Errors
     ///

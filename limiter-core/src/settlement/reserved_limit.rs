@@ -78,7 +78,7 @@ impl ReservedLimit {
         })
     }
 
-    /// A limit whose charge is not known yet.
+    /// Returns a limit with an unknown charge.
     pub(crate) fn of_unknown_charge(limit: RequestedLimit<'_>) -> Self {
         Self {
             identity: limit.identity,
@@ -90,10 +90,10 @@ impl ReservedLimit {
         }
     }
 
-    /// The limit with the charge of a record.
+    /// Returns the limit with the charge of a record.
     ///
-    /// A policy that changed in proportion more than once since the decision does not tell in which
-    /// numbers the estimate was charged. Nothing is given back then.
+    /// If the policy was changed proportionally more than once since the decision, the units of the
+    /// estimate are unknown, and nothing is refunded.
     pub(crate) fn with_charge(self, charge: RecordedCharge, decided_at: Timestamp) -> Self {
         let changed_since = self.policy.before().is_some_and(|(_, at)| decided_at < at);
         let by = decided_by(&self.policy, decided_at).algorithm();
@@ -106,7 +106,7 @@ impl ReservedLimit {
         }
     }
 
-    /// The charge as a record keeps it.
+    /// Returns the charge in the form of a record.
     pub(crate) fn to_charge(&self) -> RecordedCharge {
         RecordedCharge {
             estimate: self.estimate,

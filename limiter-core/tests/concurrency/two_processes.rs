@@ -11,14 +11,14 @@ use limiter_core::Limiter;
 use limiter_testing::RedisServer;
 
 use super::support::{KEY, PATIENT, namespace, secs};
-use super::{comes_to_remain, on, policy};
+use super::{await_remaining, on, policy};
 
 const MAX: u64 = 5;
 const TASKS: usize = 32;
 const CYCLES: u64 = 5_000;
 const INSIDE: &str = "inside";
 
-/// Where a child finds what it needs.
+/// Environment variables that pass settings to a child process.
 const URL: &str = "LIMITER_TEST_CYCLES_URL";
 const COUNTER: &str = "LIMITER_TEST_CYCLES_COUNTER";
 const NAMESPACE: &str = "LIMITER_TEST_CYCLES_NAMESPACE";
@@ -120,5 +120,5 @@ async fn ten_thousand_cycles_of_two_processes_never_exceed_and_end_at_none() {
         "{most:?} of {MAX}: the maximum was never reached"
     );
     assert_eq!(server.command(&["GET", INSIDE]).integer(), 0);
-    comes_to_remain(&on(&server, &namespace), &shared(), MAX).await;
+    await_remaining(&on(&server, &namespace), &shared(), MAX).await;
 }

@@ -31,7 +31,7 @@ async fn remaining(subject: &Subject, policy: &Policy) -> u64 {
 }
 
 /// Waits until `expected` permits remain: dropped permits are released in the background.
-async fn comes_to_remain(subject: &Subject, policy: &Policy, expected: u64) {
+async fn await_remaining(subject: &Subject, policy: &Policy, expected: u64) {
     let comes = async {
         while remaining(subject, policy).await != expected {
             tokio::task::yield_now().await;
@@ -99,9 +99,9 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     permits.pop().unwrap().release().await.unwrap();
     assert_eq!(remaining(&subject, &policy).await, 1);
     drop(permits);
-    comes_to_remain(&subject, &policy, 3).await;
+    await_remaining(&subject, &policy, 3).await;
     if subject.kind != Kind::Memory {
-        comes_to_remain(&subject, &policy, 3).await;
+        await_remaining(&subject, &policy, 3).await;
         let left = tokio::time::timeout(PATIENT, async {
             while !subject.redis_keys().iter().all(|key| key.ends_with("replicas")) {
                 tokio::task::yield_now().await;
@@ -136,7 +136,7 @@ pub(crate) async fn held_permits_outlive_many_leases(subject: Subject) {
         assert!(enter(&subject, &policy, 1).await.is_err());
     }
     drop(permit);
-    comes_to_remain(&subject, &policy, 1).await;
+    await_remaining(&subject, &policy, 1).await;
 }
 
 pub(crate) async fn released_permit_goes_to_first_waiter(subject: Subject) {
@@ -158,7 +158,7 @@ pub(crate) async fn released_permit_goes_to_first_waiter(subject: Subject) {
         assert!(served.try_recv().is_err(), "one at a time");
         drop(permit);
     }
-    comes_to_remain(&subject, &policy, 1).await;
+    await_remaining(&subject, &policy, 1).await;
 }
 
 /// Transferred for up to a second in a row, counted from the first transfer.
@@ -194,7 +194,7 @@ pub(crate) async fn long_held_permit_is_transferred(subject: Subject) {
         if here { Origin::Memory } else { Origin::Redis }
     );
     drop(fourth);
-    comes_to_remain(&subject, &policy, 1).await;
+    await_remaining(&subject, &policy, 1).await;
 }
 
 pub(crate) async fn cheap_waiter_does_not_overtake_expensive_one(subject: Subject) {
@@ -220,7 +220,7 @@ pub(crate) async fn cheap_waiter_does_not_overtake_expensive_one(subject: Subjec
     let (number, small) = next_of(&mut served).await;
     assert_eq!(number, 1);
     drop((large, small));
-    comes_to_remain(&subject, &policy, 3).await;
+    await_remaining(&subject, &policy, 3).await;
 }
 
 pub(crate) async fn a_wait_ends_when_its_time_is_over(subject: Subject) {
@@ -239,7 +239,7 @@ pub(crate) async fn a_wait_ends_when_its_time_is_over(subject: Subject) {
     };
     assert_eq!((decision.unwrap().remaining(), limit), (0, secs(2)));
     drop(held);
-    comes_to_remain(&subject, &policy, 1).await;
+    await_remaining(&subject, &policy, 1).await;
 }
 
 pub(crate) async fn waiter_leaving_queue_holds_no_permit(subject: Subject) {
@@ -261,7 +261,7 @@ pub(crate) async fn waiter_leaving_queue_holds_no_permit(subject: Subject) {
         assert_eq!(number, expected);
         drop(permit);
     }
-    comes_to_remain(&subject, &policy, 1).await;
+    await_remaining(&subject, &policy, 1).await;
 }
 
 pub(crate) async fn shutdown_ends_waits_and_keeps_held_permits(subject: Subject) {
@@ -349,7 +349,7 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
         0
     );
     drop(two);
-    comes_to_remain(&subject, &small, 1).await;
+    await_remaining(&subject, &small, 1).await;
 }
 
 /// A waiter under an old maximum does not block waiters under a new one, and is rejected if the new
@@ -383,7 +383,7 @@ pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     assert_eq!(remaining(&subject, &policy).await, 1);
     assert!(held.is_valid());
     drop(held);
-    comes_to_remain(&subject, &policy, 2).await;
+    await_remaining(&subject, &policy, 2).await;
 }
 
 /// Every store equals a count: each admission and each number of the decisions.
@@ -498,7 +498,7 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
-    comes_to_remain(&subject, &policy, 7).await;
+    await_remaining(&subject, &policy, 7).await;
     ticking.abort();
 }
 

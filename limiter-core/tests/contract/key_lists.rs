@@ -69,7 +69,8 @@ pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject:
     assert_eq!(subject.redis_keys(), Vec::<String>::new());
 }
 
-/// Limits whose allow list contains the key take no part; a deny list denies the call.
+/// A limit whose allow list contains the key is not part of the decision; a deny list denies the
+/// call.
 pub(crate) async fn key_list_applies_to_its_own_limit(subject: Subject) {
     let (listed, plain) = (listed(), bucket("plain", 2, "1/min"));
     let asks = |key| [LimitRequest::new(&listed, key), LimitRequest::new(&plain, key)];

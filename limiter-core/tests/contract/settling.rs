@@ -1,4 +1,5 @@
-//! Refunds and settlements of calls whose limits differ: shadow, off, exempt, or changed meanwhile.
+//! Refunds and settlements of calls whose limits differ: shadow, off, exempt, or changed before the
+//! settlement.
 
 use limiter_core::{
     Amount, Enforcement, Inheritance, LimitRequest, Limiter, Policy, Rejection, token_limiter, window_limiter,

@@ -164,7 +164,7 @@ pub(crate) async fn several_limits_share_one_wait(subject: Subject) {
 }
 
 /// In the order of arrival, none too early and none left out; cancelled waiters cost no permit.
-pub(crate) async fn a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave(subject: Subject) {
+pub(crate) async fn thousand_waiters_are_served_in_order_while_half_leave(subject: Subject) {
     let policy = bucket("p", 1, "100/s");
     subject.use_up(&policy).await;
     let (served, mut order) = mpsc::unbounded_channel();

@@ -19,7 +19,7 @@ pub(crate) enum Answer {
 pub(crate) struct Details {
     pub(crate) would_deny: bool,
     pub(crate) source: Source,
-    /// Whether the decision shows how the limit stands.
+    /// Whether the decision contains the state of the limit.
     pub(crate) shows_limit: bool,
 }
 

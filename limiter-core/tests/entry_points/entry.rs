@@ -112,7 +112,7 @@ impl Entry {
     /// True if the entry point is available under the condition, with the meaning of the table.
     pub(crate) fn applies_to(&self, condition: &Condition) -> bool {
         match (self, condition.on_unknown_policy) {
-            // The policy stands in the attribute, where it has neither a mode nor a list.
+            // The attribute defines the policy, without a mode or a key list.
             (Self::AttributeWithParameters, _) => {
                 let Condition {
                     of_policy,

@@ -102,7 +102,7 @@ async fn outage_is_logged_again_after_recovery() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_does_not_answer() {
+async fn silent_server_is_logged_as_not_answering() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());

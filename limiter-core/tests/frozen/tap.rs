@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What passed over one connection, in both directions.
+/// The bytes of one connection, in both directions.
 #[derive(Default)]
 struct Connection {
     commands: Vec<u8>,

@@ -109,7 +109,7 @@ async fn penalties_take_documented_keys_and_bytes() {
     }
     are_documented([block, limit], "user:00000001");
 
-    // One less; a limiter that is shut down tells of all denials.
+    // One call less; the shutdown of a limiter reports all denials.
     for _ in 0..10 {
         let decision = limits.check(&policy, "user:00000002").await.unwrap();
         assert!(!decision.is_blocked());

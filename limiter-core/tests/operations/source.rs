@@ -81,7 +81,7 @@ fn arguments(text: &str) -> Vec<String> {
     arguments
 }
 
-/// A text that goes on in the next line, as one line.
+/// Joins a text that continues on the next line.
 fn joined(message: &str) -> String {
     let parts = message.split("\\\n").enumerate();
     parts

@@ -167,7 +167,7 @@ async fn partially_written_file_is_not_applied() {
     let all = sized(2) + "policy.q = { algorithm = 'token_bucket', capacity = 1, rate = 1 }\n";
     let _followed = FileSource::follow(&registry, dir.write(&all)).unwrap();
     let revision = registry.revision();
-    // Looked at after a second, and again after a tenth of one.
+    // The file is read after 1 s and, if it has changed, again after another 0.1 s.
     dir.write(&sized(3));
     sleep(millis(1_050)).await;
     dir.write(&all.replace("capacity = 2", "capacity = 3"));
@@ -180,7 +180,7 @@ async fn partially_written_file_is_not_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn file_is_followed_until_it_is_stopped_or_the_registry_is_dropped() {
+async fn file_is_followed_until_stop_or_drop_of_registry() {
     let (dir, registry) = (Dir::new("ends"), PolicyRegistry::new());
     let missing = FileSource::follow(&registry, dir.file()).unwrap_err();
     assert!(matches!(missing, RegistryError::File { ref path, .. } if *path == dir.file()));

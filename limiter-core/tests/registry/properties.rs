@@ -105,7 +105,7 @@ fn entry() -> impl Strategy<Value = PolicyEntry> {
                     }
                     if let Some((mode, on_denial, penalty, keys)) = extras {
                         builder = builder.enforcement(mode);
-                        // Who is denied what is in flight has nothing to go on with.
+                        // `Degrade` is invalid for a concurrency policy.
                         if kind < 5 || on_denial != OnDenial::Degrade {
                             builder = builder.on_denial(on_denial);
                         }

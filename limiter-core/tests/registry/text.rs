@@ -331,7 +331,7 @@ fn error_has_position_and_expectation() {
     );
     own(
         &format!("{right}escaped_key = 'k'"),
-        &format!("7:15: {place}.escaped_key is 'k', expected either this or the plain text"),
+        &format!("7:15: {place}.escaped_key is 'k', expected either this field or the plain one"),
     );
     own(
         &format!("{right}escaped_group = 'a b'"),
@@ -606,7 +606,7 @@ fn unalignable_key_override_is_an_error() {
     assert!(PolicyRegistry::from_toml(&text("1d")).is_ok());
     let result = PolicyRegistry::from_toml(&text("7h")).unwrap_err().to_string();
     assert!(
-        result.contains("override[0].window is 25200s, expected a week, or what makes a day"),
+        result.contains("override[0].window is 25200s, expected a week or a divisor of a day"),
         "{result}"
     );
     for (window, expected) in [

@@ -9,7 +9,7 @@ use crate::{changes, expiry, get, limiter, name, names, time};
 /// Never before the hint that was given, and at the end of that second: the server counts whole
 /// milliseconds.
 #[tokio::test]
-async fn every_key_goes_when_its_state_equals_absence() {
+async fn every_key_expires_when_its_state_equals_absence() {
     let server = RedisServer::shared();
     for policy in [
         bucket("p", 5, 1),
@@ -80,8 +80,8 @@ async fn an_idle_key_leaves_by_itself() {
     }
 }
 
-/// A counter whose life time is set by a second command can lose it; here every moment is as good
-/// as any other.
+/// A key whose TTL is set by a second command could lose it; the calls here race with the expiry of
+/// keys.
 #[tokio::test]
 async fn expiring_key_is_never_persistent() {
     let server = RedisServer::shared();
@@ -98,10 +98,10 @@ async fn expiring_key_is_never_persistent() {
             admitted += u32::from(limits.check(policy, KEY).await.unwrap().is_allowed());
         }
     }
-    assert!(admitted > 6, "the keys have gone and come again");
+    assert!(admitted > 6, "keys have expired and were stored again");
     for name in names(server, &namespace) {
         let ttl = server.command(&["PTTL", &name]).integer();
-        assert_ne!(ttl, -1, "{name} stays for good");
+        assert_ne!(ttl, -1, "{name} has no TTL");
     }
 }
 

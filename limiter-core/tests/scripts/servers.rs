@@ -114,7 +114,7 @@ async fn limiters_of_one_namespace_share_and_others_do_not() {
 
 /// A restart, a failover, an administrator: the server loses the script, and callers do not notice.
 #[tokio::test]
-async fn a_server_that_forgot_the_script_charges_once() {
+async fn server_without_script_charges_once() {
     let server = RedisServer::start();
     let limits = limiter(&server, "ns");
     limits.ready().await.unwrap();
@@ -135,8 +135,8 @@ async fn a_server_that_forgot_the_script_charges_once() {
     }
 }
 
-/// The caller's time is up while the server is being asked: that is a wait that was too short, and
-/// no reason to let anybody in.
+/// The timeout ends while a request to the server is in flight: the call has timed out, and the
+/// failure mode of the policy does not apply.
 #[tokio::test]
 async fn wait_ending_during_query_is_timed_out() {
     let server = RedisServer::start();

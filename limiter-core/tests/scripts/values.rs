@@ -7,7 +7,7 @@ use crate::support::{KEY, PATIENT, bucket, funnel, namespace, one_of_each, only,
 use crate::{get, kind_of, limiter, name, set};
 
 #[tokio::test]
-async fn a_value_of_another_type_fails_its_own_decision_only() {
+async fn value_of_another_type_fails_only_its_own_decision() {
     let server = RedisServer::shared();
     for policy in one_of_each() {
         for foreign in [
@@ -177,7 +177,7 @@ async fn invalid_lease_numbers_are_an_unknown_layout() {
             with(KEEP_UNTIL, &(number(AT) - 1).to_le_bytes()),
         ] {
             set(server, &name, &value);
-            // One that asks for a loan, one that does not, and a refund.
+            // A call that leases tokens, a call that does not, and a refund.
             let daily = window("d", 5, "1d");
             let limits = limiter(server, &namespace);
             assert_eq!(
@@ -233,7 +233,7 @@ async fn damaged_value_does_not_break_script() {
         for _ in 0..300 {
             let mut value = sound.clone();
             for _ in 0..random.usize(1..4) {
-                // The layout and the algorithm stay, so that the rest is looked at.
+                // The layout and the algorithm are unchanged, so that the other fields are read.
                 let place = random.usize(2..value.len());
                 let byte = random.u8(..);
                 value[place] = random.choice([0, 1, 0x7f, 0x80, 0xff, byte]).unwrap();

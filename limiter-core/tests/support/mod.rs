@@ -55,12 +55,12 @@ impl Subject {
         Self::with(kind, clock, DENY_CACHE)
     }
 
-    /// One that asks Redis each time, whatever it knows.
+    /// A limiter without a deny cache, which sends every call to Redis.
     pub(crate) fn always_asking(kind: Kind, clock: ManualClock) -> Self {
         Self::with(kind, clock, Duration::ZERO)
     }
 
-    /// One whose deny cache keeps denials for this time at most.
+    /// A limiter whose deny cache keeps denials for this time.
     pub(crate) fn with_deny_cache(kind: Kind, clock: ManualClock, deny_cache: Duration) -> Self {
         Self::with(kind, clock, deny_cache)
     }
@@ -144,7 +144,7 @@ impl Subject {
         left(&self.peek(policy).await)
     }
 
-    /// Runs a command where the key lies.
+    /// Runs a command on the node that owns the key.
     pub(crate) fn command(&self, key: &str, command: &[&str]) -> RespValue {
         match self.kind {
             Kind::Memory => unreachable!("no server keeps `{key}`"),
@@ -194,7 +194,7 @@ pub(crate) fn wait_of(decision: &Decision) -> Duration {
 /// The allowance of a loaded machine in addition to a deadline.
 pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
-/// Waits until a call is decided, as a limiter whose server is back does within this time.
+/// Waits until the recovered server decides a call, at most for this time.
 pub(crate) async fn answers_again(limits: &Limiter, within: Duration) {
     let policy = policy(OnStoreFailure::Error);
     let answered = async {

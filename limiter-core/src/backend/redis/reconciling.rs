@@ -15,7 +15,8 @@ use crate::request::DecisionRequest;
 use crate::support::deadline::within_pinned;
 
 impl RedisBackend {
-    /// Allows a call if both the share and Redis do. Redis is asked only if the share does.
+    /// Allows a call if both the share and Redis allow it. Redis is queried only if the share
+    /// allows it.
     pub(crate) async fn decide_reconciling(
         &self,
         request: &DecisionRequest<'_>,

@@ -26,8 +26,8 @@ impl RedisBackend {
     }
 
     /// Decides in Redis. If Redis denies the call, waits until the pending refunds are applied, and
-    /// decides once more. Both take no longer than the deadline; without a second answer the denial
-    /// stands.
+    /// decides once more. Both take no longer than the deadline; without a second reply the denial
+    /// is final.
     pub(crate) async fn decide_with_refunds(
         &self,
         request: &DecisionRequest<'_>,

@@ -54,7 +54,7 @@ impl RedisBackend {
             Err(error) => return smallvec![self.decide_without(request, error, started)],
         };
         observe::record_query(started, Some(Origin::Redis));
-        // The last one says how things stand.
+        // The last decision contains the latest state.
         if let Some(last) = verdicts.last() {
             self.on_verdict(request, last, submission);
         }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_note_counts_while_it_holds_and_no_answer_that_was_overtaken() {
+    fn latest_reply_counts_until_it_expires() {
         let table = LastKnown::new(100);
         table.note(7, from_remaining(3, 1_000));
         table.note(7, from_remaining(2, 1_000));

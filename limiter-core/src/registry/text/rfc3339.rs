@@ -96,7 +96,7 @@ mod tests {
     use crate::registry::text::rfc3339::*;
 
     #[test]
-    fn moments_are_read_as_they_are_written() {
+    fn times_round_trip() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2000-02-29T12:00:01Z", 951_825_601),
