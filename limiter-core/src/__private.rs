@@ -106,7 +106,7 @@ pub fn after_try(check: Check<'_>) -> Check<'_> {
 }
 
 /// Acquires concurrency permits without waiting. `Pending` has acquired nothing.
-#[must_use = "a permit is given back when it is dropped"]
+#[must_use = "a permit is released when it is dropped"]
 pub fn try_acquire_concurrency(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
     enter.try_acquire().map_or(Poll::Pending, Poll::Ready)
 }
@@ -289,18 +289,18 @@ async fn decide_resolved(
     let ask = |(index, entry): (usize, _)| {
         AnnotationEntry::limit_request(entry).map_err(|rejection| RejectedEntry { index, rejection })
     };
-    let asks = match entries {
+    let requests = match entries {
         [entry] if entry.has_request() => OneOrMany::One(ask((0, entry))?),
         _ => OneOrMany::Several(asked().map(ask).collect::<Result<_, _>>()?),
     };
-    if asks.is_empty() {
+    if requests.is_empty() {
         return Ok(None);
     }
     let answer = match wait {
         // Boxed, so that the future of calls that do not wait stays small.
-        Some(timeout) => Box::pin(limiter.acquire_all(asks).timeout(timeout).into_future()).await,
+        Some(timeout) => Box::pin(limiter.acquire_all(requests).timeout(timeout).into_future()).await,
         None => {
-            let check = limiter.check_one_or_many(asks);
+            let check = limiter.check_one_or_many(requests);
             match check.on_denial() {
                 // `Degrade` needs a fallback, since the function itself cannot see the degraded
                 // decision.

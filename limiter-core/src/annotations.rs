@@ -106,10 +106,10 @@ impl Annotation {
         let expected = match self.0.policy {
             AnnotationPolicy::Fixed(policy) => return policy(),
             AnnotationPolicy::Computed => {
-                "one whose policy does not depend on the arguments of a call, as this one's does"
+                "an attribute whose policy does not depend on the arguments of a call"
             }
             AnnotationPolicy::Named => {
-                "one that says its policy itself, where this one names one that is kept elsewhere"
+                "an attribute with its own policy parameters; this one names a policy of the registry"
             }
         };
         Err(ConfigError::invalid("annotation", self.0.name, expected))

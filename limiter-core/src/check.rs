@@ -39,7 +39,7 @@ use crate::units::Amount;
 #[must_use = "nothing is decided or charged until this is awaited"]
 pub struct Check<'a> {
     pub(crate) limiter: &'a Limiter,
-    asks: OneOrMany<LimitRequest<'a>>,
+    requests: OneOrMany<LimitRequest<'a>>,
     mode: Mode,
     /// [`try_decide`](Check::try_decide) has returned `Pending`, so the store is queried at once.
     is_tried: bool,
@@ -97,13 +97,13 @@ impl Limiter {
     /// As [`check`](Self::check).
     pub fn check_all<'a, A: Into<LimitRequest<'a>>>(
         &'a self,
-        asks: impl IntoIterator<Item = A>,
+        requests: impl IntoIterator<Item = A>,
     ) -> Check<'a> {
-        Check::new(self, asks.into_iter().map(Into::into), Mode::Charge)
+        Check::new(self, requests.into_iter().map(Into::into), Mode::Charge)
     }
 
-    pub(crate) fn check_one_or_many<'a>(&'a self, asks: OneOrMany<LimitRequest<'a>>) -> Check<'a> {
-        Check::of(self, asks, Mode::Charge)
+    pub(crate) fn check_one_or_many<'a>(&'a self, requests: OneOrMany<LimitRequest<'a>>) -> Check<'a> {
+        Check::of(self, requests, Mode::Charge)
     }
 
     /// Returns the decision that [`check`](Self::check) would make now, and charges nothing.
@@ -121,18 +121,21 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn peek_all<'a, A: Into<LimitRequest<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
-        Check::new(self, asks.into_iter().map(Into::into), Mode::Peek)
+    pub fn peek_all<'a, A: Into<LimitRequest<'a>>>(
+        &'a self,
+        requests: impl IntoIterator<Item = A>,
+    ) -> Check<'a> {
+        Check::new(self, requests.into_iter().map(Into::into), Mode::Peek)
     }
 }
 
 impl<'a> Check<'a> {
     pub(crate) fn new(
         limiter: &'a Limiter,
-        asks: impl IntoIterator<Item = LimitRequest<'a>>,
+        requests: impl IntoIterator<Item = LimitRequest<'a>>,
         mode: Mode,
     ) -> Self {
-        Self::of(limiter, asks.into_iter().collect(), mode)
+        Self::of(limiter, requests.into_iter().collect(), mode)
     }
 
     #[inline]
@@ -141,10 +144,10 @@ impl<'a> Check<'a> {
     }
 
     #[inline]
-    pub(crate) fn of(limiter: &'a Limiter, asks: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
+    pub(crate) fn of(limiter: &'a Limiter, requests: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
         Self {
             limiter,
-            asks,
+            requests,
             mode,
             is_tried: false,
         }
@@ -161,9 +164,9 @@ impl<'a> Check<'a> {
         C: TryInto<Amount, Error: Into<ConfigError>>,
     {
         let cost = cost.try_into().map_err(Into::into);
-        match &mut self.asks {
+        match &mut self.requests {
             OneOrMany::One(ask) => ask.set_cost(cost),
-            OneOrMany::Several(asks) => asks.iter_mut().for_each(|ask| ask.set_cost(cost.clone())),
+            OneOrMany::Several(requests) => requests.iter_mut().for_each(|ask| ask.set_cost(cost.clone())),
         }
         self
     }
@@ -177,16 +180,16 @@ impl<'a> Check<'a> {
     }
 
     pub(crate) fn first_policy(&self) -> Option<&'a Policy> {
-        self.asks.first().map(LimitRequest::policy)
+        self.requests.first().map(LimitRequest::policy)
     }
 
     /// Returns whether the result depends on the store alone: no shadow or off mode, key list or
     /// penalty.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        let policies = match &self.asks {
+        let policies = match &self.requests {
             OneOrMany::One(ask) => ask.policy().is_store_only(),
-            OneOrMany::Several(asks) => asks.iter().all(|ask| ask.policy().is_store_only()),
+            OneOrMany::Several(requests) => requests.iter().all(|ask| ask.policy().is_store_only()),
         };
         // One branch, since both are evaluated for every call.
         self.limiter.enforces() & policies
@@ -194,13 +197,13 @@ impl<'a> Check<'a> {
 
     /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
-        let each = self.asks.iter().map(|ask| ask.policy().deadline());
+        let each = self.requests.iter().map(|ask| ask.policy().deadline());
         each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
     /// Returns the strictest reaction of the policies to a denial.
     pub(crate) fn on_denial(&self) -> OnDenial {
-        let each = self.asks.iter().map(|ask| ask.policy().on_denial());
+        let each = self.requests.iter().map(|ask| ask.policy().on_denial());
         each.reduce(OnDenial::stricter).unwrap_or_default()
     }
 
@@ -208,25 +211,25 @@ impl<'a> Check<'a> {
         self.limiter
     }
 
-    pub(crate) fn asks(&self) -> &[LimitRequest<'a>] {
-        &self.asks
+    pub(crate) fn requests(&self) -> &[LimitRequest<'a>] {
+        &self.requests
     }
 
     pub(crate) fn into_parts(self) -> (&'a Limiter, OneOrMany<LimitRequest<'a>>, Mode) {
-        (self.limiter, self.asks, self.mode)
+        (self.limiter, self.requests, self.mode)
     }
 
     /// Moves the check out of its future, which is not polled again.
     fn take(&mut self) -> Self {
         Self {
-            asks: mem::take(&mut self.asks),
+            requests: mem::take(&mut self.requests),
             ..*self
         }
     }
 
     /// Returns the limit if this is a peek at concurrency permits, which are not part of a request.
     pub(super) fn permit_peek(&self) -> Option<&LimitRequest<'a>> {
-        match &self.asks {
+        match &self.requests {
             OneOrMany::One(limit) if self.mode == Mode::Peek && limit.policy().is_concurrency() => {
                 Some(limit)
             }
@@ -237,13 +240,13 @@ impl<'a> Check<'a> {
     /// Validates the check and builds its request.
     pub(crate) fn request(self) -> Result<DecisionRequest<'a>, Rejection> {
         self.limiter.open()?;
-        request(self.limiter, self.asks.into_iter(), self.mode)
+        request(self.limiter, self.requests.into_iter(), self.mode)
     }
 
     /// Validates the check and builds its request with borrowed keys.
     fn borrowed_request(&self) -> Result<DecisionRequest<'_>, Rejection> {
         self.limiter.open()?;
-        let limits = self.asks.iter().map(LimitRequest::borrowed);
+        let limits = self.requests.iter().map(LimitRequest::borrowed);
         request(self.limiter, limits, self.mode)
     }
 }

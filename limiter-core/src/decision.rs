@@ -65,7 +65,7 @@ impl DecisionFlags {
 
 impl Decision {
     /// Returns a decision that allows a call without a query to the store.
-    pub(crate) fn unasked(origin: Origin, at: Timestamp) -> Self {
+    pub(crate) fn without_query(origin: Origin, at: Timestamp) -> Self {
         Self {
             limits: OneOrMany::default(),
             decided_at: at,

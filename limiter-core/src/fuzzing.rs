@@ -35,8 +35,8 @@ pub fn decisions(
 ) -> Result<Vec<Result<Vec<Decision>, StoreError>>, StoreError> {
     let request = |(limits, times): &(usize, usize)| {
         let keys: Vec<_> = (0..*limits).map(|number| number.to_string()).collect();
-        let asks = keys.into_iter().map(|key| LimitRequest::new(policy, key));
-        let request = DecisionRequest::new(asks, Mode::Charge, true);
+        let requests = keys.into_iter().map(|key| LimitRequest::new(policy, key));
+        let request = DecisionRequest::new(requests, Mode::Charge, true);
         #[expect(clippy::expect_used, reason = "the fuzzer is to see it")]
         let request = request.expect("1 to 16 limits");
         (request, *times)

@@ -330,8 +330,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-    fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>) -> DecisionRequest<'a> {
-        DecisionRequest::new(asks, Mode::Charge, true).unwrap()
+    fn request<'a>(requests: impl IntoIterator<Item = LimitRequest<'a>>) -> DecisionRequest<'a> {
+        DecisionRequest::new(requests, Mode::Charge, true).unwrap()
     }
 
     /// Runs several decisions in one call of the script, each on the keys that its limits' policies

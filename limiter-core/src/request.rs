@@ -115,18 +115,18 @@ impl<'a> DecisionRequest<'a> {
     /// Validates the limits of a request. `any_groups` allows limits of different groups, which one
     /// node of a cluster cannot decide.
     pub(crate) fn new(
-        asks: impl IntoIterator<Item = LimitRequest<'a>>,
+        requests: impl IntoIterator<Item = LimitRequest<'a>>,
         mode: Mode,
         any_groups: bool,
     ) -> Result<Self, Rejection> {
-        let asks = asks.into_iter();
+        let requests = requests.into_iter();
         // Checked first: the comparison of each limit with all others takes quadratic time.
-        let (number, _) = asks.size_hint();
+        let (number, _) = requests.size_hint();
         if number > MAX_LIMITS {
             return Err(wrong_number(number));
         }
         let mut limits: SmallVec<[RequestedLimit<'a>; 1]> = SmallVec::new();
-        for LimitRequest { policy, key, cost } in asks {
+        for LimitRequest { policy, key, cost } in requests {
             // The size hint of an iterator may be too low.
             if limits.len() == MAX_LIMITS {
                 return Err(wrong_number(MAX_LIMITS + 1));
@@ -274,7 +274,7 @@ pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<(Id
 #[inline]
 fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
     match (cost, policy.algorithm()) {
-        (_, Algorithm::Concurrency(_)) => Err(not_asked_so(policy)),
+        (_, Algorithm::Concurrency(_)) => Err(concurrency_policy_error(policy)),
         (RequestedCost::Thousandths(cost), window) if window.is_window() => {
             permits(policy, Amount::from_thousandths(*cost))
         }
@@ -289,7 +289,7 @@ fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
 }
 
 #[cold]
-fn not_asked_so(policy: &Policy) -> Rejection {
+fn concurrency_policy_error(policy: &Policy) -> Rejection {
     Rejection::Config(ConfigError::invalid(
         "policy",
         policy,

@@ -5,7 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test may panic, and its child says where it is"
+    reason = "a test may panic, and its child process prints its progress"
 )]
 
 mod support;

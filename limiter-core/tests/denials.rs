@@ -98,7 +98,7 @@ async fn denied_key_is_queried_at_retry_time() {
             assert_eq!(house.clock.now().after(wait_of(&known)), due);
             assert_eq!(known.reset_after(), wait_of(&known));
             let own = house.limits.peek(&policy, KEY).await.unwrap();
-            assert_eq!(own.origin(), Origin::Redis, "a peek asks");
+            assert_eq!(own.origin(), Origin::Redis, "a peek queries Redis");
             assert_eq!(
                 (wait_of(&known), known.remaining(), left(&known)),
                 (wait_of(&own), own.remaining(), left(&own)),

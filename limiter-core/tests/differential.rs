@@ -61,7 +61,7 @@ async fn pure_steps_and_scripts_agree_on_random_traces() {
     println!("{decided:?}");
     // The traces mean something only if they go both ways.
     assert!(decided.allowed > traces && decided.denied > traces, "{decided:?}");
-    assert_eq!(decided.from_cache, 0, "Redis is always asked");
+    assert_eq!(decided.from_cache, 0, "Redis decides every call");
 }
 
 /// How many decisions of each kind there were.

@@ -179,6 +179,6 @@ fn assert_kept(mut log: Vec<Grant>) {
     println!("of {CAPACITY} at most {} were used", most / MICROS);
     assert!(
         most * 4 >= i128::from(CAPACITY) * MICROS * 3,
-        "too little was asked for to say anything"
+        "the calls used too little of the capacity for a result"
     );
 }

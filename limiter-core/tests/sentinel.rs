@@ -54,7 +54,7 @@ async fn named_primary_decides_calls() {
     let (kind, result) = failure(&at(watched.urls(), "redis://limiter:limits@unknown/")).await;
     assert_eq!(kind, StoreErrorKind::Connection);
     assert!(
-        result.contains("knows a primary of this name") && result.contains("unknown"),
+        result.contains("monitors a primary of this name") && result.contains("unknown"),
         "{result}"
     );
     let (_, result) = failure(&at(watched.urls(), &format!("redis://limiter:wrong@{name}/"))).await;

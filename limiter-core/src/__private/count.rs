@@ -66,11 +66,11 @@ pub async fn enter_counted<const N: usize>(
     let paid = allowed.map(|allowed| {
         // The requests of an allowed call are valid.
         let asked = entries.iter().filter(|entry| entry.has_request());
-        let asks = asked.filter_map(|entry| entry.limit_request().ok());
+        let requests = asked.filter_map(|entry| entry.limit_request().ok());
         Box::new(ChargeResult {
             reporter,
-            reservation: Reservation::from_requests(&limiter, asks, allowed),
-            costs: entries.each_ref().map(AnnotationEntry::asked_cost),
+            reservation: Reservation::from_requests(&limiter, requests, allowed),
+            costs: entries.each_ref().map(AnnotationEntry::requested_cost),
         })
     });
     Ok(ChargeGuard { _held: held, paid })

@@ -83,7 +83,7 @@ impl AnnotationEntry {
     }
 
     /// Returns the cost, if the entry has a request.
-    pub(super) fn asked_cost(&self) -> Option<Amount> {
+    pub(super) fn requested_cost(&self) -> Option<Amount> {
         self.cost.clone().ok().filter(|_| self.has_request())
     }
 

@@ -16,7 +16,7 @@ pub fn now(limiter: &Limiter) -> Timestamp {
 
 /// Returns the decision for a call without limits.
 pub fn unlimited(limiter: &Limiter) -> Decision {
-    Decision::unasked(Origin::Off, limiter.now())
+    Decision::without_query(Origin::Off, limiter.now())
 }
 
 /// Returns the key with hashes in place of parts that exceed the maximum length.

@@ -117,7 +117,7 @@ impl ReportThrottle {
     /// Creates the throttle of one event.
     #[expect(
         clippy::new_without_default,
-        reason = "it stands in a static, for which it is const"
+        reason = "a static stores it, so the constructor is const"
     )]
     #[must_use]
     pub const fn new() -> Self {
@@ -141,7 +141,7 @@ impl KeyedLogThrottle {
     /// Creates the throttle of one event.
     #[expect(
         clippy::new_without_default,
-        reason = "it stands in a static, for which it is const"
+        reason = "a static stores it, so the constructor is const"
     )]
     #[must_use]
     pub const fn new() -> Self {

@@ -42,7 +42,7 @@ impl Settlement {
     /// Returns the index of a limit in that decision, by its position in the request.
     #[must_use]
     pub fn place(&self, number: usize) -> Option<usize> {
-        self.decision().place_of(number)
+        self.decision().index_of(number)
     }
 
     /// Replaces the charges by these amounts, one for each limit. In process this happens

@@ -35,8 +35,8 @@ pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
         .map_err(|_| ConfigError::AlreadyInstalled)?;
     if IMPLICIT.get().is_some() {
         tracing::warn!(
-            "annotated functions were called before limiter_core::annotations::install: what these calls used in the implicit in-process \
-             limiter is forgotten; install the limiter earlier"
+            "annotated functions were called before limiter_core::annotations::install: the usage of these calls in the implicit in-process \
+             limiter is lost; install the limiter earlier"
         );
     }
     Ok(())

@@ -102,9 +102,11 @@ pub(crate) fn place(
     };
     if key.text().is_none() || group.is_some_and(|group| group.text().is_none()) {
         let expected = match key.text() {
-            None => format!("the whole key, as `whole` takes it: `{name}` computes its key by an expression"),
+            None => {
+                format!("the whole key, passed to `whole_key`: `{name}` computes its key by an expression")
+            }
             Some(_) => {
-                format!("the whole key, as `whole` takes it: `{name}` computes its group by an expression")
+                format!("the whole key, passed to `whole_key`: `{name}` computes its group by an expression")
             }
         };
         return Err(ConfigError::invalid(
@@ -125,7 +127,11 @@ pub(crate) fn place(
             [] => String::new(),
             names => format!(" ({})", names.join(", ")),
         };
-        let expected = format!("{}{named}, as `{name}` has the key {}", names.len(), whole());
+        let expected = format!(
+            "{}{named}, because the key of `{name}` is {}",
+            names.len(),
+            whole()
+        );
         ConfigError::invalid("number of key parts", parts.len(), expected)
     };
     if names.len() != parts.len() {
@@ -195,16 +201,16 @@ mod tests {
         let error = |group, parts: &[&str]| placed(&USER, group, parts).unwrap_err().to_string();
         assert_eq!(
             error(None, &["a"]),
-            "number of key parts is `1`, expected 2 (tenant, user.id), as `search` has the key \"{{{tenant}:{user.id}\""
+            "number of key parts is `1`, expected 2 (tenant, user.id), because the key of `search` is \"{{{tenant}:{user.id}\""
         );
         assert!(
             error(Some(&REGION), &["a", "b"])
-                .ends_with("expected 3 (tenant, user.id, region), as `search` has the key \"{{{tenant}:{user.id}\" in the group \"{region}\"")
+                .ends_with("expected 3 (tenant, user.id, region), because the key of `search` is \"{{{tenant}:{user.id}\" in the group \"{region}\"")
         );
         let computed = placed(&USER, Some(&KeyTemplate::Computed), &["a", "b"]).unwrap_err();
         assert!(
             computed.to_string().ends_with(
-                "expected the whole key, as `whole` takes it: `search` computes its group by an expression"
+                "expected the whole key, passed to `whole_key`: `search` computes its group by an expression"
             ),
             "{computed}"
         );

@@ -84,7 +84,7 @@ fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
             }
             match (first_policy, policy) {
                 (Some(first_policy), Some(policy)) if first_policy != policy => errors.push(format!(
-                    "{here}: {policy} shares a budget with {there}, which says {first_policy}"
+                    "{here}: {policy} shares a budget with {there}, which has {first_policy}"
                 )),
                 _ => {}
             }

@@ -32,7 +32,7 @@ impl SingleOutcome {
         Decision {
             limits: OneOrMany::One(LimitOutcome::new(policy, self.result)),
             allowed: self.result.fits(),
-            ..Decision::unasked(self.origin, self.decided_at)
+            ..Decision::without_query(self.origin, self.decided_at)
         }
     }
 }

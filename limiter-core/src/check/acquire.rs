@@ -103,9 +103,9 @@ impl Limiter {
     /// As [`acquire`](Self::acquire).
     pub fn acquire_all<'a, A: Into<LimitRequest<'a>>>(
         &'a self,
-        asks: impl IntoIterator<Item = A>,
+        requests: impl IntoIterator<Item = A>,
     ) -> Acquire<'a> {
-        Acquire::new(self.check_all(asks))
+        Acquire::new(self.check_all(requests))
     }
 }
 

@@ -29,7 +29,7 @@ use crate::units::Timestamp;
 /// An acquisition of a detached permit; it starts when the value is awaited. Returned by
 /// [`AcquireConcurrency::detached`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked for until this is awaited"]
+#[must_use = "nothing is sent until this is awaited"]
 pub struct AcquireDetached<'a>(AcquireConcurrency<'a>);
 
 /// A permit that is held until it is released by its id, or until it expires.

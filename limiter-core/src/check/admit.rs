@@ -72,9 +72,9 @@ impl Limiter {
     /// As [`admit`](Self::admit).
     pub fn admit_all<'a, A: Into<LimitRequest<'a>>>(
         &'a self,
-        asks: impl IntoIterator<Item = A>,
+        requests: impl IntoIterator<Item = A>,
     ) -> Admit<'a> {
-        Admit(self.check_all(asks))
+        Admit(self.check_all(requests))
     }
 }
 
@@ -135,7 +135,7 @@ impl Decision {
 impl Check<'_> {
     /// True if a limit may delay the call.
     pub(crate) fn is_paced(&self) -> bool {
-        self.asks().iter().any(|ask| ask.policy().is_paced())
+        self.requests().iter().any(|ask| ask.policy().is_paced())
     }
 
     /// Applies the policies' denial rules and waits for the delay. Allocates nothing if no limit is

@@ -197,7 +197,7 @@ impl Limiter {
         match (self.find(name, key), self.inner.names.on_unknown_policy) {
             (Some(policy), _) => Ok(ResolvedPolicies::Policy(policy)),
             (None, OnUnknownPolicy::Allow) => Ok(ResolvedPolicies::Allowed(Decision {
-                ..Decision::unasked(Origin::NotConfigured, self.inner.clock.now())
+                ..Decision::without_query(Origin::NotConfigured, self.inner.clock.now())
             })),
             (None, OnUnknownPolicy::Deny) => Err(not_configured(name)),
         }

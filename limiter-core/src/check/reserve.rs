@@ -69,8 +69,8 @@ impl Limiter {
     /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
     /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
     ///
-    /// let asks = [LimitRequest::new(&calls, "ann"), LimitRequest::new(&tokens, "ann").cost(800)];
-    /// let reservation = limits.reserve_all(asks).await?;
+    /// let requests = [LimitRequest::new(&calls, "ann"), LimitRequest::new(&tokens, "ann").cost(800)];
+    /// let reservation = limits.reserve_all(requests).await?;
     /// assert_eq!(reservation.decision().limits().len(), 2);
     /// reservation.cancel().await?;
     /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 60);
@@ -84,9 +84,9 @@ impl Limiter {
     /// As [`reserve`](Self::reserve).
     pub fn reserve_all<'a, A: Into<LimitRequest<'a>>>(
         &'a self,
-        asks: impl IntoIterator<Item = A>,
+        requests: impl IntoIterator<Item = A>,
     ) -> Reserve<'a> {
-        Reserve::new(self.check_all(asks))
+        Reserve::new(self.check_all(requests))
     }
 }
 
@@ -153,6 +153,6 @@ impl<'a> IntoFuture for Reserve<'a> {
 impl Check<'_> {
     /// The reservation of a call that was allowed.
     pub(crate) fn reservation(&self, allowed: Allowed) -> Reservation {
-        Reservation::from_requests(self.limiter, self.asks().iter().cloned(), allowed)
+        Reservation::from_requests(self.limiter, self.requests().iter().cloned(), allowed)
     }
 }

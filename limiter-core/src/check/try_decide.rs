@@ -59,7 +59,7 @@ impl Check<'_> {
     /// As [`try_decide`](Self::try_decide), of a plain check. In process it is never `Pending`.
     #[inline]
     pub(super) fn try_decide_plain(&self) -> Poll<Result<Decision, Rejection>> {
-        match &self.asks {
+        match &self.requests {
             OneOrMany::One(limit) => self.try_decide_one(limit),
             OneOrMany::Several(_) => self.try_decide_together(),
         }
@@ -140,7 +140,7 @@ impl Check<'_> {
     /// Takes a permit in process for a call that otherwise waits. `Pending` has charged and counted
     /// nothing: earlier calls wait for the limit, the call is denied, or the limit is not plain.
     pub(crate) fn try_acquire(&self) -> Poll<Result<Decision, Rejection>> {
-        let OneOrMany::One(limit) = &self.asks else {
+        let OneOrMany::One(limit) = &self.requests else {
             return Poll::Pending;
         };
         let policy = limit.policy();

@@ -111,7 +111,7 @@ impl DecisionRequest<'_> {
         Decision {
             limits: self.limits.iter().map(outcome_of).collect(),
             allowed: outcome.fits,
-            ..Decision::unasked(origin, decided_at)
+            ..Decision::without_query(origin, decided_at)
         }
     }
 }

@@ -52,7 +52,7 @@ fn bit(number: usize) -> Option<u16> {
 impl Decision {
     /// Returns the index in [`limits`](Self::limits) of the limit at this position of the request,
     /// if it was decided.
-    pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
+    pub(crate) fn index_of(&self, number: usize) -> Option<usize> {
         let stands = |number: usize| self.parts.get(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
     }
@@ -75,7 +75,7 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn outcome_at(&self, position: usize) -> Option<&LimitOutcome> {
-        self.limits.get(self.place_of(position)?)
+        self.limits.get(self.index_of(position)?)
     }
 }
 

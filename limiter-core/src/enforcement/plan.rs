@@ -215,7 +215,7 @@ impl<'a> EnforcementPlan<'a> {
             return Ok(Some(Decision {
                 limits: OneOrMany::One(LimitOutcome::new(policy, denies)),
                 allowed: false,
-                ..Decision::unasked(Origin::KeyList, now())
+                ..Decision::without_query(Origin::KeyList, now())
             }));
         }
         if !(self.enforced.requests.is_empty() && self.shadow.requests.is_empty()) {
@@ -223,7 +223,7 @@ impl<'a> EnforcementPlan<'a> {
         }
         let by_list = self.listed || self.would_forbid;
         let origin = if by_list { Origin::KeyList } else { Origin::Off };
-        Ok(Some(self.mark(Decision::unasked(origin, now()))))
+        Ok(Some(self.mark(Decision::without_query(origin, now()))))
     }
 
     /// Decides the shadow limits within a timeout.
@@ -241,7 +241,7 @@ impl<'a> EnforcementPlan<'a> {
         let decision = match (enforced, shadow) {
             (Some(enforced), Some(shadow)) => self.merge(enforced, shadow),
             (Some(decision), None) | (None, Some(decision)) => decision,
-            (None, None) => Decision::unasked(Origin::Off, self.limiter.inner.clock.now()),
+            (None, None) => Decision::without_query(Origin::Off, self.limiter.inner.clock.now()),
         };
         Decision {
             parts,
@@ -290,7 +290,7 @@ impl<'a> EnforcementPlan<'a> {
             let now = self.limiter.inner.clock.now();
             let mut decision = Decision {
                 allowed: false,
-                ..Decision::unasked(self.limiter.inner.backend.origin(), now)
+                ..Decision::without_query(self.limiter.inner.backend.origin(), now)
             };
             // Any other rejection is caused by an invalid call, which is not sent to the store.
             if let Rejection::Unavailable(error) = rejection {
@@ -323,7 +323,7 @@ impl<'a> EnforcementPlan<'a> {
             limits: limits.into_iter().map(|(_, limit)| limit).collect(),
             marks: enforced.marks.and(shadow.marks),
             store_error: enforced.store_error.or(shadow.store_error),
-            ..Decision::unasked(enforced.origin, enforced.decided_at)
+            ..Decision::without_query(enforced.origin, enforced.decided_at)
         }
     }
 

@@ -31,15 +31,15 @@ fn two_limits_in_any_order() {
             let (store, admitted, clock) = (Arc::clone(&store), Arc::clone(&admitted), clock.clone());
             thread::spawn(move || {
                 let policies = [bucket("small", 3), bucket("large", 5), bucket("other", 1)];
-                let mut asks = [
+                let mut requests = [
                     LimitRequest::new(&policies[0], "k"),
                     LimitRequest::new(&policies[1], "k"),
                 ];
                 if number % 2 == 1 {
-                    asks.reverse();
+                    requests.reverse();
                 }
                 for _ in 0..2 {
-                    let request = DecisionRequest::new(asks.clone(), Mode::Charge, false).unwrap();
+                    let request = DecisionRequest::new(requests.clone(), Mode::Charge, false).unwrap();
                     let verdict = store.decide_now(&request).unwrap();
                     let fits = verdict.outcomes.iter().all(|outcome| outcome.fits);
                     admitted.fetch_add(u64::from(fits), Ordering::SeqCst);

@@ -114,17 +114,17 @@ fn calendar_periods_follow_changes_of_system_clock() {
         .build()
         .expect("valid");
     for alone in [true, false] {
-        let asks = || {
+        let requests = || {
             let [day, bucket] = [&day, &bucket].map(|policy| LimitRequest::new(policy, "k"));
-            let asks = if alone { vec![day] } else { vec![bucket, day] };
-            DecisionRequest::new(asks, Mode::Charge, false).expect("a valid request")
+            let requests = if alone { vec![day] } else { vec![bucket, day] };
+            DecisionRequest::new(requests, Mode::Charge, false).expect("a valid request")
         };
         // At noon.
         let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);
         let clock = ManualClock::starting_at(noon);
         let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
         let fits = || {
-            let verdict = store.decide_now(&asks()).expect("decided");
+            let verdict = store.decide_now(&requests()).expect("decided");
             assert_eq!(verdict.decided_at, clock.now(), "whatever is decided");
             verdict.outcomes.iter().all(|outcome| outcome.fits)
         };

@@ -119,7 +119,7 @@ fn inheriting(
 /// Returns the next generation.
 pub(crate) fn next(generation: u32) -> Result<u32, ConfigError> {
     generation.checked_add(1).ok_or_else(|| {
-        let expected = "one that has a next one, or another name of the policy";
+        let expected = "a generation below the maximum, or another name for the policy";
         ConfigError::invalid("generation", generation, expected)
     })
 }

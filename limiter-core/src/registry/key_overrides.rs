@@ -144,7 +144,7 @@ impl PolicyRegistry {
         let base = entry.policy();
         if !own.fits(base) {
             let expected = match own.policy().algorithm().code() == base.algorithm().code() {
-                true => format!("a window that can begin as those of {base} do, or be aligned itself"),
+                true => format!("a window that fits the periods of {base}, or an alignment of its own"),
                 false => format!("numbers for {base}"),
             };
             return Err(ConfigError::invalid("override", own.policy(), expected));

@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(whole_millis(Duration::from_secs(30 * 86_400)), None);
         let forbidden = Rejection::Forbidden {
             policy: String::new(),
-            decision: Box::new(Decision::unasked(Origin::KeyList, Timestamp::default())),
+            decision: Box::new(Decision::without_query(Origin::KeyList, Timestamp::default())),
         };
         assert_eq!(retry_pushback_ms(&forbidden), Some(-1));
         let unknown = Rejection::NotConfigured {

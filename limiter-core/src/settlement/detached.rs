@@ -304,7 +304,7 @@ impl Limiter {
         } else {
             self.inner.backend.origin()
         };
-        let allowed = Decision::unasked(origin, record.decided_at).require()?;
+        let allowed = Decision::without_query(origin, record.decided_at).require()?;
         let reservation = Reservation::of_reserved(&self, charged.collect(), allowed);
         reservation.settle_at(actuals).await?;
         Ok(SettlementOutcome::Settled)

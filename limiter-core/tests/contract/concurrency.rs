@@ -39,7 +39,7 @@ async fn await_remaining(subject: &Subject, policy: &Policy, expected: u64) {
     };
     tokio::time::timeout(PATIENT, comes)
         .await
-        .expect("it is never given back");
+        .expect("the permits are released");
 }
 
 /// A waiter in its own task; it reports its number, and holds its permit until the channel is

@@ -60,7 +60,7 @@ pub(crate) async fn unknown_policy_is_allowed_and_counted(subject: Subject) {
     let asked = limits.policy("p", KEY);
     assert!(matches!(asked, Err(Rejection::NotConfigured { .. })), "{asked:?}");
     assert_eq!(registry.not_configured(), 5);
-    assert!(subject.redis_keys().is_empty(), "nothing was asked of the store");
+    assert!(subject.redis_keys().is_empty(), "the store was not queried");
 
     registry.set(&policy);
     assert!(named.check(KEY).await.unwrap().is_allowed());
@@ -237,7 +237,7 @@ pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
     assert!(
         refused
             .to_string()
-            .contains("expected a window that can begin as those of p"),
+            .contains("expected a window that fits the periods of p"),
         "{refused}"
     );
 }

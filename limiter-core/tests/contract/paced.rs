@@ -138,7 +138,7 @@ pub(crate) async fn call_above_delay_budget_is_not_charged(subject: Subject) {
     };
     tokio::time::timeout(PATIENT, given_back)
         .await
-        .expect("what was granted too late is given back");
+        .expect("a late grant is refunded");
 }
 
 #[funnel_limiter(name = "letters", capacity = 3, rate = 1, paced, deadline = "30s", limiter = limits)]
@@ -156,7 +156,7 @@ pub(crate) async fn cancelled_annotated_call_is_refunded(subject: Subject) {
         };
         tokio::time::timeout(PATIENT, until_then)
             .await
-            .expect("it is charged, or given back");
+            .expect("the permits are charged or refunded");
     };
     assert!(letter(&subject.limits).await.is_ok());
     let limits = subject.limits.clone();

@@ -32,7 +32,7 @@ pub(crate) async fn key_denied_too_often_is_blocked_for_block_time(subject: Subj
     assert_eq!(
         wait_of(&third),
         secs(60),
-        "the denial that is one too many says so"
+        "the denial that exceeds the threshold reports the block"
     );
     let until = subject.clock.now().after(secs(60));
     for passed in [0, 1, 20, 38] {

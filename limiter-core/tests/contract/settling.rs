@@ -53,7 +53,7 @@ pub(crate) async fn shadow_limit_ignores_refund(subject: Subject) {
     assert_eq!(
         subject.remaining(&full).await,
         Amount::ZERO,
-        "a denial is never given back"
+        "a denial is never refunded"
     );
 }
 

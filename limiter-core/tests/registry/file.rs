@@ -84,7 +84,7 @@ async fn file_is_read_immediately_and_followed() {
     assert_eq!(
         capacity(&registry),
         4,
-        "what the file says counts before what the code says"
+        "policies of the file precede policies of the code"
     );
     assert_eq!(registry.names(), ["p", "q"]);
     dir.write(&sized(4).replace("policy.p", "policy.r"));

@@ -175,7 +175,7 @@ impl Subject {
 /// The outcome of a decision's only limit.
 pub(crate) fn only(decision: &Decision) -> &LimitOutcome {
     let [limit] = decision.limits() else {
-        unreachable!("one limit was asked for: {decision:?}")
+        unreachable!("the request has one limit: {decision:?}")
     };
     limit
 }

@@ -196,7 +196,7 @@ async fn policy_of_other_source_is_changed_not_deleted() {
         refused
             .diagnostic()
             .to_string()
-            .contains("expected a policy that stands in Redis"),
+            .contains("expected a policy that Redis contains"),
         "{refused}"
     );
     p.update_rate(RateType::Overall, 6, "1h").await.unwrap();

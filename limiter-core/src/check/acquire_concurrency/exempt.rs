@@ -19,10 +19,10 @@ impl AcquireConcurrency<'_> {
     pub(crate) async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
         let (limiter, policy) = (self.limiter, self.request.policy());
         let enforcement = policy.enforcement().max(limiter.enforcement());
-        let unasked = |origin| Decision::unasked(origin, limiter.now());
+        let without_query = |origin| Decision::without_query(origin, limiter.now());
         if enforcement == Enforcement::Off {
             return Ok(ConcurrencyPermit::new(
-                unasked(Origin::Off),
+                without_query(Origin::Off),
                 PermitBacking::Nothing,
             ));
         }
@@ -37,14 +37,14 @@ impl AcquireConcurrency<'_> {
                             StepResult::Computed(StepOutcome::default()),
                         )),
                         allowed: false,
-                        ..unasked(Origin::KeyList)
+                        ..without_query(Origin::KeyList)
                     }),
                 };
-                return shadow_permit(is_enforced, forbidden, unasked(Origin::KeyList));
+                return shadow_permit(is_enforced, forbidden, without_query(Origin::KeyList));
             }
             KeyRule::Allowed => {
                 return Ok(ConcurrencyPermit::new(
-                    unasked(Origin::KeyList),
+                    without_query(Origin::KeyList),
                     PermitBacking::Nothing,
                 ));
             }
@@ -62,10 +62,10 @@ impl AcquireConcurrency<'_> {
                         allowed: true,
                         ..Decision::clone(denied)
                     },
-                    Rejection::Unavailable(_) => unasked(Origin::FailedOpen),
+                    Rejection::Unavailable(_) => without_query(Origin::FailedOpen),
                     // The call is invalid, so the store was not queried and is assumed to be
                     // available.
-                    _ => unasked(limiter.inner.backend.origin()),
+                    _ => without_query(limiter.inner.backend.origin()),
                 };
                 shadow_permit(is_enforced, rejection, decision)
             }

@@ -24,8 +24,8 @@ fn bucket(name: &str, rate: &str) -> Policy {
         .unwrap()
 }
 
-fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>, mode: Mode) -> DecisionRequest<'a> {
-    DecisionRequest::new(asks, mode, false).unwrap()
+fn request<'a>(requests: impl IntoIterator<Item = LimitRequest<'a>>, mode: Mode) -> DecisionRequest<'a> {
+    DecisionRequest::new(requests, mode, false).unwrap()
 }
 
 /// One of each algorithm whose usage expires at moments that differ from key to key.
@@ -115,10 +115,10 @@ fn eviction_equals_reset_of_key_closest_to_idle() {
                 .map(|number| ((first + number) % policies.len(), key))
                 .collect();
             let text = key.to_string();
-            let asks = || {
-                let asks = places.iter().map(|place| &policies[place.0]);
-                let asks = asks.map(|policy| LimitRequest::new(policy, text.as_str()).cost(cost));
-                request(asks, Mode::Charge)
+            let requests = || {
+                let requests = places.iter().map(|place| &policies[place.0]);
+                let requests = requests.map(|policy| LimitRequest::new(policy, text.as_str()).cost(cost));
+                request(requests, Mode::Charge)
             };
             let before = model.store.decide_now(&request(
                 places
@@ -132,7 +132,7 @@ fn eviction_equals_reset_of_key_closest_to_idle() {
                 model.present.extend(&places);
             }
             let [ours, theirs] =
-                [&store, &model.store].map(|store| store.decide_now(&asks()).unwrap().outcomes);
+                [&store, &model.store].map(|store| store.decide_now(&requests()).unwrap().outcomes);
             let outcomes_of = |outcomes: &[StepOutcome]| outcomes.to_vec();
             assert_eq!(
                 outcomes_of(&ours),
@@ -222,10 +222,10 @@ fn decision_does_not_evict_its_own_keys() {
     let [one, other, third] = ["one", "other", "third"].map(|name| bucket(name, "1/h"));
     let store = evicting(&clock, 2);
     let call = |policies: &[&Policy], key: &str, cost: u32| {
-        let asks = policies
+        let requests = policies
             .iter()
             .map(|policy| LimitRequest::new(policy, key).cost(cost));
-        store.decide_now(&request(asks, Mode::Charge))
+        store.decide_now(&request(requests, Mode::Charge))
     };
     // Of two keys the one is closer to idle, but belongs to the decision that needs room.
     assert!(call(&[&one], "a", 1).is_ok());

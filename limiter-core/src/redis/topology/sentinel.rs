@@ -108,7 +108,7 @@ impl Sentinel {
 
     fn no_primary(&self, votes: Votes) -> RedisError {
         if votes.unknown {
-            let detail = "no sentinel knows a primary of this name";
+            let detail = "no sentinel monitors a primary of this name";
             return RedisError::from((ErrorKind::InvalidClientConfig, detail, self.name.clone()));
         }
         let cause = votes.failure.map(|error| error.to_string()).unwrap_or_default();

@@ -99,7 +99,7 @@ impl Drop for RefreshGuard {
         let unfinished = || {
             Err(StoreError::new(
                 StoreErrorKind::Connection,
-                "the map of slots was not learned",
+                "the slot map of the cluster could not be loaded",
             ))
         };
         let result = self.result.take().unwrap_or_else(unfinished);

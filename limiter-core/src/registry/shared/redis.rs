@@ -130,7 +130,7 @@ impl RedisEdits {
                 }
                 EntryEdit::Remove(ended) => {
                     if !draft.remove(name) {
-                        let expected = "a policy that stands in Redis";
+                        let expected = "a policy that Redis contains";
                         return Err(ConfigError::invalid("policy to be deleted", name, expected).into());
                     }
                     // The ended entry would hide the entry of another source.
