@@ -1,4 +1,4 @@
-//! Feeds arbitrary input to the targets in `fuzz/`.
+//! Feeds arbitrary input to the targets in `fuzz/` and `limiter-server/fuzz/`.
 //!
 //! The flags are those of `cargo fuzz run -s none`, which works here too; setting them ourselves
 //! spares everybody who only runs the targets, CI above all, from building that tool. They work on
@@ -12,15 +12,37 @@ use std::process::{Command, Output};
 use crate::commands::{Strictness, cargo, root, target_dir};
 use crate::{commands, compiler};
 
-pub(crate) const TARGETS: [&str; 7] = [
-    "resp",
-    "reply",
-    "name",
-    "policy",
-    "trace",
-    "registry",
-    "forwarded",
+/// A crate of targets.
+struct Project {
+    directory: &'static str,
+    targets: &'static [&'static str],
+}
+
+const PROJECTS: [Project; 2] = [
+    Project {
+        directory: "fuzz",
+        targets: &[
+            "resp",
+            "reply",
+            "name",
+            "policy",
+            "trace",
+            "registry",
+            "forwarded",
+        ],
+    },
+    Project {
+        directory: "limiter-server/fuzz",
+        targets: &["resp_command", "rules", "descriptors"],
+    },
 ];
+
+/// The names of all targets.
+fn targets() -> impl Iterator<Item = &'static str> {
+    PROJECTS
+        .iter()
+        .flat_map(|project| project.targets.iter().copied())
+}
 
 const SECONDS: u32 = 60;
 const SECONDS_IN_CI: u32 = 4;
@@ -50,26 +72,34 @@ struct Options {
 /// `cargo xtask fuzz`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let options = Options::parse(args)?;
-    let fuzzer = Fuzzer::build(Strictness::Lenient)?;
-    if let (Some(target), Some(input)) = (&options.target, &options.input) {
-        return fuzzer.repeat(target, input);
+    let is_selected = |name: &str| options.target.as_deref().is_none_or(|only| only == name);
+    for project in &PROJECTS {
+        let selected: Vec<_> = project.targets.iter().filter(|name| is_selected(name)).collect();
+        if selected.is_empty() {
+            continue;
+        }
+        let fuzzer = Fuzzer::build(project, Strictness::Lenient)?;
+        for target in selected {
+            match &options.input {
+                Some(input) => fuzzer.repeat(target, input)?,
+                None => fuzzer.search(target, options.seconds)?,
+            }
+        }
     }
-    let targets = TARGETS
-        .iter()
-        .filter(|name| options.target.as_deref().is_none_or(|only| only == **name));
-    targets
-        .into_iter()
-        .try_for_each(|target| fuzzer.search(target, options.seconds))
+    Ok(())
 }
 
 /// The short form, which tries the same inputs every time: it says whether a change broke
 /// something, and leaves it to the long form to find out what has always been broken.
 pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
-    let mut fuzzer = Fuzzer::build(strictness)?;
-    fuzzer.seed = Some(1);
-    TARGETS
-        .iter()
-        .try_for_each(|target| fuzzer.search(target, SECONDS_IN_CI))
+    for project in &PROJECTS {
+        let mut fuzzer = Fuzzer::build(project, strictness)?;
+        fuzzer.seed = Some(1);
+        for target in project.targets {
+            fuzzer.search(target, SECONDS_IN_CI)?;
+        }
+    }
+    Ok(())
 }
 
 impl Options {
@@ -88,12 +118,12 @@ impl Options {
                     .ok_or("--seconds expects a number")?;
             } else if options.target.is_some() && options.input.is_none() {
                 options.input = Some(arg.into());
-            } else if TARGETS.contains(&arg.as_str()) && options.target.is_none() {
+            } else if targets().any(|target| target == arg) && options.target.is_none() {
                 options.target = Some(arg.clone());
             } else {
                 return Err(format!(
                     "expected --seconds <n> or one of {}, got `{arg}`",
-                    TARGETS.join(", ")
+                    targets().collect::<Vec<_>>().join(", ")
                 ));
             }
         }
@@ -114,9 +144,9 @@ struct Fuzzer {
 }
 
 impl Fuzzer {
-    fn build(strictness: Strictness) -> Result<Self, String> {
+    fn build(project: &Project, strictness: Strictness) -> Result<Self, String> {
         compiler::ensure()?;
-        let (project, built) = (root().join("fuzz"), target_dir().join("fuzz"));
+        let (project, built) = (root().join(project.directory), target_dir().join("fuzz"));
         let triple = host()?;
         let mut flags = FLAGS.to_vec();
         if strictness == Strictness::DenyWarnings {
@@ -256,10 +286,15 @@ mod tests {
 
     #[test]
     fn every_target_is_a_program_with_seeds_or_without() {
-        let manifest = include_str!("../../fuzz/Cargo.toml");
-        for target in TARGETS {
-            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target}");
+        let manifests = [
+            include_str!("../../fuzz/Cargo.toml"),
+            include_str!("../../limiter-server/fuzz/Cargo.toml"),
+        ];
+        for (manifest, project) in manifests.iter().zip(&PROJECTS) {
+            for target in project.targets {
+                assert!(manifest.contains(&format!("name = \"{target}\"")), "{target}");
+            }
+            assert_eq!(manifest.matches("[[bin]]").count(), project.targets.len());
         }
-        assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
     }
 }

@@ -41,6 +41,12 @@ pub(crate) const STEPS: &[Step] = &[
             &["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"],
             &[
                 "fmt",
+                "--check",
+                "--manifest-path",
+                "limiter-server/fuzz/Cargo.toml",
+            ],
+            &[
+                "fmt",
                 "--all",
                 "--check",
                 "--manifest-path",
