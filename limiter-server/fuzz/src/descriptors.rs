@@ -39,7 +39,10 @@ pub fn check(bytes: &[u8]) {
         return;
     };
     let encoded = request.encode_to_vec();
-    assert_eq!(RateLimitRequest::decode(encoded.as_slice()).as_ref(), Ok(&request));
+    assert_eq!(
+        RateLimitRequest::decode(encoded.as_slice()).as_ref(),
+        Ok(&request)
+    );
     let registry = PolicyRegistry::from_toml(POLICIES).expect("valid policies");
     let sets = [RuleSet::new(registry.rules()), RuleSet::default()];
     for set in &sets {

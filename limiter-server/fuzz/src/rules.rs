@@ -1,8 +1,8 @@
 //! Rules: the index finds the first rule that matches, and no value imitates another key.
 
+use crate::gateway::rules::{DescriptorEntry, RuleSet, matches};
 use arbitrary::Arbitrary;
 use limiter_core::registry::{PolicyRegistry, Rule};
-use crate::gateway::rules::{DescriptorEntry, RuleSet, matches};
 
 /// A policy text and two descriptors.
 #[derive(Arbitrary, Debug)]
@@ -53,6 +53,10 @@ pub(crate) fn check_pair<E: DescriptorEntry>(set: &RuleSet, domain: &str, one: &
         && one.rule == other.rule
         && one.policy == other.policy
     {
-        assert_eq!(one.key == other.key, one.values == other.values, "{one:?} {other:?}");
+        assert_eq!(
+            one.key == other.key,
+            one.values == other.values,
+            "{one:?} {other:?}"
+        );
     }
 }

@@ -188,5 +188,7 @@ pub(crate) fn key_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Key<'stat
     key.into_owned()
 }
 
+// The fuzz targets include this file by its path, from which the default path would differ.
 #[cfg(test)]
+#[path = "rules/tests.rs"]
 mod tests;
