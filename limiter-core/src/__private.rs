@@ -314,14 +314,14 @@ async fn decide_resolved(
         }
     };
     answer.map(Some).map_err(|rejection| RejectedEntry {
-        index: guilty(&rejection, asked()),
+        index: rejecting_entry(&rejection, asked()),
         rejection,
     })
 }
 
 /// Returns the index of the limit that caused a rejection, among those that were requested; the
 /// first one if none did.
-fn guilty<'a>(
+fn rejecting_entry<'a>(
     rejection: &Rejection,
     mut asked: impl Iterator<Item = (usize, &'a AnnotationEntry)> + Clone,
 ) -> usize {

@@ -23,7 +23,7 @@ fn policies() -> [Policy; 3] {
     .map(|policy| policy.expect("valid"))
 }
 
-/// In process an answer needs no runtime.
+/// In process a decision needs no runtime.
 #[expect(clippy::expect_used, clippy::panic, reason = "a test ends that way")]
 fn is_allowed<'a>(check: impl IntoFuture<Output = Result<Decision, Rejection>> + 'a) -> bool {
     match pin!(check.into_future()).poll(&mut Context::from_waker(Waker::noop())) {

@@ -20,7 +20,7 @@ fn policy() -> Policy {
 }
 
 fn policy_of(deadline: Duration) -> Policy {
-    // So slow that nothing comes back while a test runs.
+    // The refill takes longer than the test.
     Policy::token_bucket("p")
         .capacity(CAPACITY)
         .rate("1/d")
@@ -31,7 +31,7 @@ fn policy_of(deadline: Duration) -> Policy {
 }
 
 fn limiter(cluster: &RedisCluster, namespace: &str) -> Limiter {
-    // One seed is enough: the others are found through it.
+    // One seed suffices: the other nodes are discovered through it.
     Limiter::redis_cluster(cluster.urls().into_iter().take(1))
         .namespace(namespace)
         .build()
@@ -389,7 +389,7 @@ async fn dead_node_fails_only_its_own_keys() {
             .command(&["INFO", "commandstats"])
             .text()
             .to_owned();
-        // Before 7.0 all of CLUSTER is one line.
+        // Before Redis 7 all subcommands of CLUSTER share one line.
         let line = ["cmdstat_cluster|slots:", "cmdstat_cluster:"]
             .iter()
             .find_map(|name| stats.lines().find(|line| line.starts_with(name)))

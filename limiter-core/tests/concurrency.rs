@@ -216,7 +216,7 @@ async fn short_outage_loses_no_permit() {
     let policy = policy(1, secs(6));
     let permit = limits.acquire_concurrency(&policy, KEY).await.unwrap();
     server.pause();
-    // Longer than the time until the next renewal is due, and tried again.
+    // Longer than the time until the next renewal is due and retried.
     tokio::time::sleep(secs(3)).await;
     server.resume();
     let until = Instant::now() + secs(6);
@@ -250,7 +250,7 @@ async fn disconnected_holder_is_notified_and_counted_again() {
     proxy.set_black_hole(false);
     proxy.drop_connections();
     taken.release().await.unwrap();
-    // It still works, and Redis registers it.
+    // The permit is still valid, and Redis registers it.
     await_remaining(&other, &policy, 0).await;
     assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);
@@ -396,7 +396,7 @@ async fn locally_admitted_permit_reports_rejection_by_redis() {
     lost.expect("the holder is not notified of its loss");
     assert!(!permit.is_valid() && taken.is_valid());
     taken.release().await.unwrap();
-    // It still works, and Redis counts it now.
+    // The permit is still valid, and Redis counts it now.
     await_remaining(&other, &policy, 0).await;
     assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);

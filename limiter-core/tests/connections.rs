@@ -105,7 +105,7 @@ fn several_runtimes_use_a_limiter_at_a_time() {
     assert!(received <= 3 * 2 + 1, "{received}");
 }
 
-/// As where each worker thread has a runtime of its own.
+/// Some servers have one runtime per worker thread.
 #[test]
 fn every_runtime_keeps_its_connections() {
     let server = RedisServer::start();

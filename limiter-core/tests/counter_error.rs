@@ -14,7 +14,7 @@ use support::{KEY, micros};
 const WINDOW: u64 = 1_000_000;
 
 /// Granted permits with their times.
-struct World {
+struct Simulation {
     limits: Limiter,
     clock: ManualClock,
     policy: Policy,
@@ -22,7 +22,7 @@ struct World {
     given: Vec<(u64, u64)>,
 }
 
-impl World {
+impl Simulation {
     fn new(limit: u64) -> Self {
         let clock = ManualClock::new();
         let limits = Limiter::in_process().clock(&clock).build();
@@ -87,22 +87,22 @@ impl World {
     }
 }
 
-/// One call to begin the periods; all there is at the end of one, and all there is at the end of
-/// the next.
+/// One call starts the periods; then all permits are used at the end of one period and at the end
+/// of the next.
 #[tokio::test]
 async fn client_aware_of_periods_gets_less_than_twice_the_limit() {
     for limit in [1, 2, 10, 1_000, 100_000] {
-        let mut world = World::new(limit);
-        assert!(world.call(1).await);
+        let mut simulation = Simulation::new(limit);
+        assert!(simulation.call(1).await);
         // The usage of the first period decays until the end of the second; the call happens in its
         // last microsecond.
-        world.go_to(2 * WINDOW - 1);
-        world.use_up().await;
-        let first = world.given.last().unwrap().1;
-        world.go_to(3 * WINDOW - 2);
-        world.use_up().await;
-        world.keeps_its_promise(limit);
-        let most = world.most();
+        simulation.go_to(2 * WINDOW - 1);
+        simulation.use_up().await;
+        let first = simulation.given.last().unwrap().1;
+        simulation.go_to(3 * WINDOW - 2);
+        simulation.use_up().await;
+        simulation.keeps_its_promise(limit);
+        let most = simulation.most();
         println!("limit {limit}: {most} in one window");
         assert!(
             most < 2 * limit || limit == 1 && most <= 2,
@@ -125,17 +125,17 @@ async fn random_calls_exceed_limit_slightly() {
     let limit = 100;
     for (times, most_over) in [(0.8, 0.12), (1.0, 0.18), (1.5, 0.18), (3.0, 0.08), (10.0, 0.04)] {
         let mut random = Rng::with_seed(1);
-        let mut world = World::new(limit);
+        let mut simulation = Simulation::new(limit);
         let mut at = 0.0_f64;
         while at < 100.0 * 1e6 {
             at += -random.f64().max(1e-12).ln() * 1e6 / (100.0 * times);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment")]
-            world.go_to((at as u64).max(world.passed));
-            world.call(1).await;
+            simulation.go_to((at as u64).max(simulation.passed));
+            simulation.call(1).await;
         }
-        world.keeps_its_promise(limit);
-        let most = world.most();
-        let all: u64 = world.given.iter().map(|(_, cost)| cost).sum();
+        simulation.keeps_its_promise(limit);
+        let most = simulation.most();
+        let all: u64 = simulation.given.iter().map(|(_, cost)| cost).sum();
         println!(
             "{times} of the limit: at most {most} of {limit} in any window, {} a window",
             all / 100
@@ -158,25 +158,25 @@ async fn calls_never_exceed_bound_over_any_time() {
     println!("seed {seed}");
     for _ in 0..300 {
         let limit = [1, 2, 7, 100, 5_000_000][random.usize(..5)];
-        let mut world = World::new(limit);
+        let mut simulation = Simulation::new(limit);
         for _ in 0..100 {
-            let end = (world.passed / WINDOW + 1) * WINDOW;
+            let end = (simulation.passed / WINDOW + 1) * WINDOW;
             let to = match random.u8(..5) {
                 0 => end,
                 1 => end - 1,
-                2 => world.passed + random.u64(..100),
-                3 => world.passed + random.u64(..3 * WINDOW),
-                _ => world.passed + random.u64(..WINDOW / 4),
+                2 => simulation.passed + random.u64(..100),
+                3 => simulation.passed + random.u64(..3 * WINDOW),
+                _ => simulation.passed + random.u64(..WINDOW / 4),
             };
-            world.go_to(to.max(world.passed));
+            simulation.go_to(to.max(simulation.passed));
             if random.bool() {
-                world.use_up().await;
+                simulation.use_up().await;
             } else {
                 let cost = random.u64(1..=limit);
-                world.call(cost).await;
+                simulation.call(cost).await;
             }
         }
-        world.keeps_its_promise(limit);
-        assert!(world.most() <= 2 * limit, "limit {limit}");
+        simulation.keeps_its_promise(limit);
+        assert!(simulation.most() <= 2 * limit, "limit {limit}");
     }
 }

@@ -11,14 +11,14 @@ use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, SLACK, bucket, left, micros, millis, namespace, secs, wait_of, window};
 
 /// A server, a limiter on it, and the clock that drives the limiter.
-struct House {
+struct Fixture {
     server: RedisServer,
     limits: Limiter,
     clock: ManualClock,
     namespace: String,
 }
 
-impl House {
+impl Fixture {
     async fn new() -> Self {
         Self::with(|builder| builder).await
     }
@@ -51,7 +51,7 @@ impl House {
         assert!(all.unwrap().is_allowed());
     }
 
-    /// How often the script has run.
+    /// Number of executions of the script.
     fn script_calls(&self) -> u64 {
         script_calls(&self.server)
     }
@@ -72,8 +72,7 @@ const DENIED: (bool, Origin) = (false, Origin::Redis);
 const KNOWN: (bool, Origin) = (false, Origin::DenyCache);
 const ADMITTED: (bool, Origin) = (true, Origin::Redis);
 
-/// One policy of each algorithm, of which all was used, and one permit comes back after half a
-/// second.
+/// One policy of each algorithm, with a used-up quota of which one permit returns after 0.5 s.
 fn halves() -> [Policy; 3] {
     [
         bucket("bucket", 1, "2/s"),
@@ -84,20 +83,23 @@ fn halves() -> [Policy; 3] {
 
 #[tokio::test]
 async fn denied_key_is_queried_at_retry_time() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     for policy in halves() {
-        house.use_up(&policy).await;
-        let denied = house.call(&policy).await;
+        fixture.use_up(&policy).await;
+        let denied = fixture.call(&policy).await;
         assert_eq!(answered(&denied), DENIED);
-        let (due, script_calls) = (house.clock.now().after(wait_of(&denied)), house.script_calls());
+        let (due, script_calls) = (
+            fixture.clock.now().after(wait_of(&denied)),
+            fixture.script_calls(),
+        );
         for passed in [0, 1, 99_999, 300_000, 99_999] {
-            house.clock.advance(micros(passed));
-            let known = house.call(&policy).await;
+            fixture.clock.advance(micros(passed));
+            let known = fixture.call(&policy).await;
             assert_eq!(answered(&known), KNOWN, "{policy}");
-            assert_eq!(known.decided_at(), house.clock.now());
-            assert_eq!(house.clock.now().after(wait_of(&known)), due);
+            assert_eq!(known.decided_at(), fixture.clock.now());
+            assert_eq!(fixture.clock.now().after(wait_of(&known)), due);
             assert_eq!(known.reset_after(), wait_of(&known));
-            let own = house.limits.peek(&policy, KEY).await.unwrap();
+            let own = fixture.limits.peek(&policy, KEY).await.unwrap();
             assert_eq!(own.origin(), Origin::Redis, "a peek queries Redis");
             assert_eq!(
                 (wait_of(&known), known.remaining(), left(&known)),
@@ -105,15 +107,15 @@ async fn denied_key_is_queried_at_retry_time() {
                 "{policy}"
             );
         }
-        assert_eq!(house.script_calls(), script_calls + 5, "by the peeks alone");
-        house.clock.advance(micros(1));
-        assert_eq!(answered(&house.call(&policy).await), ADMITTED, "{policy}");
+        assert_eq!(fixture.script_calls(), script_calls + 5, "by the peeks alone");
+        fixture.clock.advance(micros(1));
+        assert_eq!(answered(&fixture.call(&policy).await), ADMITTED, "{policy}");
     }
 }
 
 #[tokio::test]
 async fn other_keys_and_smaller_costs_query_redis() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let policy = bucket("p", 5, "1/s");
     for (cost, answer) in [
         (4, ADMITTED),
@@ -123,51 +125,51 @@ async fn other_keys_and_smaller_costs_query_redis() {
         (2, DENIED),
         (2, KNOWN),
     ] {
-        let decision = house.limits.check(&policy, KEY).cost(cost).await.unwrap();
+        let decision = fixture.limits.check(&policy, KEY).cost(cost).await.unwrap();
         assert_eq!(answered(&decision), answer, "{cost}");
         if !decision.is_allowed() {
-            let own = house.limits.peek(&policy, KEY).cost(cost).await.unwrap();
+            let own = fixture.limits.peek(&policy, KEY).cost(cost).await.unwrap();
             assert_eq!(wait_of(&decision), wait_of(&own), "{cost}");
         }
     }
-    let other = house.limits.check(&policy, "other").cost(5).await.unwrap();
+    let other = fixture.limits.check(&policy, "other").cost(5).await.unwrap();
     assert_eq!(answered(&other), ADMITTED);
 }
 
 #[tokio::test]
 async fn local_reset_is_seen_at_once_and_remote_within_a_second() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let (burst, daily) = (bucket("burst", 5, "1/min"), window("daily", 5, "1d"));
     let both = || [&burst, &daily].map(|policy| LimitRequest::new(policy, KEY).cost(5));
     for policy in [&burst, &daily] {
-        house.use_up(policy).await;
+        fixture.use_up(policy).await;
     }
-    let answer = async || answered(&house.limits.check_all(both()).await.unwrap());
+    let answer = async || answered(&fixture.limits.check_all(both()).await.unwrap());
     assert_eq!([answer().await, answer().await], [DENIED, KNOWN]);
-    house.limits.clone().reset(&burst, KEY).await.unwrap();
+    fixture.limits.clone().reset(&burst, KEY).await.unwrap();
     assert_eq!(answer().await, DENIED, "the other limit still denies");
     assert_eq!(answer().await, KNOWN);
-    house.limits.reset(&daily, KEY).await.unwrap();
+    fixture.limits.reset(&daily, KEY).await.unwrap();
     assert_eq!(
         [answer().await, answer().await, answer().await],
         [ADMITTED, DENIED, KNOWN]
     );
 
-    let replica = house.replica();
+    let replica = fixture.replica();
     for policy in [&burst, &daily] {
         replica.reset(policy, KEY).await.unwrap();
     }
-    house.clock.advance(secs(1) - micros(1));
+    fixture.clock.advance(secs(1) - micros(1));
     assert_eq!(answer().await, KNOWN);
-    house.clock.advance(micros(1));
+    fixture.clock.advance(micros(1));
     assert_eq!(answer().await, ADMITTED);
 }
 
 #[tokio::test]
 async fn changed_policy_is_visible_at_once() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let (before, after) = (window("p", 5, "1m"), window("p", 6, "1m"));
-    house.use_up(&before).await;
+    fixture.use_up(&before).await;
     for (policy, answer) in [
         (&before, DENIED),
         (&before, KNOWN),
@@ -176,13 +178,13 @@ async fn changed_policy_is_visible_at_once() {
         (&after, DENIED),
         (&after, KNOWN),
     ] {
-        assert_eq!(answered(&house.call(policy).await), answer, "{policy}");
+        assert_eq!(answered(&fixture.call(policy).await), answer, "{policy}");
     }
 }
 
 #[tokio::test]
 async fn each_limit_is_reported_as_by_redis() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let (short, long, roomy) = (
         bucket("s", 2, "4/s"),
         window("l", 3, "700ms"),
@@ -190,16 +192,16 @@ async fn each_limit_is_reported_as_by_redis() {
     );
     let all = || [&short, &long, &roomy].map(|policy| LimitRequest::new(policy, KEY));
     for _ in 0..2 {
-        assert!(house.limits.check_all(all()).await.unwrap().is_allowed());
-        house.clock.advance(millis(1));
+        assert!(fixture.limits.check_all(all()).await.unwrap().is_allowed());
+        fixture.clock.advance(millis(1));
     }
-    assert!(house.limits.check(&long, KEY).await.unwrap().is_allowed());
-    assert_eq!(answered(&house.limits.check_all(all()).await.unwrap()), DENIED);
+    assert!(fixture.limits.check(&long, KEY).await.unwrap().is_allowed());
+    assert_eq!(answered(&fixture.limits.check_all(all()).await.unwrap()), DENIED);
     // The bucket has a permit again before the window has.
     for passed in [0, 100, 148, 1, 300, 147] {
-        house.clock.advance(millis(passed));
-        let known = house.limits.check_all(all()).await.unwrap();
-        let own = house.limits.peek_all(all()).await.unwrap();
+        fixture.clock.advance(millis(passed));
+        let known = fixture.limits.check_all(all()).await.unwrap();
+        let own = fixture.limits.peek_all(all()).await.unwrap();
         assert_eq!((answered(&known), own.is_allowed()), (KNOWN, false));
         for (known, own) in known.limits().iter().zip(own.limits()) {
             assert_eq!(known.is_allowed(), own.is_allowed());
@@ -208,55 +210,58 @@ async fn each_limit_is_reported_as_by_redis() {
             assert_eq!(known.expires_after(), own.expires_after());
         }
     }
-    house
+    fixture
         .clock
-        .advance(wait_of(&house.limits.check_all(all()).await.unwrap()));
-    assert_eq!(answered(&house.limits.check_all(all()).await.unwrap()), ADMITTED);
+        .advance(wait_of(&fixture.limits.check_all(all()).await.unwrap()));
+    assert_eq!(
+        answered(&fixture.limits.check_all(all()).await.unwrap()),
+        ADMITTED
+    );
 }
 
 #[tokio::test]
 async fn waiter_is_served_on_time_with_one_query() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     for policy in halves() {
-        house.use_up(&policy).await;
-        let wait = wait_of(&house.call(&policy).await);
-        house.clock.advance(wait / 2);
-        let (due, script_calls) = (house.clock.now().after(wait / 2), house.script_calls());
-        let acquiring = house.limits.acquire(&policy, KEY).into_future();
+        fixture.use_up(&policy).await;
+        let wait = wait_of(&fixture.call(&policy).await);
+        fixture.clock.advance(wait / 2);
+        let (due, script_calls) = (fixture.clock.now().after(wait / 2), fixture.script_calls());
+        let acquiring = fixture.limits.acquire(&policy, KEY).into_future();
         tokio::pin!(acquiring);
         // Known to be denied, so that it waits without asking.
         let waits = tokio::time::timeout(Duration::ZERO, &mut acquiring).await;
         assert!(waits.is_err(), "{policy}");
-        house.clock.advance(wait / 2 - micros(1));
+        fixture.clock.advance(wait / 2 - micros(1));
         assert!(
             tokio::time::timeout(Duration::ZERO, &mut acquiring)
                 .await
                 .is_err()
         );
-        assert_eq!(house.script_calls(), script_calls);
-        house.clock.advance(micros(1));
+        assert_eq!(fixture.script_calls(), script_calls);
+        fixture.clock.advance(micros(1));
         let permit = acquiring.await.unwrap();
         assert_eq!(
             (permit.origin(), permit.decided_at()),
             (Origin::Redis, due),
             "{policy}"
         );
-        assert_eq!(house.script_calls(), script_calls + 1);
+        assert_eq!(fixture.script_calls(), script_calls + 1);
     }
 }
 
 #[tokio::test]
 async fn denial_is_cached_for_configured_time() {
     for (kept, script_calls) in [(Duration::ZERO, 4), (millis(10), 2), (secs(60), 1)] {
-        let house = House::with(|builder| builder.deny_cache(kept)).await;
+        let fixture = Fixture::with(|builder| builder.deny_cache(kept)).await;
         let policy = bucket("p", 1, "1/min");
-        house.use_up(&policy).await;
-        let before = house.script_calls();
+        fixture.use_up(&policy).await;
+        let before = fixture.script_calls();
         for pause in [0, 1, 10, 1] {
-            house.clock.advance(millis(pause));
-            assert!(!house.call(&policy).await.is_allowed());
+            fixture.clock.advance(millis(pause));
+            assert!(!fixture.call(&policy).await.is_allowed());
         }
-        assert_eq!(house.script_calls() - before, script_calls, "{kept:?}");
+        assert_eq!(fixture.script_calls() - before, script_calls, "{kept:?}");
     }
 }
 

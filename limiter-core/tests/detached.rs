@@ -154,7 +154,7 @@ async fn ids_of_an_outage_are_valid_on_their_node() {
         foreign.diagnostic().to_string().contains("another node"),
         "{foreign:?}"
     );
-    // It expires by itself.
+    // The permit expires without a release.
     clock.advance(secs(600));
     let freed = async {
         while first.acquire_concurrency(&exports, KEY).cost(3).await.is_err() {

@@ -64,12 +64,12 @@ async fn pure_steps_and_scripts_agree_on_random_traces() {
     assert_eq!(decided.from_cache, 0, "Redis decides every call");
 }
 
-/// How many decisions of each kind there were.
+/// Number of decisions of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     allowed: u64,
     denied: u64,
-    /// Of the denied ones.
+    /// Number of denials by the deny cache.
     from_cache: u64,
 }
 

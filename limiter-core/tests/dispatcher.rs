@@ -39,15 +39,15 @@ fn decisions_of(server: &RedisServer) -> u64 {
     calls("evalsha") + calls("eval")
 }
 
-/// So slow that nothing comes back while a test runs.
+/// A policy whose refill takes longer than the test.
 fn slow(capacity: u64) -> Policy {
     bucket("p", capacity, "1/d")
 }
 
 type Call<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + 'a>>;
 
-/// Begins a call that does not come back at once. Nothing else of this thread runs before the next
-/// await.
+/// Starts a call that does not complete at its first poll. No other task of this thread runs before
+/// the next await.
 fn begun<'a>(limits: &'a Limiter, policy: &'a Policy, key: &'a str) -> Call<'a> {
     let mut call: Call<'a> = Box::pin(limits.check(policy, key).into_future());
     let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -151,8 +151,8 @@ impl Log {
         self.last - self.first
     }
 
-    /// In the order of their moments; of one moment, the smaller policy's first, as any other order
-    /// is as likely.
+    /// Sorts the grants by time; at equal times those of the smaller policy come first, since their
+    /// order is unknown.
     fn sorted(mut self) -> Self {
         self.grants.sort_by_key(|grant| (grant.at, grant.second));
         self
@@ -161,7 +161,7 @@ impl Log {
 
 /// Tasks on separate limiters request permits of one key without pauses, under these policies
 /// alternately.
-async fn storm(url: &str, namespace: &str, policies: &[Policy], lasting: Duration) -> Log {
+async fn load(url: &str, namespace: &str, policies: &[Policy], lasting: Duration) -> Log {
     let limiters: Vec<_> = (0..LIMITERS)
         .map(|_| Limiter::redis(url).namespace(namespace).build().unwrap())
         .collect();
@@ -196,12 +196,12 @@ async fn storm(url: &str, namespace: &str, policies: &[Policy], lasting: Duratio
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_on_several_limiters_share_a_budget_exactly() {
-    let mut storms = JoinSet::new();
+    let mut loads = JoinSet::new();
     for shape in SHAPES {
-        storms.spawn(async move {
+        loads.spawn(async move {
             let url = RedisServer::shared().url();
             for _ in 0..RUNS {
-                let log = storm(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
+                let log = load(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
                 shape.assert_kept(&log, false);
                 if shape.is_used(&log) {
                     return;
@@ -210,21 +210,21 @@ async fn tasks_on_several_limiters_share_a_budget_exactly() {
             unreachable!("{shape:?}: permits are left unused");
         });
     }
-    while let Some(stormed) = storms.join_next().await {
-        stormed.unwrap();
+    while let Some(finished) = loads.join_next().await {
+        finished.unwrap();
     }
 }
 
 /// A rollout: every task alternates between the old and the new policy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_and_new_policy_share_a_budget_exactly() {
-    let mut storms = JoinSet::new();
+    let mut loads = JoinSet::new();
     for shape in SHAPES {
-        storms.spawn(async move {
+        loads.spawn(async move {
             let url = RedisServer::shared().url();
             let policies = [shape.small(), shape.large()];
             for _ in 0..RUNS {
-                let log = storm(&url, &namespace(), &policies, Duration::from_secs(2)).await;
+                let log = load(&url, &namespace(), &policies, Duration::from_secs(2)).await;
                 shape.assert_kept(&log, true);
                 let of_the_new = log.grants.iter().filter(|grant| grant.second).count();
                 assert!(
@@ -238,8 +238,8 @@ async fn old_and_new_policy_share_a_budget_exactly() {
             unreachable!("{shape:?}: permits are left unused");
         });
     }
-    while let Some(stormed) = storms.join_next().await {
-        stormed.unwrap();
+    while let Some(finished) = loads.join_next().await {
+        finished.unwrap();
     }
 }
 
@@ -251,7 +251,7 @@ const LASTING: Duration = Duration::from_secs(2);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_share_a_budget_exactly() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
-        for (number, log) in storm_in_every_shape(&url, &namespace)
+        for (number, log) in load_every_algorithm(&url, &namespace)
             .await
             .into_iter()
             .enumerate()
@@ -271,7 +271,7 @@ async fn processes_share_a_budget_exactly() {
     unreachable!("permits are left unused");
 }
 
-/// Whether hardly any permit was left unused.
+/// Returns whether nearly all permits were used.
 async fn run_in_processes() -> bool {
     let (url, namespace) = (RedisServer::shared().url(), namespace());
     let workers: Vec<_> = (0..3)
@@ -284,7 +284,7 @@ async fn run_in_processes() -> bool {
                 .unwrap()
         })
         .collect();
-    let mut logs = storm_in_every_shape(&url, &namespace).await;
+    let mut logs = load_every_algorithm(&url, &namespace).await;
     for worker in workers {
         let output = worker.wait_with_output().unwrap();
         assert!(output.status.success(), "a worker failed");
@@ -308,12 +308,12 @@ async fn run_in_processes() -> bool {
     used.fold(true, |all, used| all & used)
 }
 
-async fn storm_in_every_shape(url: &str, namespace: &str) -> [Log; 3] {
+async fn load_every_algorithm(url: &str, namespace: &str) -> [Log; 3] {
     let [bucket, funnel, window] = SHAPES.map(|shape| [shape.small()]);
     let (bucket, funnel, window) = tokio::join!(
-        storm(url, namespace, &bucket, LASTING),
-        storm(url, namespace, &funnel, LASTING),
-        storm(url, namespace, &window, LASTING),
+        load(url, namespace, &bucket, LASTING),
+        load(url, namespace, &funnel, LASTING),
+        load(url, namespace, &window, LASTING),
     );
     [bucket, funnel, window]
 }

@@ -222,7 +222,7 @@ async fn lost_script_is_sent_again() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
-    // Of which nothing comes back meanwhile, however busy the machine is.
+    // A policy without a refill during the test, even on a busy machine.
     let policy = Policy::token_bucket("p").capacity(100).rate("1/h");
     let policy = policy.deadline(support::PATIENT).build().unwrap();
     for left in (0..100).rev() {

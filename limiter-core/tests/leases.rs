@@ -195,7 +195,7 @@ async fn refund_of_leased_permits_is_applied_to_full_limit() {
         };
         let settled = tokio::time::timeout(secs(10), settled).await;
         assert!(settled.is_ok(), "{policy}: {} of {leased}", has().await);
-        // Nothing is minted: more was never used.
+        // No permits are created: the usage was never higher.
         limits.refund(&policy, KEY).cost(900).await.unwrap();
         assert!(has().await <= 1_000, "{policy}");
         assert!(take(&limits, &policy, 2_000).await.0 <= 1_000, "{policy}");

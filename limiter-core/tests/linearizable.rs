@@ -48,16 +48,16 @@ impl Ticks {
 
 /// State shared by all tasks of a history.
 #[derive(Clone)]
-struct World {
+struct Simulation {
     limits: Limiter,
     clock: ManualClock,
     policy: Policy,
-    /// Of this history alone.
+    /// Unique for this history.
     name: u64,
     ticks: Arc<Ticks>,
 }
 
-impl World {
+impl Simulation {
     fn key(&self, key: usize) -> limiter_core::Key<'static> {
         let group = format!("{GROUP}{}", self.name);
         limiter_core::Key::from(key as u64).in_group(group)
@@ -137,18 +137,18 @@ fn question(rng: &mut Rng, shape: Shape) -> Question {
 
 /// Records a history of several tasks: in each phase all tasks call at one time, as fast as they
 /// can.
-async fn record(rng: &mut Rng, shape: Shape, world: &World, cancel: bool) -> Vec<Call> {
+async fn record(rng: &mut Rng, shape: Shape, simulation: &Simulation, cancel: bool) -> Vec<Call> {
     let mut history = Vec::new();
     for _ in 0..PHASES {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..TASKS {
-            let (world, mut rng) = (world.clone(), rng.fork());
+            let (simulation, mut rng) = (simulation.clone(), rng.fork());
             tasks.spawn(async move {
                 let mut calls = Vec::new();
                 for _ in 0..CALLS_OF_A_PHASE {
                     let impatient = cancel && rng.u8(..4) == 0;
                     let patience = impatient.then(|| rng.u32(..40));
-                    calls.push(world.call(question(&mut rng, shape), patience).await);
+                    calls.push(simulation.call(question(&mut rng, shape), patience).await);
                 }
                 calls
             });
@@ -156,7 +156,7 @@ async fn record(rng: &mut Rng, shape: Shape, world: &World, cancel: bool) -> Vec
         history.extend(tasks.join_all().await.into_iter().flatten());
         // Far enough that a difference of one microsecond is visible.
         let span = rng.u64(10..shape.period * 2);
-        world.clock.advance(Duration::from_micros(span));
+        simulation.clock.advance(Duration::from_micros(span));
     }
     history
 }
@@ -174,14 +174,14 @@ async fn histories_are_explained(kind: Kind, default: u64) {
     for number in 0..count {
         let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let shape = Shape::random(&mut rng);
-        let world = World {
+        let simulation = Simulation {
             limits: subject.limits.clone(),
             clock: subject.clock.clone(),
             policy: shape.policy(&format!("p{number}")),
             name: number,
             ticks: Arc::default(),
         };
-        let history = record(&mut rng, shape, &world, number % 2 == 1).await;
+        let history = record(&mut rng, shape, &simulation, number % 2 == 1).await;
         answered += history.iter().filter(|call| call.ended.is_some()).count();
         unknown += history.iter().filter(|call| call.ended.is_none()).count();
         overlapping += search::overlapping(&history);

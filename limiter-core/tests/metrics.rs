@@ -285,7 +285,7 @@ fn counted_call_allocates_nothing() {
     assert_counted("counted", &[("allowed", "memory", 51.0)]);
 }
 
-/// In process and on Redis.
+/// In process and with Redis.
 #[tokio::test]
 async fn concurrency_acquisitions_are_counted_and_timed() {
     recorded();

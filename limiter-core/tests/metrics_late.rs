@@ -50,7 +50,7 @@ async fn late_recorder_receives_later_events() {
             since += 1.0;
             let counted = ledger.get("limiter_decisions_total{policy=late,outcome=allowed,origin=memory}");
             assert_eq!(counted, Some(since));
-            // It opened before the recorder was installed.
+            // The breaker opened before the recorder was installed.
             if let Some(state) = ledger.get(&format!("limiter_breaker_state{{node={node}}}")) {
                 assert!(state >= 1.0);
                 return;

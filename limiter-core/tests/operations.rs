@@ -89,7 +89,8 @@ async fn keys_take_documented_bytes() {
                 .unwrap(),
             _ => window("search", permits, "1h"),
         };
-        // As calls come: a ring that grows is given more room than it needs.
+        // Permits are charged one by one, because Redis allocates more memory than necessary for a
+        // growing string.
         let singly = permits.min(100);
         for cost in (0..singly).map(|_| 1).chain([permits - singly]) {
             let decision = limits.check(&policy, "user:00000001").cost(cost).await;

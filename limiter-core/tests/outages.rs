@@ -147,7 +147,7 @@ async fn outage_costs_one_quota_also_if_one_replica_used_the_key_before() {
             "{:?}",
             deployment.kinds
         );
-        // In the end Redis decides, and has admitted that much less.
+        // Finally Redis decides; the permits of the outage are subtracted.
         let origin = deployment.exhaust(0).await;
         assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");
         let (admitted, allowed) = (deployment.admitted.len(), 100 + 10 * 41);

@@ -32,7 +32,7 @@ impl Desk {
     fn busy(&self, question: String) -> String { format!("{question}? later") }
 }
 
-/// In process a decision is ready at the first poll, so this is executor enough.
+/// In process a decision is ready at the first poll, so this executor suffices.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {

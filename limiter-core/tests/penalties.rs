@@ -23,13 +23,13 @@ fn policy(penalty: &str, answer: OnStoreFailure) -> Policy {
 }
 
 /// A server, and replicas of a program on it, all on a clock that the test moves.
-struct House {
+struct Fixture {
     server: RedisServer,
     clock: ManualClock,
     namespace: String,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
         Self {
             server: RedisServer::start(),
@@ -45,7 +45,7 @@ impl House {
         limits
     }
 
-    /// How often a script has run.
+    /// Number of executions of a script.
     fn script_calls(&self) -> u64 {
         let stats = self.server.command(&["INFO", "commandstats"]).text();
         let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
@@ -86,20 +86,20 @@ async fn denied(limits: &Limiter, policy: &Policy, times: usize) -> Decision {
 
 #[tokio::test]
 async fn cached_denials_count_and_are_reported_in_batches() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let (limits, policy) = (
-        house.replica().await,
+        fixture.replica().await,
         policy("1000 in 1m: 1h", OnStoreFailure::Error),
     );
     assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
-    let before = house.script_calls();
+    let before = fixture.script_calls();
     let last = denied(&limits, &policy, 999).await;
     assert_eq!((last.is_blocked(), last.origin()), (false, Origin::DenyCache));
-    assert_eq!(house.script_calls(), before + 1, "the first of them");
+    assert_eq!(fixture.script_calls(), before + 1, "the first of them");
     let thousandth = denied(&limits, &policy, 1).await;
     assert!(thousandth.is_blocked() && wait_of(&thousandth) == secs(3_600));
     assert_eq!(
-        house.script_calls(),
+        fixture.script_calls(),
         before + 4,
         "the count, the block, and the end of the count"
     );
@@ -107,23 +107,23 @@ async fn cached_denials_count_and_are_reported_in_batches() {
     for _ in 0..500 {
         assert!(denied(&limits, &policy, 1).await.is_blocked());
     }
-    assert_eq!(house.script_calls(), before + 5);
-    assert_eq!(house.keys("denials"), Vec::<String>::new());
+    assert_eq!(fixture.script_calls(), before + 5);
+    assert_eq!(fixture.keys("denials"), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn denials_of_all_replicas_count_and_all_replicas_block() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
-    let (one, other) = (house.replica().await, house.replica().await);
+    let (one, other) = (fixture.replica().await, fixture.replica().await);
     assert!(one.check(&policy, KEY).await.unwrap().is_allowed());
     let _ = denied(&one, &policy, 6).await;
-    assert_eq!(house.keys("denials"), Vec::<String>::new());
-    house.clock.advance(secs(1));
-    house.result().await;
+    assert_eq!(fixture.keys("denials"), Vec::<String>::new());
+    fixture.clock.advance(secs(1));
+    fixture.result().await;
     let last = denied(&other, &policy, 4).await;
     assert!(!last.is_blocked(), "this replica has not received the block");
-    house.clock.advance(secs(1));
+    fixture.clock.advance(secs(1));
     let started = Instant::now();
     while other.blocked_until(&policy, KEY).await.unwrap().is_none() {
         assert!(started.elapsed() < secs(10), "ten denials block");
@@ -131,52 +131,52 @@ async fn denials_of_all_replicas_count_and_all_replicas_block() {
     }
     assert!(denied(&other, &policy, 1).await.is_blocked());
     // A denial from before the block may still be cached, for at most one second.
-    house.clock.advance(secs(1));
+    fixture.clock.advance(secs(1));
     assert!(denied(&one, &policy, 1).await.is_blocked());
 
     one.reset(&policy, KEY).await.unwrap();
     assert!(one.check(&policy, KEY).await.unwrap().is_allowed());
-    house.clock.advance(secs(1));
+    fixture.clock.advance(secs(1));
     assert!(!denied(&other, &policy, 1).await.is_blocked());
 }
 
 #[tokio::test]
 async fn shutdown_reports_counted_denials() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
-    let (one, other) = (house.replica().await, house.replica().await);
+    let (one, other) = (fixture.replica().await, fixture.replica().await);
     assert!(one.check(&policy, KEY).await.unwrap().is_allowed());
     let _ = denied(&one, &policy, 9).await;
     one.shutdown(PATIENT).await;
     let _ = denied(&other, &policy, 1).await;
     other.shutdown(PATIENT).await;
-    let third = house.replica().await;
+    let third = fixture.replica().await;
     assert!(denied(&third, &policy, 1).await.is_blocked());
 }
 
 /// An unreadable value is left unchanged and fails no other decision.
 #[tokio::test]
 async fn penalty_keeps_values_of_another_type() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let (limits, policy) = (
-        house.replica().await,
+        fixture.replica().await,
         policy("2 in 1m: 1h", OnStoreFailure::Error),
     );
     let key = |operation: &str| {
         let code = if operation == "denials" { "sw" } else { "fn" };
         format!(
             "{}|{code}|login|{operation}|{{{KEY}}}",
-            house.namespace.replace(' ', "%20")
+            fixture.namespace.replace(' ', "%20")
         )
     };
-    house.server.command(&["RPUSH", &key("denials"), "x"]);
+    fixture.server.command(&["RPUSH", &key("denials"), "x"]);
     assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
     assert!(
         !denied(&limits, &policy, 5).await.is_blocked(),
         "nothing can be counted"
     );
-    house.server.command(&["RPUSH", &key("blocked"), "x"]);
-    house.clock.advance(secs(2));
+    fixture.server.command(&["RPUSH", &key("blocked"), "x"]);
+    fixture.clock.advance(secs(2));
     let answer = limits.check(&policy, KEY).await;
     let Err(Rejection::Unavailable(error)) = answer else {
         unreachable!("{answer:?}")
@@ -190,14 +190,14 @@ async fn penalty_keeps_values_of_another_type() {
 
 #[tokio::test]
 async fn blocks_remain_in_outage() {
-    let house = House::new();
-    let limits = house.replica().await;
+    let fixture = Fixture::new();
+    let limits = fixture.replica().await;
     let policy = Policy::token_bucket("login").capacity(1).rate(1);
     let policy = policy.penalty("2 in 1m: 10m").deadline(PATIENT).build().unwrap();
     assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
     assert!(denied(&limits, &policy, 2).await.is_blocked());
-    house.server.kill();
-    house.clock.advance(secs(60));
+    fixture.server.kill();
+    fixture.clock.advance(secs(60));
     let blocked = denied(&limits, &policy, 1).await;
     assert_eq!(
         (blocked.is_blocked(), blocked.origin()),
@@ -211,7 +211,7 @@ async fn blocks_remain_in_outage() {
     }
 }
 
-/// By the server's own clock.
+/// Uses the server's own clock.
 #[tokio::test]
 async fn block_and_count_expire() {
     let (server, namespace) = (RedisServer::start(), namespace());
@@ -249,9 +249,9 @@ async fn block_and_count_expire() {
 /// A caller that does not wait for the reply does not affect the report.
 #[tokio::test]
 async fn cancelled_denied_call_is_counted() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let (limits, policy) = (
-        house.replica().await,
+        fixture.replica().await,
         policy("2 in 1m: 1h", OnStoreFailure::Error),
     );
     assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use support::promise::{self, Grant};
 use support::{KEY, micros, only};
 
-/// In process a decision is ready at once.
+/// In process a decision is ready at the first poll.
 fn now<T>(answer: impl IntoFuture<Output = T>) -> T {
     let answer = pin!(answer.into_future());
     match answer.poll(&mut Context::from_waker(Waker::noop())) {
@@ -28,13 +28,13 @@ fn now<T>(answer: impl IntoFuture<Output = T>) -> T {
 }
 
 /// A limiter in process, its clock, and how much time has passed, steps back not counted.
-struct World {
+struct Simulation {
     limits: Limiter,
     clock: ManualClock,
     passed: u64,
 }
 
-impl World {
+impl Simulation {
     fn new() -> Self {
         let clock = ManualClock::new();
         let limits = Limiter::in_process().clock(&clock).build();
@@ -153,22 +153,22 @@ fn play(
     steps: &[Step],
     cost: impl Fn(Step) -> Amount,
 ) -> Vec<Grant> {
-    let mut world = World::new();
+    let mut simulation = Simulation::new();
     let mut grants = Vec::new();
     let mut last: Option<LimitOutcome> = None;
     for step in steps {
-        world.go(step.pause, last.as_ref());
+        simulation.go(step.pause, last.as_ref());
         let cost = cost(*step);
-        let before = world.peek(policy, cost);
+        let before = simulation.peek(policy, cost);
         assert_eq!(
             facts(only(&before)),
-            model.answer(cost, world.moment(), false),
+            model.answer(cost, simulation.moment(), false),
             "a peek"
         );
-        let decision = world.check(policy, cost);
+        let decision = simulation.check(policy, cost);
         assert_eq!(
             facts(only(&decision)),
-            model.answer(cost, world.moment(), true),
+            model.answer(cost, simulation.moment(), true),
             "a check"
         );
         // At one time the remaining permits decrease only by grants.
@@ -179,7 +179,7 @@ fn play(
             after.as_thousandths() + taken.as_thousandths()
         );
         if decision.is_allowed() {
-            grants.push(world.grant(cost, false));
+            grants.push(simulation.grant(cost, false));
         }
         last = Some(only(&decision).clone());
     }
@@ -187,7 +187,7 @@ fn play(
 }
 
 proptest! {
-    // A case worth keeping becomes a test of its own.
+    // A case that found a defect becomes a separate test.
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -210,17 +210,17 @@ proptest! {
         let policies = [level.policy("l"), window.policy("w")];
         let mut grants = [Vec::new(), Vec::new()];
         for (policy, grants) in policies.iter().zip(&mut grants) {
-            let mut world = World::new();
+            let mut simulation = Simulation::new();
             let mut last: Option<LimitOutcome> = None;
             for step in &steps {
-                world.go(step.pause, last.as_ref());
+                simulation.go(step.pause, last.as_ref());
                 let cost = if policy.name() == "l" { level.cost(*step) } else { window.cost(*step) };
-                let decision = world.check(policy, cost);
+                let decision = simulation.check(policy, cost);
                 // The longest wait of all, with a microsecond for rounding.
                 let longest = policy.window() + micros(1);
                 prop_assert!(decision.reset_after() <= longest, "{policy}: locked out, {decision:?}");
                 if decision.is_allowed() {
-                    grants.push(world.grant(cost, false));
+                    grants.push(simulation.grant(cost, false));
                 }
                 last = Some(only(&decision).clone());
             }
@@ -229,8 +229,8 @@ proptest! {
         promise::window(&grants[1], window.limit, window.length).unwrap();
     }
 
-    /// In whatever state two policies and a clock that steps back have left a key: one microsecond
-    /// before the advertised moment a call is denied, and at it admitted.
+    /// For every state that two policies and a clock with backward steps can produce: one
+    /// microsecond before the advertised time a call is denied, and at that time it is admitted.
     #[test]
     fn retry_after_is_exact_in_every_state(
         levels in (level(), level()), windows in (window(), window()), steps in steps(to_and_fro()), part in 0..=PARTS,
@@ -248,22 +248,22 @@ proptest! {
                 let unit = if policy.name() == "l" { 1 } else { 1_000 };
                 Amount::from_thousandths((1 + (quota / unit - 1) * part / PARTS) * unit)
             };
-            let mut world = World::new();
+            let mut simulation = Simulation::new();
             let mut last: Option<LimitOutcome> = None;
             for step in &steps {
-                world.go(step.pause, last.as_ref());
+                simulation.go(step.pause, last.as_ref());
                 let policy = &family[usize::from(step.second)];
-                last = Some(only(&world.check(policy, cost(policy, step.part))).clone());
+                last = Some(only(&simulation.check(policy, cost(policy, step.part))).clone());
             }
             for policy in family {
                 let cost = cost(policy, part);
-                let Some(wait) = world.check(policy, cost).retry_after() else { continue };
+                let Some(wait) = simulation.check(policy, cost).retry_after() else { continue };
                 prop_assert!(!wait.is_zero(), "{policy}");
-                world.clock.advance(wait - micros(1));
-                let early = world.peek(policy, cost);
+                simulation.clock.advance(wait - micros(1));
+                let early = simulation.peek(policy, cost);
                 prop_assert_eq!(early.retry_after(), Some(micros(1)), "{}", policy);
-                world.clock.advance(micros(1));
-                prop_assert!(world.check(policy, cost).is_allowed(), "{policy}");
+                simulation.clock.advance(micros(1));
+                prop_assert!(simulation.check(policy, cost).is_allowed(), "{policy}");
             }
         }
     }
@@ -273,7 +273,7 @@ proptest! {
     fn several_limits_equal_their_models_together(
         levels in vec(level(), 0..3), windows in vec(window(), 1..3), steps in steps(forward()),
     ) {
-        let mut world = World::new();
+        let mut simulation = Simulation::new();
         let mut limits: Vec<Limit> = Vec::new();
         for level in levels {
             let policy = level.policy(&format!("p{}", limits.len()));
@@ -285,14 +285,14 @@ proptest! {
         }
         let mut last: Option<LimitOutcome> = None;
         for step in steps {
-            world.go(step.pause, last.as_ref());
-            let moment = world.moment();
+            simulation.go(step.pause, last.as_ref());
+            let moment = simulation.moment();
             let mut all_fit = true;
             for (_, model, cost) in &mut limits {
                 all_fit &= model.answer(cost(step), moment, false).0;
             }
             let asks = limits.iter().map(|(policy, _, cost)| LimitRequest::new(policy, KEY).cost(cost(step)));
-            let decision = now(world.limits.check_all(asks)).unwrap();
+            let decision = now(simulation.limits.check_all(asks)).unwrap();
             prop_assert_eq!(decision.is_allowed(), all_fit);
             let mut waits = Vec::new();
             for (outcome, (policy, model, cost)) in decision.limits().iter().zip(&mut limits) {
@@ -315,7 +315,7 @@ proptest! {
     ) {
         let (amount, period) = if same_rate { (old.amount, old.period) } else { (new.amount, new.period) };
         let new = Level { funnel: old.funnel, amount, period, ..new };
-        let grants = World::new().take_turns(steps, |step| {
+        let grants = Simulation::new().take_turns(steps, |step| {
             let level = if step.second { new } else { old };
             (level.policy("p"), level.cost(step))
         });
@@ -328,7 +328,7 @@ proptest! {
     #[test]
     fn alternating_windows_create_no_permits(old in window(), limit in 1..40_u64, steps in steps(forward())) {
         let new = Window { limit, ..old };
-        let grants = World::new().take_turns(steps, |step| {
+        let grants = Simulation::new().take_turns(steps, |step| {
             let window = if step.second { new } else { old };
             (window.policy("p"), window.cost(step))
         });
@@ -342,7 +342,7 @@ proptest! {
         old in window(), new in window(), same_window in any::<bool>(), steps in steps(forward()),
     ) {
         let new = Window { length: if same_window { old.length } else { new.length }, ..new };
-        let grants = World::new().take_turns(steps, |step| {
+        let grants = Simulation::new().take_turns(steps, |step| {
             let window = if step.second { new } else { old };
             (window.counter("p"), window.cost(step))
         });
@@ -356,17 +356,17 @@ proptest! {
     fn alternating_fixed_windows_create_no_permits(
         old in window(), new in window(), steps in steps(to_and_fro()),
     ) {
-        let mut world = World::new();
+        let mut simulation = Simulation::new();
         let mut grants: Vec<Grant> = Vec::new();
         let mut last: Option<LimitOutcome> = None;
         for step in steps {
-            world.go(step.pause, last.as_ref());
+            simulation.go(step.pause, last.as_ref());
             let window = if step.second { new } else { old };
             let cost = window.cost(step);
-            let decision = world.check(&window.fixed("p"), cost);
+            let decision = simulation.check(&window.fixed("p"), cost);
             prop_assert!(decision.reset_after() <= micros(window.length));
             if decision.is_allowed() {
-                grants.push(world.grant(cost, step.second));
+                grants.push(simulation.grant(cost, step.second));
             }
             last = Some(only(&decision).clone());
         }

@@ -330,7 +330,7 @@ async fn pubsub_permissions_deliver_changes_at_once() {
     assert_eq!(refused(&server), 0);
 }
 
-/// A process of its own that follows, and prints each capacity that it sees.
+/// A child process that follows the registry and prints each capacity that it receives.
 struct Follower {
     process: Child,
     lines: mpsc::Receiver<String>,
@@ -849,8 +849,8 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     assert_eq!((capacity(registry), other(registry)), (Some(2), 3));
     assert_eq!(own(registry), [[200], [300]]);
 
-    // As long as this text is in force; a restarted reader without a previous version has the other
-    // policy alone.
+    // The error remains while this text applies; a restarted reader without a previous version has
+    // only the other policy.
     assert!(replica.source.synced().await.is_err());
     let late = Replica::new(Limiter::redis(server.url()), &namespace);
     assert!(matches!(
@@ -862,7 +862,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
         (None, 3)
     );
 
-    // A quota of a key belongs to its policy.
+    // A key override belongs to its policy.
     let newer = two(4, "").replacen("capacity = 400\n", "capacity = 'many'\n", 1);
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
     let of_key = |error: Option<RegistryError>| {
@@ -872,7 +872,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     assert_eq!((capacity(registry), other(registry)), (Some(2), 4));
     assert_eq!(own(registry), [[200], [400]]);
 
-    // So it is with a policy that turns into one of another kind.
+    // A policy that changes between rate and concurrency is also rejected.
     let turned = two(5, "").replacen(
         "algorithm = \"token_bucket\"\ncapacity = 5\nrate = \"1/h\"",
         "algorithm = \"concurrency\"\nmax = 5",

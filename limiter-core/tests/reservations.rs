@@ -364,8 +364,8 @@ async fn cancelled_settlement_is_applied() {
     assert_eq!(other.peek(&policy, KEY).await.unwrap().remaining(), 6);
 }
 
-/// One client that calls back to back: when it reserves again, the settlement of its previous call
-/// is still on its way to Redis.
+/// A sequential client: when it reserves again, the settlement of its previous call is still in
+/// flight to Redis.
 #[tokio::test]
 async fn unapplied_settlement_does_not_deny_next_reservation() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
@@ -428,7 +428,7 @@ async fn start(future: impl Future) {
     let _ = tokio::time::timeout(std::time::Duration::ZERO, future).await;
 }
 
-/// It crosses awaits and tasks, and outlives its limiter reference.
+/// A reservation crosses awaits and tasks, and outlives its reference to the limiter.
 #[test]
 fn a_reservation_is_owned() {
     fn is_owned<T: Send + Sync + std::fmt::Debug + 'static>() {}

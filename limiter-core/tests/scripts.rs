@@ -51,7 +51,7 @@ fn time(server: &RedisServer) -> u64 {
     u64::try_from(seconds * 1_000_000 + fraction).unwrap()
 }
 
-/// How many changes the server has seen.
+/// Number of changes that the server has counted.
 fn changes(server: &RedisServer) -> String {
     let info = server.command(&["INFO", "persistence"]).text();
     let line = info

@@ -66,8 +66,8 @@ fn failing() -> Policy {
 async fn shown_by(builder: RedisBuilder) -> Shown {
     let mut shown = Shown::default();
     let log = Everything::default();
-    // Of the thread, so that it also receives the events of the tasks that the limiter spawns on
-    // it.
+    // Set for the thread, so that it also receives events of the tasks that the limiter spawns
+    // there.
     let guard = tracing::subscriber::set_default(log.clone());
     let builder = builder.namespace(namespace());
     shown.debug("the builder", &builder);

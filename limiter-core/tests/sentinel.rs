@@ -97,17 +97,17 @@ async fn dead_minority_of_sentinels_causes_no_delay() {
     watched.sentinels()[1].kill();
     let took = first_answer(urls.clone()).await;
     assert!(took < Duration::from_millis(300) + SLACK, "{took:?}");
-    // One of three is believed only after the others had their time.
+    // The reply of one of three sentinels is accepted only after the timeout of the others.
     let took = first_answer(vec![silent.url(), urls[1].clone(), urls[2].clone()]).await;
     assert!(took >= Duration::from_millis(450), "{took:?}");
     assert!(took < Duration::from_millis(1_300) + SLACK, "{took:?}");
 }
 
-/// Two that know better are farther away.
+/// Two sentinels with newer information are farther away.
 #[tokio::test]
 async fn the_nearest_sentinel_does_not_decide_alone() {
     let (old, new) = (RedisSentinel::start(), RedisSentinel::start());
-    // Its keys are there until the end.
+    // These keys must persist until the end.
     let lasting = bucket("lasting", 10_000, "1/d");
     let far: Vec<Proxy> = new.sentinels()[1..]
         .iter()

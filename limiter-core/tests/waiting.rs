@@ -16,7 +16,7 @@ use support::{KEY, PATIENT, bucket, funnel, left, millis, namespace, secs, windo
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// How often the script has run.
+/// Number of executions of the script.
 fn script_calls(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
@@ -104,7 +104,7 @@ async fn thousand_waiters_cost_one_command_per_grant() {
 /// Results of a thousand waiters on one key at 100 a second, by the server's own clock.
 struct Crowd {
     served: u64,
-    /// From when the quota was used up until all that was charged had come back.
+    /// Duration from the use of the whole quota until it is refilled.
     took: Duration,
 }
 
@@ -475,7 +475,7 @@ async fn ended_runtime_blocks_no_other() {
         let (limits, policy) = (limits.clone(), policy.clone());
         async move { limits.acquire(&policy, KEY).await.map(Allowed::into_decision) }
     });
-    // It is first in line before the other one comes.
+    // This waiter is first in the queue before the other one arrives.
     let polled = runtime.spawn(async { tokio::task::yield_now().await });
     polled.await.unwrap();
     let second = waiter(&limits, &policy, 1);

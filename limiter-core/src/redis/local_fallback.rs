@@ -1,4 +1,4 @@
-//! Decides in process while the store is out: each replica applies its share of the policy.
+//! Decides in process while the store is unavailable: each replica applies its share of the policy.
 //!
 //! The share is a limit with its own state that survives outages, so that in any time T a replica
 //! admits no more than its share's quota and rate allow, regardless of the number of outages. The

@@ -92,7 +92,7 @@ pub(crate) async fn refill_uses_rate_of_its_time(subject: Subject) {
         let large = large.proportional_to(&small, at).unwrap();
         subject.clock.advance(secs(1));
         assert_eq!(subject.call(&large).await.remaining(), 59, "{large}");
-        // It is a plain policy once no earlier usage can remain.
+        // The policy is a plain one when no earlier usage can remain.
         subject.clock.advance(secs(1_000));
         assert_eq!(subject.call(&large).await.remaining(), 99, "{large}");
     }

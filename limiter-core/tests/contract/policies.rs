@@ -126,7 +126,7 @@ pub(crate) async fn denied_state_is_kept_until_retry_time(subject: Subject) {
 pub(crate) async fn a_ring_that_grows_keeps_its_order(subject: Subject) {
     for (small, large) in [(3, 5), (200, 300)] {
         let sized = |limit| window("p", limit, "1000s");
-        // One a second; the ring of the small limit is full, and then wraps by two.
+        // One permit per second; the ring of the small limit is full and then wraps by two.
         for _ in 0..small {
             assert!(subject.call(&sized(small)).await.is_allowed());
             subject.clock.advance(secs(1));
@@ -184,7 +184,7 @@ pub(crate) async fn a_cost_may_reach_across_the_end_of_a_ring(subject: Subject) 
         subject.clock.advance(secs(5));
         assert!(subject.call(&policy).await.is_allowed());
         subject.clock.advance(secs(5));
-        // One is five seconds old and keeps the ring alive; all others are of now.
+        // One permit is five seconds old and keeps the ring alive; all others are new.
         assert_eq!(subject.call_of(&policy, limit - 1).await.remaining(), 0);
         assert_eq!(subject.remaining(&policy).await, Amount::ZERO);
         assert_eq!(wait_of(&subject.call(&policy).await), secs(5));

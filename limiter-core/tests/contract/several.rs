@@ -21,7 +21,7 @@ pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Rejection>) -> Confi
 pub(crate) async fn all_are_charged_or_none(subject: Subject) {
     let policies = one_of_each();
     for tight in 0..3 {
-        // One of the three has one permit left, the others have five.
+        // One of the three limits has one permit left, the others have five.
         assert!(subject.call_of(&policies[tight], 4).await.is_allowed());
         let both = subject.limits.check_all(ask_all(&policies)).await.unwrap();
         assert!(both.is_allowed());

@@ -163,7 +163,8 @@ pub(crate) async fn several_limits_share_one_wait(subject: Subject) {
     served(waiting).await;
 }
 
-/// In the order of arrival, none too early and none left out; cancelled waiters cost no permit.
+/// Waiters are served in the order of arrival, none too early and none omitted; cancelled waiters
+/// cost no permit.
 pub(crate) async fn thousand_waiters_are_served_in_order_while_half_leave(subject: Subject) {
     let policy = bucket("p", 1, "100/s");
     subject.use_up(&policy).await;
@@ -289,7 +290,7 @@ pub(crate) async fn waiter_above_new_quota_is_rejected(subject: Subject) {
     }
 }
 
-/// It keeps its place and its permit, and does not take those of others.
+/// The unpolled waiter keeps its place and its permit, and takes none of the others' permits.
 pub(crate) async fn unpolled_waiter_delays_queue_briefly(subject: Subject) {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 1, "1s")] {
         subject.use_up(&policy).await;

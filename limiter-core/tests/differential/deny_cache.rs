@@ -7,7 +7,7 @@ use limiter_core::ManualClock;
 use super::support::{Kind, Subject, secs};
 use super::{setting, trace};
 
-/// Longer than nearly all retry times, so that the cache answers until a permit comes back.
+/// Longer than nearly all retry times, so that the cache decides until a permit returns.
 const KEPT_FOR: std::time::Duration = secs(100_000);
 
 #[tokio::test]

@@ -107,7 +107,7 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
     }
 }
 
-/// One limit, as it is in each mode.
+/// One limit in each mode.
 fn in_each_mode(rng: &mut Rng, family: usize) -> [Policy; 3] {
     let (name, algorithm, quota) = (format!("p{family}"), rng.u8(0..5), rng.u64(1..9));
     let (rate, window) = (

@@ -11,7 +11,7 @@ use super::answer::{Answer, Denial, Details, Source};
 use super::support::PATIENT;
 use super::{ABOVE_QUOTA, QUOTA};
 
-/// How much of the quota was used before.
+/// The usage before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Situation {
     Fresh,
@@ -176,12 +176,12 @@ impl Condition {
         }
     }
 
-    /// Whether a call of this cost takes a permit.
+    /// Returns whether a call of this cost is charged.
     pub(crate) fn charges(&self, situation: Situation, cost: u64) -> bool {
         self.settles() && situation == Situation::Fresh && cost < ABOVE_QUOTA
     }
 
-    /// Whether decisions charge at all.
+    /// Returns whether decisions are charged.
     pub(crate) fn settles(&self) -> bool {
         let is_listed = self.allows_key || self.denies_key;
         self.on_unknown_policy.is_none() && self.mode() != Enforcement::Off && !is_listed
@@ -212,7 +212,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// How many permits are left before the call.
+/// Returns the remaining permits before the call.
 pub(crate) fn left(situation: Situation) -> u64 {
     match situation {
         Situation::Fresh => QUOTA,

@@ -165,7 +165,7 @@ impl Entry {
         }
     }
 
-    /// Whether it takes a permit that is there.
+    /// Returns whether the entry point charges available permits.
     pub(crate) fn charges(&self) -> bool {
         !matches!(self, Self::Peek | Self::PeekTwo | Self::NamedPeek)
     }

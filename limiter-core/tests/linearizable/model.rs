@@ -163,9 +163,9 @@ impl State {
 struct Looked {
     fits: bool,
     wait: u64,
-    /// As it is at the moment of the call.
+    /// The state at the time of the call.
     before: State,
-    /// As it is stored when the call is denied.
+    /// The state that is stored when the call is denied.
     refused: State,
 }
 

@@ -8,11 +8,11 @@ use fastrand::Rng;
 
 use crate::model::{Answer, Question, Shape, State, step};
 
-/// A call: when it began, and, where it came back, when and with which answer.
+/// A call with its start and, if it completed, its end and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) question: Question,
-    /// By the clock of the limiter.
+    /// Time of the limiter's clock.
     pub(crate) moment: u64,
     pub(crate) began: u64,
     pub(crate) ended: Option<(u64, Answer)>,
@@ -44,7 +44,7 @@ impl Search<'_> {
         let ends = (0..self.history.len())
             .filter(open)
             .filter_map(|number| Some(self.history[number].ended.as_ref()?.0));
-        // Nothing can come before a call that had ended when it began.
+        // No call can precede one that had ended before it started.
         let Some(first_end) = ends.min() else { return true };
         if !self.seen.insert((placed, states.to_vec())) {
             return false;
@@ -62,7 +62,7 @@ impl Search<'_> {
     }
 }
 
-/// How many pairs of calls were out at the same time.
+/// Number of pairs of calls that were in flight at the same time.
 pub(crate) fn overlapping(history: &[Call]) -> usize {
     let end = |call: &Call| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
     let pairs = history

@@ -94,7 +94,8 @@ async fn file_is_read_immediately_and_followed() {
     assert!(followed.last_error().is_none());
 }
 
-/// As Kubernetes does it: a new directory, and a symbolic link renamed over the old one.
+/// Kubernetes replaces files in this way: a new directory, and a symbolic link renamed over the old
+/// one.
 #[tokio::test(start_paused = true)]
 async fn swapped_config_map_is_detected() {
     let (dir, registry) = (Dir::new("swapped"), PolicyRegistry::new());

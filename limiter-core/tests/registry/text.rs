@@ -141,7 +141,7 @@ fn result(text: &str) -> Vec<String> {
     }
 }
 
-/// One error each, in a policy or an override that is otherwise valid.
+/// One error for each case, in an otherwise valid policy or override.
 #[test]
 fn error_has_position_and_expectation() {
     const RATE: &str = "permits per time, such as 10/s, 100/min, 7/3s or 1/30d";

@@ -160,7 +160,7 @@ async fn invalid_lease_numbers_are_an_unknown_layout() {
         let sound = get(server, &name);
         assert_eq!(sound.len(), 74, "{policy}: some of it is lent");
         let number = |place: usize| u64::from_le_bytes(sound[place..place + 8].try_into().unwrap());
-        // As it is, and with something of it put in its place.
+        // The stored value with some bytes replaced.
         let with = |place: usize, bytes: &[u8]| {
             let mut value = sound.clone();
             value[place..place + bytes.len()].copy_from_slice(bytes);

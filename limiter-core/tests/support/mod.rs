@@ -26,7 +26,7 @@ pub(crate) fn namespace() -> String {
     )
 }
 
-/// Which store a test runs on.
+/// The store of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Memory,
@@ -103,12 +103,12 @@ impl Subject {
         [self.limits.clone(), second]
     }
 
-    /// One call of cost 1.
+    /// Makes one call with a cost of 1.
     pub(crate) async fn call(&self, policy: &Policy) -> Decision {
         self.limits.check(policy, KEY).await.unwrap()
     }
 
-    /// One call of this cost.
+    /// Makes one call with this cost.
     pub(crate) async fn call_of<C>(&self, policy: &Policy, cost: C) -> Decision
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -185,7 +185,7 @@ pub(crate) fn left(decision: &Decision) -> Amount {
     only(decision).remaining()
 }
 
-/// How long a denied call has to wait.
+/// Returns the retry time of a denied call.
 pub(crate) fn wait_of(decision: &Decision) -> Duration {
     assert!(!decision.is_allowed(), "{decision:?}");
     decision.retry_after().unwrap()
@@ -244,7 +244,7 @@ pub(crate) fn window(name: &str, limit: u64, window: &str) -> Policy {
         .unwrap()
 }
 
-/// One policy of each algorithm: five at once, and five in five seconds.
+/// One policy of each algorithm: five permits at once, and five permits in five seconds.
 pub(crate) fn one_of_each() -> [Policy; 3] {
     [
         bucket("bucket", 5, 1),

@@ -9,7 +9,7 @@ pub(crate) struct Grant {
     pub(crate) at: u64,
     /// Thousandths of a permit.
     pub(crate) cost: u64,
-    /// Which of two policies granted them: the second?
+    /// Whether the second of the two policies granted them.
     pub(crate) second: bool,
 }
 

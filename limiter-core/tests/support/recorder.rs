@@ -18,7 +18,7 @@ enum Entry {
     Histogram(Arc<Records>),
 }
 
-/// How often something was recorded.
+/// Number of recorded values.
 #[derive(Debug, Default)]
 struct Records(AtomicU64);
 

@@ -14,7 +14,7 @@ const REPORT_EVERY: u64 = 100_000;
 const SECOND: u64 = 1_000_000;
 
 /// One limit in Redis, and the replicas that apply it.
-struct World {
+struct Simulation {
     clock: ManualClock,
     redis: MemoryStore,
     policy: Policy,
@@ -31,7 +31,7 @@ struct Replica {
     reports_at: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(policy: Policy, replicas: u32, random: &mut fastrand::Rng) -> Self {
         let clock = ManualClock::new();
         let now = clock.now().as_micros();
@@ -178,20 +178,20 @@ fn policies() -> [Policy; 3] {
 }
 
 /// Runs a scenario repeatedly, for each algorithm and several numbers of replicas.
-fn often(scenario: impl Fn(&mut World, &mut fastrand::Rng)) {
+fn often(scenario: impl Fn(&mut Simulation, &mut fastrand::Rng)) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..16 {
         for policy in policies() {
             let replicas = [1, 2, 3, 10][round % 4];
-            let mut world = World::new(policy, replicas, &mut random);
-            scenario(&mut world, &mut random);
-            let (excess, bound) = (world.excess(), world.bound());
+            let mut simulation = Simulation::new(policy, replicas, &mut random);
+            scenario(&mut simulation, &mut random);
+            let (excess, bound) = (simulation.excess(), simulation.bound());
             assert!(
                 excess <= bound,
                 "seed {seed}: {} by {replicas}: {excess} beyond the policy, at most {bound} ({} µs)",
-                world.policy,
-                world.unreported_for
+                simulation.policy,
+                simulation.unreported_for
             );
         }
     }
@@ -199,39 +199,39 @@ fn often(scenario: impl Fn(&mut World, &mut fastrand::Rng)) {
 
 #[test]
 fn shared_outage_admits_one_quota_and_one_second() {
-    often(|world, random| {
+    often(|simulation, random| {
         for _ in 0..random.u32(1..5) {
             for is_connected in [true, false, true] {
                 let lasts = random.u64(..4 * SECOND);
-                let ends = world.clock.now().as_micros() + lasts;
-                for replica in &mut world.replicas {
+                let ends = simulation.clock.now().as_micros() + lasts;
+                for replica in &mut simulation.replicas {
                     replica.is_connected = is_connected;
                 }
-                while world.clock.now().as_micros() < ends {
-                    world.step(random);
+                while simulation.clock.now().as_micros() < ends {
+                    simulation.step(random);
                 }
             }
         }
         // Replicas with fewer calls detect an outage later.
         let bound_of_age = micros_ceil(RECONCILE_AFTER) + SECOND / 2;
         assert!(
-            world.unreported_for <= bound_of_age,
+            simulation.unreported_for <= bound_of_age,
             "{} µs",
-            world.unreported_for
+            simulation.unreported_for
         );
     });
 }
 
 #[test]
 fn partial_outage_stays_within_bound() {
-    often(|world, random| {
+    often(|simulation, random| {
         for _ in 0..400 {
-            for replica in &mut world.replicas {
+            for replica in &mut simulation.replicas {
                 if random.u32(..50) == 0 {
                     replica.is_connected = random.bool();
                 }
             }
-            world.step(random);
+            simulation.step(random);
         }
     });
 }
@@ -239,23 +239,25 @@ fn partial_outage_stays_within_bound() {
 /// Every call may fail independently, while reports arrive.
 #[test]
 fn lost_replies_admit_at_most_one_quota() {
-    often(|world, random| {
+    often(|simulation, random| {
         for _ in 0..400 {
-            for _ in 0..3 * world.replicas.len() {
-                let replica = random.usize(..world.replicas.len());
-                world.replicas[replica].is_connected = random.bool();
-                world.call(replica);
+            for _ in 0..3 * simulation.replicas.len() {
+                let replica = random.usize(..simulation.replicas.len());
+                simulation.replicas[replica].is_connected = random.bool();
+                simulation.call(replica);
             }
-            world.clock.advance(Duration::from_micros(random.u64(..40_000)));
-            for replica in &mut world.replicas {
+            simulation
+                .clock
+                .advance(Duration::from_micros(random.u64(..40_000)));
+            for replica in &mut simulation.replicas {
                 replica.is_connected = true;
             }
-            world.report();
+            simulation.report();
         }
         assert!(
-            world.unreported_for <= REPORT_EVERY + 40_000,
+            simulation.unreported_for <= REPORT_EVERY + 40_000,
             "{} µs",
-            world.unreported_for
+            simulation.unreported_for
         );
     });
 }
@@ -269,29 +271,29 @@ fn reported_permits_are_subtracted() {
             .rate("10/s")
             .build()
             .unwrap();
-        let mut world = World::new(policy, 2, &mut fastrand::Rng::new());
+        let mut simulation = Simulation::new(policy, 2, &mut fastrand::Rng::new());
         for _ in 0..200 {
-            world.call(0);
+            simulation.call(0);
         }
-        world.clock.advance(Duration::from_secs(1));
-        let began = world.clock.now().as_micros();
-        while world.clock.now().as_micros() < began + outage {
+        simulation.clock.advance(Duration::from_secs(1));
+        let began = simulation.clock.now().as_micros();
+        while simulation.clock.now().as_micros() < began + outage {
             for replica in 0..2 {
-                world.replicas[replica].is_connected = false;
-                (0..calls).for_each(|_| world.call(replica));
+                simulation.replicas[replica].is_connected = false;
+                (0..calls).for_each(|_| simulation.call(replica));
             }
-            world.clock.advance(Duration::from_secs(1));
+            simulation.clock.advance(Duration::from_secs(1));
         }
         for _ in 0..200 {
             for replica in 0..2 {
-                world.replicas[replica].is_connected = true;
-                (0..calls).for_each(|_| world.call(replica));
+                simulation.replicas[replica].is_connected = true;
+                (0..calls).for_each(|_| simulation.call(replica));
             }
-            world.clock.advance(Duration::from_millis(300));
-            world.report();
+            simulation.clock.advance(Duration::from_millis(300));
+            simulation.report();
         }
-        let admitted: u64 = world.admitted.iter().map(|(_, amount)| amount / 1_000).sum();
-        let seconds = (world.clock.now().as_micros() - began) / SECOND;
+        let admitted: u64 = simulation.admitted.iter().map(|(_, amount)| amount / 1_000).sum();
+        let seconds = (simulation.clock.now().as_micros() - began) / SECOND;
         let allowed = 110 + 10 * seconds;
         assert!(admitted <= allowed, "{admitted} of {allowed}");
         if calls > 1 {
