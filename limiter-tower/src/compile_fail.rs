@@ -1,6 +1,7 @@
-//! Mistakes that the compiler reports where they are made.
+//! Errors that the compiler reports at the line that causes them.
 
-/// What a closure returns is looked at where it is given to the layer, whatever that wraps later:
+/// The return type of a closure is checked where the closure is passed to the layer, independent of
+/// the service that the layer wraps later:
 ///
 /// ```compile_fail,E0277
 /// use limiter_core::{Limiter, Policy};
@@ -32,9 +33,9 @@
 ///     let _ = ResponseConfig::new().respond_with(|_: &Rejection, _| http::Response::new(axum::body::Body::from("come back")));
 /// }
 /// ```
-struct OfAnotherType;
+struct InvalidReturnType;
 
-/// A client is held to one policy:
+/// An outbound layer takes one policy:
 ///
 /// ```compile_fail,E0277
 /// use limiter_core::{Limiter, Policy};
@@ -44,4 +45,4 @@ struct OfAnotherType;
 ///     let _ = RateLimitLayer::outbound(limits, [burst, daily]);
 /// }
 /// ```
-struct Outbound;
+struct OutboundWithSeveralPolicies;

@@ -1,4 +1,4 @@
-//! Requests that hold a permit for as long as they are in flight.
+//! Limits concurrent requests: each request holds a permit while it is in flight.
 
 mod admission;
 mod future;

@@ -1,5 +1,5 @@
-//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under
-//! `cfg(fuzzing)` alone.
+//! Private parsers of untrusted input, for the targets in `fuzz/`. Compiled only under
+//! `cfg(fuzzing)`.
 
 use std::net::IpAddr;
 
@@ -8,14 +8,14 @@ use crate::key::{Syntax, TrustedProxies};
 /// The lines of `X-Forwarded-For`, or of `Forwarded`.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
-    /// Whether they are those of `Forwarded`.
+    /// Whether they are lines of `Forwarded`.
     pub is_rfc_7239: bool,
-    /// In their order.
+    /// The lines, in order.
     pub lines: &'a [Vec<u8>],
 }
 
 impl Lines<'_> {
-    /// The addresses that they name, the nearest first.
+    /// The addresses in the lines, the nearest first.
     pub fn addresses(self) -> impl Iterator<Item = Option<IpAddr>> {
         let syntax = if self.is_rfc_7239 {
             Syntax::Forwarded

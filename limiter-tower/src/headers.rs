@@ -146,11 +146,11 @@ impl RateLimitFields {
         dialect: RateLimitHeaders,
         costs: &Costs,
     ) -> Option<Self> {
-        Self::but_of(&Unsettled::default(), decision, dialect, costs)
+        Self::except(&Unsettled::default(), decision, dialect, costs)
     }
 
     /// Formats the headers without the remaining permits of unsettled limits.
-    pub(crate) fn but_of(
+    pub(crate) fn except(
         open: &Unsettled,
         decision: &Decision,
         dialect: RateLimitHeaders,

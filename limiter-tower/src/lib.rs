@@ -108,7 +108,7 @@
 //! | the limiter was [shut down](limiter_core::Limiter::shutdown) | 503 | UNAVAILABLE | none |
 //! | a cost that cannot be used, limits in different groups | 500 | INTERNAL | none |
 //! | no policy by that name, and the limiter [denies](limiter_core::registry::OnUnknownPolicy::Deny) such calls | 500 | FAILED_PRECONDITION | none |
-//! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
+//! | no key | the extractor's response, else 400 or 500 | the code that is paired with it | none |
 //!
 //! The body of an HTTP rejection is a JSON problem (`application/problem+json`, RFC 9457) that
 //! names the denying policies. Responses to allowed and to denied requests carry the headers

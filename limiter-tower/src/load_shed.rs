@@ -1,5 +1,5 @@
-//! Keeps room for important requests: bounds the requests in flight in this process and reserves
-//! shares for higher priorities.
+//! Keeps capacity for important requests: bounds the requests in flight in this process and
+//! reserves shares for higher priorities.
 
 mod body;
 mod classify;

@@ -1,10 +1,9 @@
-//! For clients: requests are held to a limit, and to what the peer says of its own.
+//! Limits the requests of a client, and honours the quota that the peer reports.
 //!
-//! [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound) makes an [`OutboundLayer`] for any
-//! client that is a `tower` service over HTTP requests: hyper's, reqwest's, a tonic `Channel`. Each
-//! request takes a permit before it is sent; where the limiter's state lives in Redis, all replicas
-//! together keep to one quota. A response whose sender asks for a pause holds up the requests that
-//! come after it.
+//! [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound) creates an [`OutboundLayer`] for
+//! any client that is a `tower` service over HTTP requests: hyper's, reqwest's, a tonic `Channel`.
+//! Each request takes a permit before it is sent; with Redis, all replicas share one quota. A
+//! response that requests a pause delays the requests after it.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -34,39 +33,38 @@
 //! assert_eq!(rejection.retry_after(), Some(Duration::from_secs(5)));
 //!
 //! clock.advance(Duration::from_secs(5));
-//! assert_eq!(call().await.unwrap().status(), 429, "it is asked again, and not before");
+//! assert_eq!(call().await.unwrap().status(), 429, "the peer is called again after the pause");
 //! # Ok::<(), limiter_core::ConfigError>(())
 //! # }).unwrap();
 //! ```
 //!
-//! # What the peer says
+//! # Pauses that the peer requests
 //!
 //! | response | field | pause |
 //! |---|---|---|
-//! | 429, 503 | [`Retry-After`](http::header::RETRY_AFTER): seconds, or a date, which is held against the response's `Date` | as it says, before all others |
+//! | 429, 503 | [`Retry-After`](http::header::RETRY_AFTER): seconds, or a date, relative to the response's `Date` | the given time; overrides the other fields |
 //! | any | `RateLimit`, drafts 07 to 11: `"burst";r=0;t=5` | `t` of the longest that has nothing remaining |
-//! | any | `RateLimit-Remaining: 0` and `RateLimit-Reset`, drafts 00 to 06 | as it says, in seconds |
+//! | any | `RateLimit-Remaining: 0` and `RateLimit-Reset`, drafts 00 to 06 | the given number of seconds |
 //! | any | `X-RateLimit-Remaining: 0` and `X-RateLimit-Reset` | up to a day in seconds, or until a moment of Unix time, in seconds or milliseconds |
-//! | gRPC: RESOURCE_EXHAUSTED or UNAVAILABLE, trailers only | `grpc-retry-pushback-ms`, else `RetryInfo` in `grpc-status-details-bin` | as it says |
+//! | gRPC: RESOURCE_EXHAUSTED or UNAVAILABLE, trailers only | `grpc-retry-pushback-ms`, else `RetryInfo` in `grpc-status-details-bin` | the given time |
 //!
-//! What is malformed, or said twice, counts as not said. A pause lasts five minutes at most, or
-//! what [`max_pause`](OutboundLayer::max_pause) says; it is never cut short by what the peer says
-//! later. It holds up the requests of the key whose request was answered so, in this process:
-//! others hear of it when they ask. At most 10,000 keys are paused at once; beyond, those are
-//! forgotten that would end first.
+//! A field that is malformed, or repeated with another value, is ignored. A pause lasts five
+//! minutes at most, or the maximum that [`max_pause`](OutboundLayer::max_pause) sets; a later
+//! response of the peer never shortens it. It applies to the key of the request, in this process.
+//! Other processes observe the peer's responses themselves. At most 10,000 keys are paused at once;
+//! beyond this number, the pauses that end first are dropped.
 //!
-//! While a key is paused, its requests wait, if there is time
-//! ([`max_wait`](OutboundLayer::max_wait)), or fail as
-//! [`Rejection::Paused`](limiter_core::Rejection::Paused); they take no permits. Those that already
-//! wait for a permit go on waiting without their place in the queue. When the pause ends, the limit
-//! decides who is sent first.
+//! While a key is paused, its requests wait if [`max_wait`](OutboundLayer::max_wait) permits, or
+//! fail with [`Rejection::Paused`](limiter_core::Rejection::Paused); they take no permits. Requests
+//! that were already waiting for a permit continue to wait, but lose their place in the queue. When
+//! the pause ends, the limit determines the order of the requests.
 //!
 //! # Errors
 //!
-//! The service's error is tower's `BoxError`: the client's own, or a
-//! [`Rejection`](limiter_core::Rejection), which [`rejection`] finds in it. A gRPC request fails
-//! with the `tonic::Status` that says the same, if the feature `tonic` is on; without it, tonic
-//! makes an UNKNOWN of it. [`rejection`] finds what is behind it either way.
+//! The service's error is tower's `BoxError`: the client's own error, or a
+//! [`Rejection`](limiter_core::Rejection), which [`rejection`] finds in it. With the feature
+//! `tonic`, a gRPC request fails with the equivalent `tonic::Status`; without it, tonic converts
+//! the error to UNKNOWN. [`rejection`] finds the rejection in both cases.
 //!
 //! # A tonic channel
 //!
@@ -91,8 +89,8 @@
 //!
 //! # reqwest
 //!
-//! Its client is a service over requests and responses of its own, which convert from and to those
-//! of the crate `http` (tower's features `util` and `filter`):
+//! A reqwest client is a service over its own request and response types, which convert from and to
+//! those of the crate `http` (tower's features `util` and `filter`):
 //!
 //! ```text
 //! let client = ServiceBuilder::new()
@@ -103,19 +101,19 @@
 //!
 //! let request = http::Request::get("https://example.com/").body(reqwest::Body::default())?;
 //! let response = reqwest::Response::from(client.clone().oneshot(request).await?);
-//! let answer: Extraction = response.json().await?;
+//! let answer: Answer = response.json().await?;
 //! ```
 //!
 //! # Contract
 //!
-//! Readiness is the client's, and the instance that was found ready is the one that is called; it
-//! has to be `Clone`. A request that is not sent gives it back uncalled. Bodies are passed on as
-//! they are. Nothing is spawned. A layer that retries stands further out, so that each try takes a
-//! permit.
+//! The service is ready when the client is ready, and the layer calls the ready instance; the
+//! client has to be `Clone`. A request that is not sent returns its instance uncalled. Bodies are
+//! passed on unchanged. The layer spawns no tasks. A layer that retries has to be further out, so
+//! that each attempt takes a permit.
 //!
-//! The peer's pauses count whatever the policy's [`Enforcement`](limiter_core::Enforcement) is. The
-//! response shows the [`Decision`](limiter_core::Decision) in its extensions where the store did
-//! not make it, where it degrades the request, and where it would be a denial in earnest.
+//! Pauses apply independent of the policy's [`Enforcement`](limiter_core::Enforcement). The
+//! response has the [`Decision`](limiter_core::Decision) in its extensions if the decision was made
+//! without the store, degrades the request, or would be a denial when enforced.
 
 mod layer;
 mod policy;

@@ -1,5 +1,4 @@
-//! The responses of this crate's layers: their bodies, their headers, and how a program changes
-//! them.
+//! The responses of this crate's layers: their bodies, their headers, and their configuration.
 
 mod answer_body;
 pub(crate) mod body;

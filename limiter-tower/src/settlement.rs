@@ -1,4 +1,4 @@
-//! What a request came to, once it is answered: costs that are known then, and outcomes that do not
+//! Settles the charge of a request after its response: actual costs, and outcomes that do not
 //! count.
 
 mod meter;
@@ -21,7 +21,7 @@ pub use reported_cost::ReportedCost;
 type Counts = dyn Fn(&Response<()>) -> bool + Send + Sync;
 type Cost = dyn Fn(&Response<()>) -> Option<Result<Amount, ConfigError>> + Send + Sync;
 
-/// What a layer has said of settling.
+/// The settlement configuration of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct Settle {
     counts: Option<Arc<Counts>>,
@@ -63,7 +63,7 @@ impl ActualCost {
     }
 
     /// Counts the bytes of the response's body that were sent. Headers and trailers are not
-    /// counted. A client that disconnects pays for the bytes sent until then.
+    /// counted. If the client disconnects, the bytes sent until then are charged.
     pub fn body_bytes() -> Self {
         Self(CostSource::Bytes)
     }
@@ -102,17 +102,18 @@ impl Settle {
     }
 }
 
-/// What one request was charged, until it is known what it came to. Dropped, it stays charged so.
+/// The charge of one request until its actual cost is known. If dropped, the estimate stays
+/// charged.
 #[derive(Debug)]
 pub(crate) struct Settling {
     settle: Arc<Settle>,
-    owed: PendingCharge,
-    telling: Telling,
+    charge: PendingCharge,
+    header_context: HeaderContext,
 }
 
-/// How a response tells of its limits.
+/// The headers by which a response reports its limits.
 #[derive(Debug)]
-struct Telling {
+struct HeaderContext {
     dialect: RateLimitHeaders,
     costs: Costs,
 }
@@ -128,57 +129,57 @@ impl Settling {
         let settlement = Settlement::of(check, decision, reporter)?;
         Some(Self {
             settle: Arc::clone(settle),
-            owed: PendingCharge::new(settlement, costs.collect(), Arc::clone(reporter)),
-            telling: Telling {
+            charge: PendingCharge::new(settlement, costs.collect(), Arc::clone(reporter)),
+            header_context: HeaderContext {
                 dialect: RateLimitHeaders::None,
                 costs: Costs::ONE,
             },
         })
     }
 
-    /// Has the response tell of its limits. Until then it does not.
+    /// Enables the rate limit headers of the response. They are disabled by default.
     pub(crate) fn set_headers(&mut self, dialect: RateLimitHeaders, costs: Costs) {
-        self.owed.is_told = dialect != RateLimitHeaders::None;
-        self.telling = Telling { dialect, costs };
+        self.charge.is_reported = dialect != RateLimitHeaders::None;
+        self.header_context = HeaderContext { dialect, costs };
     }
 
-    /// Settles by the response's head, and writes the remaining permits where they are known; or
-    /// returns a meter, which settles when the response's body has ended.
+    /// Settles by the response's head and writes the remaining permits if they are known, or
+    /// returns a meter that settles when the response's body has ended.
     pub(crate) fn respond<B>(self, response: Response<B>) -> (Response<B>, Option<Meter>) {
         let Self {
             settle,
-            owed,
-            telling,
+            charge,
+            header_context,
         } = self;
         let (head, body) = response.into_parts();
         let head = Response::from_parts(head, ());
-        let (stands, meter) = if settle.counts.as_ref().is_some_and(|counts| !counts(&head)) {
-            (owed.cancel(), None)
+        let (balances, meter) = if settle.counts.as_ref().is_some_and(|counts| !counts(&head)) {
+            (charge.cancel(), None)
         } else {
             match &settle.cost {
-                CostSource::Estimate => (owed.balances(), None),
+                CostSource::Estimate => (charge.balances(), None),
                 CostSource::Head(cost) => match cost(&head) {
-                    Some(cost) => (owed.settle(cost), None),
-                    None => (owed.balances(), None),
+                    Some(cost) => (charge.settle(cost), None),
+                    None => (charge.balances(), None),
                 },
-                CostSource::Bytes => (owed.stays_for_now(), Some(Meter::of_bytes(owed))),
+                CostSource::Bytes => (charge.unsettled_balances(), Some(Meter::of_bytes(charge))),
                 CostSource::ReportedCost => match head.extensions().get::<ReportedCost>().cloned() {
-                    Some(spent) => (owed.stays_for_now(), Some(Meter::of_spent(owed, spent))),
-                    None => (owed.balances(), None),
+                    Some(spent) => (charge.unsettled_balances(), Some(Meter::of_spent(charge, spent))),
+                    None => (charge.balances(), None),
                 },
             }
         };
         let (mut head, ()) = head.into_parts();
-        if let Some(told) = stands.and_then(|stands| telling.fields(&stands)) {
-            told.write(&mut head.headers);
+        if let Some(fields) = balances.and_then(|balances| header_context.fields(&balances)) {
+            fields.write(&mut head.headers);
         }
         (Response::from_parts(head, body), meter)
     }
 }
 
-impl Telling {
-    fn fields(&self, stands: &Balances) -> Option<RateLimitFields> {
-        RateLimitFields::but_of(&stands.open, &stands.decision, self.dialect, &self.costs)
+impl HeaderContext {
+    fn fields(&self, balances: &Balances) -> Option<RateLimitFields> {
+        RateLimitFields::except(&balances.open, &balances.decision, self.dialect, &self.costs)
     }
 }
 

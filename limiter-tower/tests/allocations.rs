@@ -1,5 +1,5 @@
-//! A layer that decides in process allocates nothing for a request that it allows, but for what it
-//! tells the client.
+//! A layer that decides in process allocates for an allowed request only if it adds headers or
+//! extensions.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
 use std::convert::Infallible;
@@ -47,10 +47,10 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
 
     for (layer, allocates) in [(layer.clone(), false), (layer.with_decision_extension(), true)] {
         let mut service = layer.layer(service_fn(answer));
-        // The first decision sets up what others find.
+        // The first decision initializes shared state.
         assert_eq!(status(&mut service, request()), 200);
-        let asked = request();
-        let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+        let request = request();
+        let counted = measure(|| assert_eq!(status(&mut service, request), 200));
         assert_eq!(counted.count_total > 0, allocates, "{counted:?}");
     }
 }
@@ -67,8 +67,8 @@ fn a_request_in_flight_costs_no_allocation() {
         }));
     let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
     assert_eq!(status(&mut service, request()), 200);
-    let asked = request();
-    let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+    let request = request();
+    let counted = measure(|| assert_eq!(status(&mut service, request), 200));
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
@@ -79,20 +79,20 @@ fn a_request_that_may_be_shed_costs_no_allocation() {
         .layer(service_fn(|_: Request<()>| {
             ready(Ok::<_, Infallible>(Response::new(String::new())))
         }));
-    let asked = Request::new(());
-    let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+    let request = Request::new(());
+    let counted = measure(|| assert_eq!(status(&mut service, request), 200));
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
-/// A response whose headers have room for more, so that only the values are counted.
-fn answer_with_room(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
+/// A response with spare capacity for headers, so that only the values allocate.
+fn answer_with_header_capacity(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
     let mut response = Response::new(());
     response.headers_mut().reserve(8);
     ready(Ok(response))
 }
 
 #[test]
-fn headers_cost_a_buffer_and_what_shares_it_among_them() {
+fn headers_allocate_one_buffer_and_its_shared_handle() {
     let limits = Limiter::in_process().build();
     let policy = Policy::token_bucket("api")
         .capacity(100)
@@ -112,11 +112,11 @@ fn headers_cost_a_buffer_and_what_shares_it_among_them() {
         let mut service = layer
             .clone()
             .responses(&ResponseConfig::new().headers(dialect))
-            .layer(service_fn(answer_with_room));
+            .layer(service_fn(answer_with_header_capacity));
         assert_eq!(status(&mut service, request()), 200);
-        let asked = request();
-        let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
-        // The room takes two.
+        let request = request();
+        let counted = measure(|| assert_eq!(status(&mut service, request), 200));
+        // The header capacity takes two.
         assert_eq!(counted.count_total, allocations, "{dialect:?}: {counted:?}");
     }
 }

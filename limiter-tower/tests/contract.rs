@@ -1,4 +1,4 @@
-//! What the service owes to tower: readiness, cancellation, clones.
+//! The contract of a tower service: readiness, cancellation, clones.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 #[path = "contract/hostile.rs"]
@@ -114,7 +114,7 @@ async fn a_future_dropped_in_the_inner_service_ends_it() {
         .service(hangs);
 
     for _ in 0..100 {
-        // Each would wait for ever for the slot of the one before it, if that were not given back.
+        // If the slot of the previous request were not released, each request would wait for ever.
         let mut service = service.clone();
         let response = tokio::time::timeout(Duration::from_secs(5), service.ready())
             .await

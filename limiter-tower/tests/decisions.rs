@@ -1,10 +1,12 @@
-//! What a request is charged: by which policies, after which wait, and what of it in the end.
+//! The charge of a request: policies, waits and settlements.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 #[path = "decisions/cancelled.rs"]
 mod cancelled;
 #[path = "decisions/fair.rs"]
 mod fair;
+#[path = "decisions/headers.rs"]
+mod headers;
 #[path = "decisions/later.rs"]
 mod later;
 #[path = "decisions/modes.rs"]
@@ -14,8 +16,6 @@ mod settling;
 mod support;
 #[path = "decisions/terms.rs"]
 mod terms;
-#[path = "decisions/told.rs"]
-mod told;
 #[path = "decisions/waiting.rs"]
 mod waiting;
 
@@ -40,7 +40,7 @@ async fn left(limits: &Limiter, policy: &Policy, key: &str) -> u64 {
     limits.peek(policy, key).await.unwrap().remaining()
 }
 
-/// Calls a service that is found ready, and polls what it returns once.
+/// Calls a ready service and polls its future once.
 fn begin<S>(service: &mut S, request: Request<String>) -> (Pin<Box<S::Future>>, Poll<S::Response>)
 where
     S: Service<Request<String>, Error = Infallible>,

@@ -2,7 +2,7 @@
 //! each kind of answer.
 //!
 //! `LIMITER_FROZEN=write cargo test -p limiter-tower --all-features --test frozen` writes the files
-//! under `tests/frozen/` anew.
+//! under `tests/frozen/` again.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -19,7 +19,8 @@ use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use support::{Strict, at_most, limiter, request, text};
 use tower::{Layer, ServiceExt};
 
-/// Compares with the committed file, or replaces it if the environment asks for that.
+/// Compares the text with the committed file, or replaces the file if the environment variable is
+/// set.
 #[track_caller]
 fn assert_frozen(file: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,4 +1,4 @@
-//! What gRPC clients see: on the wire, and through tonic's server and client.
+//! The responses that gRPC clients receive, on the wire and through tonic's server and client.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 #[path = "grpc/details.rs"]
@@ -97,8 +97,8 @@ async fn refusals_and_outages_have_codes_of_their_own() {
     assert_eq!(code(by_api_key(), Some("ann")).await, "14", "UNAVAILABLE");
 }
 
-/// Calls a method that no service of the server has, with an API key: what passes the layer is
-/// UNIMPLEMENTED.
+/// Calls a method that no service of the server has, with an API key: a call that passes the layer
+/// is UNIMPLEMENTED.
 async fn call(channel: &Channel, api_key: &'static str) -> Status {
     let mut client = Grpc::new(channel.clone());
     client.ready().await.unwrap();

@@ -1,4 +1,5 @@
-//! What HTTP clients, handlers and outer layers see, on axum's routers and bare services.
+//! The requests and responses that HTTP clients, handlers and outer layers observe, with axum's
+//! routers and bare services.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 #[path = "http/answers.rs"]
@@ -72,7 +73,7 @@ async fn retry_after_is_rounded_up_and_never_zero() {
 }
 
 #[tokio::test]
-async fn a_denial_is_a_sentence_of_plain_text_where_that_is_asked_for() {
+async fn plain_text_denial_is_one_sentence() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::global())
@@ -146,7 +147,7 @@ async fn of_nested_layers_the_innermost_decision_is_seen() {
 }
 
 #[tokio::test]
-async fn on_a_router_the_layer_covers_everything_and_on_a_route_only_what_matches() {
+async fn router_layer_covers_all_requests_and_route_layer_matched_ones() {
     let (limits, _clock) = limiter();
     let stricter = Policy::sliding_window("upload")
         .limit(1)
@@ -340,7 +341,7 @@ async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
 
 #[tokio::test]
 async fn a_store_that_is_out_is_answered_as_the_policy_says() {
-    // A store without room for a key refuses every new one.
+    // A store that is full rejects every new key.
     let full = Limiter::in_process().max_keys(0).build();
     let response = async |answer: OnStoreFailure| {
         let policy = Policy::token_bucket("api")
@@ -357,7 +358,10 @@ async fn a_store_that_is_out_is_answered_as_the_policy_says() {
 
     let unavailable = response(OnStoreFailure::Error).await;
     assert_eq!(unavailable.status(), 503);
-    assert!(!unavailable.headers().contains_key("retry-after"), "nobody knows");
+    assert!(
+        !unavailable.headers().contains_key("retry-after"),
+        "the end of the outage is unknown"
+    );
     assert!(
         unavailable
             .extensions()
@@ -378,7 +382,10 @@ async fn a_store_that_is_out_is_answered_as_the_policy_says() {
 
     let denied = response(OnStoreFailure::FailClosed).await;
     assert_eq!(denied.status(), 503, "no limit was reached");
-    assert!(!denied.headers().contains_key("retry-after"), "nobody knows");
+    assert!(
+        !denied.headers().contains_key("retry-after"),
+        "the time is unknown"
+    );
 }
 
 #[tokio::test]
@@ -394,8 +401,8 @@ async fn after_a_shutdown_requests_are_answered_503() {
     );
 }
 
-/// A policy that degrades lets every request through, and tells the handler of those that it would
-/// have denied.
+/// A policy that degrades allows every request, and the handler sees which requests would be
+/// denied.
 #[tokio::test]
 async fn a_degraded_request_carries_its_decision_to_the_handler() {
     let (limits, _clock) = limiter();

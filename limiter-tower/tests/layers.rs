@@ -167,7 +167,7 @@ fn shed() -> LoadShedLayer {
     LoadShedLayer::new(20).reserve_for(Priority::High, 1)
 }
 
-/// What an application's state holds. No closure or extractor shows in a type.
+/// The state of an application. Its type names no closure and no extractor.
 #[derive(Clone)]
 struct AppState<B> {
     rate: BoxRateLimitLayer<B>,

@@ -1,4 +1,4 @@
-//! What is in flight: how much of it, for how long, and what becomes of the rest.
+//! Concurrent requests: limits, waits and the release of permits.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 #[path = "load/anytime.rs"]
@@ -44,7 +44,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Calls a service that is found ready, and polls what it returns once.
+/// Calls a ready service and polls its future once.
 fn begin<S, B>(service: &mut S, request: Request<B>) -> (Pin<Box<S::Future>>, Poll<S::Response>)
 where
     S: Service<Request<B>, Error = Infallible>,
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// A body of which each frame is sent by the test.
+/// A body whose frames the test sends.
 #[derive(Debug)]
 struct Sent(mpsc::UnboundedReceiver<Result<Frame<Bytes>, &'static str>>);
 
@@ -105,7 +105,7 @@ fn trailers() -> Result<Frame<Bytes>, &'static str> {
 struct Streams(Arc<Mutex<Vec<Sender>>>);
 
 impl Streams {
-    /// What sends the frames of the last response.
+    /// The sender of the last response's frames.
     fn last(&self) -> Sender {
         self.0.lock().unwrap().pop().unwrap()
     }

@@ -1,4 +1,4 @@
-//! What stands in the log.
+//! The log of the layers.
 #![allow(clippy::unwrap_used, reason = "a test ends that way")]
 
 mod support;
@@ -68,11 +68,11 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
     );
     assert_eq!(errors.about("").len(), 3, "a limit that is reached is none");
 
-    keys_that_cannot_be_found_are_logged_with_what_mends_it(&errors);
-    layers_are_told_by_their_policies_and_no_key_is_told(&errors, &limits).await;
+    missing_keys_are_logged_with_remedy(&errors);
+    log_names_policies_and_no_keys(&errors, &limits).await;
 }
 
-fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
+fn missing_keys_are_logged_with_remedy(errors: &Errors) {
     let lists = |list: &str| {
         let mut request = request("ann");
         request
@@ -117,7 +117,7 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
     assert_eq!(errors.about("extension is missing").len(), 1);
     assert_eq!(errors.about("").len(), 7, "nothing else");
 
-    // What is said of one layer hides nothing of another.
+    // Throttling the log of one layer hides no record of another layer.
     for _ in 0..3 {
         let _ = key::client_ip(key::TrustedProxies::hops(3)).extract(&forwarded);
         let _ = key::client_ip(key::TrustedProxies::hops(3))
@@ -135,7 +135,7 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
 }
 
 /// Which of several layers it is, and never whose request.
-async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, limits: &Limiter) {
+async fn log_names_policies_and_no_keys(errors: &Errors, limits: &Limiter) {
     const KEY: &str = "sk_live_4711";
     let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let registry = PolicyRegistry::new().with(policy("named"));
@@ -161,25 +161,25 @@ async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, l
     });
     let costs = costs.layer(Strict::default());
     for _ in 0..3 {
-        let asked = [
+        let responses = [
             several.clone().oneshot(request(KEY)).await,
             named.clone().oneshot(request(KEY)).await,
             groups.clone().oneshot(request(KEY)).await,
             costs.clone().oneshot(request(KEY)).await,
         ];
-        for response in asked {
+        for response in responses {
             assert_eq!(response.unwrap().status(), 500);
         }
     }
-    for told in [
+    for expected in [
         "place=RateLimitLayer of `first`, `second`",
         "place=RateLimitLayer of `named`",
         "share a group, and those of policies `user` and `all` do not",
         "`standalone_only()`",
         "with at most three decimals, for policy `found`",
     ] {
-        let said = errors.about(told);
-        assert_eq!(said.len(), 1, "{told}: {:?}", errors.about("place="));
+        let records = errors.about(expected);
+        assert_eq!(records.len(), 1, "{expected}: {:?}", errors.about("place="));
     }
     assert!(errors.about(KEY).is_empty(), "{:?}", errors.about(KEY));
 }

@@ -1,4 +1,4 @@
-//! Requests of a client: held to its own limit and to what the peer says.
+//! Requests of a client, limited by its own policy and by the pauses of the peer.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
 #[path = "outbound/clients.rs"]
@@ -32,38 +32,38 @@ fn rejection(answer: Result<Response<impl Sized>, BoxError>) -> Rejection {
     outbound::rejection(&*error).unwrap().clone()
 }
 
-/// A peer that answers each request as it was told to, and notes when it came.
+/// A peer with configurable responses that records the time of each request.
 #[derive(Clone, Debug)]
 struct Peer {
     clock: ManualClock,
-    told: Arc<Mutex<Told>>,
+    script: Arc<Mutex<PeerScript>>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct PeerScript {
     status: StatusCode,
     fields: Vec<(&'static str, String)>,
-    asked: Vec<Timestamp>,
+    received_at: Vec<Timestamp>,
 }
 
 impl Peer {
     fn new(clock: &ManualClock) -> Self {
         Self {
             clock: clock.clone(),
-            told: Arc::default(),
+            script: Arc::default(),
         }
     }
 
-    /// What it answers from now on.
+    /// Sets the response to further requests.
     fn answers<const N: usize>(&self, status: u16, fields: [(&'static str, &str); N]) {
-        let mut told = self.told.lock().unwrap();
-        told.status = StatusCode::from_u16(status).unwrap();
-        told.fields = fields.map(|(name, value)| (name, value.to_owned())).into();
+        let mut script = self.script.lock().unwrap();
+        script.status = StatusCode::from_u16(status).unwrap();
+        script.fields = fields.map(|(name, value)| (name, value.to_owned())).into();
     }
 
-    /// When it was asked.
-    fn asked(&self) -> Vec<Timestamp> {
-        self.told.lock().unwrap().asked.clone()
+    /// The times of the requests.
+    fn received_at(&self) -> Vec<Timestamp> {
+        self.script.lock().unwrap().received_at.clone()
     }
 }
 
@@ -77,11 +77,11 @@ impl Service<Request<String>> for Peer {
     }
 
     fn call(&mut self, request: Request<String>) -> Self::Future {
-        let mut told = self.told.lock().unwrap();
-        told.asked.push(self.clock.now());
+        let mut script = self.script.lock().unwrap();
+        script.received_at.push(self.clock.now());
         let mut response = Response::new(request.into_body());
-        *response.status_mut() = told.status;
-        for (name, value) in &told.fields {
+        *response.status_mut() = script.status;
+        for (name, value) in &script.fields {
             response.headers_mut().append(*name, value.parse().unwrap());
         }
         std::future::ready(Ok(response))

@@ -74,13 +74,17 @@ async fn an_outage_is_answered_within_the_deadline_as_the_policy_says() {
     limits.ready().await.unwrap();
     let response = async |answer: OnStoreFailure| {
         let layer = RateLimitLayer::new(&limits, policy(5, answer)).key(key::header("x-api-key"));
-        let asked = Instant::now();
+        let started = Instant::now();
         let response = layer
             .layer(Strict::default())
             .oneshot(request("ann"))
             .await
             .unwrap();
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            started.elapsed()
+        );
         response
     };
     assert_eq!(response(OnStoreFailure::Error).await.status(), 200);
@@ -112,7 +116,7 @@ async fn an_outage_is_answered_within_the_deadline_as_the_policy_says() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_before_its_first_poll_is_not_asked() {
+async fn future_dropped_before_first_poll_sends_no_query() {
     let server = RedisServer::start();
     let limits = replica(&server);
     limits.ready().await.unwrap();
@@ -127,8 +131,7 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     assert_eq!(left.remaining(), 5);
 }
 
-/// One client that calls back to back: each request costs 60 of 100 until its response says that it
-/// was 1.
+/// A sequential client: each request costs 60 of 100 until its response states an actual cost of 1.
 #[tokio::test]
 async fn unapplied_settlement_does_not_deny_next_request() {
     let server = RedisServer::start();
@@ -155,7 +158,7 @@ async fn unapplied_settlement_does_not_deny_next_request() {
 }
 
 #[tokio::test]
-async fn a_key_that_comes_later_is_asked_of_redis_then() {
+async fn pending_key_is_checked_in_redis() {
     let server = RedisServer::start();
     let limits = replica(&server);
     limits.ready().await.unwrap();
@@ -182,17 +185,17 @@ async fn a_key_that_comes_later_is_asked_of_redis_then() {
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
-/// Whatever a request is at as Redis goes away, it is answered, and its slot comes back.
+/// In every state of a request at the time of the outage, it is answered and its slot is released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_may_go_away_while_requests_wait_are_settled_or_look_for_their_keys() {
+async fn outage_answers_requests_in_every_state() {
     let server = RedisServer::start();
     let limits = replica(&server);
     limits.ready().await.unwrap();
-    let (gone, told_gone) = tokio::sync::watch::channel(false);
+    let (gone, is_gone) = tokio::sync::watch::channel(false);
     let by_later = key::from_async(move |_| {
-        let mut told_gone = told_gone.clone();
+        let mut is_gone = is_gone.clone();
         async move {
-            told_gone.wait_for(|gone| *gone).await.unwrap();
+            is_gone.wait_for(|gone| *gone).await.unwrap();
             "bob"
         }
     });
@@ -228,7 +231,7 @@ async fn redis_may_go_away_while_requests_wait_are_settled_or_look_for_their_key
         for response in looking {
             assert_eq!(response.await.unwrap().unwrap().status(), 503);
         }
-        // Those that wait ask when their time has come, or are told as the limiter shuts down.
+        // Waiters query again when they are due, or end with the shutdown of the limiter.
         limits.shutdown(Duration::from_secs(2)).await;
         for response in waiting {
             let status = response.await.unwrap().unwrap().status();
@@ -252,7 +255,7 @@ where
 
 /// A body is dropped wherever its server lets go of it, also after its runtime has ended.
 #[test]
-fn what_outlives_its_runtime_does_no_harm() {
+fn body_that_outlives_runtime_is_harmless() {
     let server = RedisServer::start();
     let policy = policy(1_000, OnStoreFailure::Error);
     let runtime = || {

@@ -1,4 +1,4 @@
-//! Mistakes in a layer's configuration are found when it is verified or built, before the first
+//! Errors in a layer's configuration are reported when it is verified or built, before the first
 //! request.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
@@ -123,7 +123,7 @@ fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
 }
 
 #[test]
-fn layer_logs_mistakes_once_when_it_wraps_a_service() {
+fn layer_logs_errors_once_when_it_wraps_a_service() {
     let errors = Errors::default();
     let _recording = tracing::subscriber::set_default(errors.clone());
     let limits = Limiter::in_process().build();

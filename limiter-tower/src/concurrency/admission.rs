@@ -1,4 +1,5 @@
-//! What a request is in flight by.
+//! Admits requests to a concurrency limit: resolves the policy, takes the permit, and prepares the
+//! response.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,42 +17,42 @@ use crate::rate::config::{LayerConfig, RequestScope, Resolution, ResolvedLimit};
 use crate::rate::configured_cost::ConfiguredCost;
 use crate::rate::response_hooks::ResponseHooks;
 
-/// What a layer admits requests by.
+/// The configuration by which a layer admits requests.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionConfig {
     pub(super) limits: LayerConfig,
-    /// How long a request waits. Zero: as its policy says.
+    /// Maximum wait of a request. Zero: the policy decides.
     pub(super) timeout: Duration,
-    /// Whether handlers have a share in the permit.
+    /// Whether handlers receive a share of the permit.
     pub(super) shares_permits: bool,
 }
 
-/// A request that may go on.
+/// An admitted request.
 pub(super) enum Admitted {
-    /// By so many permits.
+    /// The permit, and the number of permits that it holds.
     WithKey(ConcurrencyPermit, Amount),
-    /// Nothing is configured for it, and that is allowed.
+    /// No policy is configured for the request, and the limiter allows such requests.
     Freely(Decision),
 }
 
 impl Admitted {
-    fn with_permit(permit: ConcurrencyPermit, asked: &ResolvedLimit<'_>) -> Self {
-        // One that cannot be used has no permits.
-        Self::WithKey(permit, asked.cost.as_ref().map_or(Amount::ONE, |cost| *cost))
+    fn with_permit(permit: ConcurrencyPermit, resolved: &ResolvedLimit<'_>) -> Self {
+        // An invalid cost holds no permits.
+        Self::WithKey(permit, resolved.cost.as_ref().map_or(Amount::ONE, |cost| *cost))
     }
 }
 
 impl AdmissionConfig {
-    /// The answer, if it takes no waiting. A misconfiguration is logged, since the client is not
-    /// told.
+    /// Admits the request if that needs no waiting. A misconfiguration is logged, because the
+    /// client does not learn of it.
     pub(super) fn try_admit(&self, question: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
         if !self.timeout.is_zero() {
             return Poll::Pending;
         }
         let answer = match self.resolve(question) {
-            Ok(Ok(asked)) if !self.patience(&asked.policy).is_zero() => return Poll::Pending,
-            Ok(Ok(asked)) => match try_acquire_concurrency(&self.enter(&asked)) {
-                Poll::Ready(answer) => answer.map(|permit| Admitted::with_permit(permit, &asked)),
+            Ok(Ok(resolved)) if !self.max_wait(&resolved.policy).is_zero() => return Poll::Pending,
+            Ok(Ok(resolved)) => match try_acquire_concurrency(&self.enter(&resolved)) {
+                Poll::Ready(answer) => answer.map(|permit| Admitted::with_permit(permit, &resolved)),
                 Poll::Pending => return Poll::Pending,
             },
             Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
@@ -60,8 +61,8 @@ impl AdmissionConfig {
         Poll::Ready(answer.map_err(|rejection| self.limits.log_rejection(Err(rejection))))
     }
 
-    /// The answer, for which nothing is asked before the first poll. The request waits at most for
-    /// the time that it says itself.
+    /// Admits the request with a wait. Nothing is sent to the store before the first poll. The wait
+    /// ends at the latest at the timeout that the request states.
     pub(super) fn later(
         self: &Arc<Self>,
         question: RequestScope<'static>,
@@ -70,11 +71,11 @@ impl AdmissionConfig {
         let admission = Arc::clone(self);
         let answer = async move {
             let answer = match admission.resolve(&question) {
-                Ok(Ok(asked)) => {
-                    let patience = admission.patience(&asked.policy);
-                    let timeout = bound.map_or(patience, |bound| bound.min(patience));
-                    let permit = admission.enter(&asked).timeout(timeout).await;
-                    permit.map(|permit| Admitted::with_permit(permit, &asked))
+                Ok(Ok(resolved)) => {
+                    let max_wait = admission.max_wait(&resolved.policy);
+                    let timeout = bound.map_or(max_wait, |bound| bound.min(max_wait));
+                    let permit = admission.enter(&resolved).timeout(timeout).await;
+                    permit.map(|permit| Admitted::with_permit(permit, &resolved))
                 }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),
@@ -84,7 +85,7 @@ impl AdmissionConfig {
         Box::pin(answer)
     }
 
-    /// What is told and shown of a request that goes on, and what it holds.
+    /// Attaches the decision to an admitted request, and returns the response hooks and the permit.
     pub(super) fn admitted<B>(
         &self,
         admitted: Admitted,
@@ -100,7 +101,7 @@ impl AdmissionConfig {
             costs: Costs::Same(cost),
         };
         let afterwards = self.limits.response_hooks(granted, request);
-        let held = match admitted {
+        let permit_handle = match admitted {
             Admitted::WithKey(permit, _) if self.shares_permits => {
                 let permit = Arc::new(permit);
                 request.extensions_mut().insert(Arc::clone(&permit));
@@ -109,12 +110,12 @@ impl AdmissionConfig {
             Admitted::WithKey(permit, _) => Some(PermitHandle::new(permit)),
             Admitted::Freely(_) => None,
         };
-        (afterwards, held)
+        (afterwards, permit_handle)
     }
 
-    /// How long a request waits under this policy: as the policy says, or the layer; where both do,
-    /// for the shorter of both times.
-    fn patience(&self, policy: &Policy) -> Duration {
+    /// Maximum wait under this policy: the shorter one of the policy's and the layer's timeout, if
+    /// both are set.
+    fn max_wait(&self, policy: &Policy) -> Duration {
         match policy.on_denial() {
             OnDenial::Wait(own) if self.timeout.is_zero() => own,
             OnDenial::Wait(own) => own.min(self.timeout),
@@ -122,23 +123,23 @@ impl AdmissionConfig {
         }
     }
 
-    fn enter<'a>(&'a self, asked: &'a ResolvedLimit<'_>) -> AcquireConcurrency<'a> {
+    fn enter<'a>(&'a self, resolved: &'a ResolvedLimit<'_>) -> AcquireConcurrency<'a> {
         self.limits
             .limiter()
-            .acquire_concurrency(&asked.policy, &asked.key)
-            .cost(ConfiguredCost(asked.cost))
+            .acquire_concurrency(&resolved.policy, &resolved.key)
+            .cost(ConfiguredCost(resolved.cost))
     }
 
-    /// The one limit of a question, or the decision that it has none.
+    /// The limit of a request, or the decision for a request without limits.
     fn resolve<'a>(
         &'a self,
         question: &'a RequestScope<'_>,
     ) -> Result<Result<ResolvedLimit<'a>, Decision>, Rejection> {
-        let mut asked = match self.limits.resolve(question)? {
-            Resolution::ResolvedLimit(asked) => asked,
+        let mut resolved = match self.limits.resolve(question)? {
+            Resolution::ResolvedLimit(resolved) => resolved,
             Resolution::Nothing(decision) => return Ok(Err(decision)),
         };
-        match (asked.pop(), asked.len()) {
+        match (resolved.pop(), resolved.len()) {
             (Some(alone), 0) => Ok(Ok(alone)),
             (_, others) => Err(several(others)),
         }
@@ -150,8 +151,6 @@ fn several(others: usize) -> Rejection {
     Rejection::Config(ConfigError::Invalid {
         what: "number of policies for a request",
         value: if others == 0 { 0 } else { others + 1 }.to_string(),
-        expected:
-            "1, of concurrency: permits in flight are not taken together, so nest an `ConcurrencyLimitLayer` for each"
-                .to_owned(),
+        expected: "1 concurrency policy; nest one `ConcurrencyLimitLayer` for each policy".to_owned(),
     })
 }

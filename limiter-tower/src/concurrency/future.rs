@@ -1,5 +1,5 @@
-//! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit
-//! to the body.
+//! The future of a concurrency-limited request: admits the request, calls the inner service, and
+//! moves the permit into the response's body.
 
 use std::fmt;
 use std::mem;
@@ -20,18 +20,18 @@ use super::permit_handle::{PermitHandle, Release};
 use crate::key::{Extraction, KeyRejection, PendingKey};
 use crate::rate::action::Deciding;
 use crate::rate::config::RequestScope;
-use crate::rate::future::{Own, ended};
+use crate::rate::future::{LayerResponse, ended};
 use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
 use crate::responses::Protocol;
 
 pin_project! {
-    /// The future of [`ConcurrencyLimit`](crate::InFlight).
+    /// The future of [`ConcurrencyLimit`](crate::concurrency::ConcurrencyLimit).
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any time, it releases its permit, or leaves the queue in which it waits for one.
-    /// A permit that Redis may have granted meanwhile is released in the background.
+    /// A future that is dropped releases its permit, or leaves the queue. A permit that Redis may
+    /// have granted meanwhile is released in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct ConcurrencyLimitFuture<S: Service<Request<B>>, B> {
         #[pin]
@@ -41,23 +41,23 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    // What is rarer than to call is boxed, and makes the future no larger.
+    // States that are rarer than a call are boxed, so that they do not enlarge the future.
     enum State<S: Service<Request<B>>, B> {
         Extracting { later: Option<Box<(PendingKey, Call<S, B>)>> },
         Admitting { later: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
-        Calling { #[pin] inner: S::Future, afterwards: ResponseHooks, held: Option<PermitHandle> },
+        Calling { #[pin] inner: S::Future, afterwards: ResponseHooks, permit_handle: Option<PermitHandle> },
         Releasing { release: Release, called: Option<Called<S, B>> },
-        Answered { response: Option<Own> },
+        Answered { response: Option<LayerResponse> },
     }
 }
 
-/// A call that has ended, with nothing of its response to come.
+/// A finished call without a response body.
 struct Called<S: Service<Request<B>>, B> {
     result: Result<S::Response, S::Error>,
     afterwards: ResponseHooks,
 }
 
-/// A call that is still to be made, of the service that was found ready.
+/// A pending call of the service instance that is ready.
 pub(super) struct Call<S, B> {
     pub(super) admission: Arc<AdmissionConfig>,
     pub(super) ready: S,
@@ -79,17 +79,21 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
         }
     }
 
-    pub(super) fn calling(inner: S::Future, afterwards: ResponseHooks, held: Option<PermitHandle>) -> Self {
+    pub(super) fn calling(
+        inner: S::Future,
+        afterwards: ResponseHooks,
+        permit_handle: Option<PermitHandle>,
+    ) -> Self {
         Self {
             state: State::Calling {
                 inner,
                 afterwards,
-                held,
+                permit_handle,
             },
         }
     }
 
-    pub(super) fn answered(response: Own) -> Self {
+    pub(super) fn answered(response: LayerResponse) -> Self {
         let response = Some(response);
         Self {
             state: State::Answered { response },
@@ -98,7 +102,7 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> Call<S, B> {
-    /// What follows from the extractor's answer, as if it had come at once.
+    /// Continues with the result of the extractor, as after a synchronous extraction.
     fn extracted(mut self, answer: Extraction<'static>) -> State<S, B> {
         let question = match answer {
             Extraction::Key(key) => RequestScope::Key(key),
@@ -107,7 +111,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
                 return State::Calling {
                     inner: self.ready.call(self.request),
                     afterwards: ResponseHooks::default(),
-                    held: None,
+                    permit_handle: None,
                 };
             }
             Extraction::Reject(refusal) => return self.refused(refusal),
@@ -130,11 +134,11 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
     fn answered(mut self, answer: Result<Admitted, Rejection>) -> State<S, B> {
         match answer {
             Ok(admitted) => {
-                let (afterwards, held) = self.admission.admitted(admitted, &mut self.request);
+                let (afterwards, permit_handle) = self.admission.admitted(admitted, &mut self.request);
                 State::Calling {
                     inner: self.ready.call(self.request),
                     afterwards,
-                    held,
+                    permit_handle,
                 }
             }
             Err(rejection) => {
@@ -168,20 +172,20 @@ where
                 StateProj::Calling {
                     inner,
                     afterwards,
-                    held,
+                    permit_handle,
                 } => {
                     let result = ready!(inner.poll(context));
-                    let (held, mut afterwards) = (held.take(), mem::take(afterwards));
+                    let (permit_handle, mut afterwards) = (permit_handle.take(), mem::take(afterwards));
                     let has_ended =
                         (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
                     if !has_ended {
                         return Poll::Ready(result.map(|response| {
                             afterwards
                                 .respond(response)
-                                .map(|body| PermitBody::new(body, held))
+                                .map(|body| PermitBody::new(body, permit_handle))
                         }));
                     }
-                    match held.and_then(PermitHandle::release) {
+                    match permit_handle.and_then(PermitHandle::release) {
                         Some(release) => State::Releasing {
                             release,
                             called: Some(Called { result, afterwards }),
@@ -218,7 +222,7 @@ where
     }
 }
 
-/// The response of a request that holds no permit any more.
+/// The response of a request without a permit.
 fn respond<B, E>(
     result: Result<Response<B>, E>,
     mut afterwards: ResponseHooks,

@@ -1,4 +1,4 @@
-//! The layer: how much may be in flight, and of whom.
+//! The layer: the concurrency limit and the key of its requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::rate::policies::Policies;
 use crate::rate::typestate::{FixedPolicies, HasKey, MissingKey, RequestOptions, Skipping, WithKey};
 use crate::responses::ResponseConfig;
 
-/// Bounds how many requests of a key are in flight at once, in this process or, with Redis, in all
-/// of them: by a policy of [`concurrency`](limiter_core::Policy::concurrency).
+/// Limits the concurrent requests of a key by a [`concurrency`](limiter_core::Policy::concurrency)
+/// policy, in this process or, with Redis, in all processes.
 ///
-/// A request holds its permit from when it is admitted until its response's body has ended (by its
-/// last frame, its trailers or an error) or is dropped; or until the inner service fails, or the
-/// client goes away. (Over HTTP/1 hyper sees that it has gone when it reads or writes: not while a
-/// part of the request's body is unread, and nothing is sent.) So a response that is streamed, or a
-/// gRPC call with a stream of messages, is in flight for as long as the stream.
+/// A request holds its permit from its admission until the body of its response has ended (with the
+/// last frame, the trailers or an error) or is dropped, until the inner service fails, or until the
+/// client disconnects. Over HTTP/1, hyper detects a disconnect only when it reads or writes; it
+/// does not detect it while a part of the request's body is unread and nothing is sent. A streamed
+/// response, or a gRPC call with a stream of messages, is in flight until the stream ends.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -46,52 +46,53 @@ use crate::responses::ResponseConfig;
 /// assert_eq!(first.headers()["ratelimit"], r#""export";r=0"#);
 /// let second = ask().await;
 /// assert_eq!(second.status(), 429);
-/// assert!(!second.headers().contains_key("retry-after"), "nobody knows when the first is done");
+/// assert!(!second.headers().contains_key("retry-after"), "the end of the first request is unknown");
 /// assert_eq!(first.into_body().collect().await.unwrap().to_bytes(), "a,b\n1,2\n");
 /// assert_eq!(ask().await.status(), 200);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// # }).unwrap();
 /// ```
 ///
-/// # What a client gets
+/// # Responses
 ///
 /// | | HTTP | gRPC | `Retry-After` |
 /// |---|---|---|---|
-/// | as many as may be are in flight | 429 | RESOURCE_EXHAUSTED | none: nobody knows |
-/// | it waited, and nobody left in time | 429 | RESOURCE_EXHAUSTED | none |
+/// | the limit of concurrent requests is reached | 429 | RESOURCE_EXHAUSTED | none: unknown |
+/// | a wait timed out | 429 | RESOURCE_EXHAUSTED | none |
 /// | a cost above the policy's maximum | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
-/// | as many requests wait as the limiter has room for | 503 | UNAVAILABLE | none |
-/// | the store is out, the policy says `Local` (the default) | as its share says: the inner response, or 429 | the same | none |
-/// | the store is out, the policy says `Deny` or `Error` | 503 | UNAVAILABLE | none |
+/// | the limiter's maximum of waiting requests is reached | 503 | UNAVAILABLE | none |
+/// | store unavailable, policy with `Local` (the default) | the inner response or 429, by the local share | the same | none |
+/// | store unavailable, policy with `Deny` or `Error` | 503 | UNAVAILABLE | none |
 /// | a policy of a rate, several policies, a cost that cannot be used | 500 | INTERNAL | none |
-/// | no key | as the extractor says | the code that is paired with it | none |
+/// | no key | the extractor's response | the code that is paired with it | none |
 ///
-/// The answers are those of [`RateLimitLayer`](crate::RateLimitLayer), and so are the headers (in
-/// the dialects that can tell of a number of requests at once), extensions and events;
-/// [`answers`](Self::responses) changes them.
+/// The responses are the same as those of [`RateLimitLayer`](crate::RateLimitLayer). So are the
+/// headers (in the drafts that can express a number of concurrent requests), the extensions and the
+/// events. [`responses`](Self::responses) changes them.
 ///
 /// # With Redis
 ///
-/// A permit is a lease, renewed while the request is in flight. A process that is cut off from
-/// Redis for longer than the policy's lease may therefore find others in its place: a handler sees
-/// that from the permit ([`with_permit_extension`](Self::with_permit_extension)), and who has the
-/// response from its [body](crate::PermitBody::held). A process that dies frees its permits when
-/// their leases end.
+/// A permit is a lease that is renewed while the request is in flight. If a process is disconnected
+/// from Redis for longer than the policy's lease, its permits expire and other requests may be
+/// admitted. A handler observes the loss through its permit
+/// ([`with_permit_extension`](Self::with_permit_extension)), a holder of the response through the
+/// [body](crate::PermitBody::held). The permits of a process that dies expire with their leases.
 ///
 /// # Upgrades
 ///
-/// The body of a response that switches protocols (101, as for a websocket; 200 to CONNECT) is
-/// empty, so the permit goes back with the response's head, and what is spoken afterwards is not
-/// counted. Where it is to be, the handler keeps a share of the permit for as long: see
-/// [`with_permit_extension`](Self::with_permit_extension). Of nested layers it has the innermost's
-/// alone.
+/// The body of a response that switches protocols (101 for a WebSocket, 200 to CONNECT) is empty,
+/// so the permit is released with the head of the response, and the traffic after the upgrade is
+/// not counted. To count it, the handler keeps a share of the permit: see
+/// [`with_permit_extension`](Self::with_permit_extension). With nested layers, the handler receives
+/// only the permit of the innermost layer.
 ///
 /// # Contract
 ///
-/// Readiness is the inner service's, as with [`RateLimitLayer`](crate::RateLimitLayer). In process
-/// the limiter is asked when the service is called, and an admitted request costs no allocation but
-/// for what the client is told; a request that waits, and one about which Redis is asked, is asked
-/// about when the response's future is polled first.
+/// The service is ready when the inner service is ready, as with
+/// [`RateLimitLayer`](crate::RateLimitLayer). In process, the limiter is called when the service is
+/// called, and an admitted request allocates only for rate limit headers and extensions. For a
+/// request that waits, and with Redis, the limiter is called at the first poll of the response's
+/// future.
 #[derive(Clone)]
 #[must_use = "a layer limits nothing until a service is wrapped in it"]
 pub struct ConcurrencyLimitLayer<K = MissingKey, P = FixedPolicies> {
@@ -101,13 +102,14 @@ pub struct ConcurrencyLimitLayer<K = MissingKey, P = FixedPolicies> {
 }
 
 impl ConcurrencyLimitLayer {
-    /// Bounds what is in flight by a policy of [`concurrency`](limiter_core::Policy::concurrency),
-    /// as `limiter` counts it: a [`Policy`](limiter_core::Policy); the name of one in the limiter's
-    /// registry; or a closure that answers one of these for each request, once its key is found.
-    /// Clones of the layer, and the services that it wraps, share the limiter.
+    /// Limits concurrent requests by a policy of [`concurrency`](limiter_core::Policy::concurrency)
+    /// in `limiter`: a [`Policy`](limiter_core::Policy), the name of one in the limiter's registry,
+    /// or a closure that returns one of these for each request after its key is extracted. Clones
+    /// of the layer, and the services that it wraps, share the limiter.
     ///
-    /// One request holds permits of one policy. Where several are to bound it (a client, and all of
-    /// them together), nest a layer for each, the one that denies most outermost.
+    /// One request holds permits of one policy. To apply several policies (one for each client and
+    /// one for all of them), nest one layer for each, and place the layer with the most denials
+    /// outermost.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -140,8 +142,8 @@ impl ConcurrencyLimitLayer {
 }
 
 impl<P> ConcurrencyLimitLayer<MissingKey, P> {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure
-    /// over the request. Required.
+    /// Sets the key whose permits a request takes: one of the extractors in [`key`](crate::key), or
+    /// a closure over the request. Required.
     pub fn key<E: 'static>(mut self, extractor: E) -> ConcurrencyLimitLayer<WithKey<E>, P> {
         Arc::make_mut(&mut self.admission)
             .limits
@@ -159,24 +161,26 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         Arc::make_mut(&mut self.admission)
     }
 
-    /// How many permits a request holds: a whole number, at most 1,024. Default: 1. A cost of 0
-    /// holds nothing, and is always admitted.
+    /// Sets the number of permits that a request holds: a whole number, at most 1,024. Default: 1.
+    /// With a cost of 0, a request holds no permit and is always admitted.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         let cost = cost.try_into().map_err(Into::into);
         self.admission_mut().limits.set_cost(cost);
         self
     }
 
-    /// Has a request for which there is no room wait, at most for so long, as
-    /// [`AcquireConcurrency::timeout`](limiter_core::concurrency::AcquireConcurrency::timeout): in
-    /// a process first come, first served. One that says in gRPC's way for how long its client
-    /// waits (`grpc-timeout`) waits no longer than that. Default: as the policy says
-    /// ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody wait;
-    /// where both say so, it waits for the shorter of both times.
+    /// Lets a request wait for a permit, for `timeout` at most, as
+    /// [`AcquireConcurrency::timeout`](limiter_core::concurrency::AcquireConcurrency::timeout). In
+    /// one process, waiting requests are served in order of arrival. A gRPC request waits no longer
+    /// than its `grpc-timeout`. Default: the setting of the policy
+    /// ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which does not wait unless
+    /// configured. If both are set, the shorter one applies.
     ///
-    /// A request whose client goes away leaves the line. As many wait as the limiter lets wait
-    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)); each keeps
-    /// its connection and what it has read of its body. It needs a Tokio runtime with time.
+    /// A request whose client disconnects leaves the queue. The limiter bounds the number of
+    /// waiting requests
+    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)). Each
+    /// waiting request keeps its connection and the buffered part of its body. Waiting needs a
+    /// Tokio runtime with time enabled.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -211,20 +215,19 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     }
 
     /// Puts an `Arc` of the request's
-    /// [`ConcurrencyPermit`](limiter_core::concurrency::ConcurrencyPermit) into its extensions, by
-    /// which a handler learns that it is
-    /// [lost](limiter_core::concurrency::ConcurrencyPermit::lost), and can keep it for longer than
-    /// its response: it goes back when the body has ended and the last share is dropped. Default:
-    /// the permit is the layer's alone.
+    /// [`ConcurrencyPermit`](limiter_core::concurrency::ConcurrencyPermit) into its extensions. A
+    /// handler can detect that the permit is
+    /// [lost](limiter_core::concurrency::ConcurrencyPermit::lost), and can keep the permit beyond
+    /// the response: the permit is released when the body has ended and the last share is dropped.
+    /// Default: only the layer holds the permit.
     ///
-    /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares
-    /// theirs: an extension is one of its type. The permits of the others go back when the body has
-    /// ended. So where a socket's permits of several limits are to be kept, the handler takes all
-    /// but one by [`Limiter::acquire_concurrency`](limiter_core::Limiter::acquire_concurrency)
-    /// itself.
+    /// With nested layers, the handler receives only the permit of the innermost layer, because
+    /// extensions hold one value of each type. The other permits are released when the body has
+    /// ended. To keep several permits for a socket, the handler acquires all but one itself with
+    /// [`Limiter::acquire_concurrency`](limiter_core::Limiter::acquire_concurrency).
     ///
-    /// Nothing is there of a request that was admitted without one. A request that is kept or
-    /// passed on keeps the permit with it.
+    /// A request that was admitted without a permit has no extension. A request that is stored or
+    /// forwarded keeps its permit.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -239,7 +242,7 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     ///     tokio::spawn(async move {
     ///         tokio::select! {
     ///             () = permit.lost() => { /* others may be in its place: end it */ }
-    ///             () = std::future::pending() => { /* what is spoken after the upgrade */ }
+    ///             () = std::future::pending() => { /* the traffic after the upgrade */ }
     ///         }
     ///     });
     ///     ""
@@ -250,7 +253,7 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     /// let app = Router::new().route("/socket", get(upgrade)).layer(layer);
     /// # let ask = async || app.clone().oneshot(Request::get("/socket").body(Body::empty()).unwrap()).await.unwrap();
     /// assert_eq!(ask().await.status(), 200);
-    /// assert_eq!(ask().await.status(), 429, "the first is spoken to still");
+    /// assert_eq!(ask().await.status(), 429, "the first connection is still open");
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
@@ -262,7 +265,8 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     /// Puts the [`Decision`](limiter_core::Decision) that admits a request into its extensions and
     /// into those of the response, as
     /// [`RateLimitLayer::with_decision_extension`](crate::RateLimitLayer::with_decision_extension).
-    /// Default: only what is unusual, in the response.
+    /// Default: only the response has it, and only if the decision was made without the store or
+    /// would deny the request when enforced.
     pub fn with_decision_extension(mut self) -> Self {
         self.admission_mut().limits.show_decisions();
         self
@@ -294,8 +298,8 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     /// several layers is allowed); or the limiter's registry lacks a named policy. A registry in
     /// Redis must have been read before.
     ///
-    /// A layer that is not verified logs the first four mistakes as an error when it wraps a
-    /// service. Policies that a closure chooses for each request are not verified.
+    /// A layer that is not verified logs the first four errors when it wraps a service. Policies
+    /// that a closure chooses for each request are not verified.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -313,7 +317,7 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     ///
     /// # Errors
     ///
-    /// The first mistake.
+    /// The first error.
     pub fn verify(self) -> Result<Self, ConfigError> {
         self.admission.limits.verify()?;
         Ok(self)
@@ -336,7 +340,7 @@ impl<K: HasKey, P: RequestOptions<K::Extractor>> ConcurrencyLimitLayer<K, P> {
     }
 }
 
-/// An [`ConcurrencyLimitLayer`] whose key extractor has no type of its own. Made by
+/// A [`ConcurrencyLimitLayer`] with an erased key extractor type. Created by
 /// [`ConcurrencyLimitLayer::boxed`].
 pub type BoxConcurrencyLimitLayer<B> = ConcurrencyLimitLayer<WithKey<BoxKeyExtractor<B>>>;
 
@@ -344,7 +348,7 @@ impl<S, K: HasKey, P: RequestOptions<K::Extractor>> Layer<S> for ConcurrencyLimi
     type Service = ConcurrencyLimit<S, P::Extractor>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.admission.limits.log_mistakes();
+        self.admission.limits.log_errors();
         ConcurrencyLimit::new(
             inner,
             Arc::clone(&self.admission),

@@ -100,11 +100,11 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
                 return Poll::Ready(frame.map(Ok));
             }
             let frame = match ready!(this.body.as_mut().poll_frame(context)) {
-                // A server that knows the end from a frame may poll no further, and keep the body
-                // for a while.
+                // A server that detects the end from this frame may poll no further and keep the
+                // body for a while.
                 Some(Ok(frame)) if frame.is_trailers() || this.body.is_end_stream() => Some(frame),
-                // The connection ends with an error, so no request follows on it: it waits for
-                // nothing.
+                // The connection ends with the error, so no request follows on it, and the release
+                // is not awaited.
                 Some(Err(error)) => {
                     *this.permit = State::Free;
                     return Poll::Ready(Some(Err(error)));

@@ -8,37 +8,37 @@ use std::task::{Context, Poll};
 use limiter_core::Origin;
 use limiter_core::concurrency::ConcurrencyPermit;
 
-/// The permit by which a request is in flight. Dropping it gives the permit back, unless a handler
-/// has [a share in it](crate::ConcurrencyLimitLayer::with_permit_extension).
+/// The permit of a request. Dropping it releases the permit, unless a handler has [a share of
+/// it](crate::ConcurrencyLimitLayer::with_permit_extension).
 #[derive(Debug)]
-pub struct PermitHandle(Kind);
+pub struct PermitHandle(Ownership);
 
-// A permit stays where it is, so that one in process costs no allocation.
+// The permit is stored inline, so that a permit in process costs no allocation.
 #[allow(
     clippy::large_enum_variant,
     reason = "the large one is the usual one; without Redis it is not that large"
 )]
 #[derive(Debug)]
-enum Kind {
-    Own(ConcurrencyPermit),
+enum Ownership {
+    Exclusive(ConcurrencyPermit),
     Shared(Arc<ConcurrencyPermit>),
 }
 
 impl PermitHandle {
     pub(super) fn new(permit: ConcurrencyPermit) -> Self {
-        Self(Kind::Own(permit))
+        Self(Ownership::Exclusive(permit))
     }
 
     pub(super) fn shared(permit: &Arc<ConcurrencyPermit>) -> Self {
-        Self(Kind::Shared(Arc::clone(permit)))
+        Self(Ownership::Shared(Arc::clone(permit)))
     }
 
-    /// The permit, which tells whether it is [still held](ConcurrencyPermit::is_valid) and [when it
-    /// is not](ConcurrencyPermit::lost).
+    /// The permit, which reports whether it is [still valid](ConcurrencyPermit::is_valid) and [when
+    /// it is lost](ConcurrencyPermit::lost).
     pub fn permit(&self) -> &ConcurrencyPermit {
         match &self.0 {
-            Kind::Own(permit) => permit,
-            Kind::Shared(permit) => permit,
+            Ownership::Exclusive(permit) => permit,
+            Ownership::Shared(permit) => permit,
         }
     }
 
@@ -49,21 +49,23 @@ impl PermitHandle {
             tracing::debug!("request outlived its concurrency permit; the lease was not renewed");
         }
         let permit = match self.0 {
-            Kind::Own(permit) => permit,
-            Kind::Shared(permit) => Arc::into_inner(permit)?,
+            Ownership::Exclusive(permit) => permit,
+            Ownership::Shared(permit) => Arc::into_inner(permit)?,
         };
         match permit.decision().origin() {
             Origin::Redis | Origin::Lease => Some(Release::new(permit)),
-            // Released as soon as it is dropped.
+            // The drop releases the permit immediately.
             _ => None,
         }
     }
 }
 
-/// The release of a permit in Redis. It ends when Redis has confirmed it, or when the policy's
-/// deadline has passed; then, and when it is dropped, the release goes on in the background.
+/// The release of a permit in Redis. It completes when Redis has confirmed it, or when the policy's
+/// deadline has passed. After the deadline, or if this future is dropped, the release continues in
+/// the background.
 pub(super) struct Release(
-    // A future of the limiter is not `Sync`, and a body should be: it is only used by `&mut`.
+    // The limiter's futures are not `Sync`, and a body should be. The mutex is only accessed
+    // through `&mut`.
     Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
 );
 

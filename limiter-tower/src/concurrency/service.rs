@@ -1,4 +1,4 @@
-//! The service: finds the key, and has the request admitted.
+//! The service: extracts the key and admits the request.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,9 +18,9 @@ use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
 use crate::responses::Protocol;
 
-/// A service of whose requests so many are in flight at once. Made by
-/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer). `S` is the inner service, `E` finds the
-/// key.
+/// A service with a limit of concurrent requests. Created by
+/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer). `S` is the inner service, `E` extracts
+/// the key.
 pub struct ConcurrencyLimit<S, E> {
     gate: Gate<S, AdmissionConfig, E>,
 }
@@ -64,11 +64,11 @@ where
         };
         match self.gate.shared.config.try_admit(&question) {
             Poll::Ready(Ok(admitted)) => {
-                let (afterwards, held) = self.gate.shared.config.admitted(admitted, &mut request);
-                ConcurrencyLimitFuture::calling(self.gate.inner.call(request), afterwards, held)
+                let (afterwards, permit_handle) = self.gate.shared.config.admitted(admitted, &mut request);
+                ConcurrencyLimitFuture::calling(self.gate.inner.call(request), afterwards, permit_handle)
             }
             Poll::Ready(Err(rejection)) => {
-                // What it has reserved to be ready, others may need.
+                // A ready instance may have reserved capacity that other calls need.
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
                 let response = responder.rejected(rejection, &Protocol::from_request(&request));

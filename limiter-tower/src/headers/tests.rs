@@ -23,11 +23,11 @@ const DIALECTS: [RateLimitHeaders; 4] = [
     RateLimitHeaders::Legacy,
 ];
 
-/// What a client reads of one limit.
+/// The parsed fields of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Read {
     remaining: u64,
-    /// In seconds, where it is told.
+    /// In seconds, if present.
     window: Option<u64>,
 }
 
@@ -37,13 +37,13 @@ fn headers(decision: &Decision, dialect: RateLimitHeaders) -> HeaderMap {
 
 fn headers_at(decision: &Decision, dialect: RateLimitHeaders, cost: Amount) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(told) = RateLimitFields::from_decision(decision, dialect, &Costs::Same(cost)) {
-        told.write(&mut headers);
+    if let Some(fields) = RateLimitFields::from_decision(decision, dialect, &Costs::Same(cost)) {
+        fields.write(&mut headers);
     }
     headers
 }
 
-/// The limits that a response tells of, read by a parser that is not ours.
+/// The limits in a response, parsed by an independent parser.
 fn read(headers: &HeaderMap, dialect: RateLimitHeaders) -> Vec<Read> {
     match dialect {
         RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => list(headers, "ratelimit")

@@ -1,10 +1,9 @@
-//! Limits of which nobody knows yet what remains.
+//! Limits whose remaining permits are not known yet.
 
 use smallvec::SmallVec;
 
-/// Those of a decision's limits that are settled after the response's head has gone out, by their
-/// places in it: whatever the head said of what remains would be true no longer when its client
-/// reads it.
+/// The limits of a decision that are settled after the head of the response is sent, by index.
+/// Their remaining permits in the head would be outdated when the client reads them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsettled(SmallVec<[usize; 4]>);
 

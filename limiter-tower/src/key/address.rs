@@ -1,4 +1,4 @@
-//! An address as a key: the network within which a client may choose.
+//! An address as a key: the network whose addresses a client can choose.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use limiter_core::__private::KeyPrefixes;
 use limiter_core::Key;
 
-/// How many leading bits of an address tell clients apart.
+/// The number of leading bits of an address that identify a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefixes {
     /// 1 to 32.
@@ -15,7 +15,7 @@ pub(crate) struct Prefixes {
     v6: u8,
 }
 
-/// An IPv6 subscriber is given a /64 at least, and takes a new address from it whenever it likes.
+/// An IPv6 subscriber receives a /64 at least and can take any address of it at any time.
 impl Default for Prefixes {
     fn default() -> Self {
         Self { v4: 32, v6: 64 }
@@ -41,7 +41,7 @@ impl Prefixes {
         Self { v6: bits, ..self }
     }
 
-    /// The lengths, as the limiter verifies key lists.
+    /// The prefix lengths, for the limiter's verification of key lists.
     pub(crate) fn lengths(self) -> KeyPrefixes {
         KeyPrefixes {
             ipv4: self.v4,
@@ -49,17 +49,16 @@ impl Prefixes {
         }
     }
 
-    /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for each network, whichever of its
-    /// addresses was seen.
+    /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for all addresses of a network.
     pub(super) fn key(self, address: IpAddr) -> Key<'static> {
         let (network, bits, all) = match address.to_canonical() {
             IpAddr::V4(address) => (IpAddr::V4(within_v4(address, self.v4)), self.v4, 32),
             IpAddr::V6(address) => (IpAddr::V6(within_v6(address, self.v6)), self.v6, 128),
         };
-        // The longest: eight groups of four digits, seven colons, and the bits.
+        // The longest text: eight groups of four digits, seven colons, and the prefix.
         let mut text = [0; 48];
         let mut free = text.as_mut_slice();
-        // What does not fit would be cut off; nothing is longer.
+        // A longer text would be truncated; no network is longer.
         let _ = write!(free, "{network}");
         if bits < all {
             let _ = write!(free, "/{bits}");
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "an IPv4 prefix has 1 to 32 bits, not 33")]
-    fn a_prefix_that_is_longer_than_the_address_is_a_mistake() {
+    fn prefix_longer_than_address_is_rejected() {
         let _ = Prefixes::default().with_v4(33);
     }
 }

@@ -1,4 +1,4 @@
-//! A key extractor whose type is erased.
+//! A key extractor with an erased type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use http::Request;
 use super::extraction::Extraction;
 use super::extractor::KeyExtractor;
 
-/// A key extractor for requests with a body of type `B`, whose own type is erased. A layer with it
-/// can be named as a field's type: see [`RateLimitLayer::boxed`](crate::RateLimitLayer::boxed).
+/// A key extractor for requests with a body of type `B`, with its type erased. A struct field can
+/// name the type of a layer with it: see [`RateLimitLayer::boxed`](crate::RateLimitLayer::boxed).
 pub struct BoxKeyExtractor<B> {
     extractor: Arc<dyn KeyExtractor<B> + Send + Sync>,
 }

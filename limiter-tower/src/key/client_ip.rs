@@ -19,27 +19,27 @@ use super::trusted_proxies::{TrustedProxies, UnknownClient};
 /// unless [`forwarded`](ClientIp::forwarded) or [`from_header`](ClientIp::from_header) chooses
 /// another.
 ///
-/// Each proxy writes whom it got the request from at the end of the list, so a list is read from
-/// its end, and no further than `trust` reaches: [`hops`](super::TrustedProxies::hops) counts
-/// proxies, [`trusted`](super::TrustedProxies::networks) knows their networks. Nothing that the
-/// client writes is read, and so no client chooses its key, or another's.
+/// Each proxy appends the address of its peer to the list, so the list is read from its end, and
+/// only as far as the trusted proxies reach: [`hops`](super::TrustedProxies::hops) counts proxies,
+/// [`networks`](super::TrustedProxies::networks) lists their networks. The elements that the client
+/// wrote are never read, so no client can choose its own key or the key of another client.
 ///
-/// | what arrives | what becomes of it |
+/// | request | result |
 /// |---|---|
-/// | elements to the left of those of trusted proxies | not read, whatever they are, and however many |
-/// | the other header | not read: whoever wants both has two kinds of proxies, and two layers |
+/// | elements to the left of those of trusted proxies | ignored |
+/// | the header that is not configured | ignored; a service behind two kinds of proxies needs two layers |
 /// | several lines of the header | one list, in their order |
-/// | fewer elements than [`hops`](super::TrustedProxies::hops) says | unknown client: the request bypassed a proxy, or there are fewer proxies |
+/// | fewer elements than [`hops`](super::TrustedProxies::hops) | unknown client: the request bypassed a proxy, or there are fewer proxies |
 /// | no header, with [`trusted`](super::TrustedProxies::networks) | the peer is the client |
 /// | a peer outside of the networks | the peer is the client, its header is not read |
 /// | all addresses are those of proxies | the farthest is the client; with more than 64, the client is unknown |
 /// | no peer's address, where it is needed | rejected with 500, as by [`peer`](super::peer_ip()) |
 /// | an element where a trusted proxy should have named an address: empty, `unknown`, `_hidden`, a name, not ASCII, malformed | unknown client: elements further left are never used, because no trusted proxy wrote them |
 /// | `for` missing or repeated in an element of `Forwarded` | the same |
-/// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and left out of the key |
+/// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and omitted from the key |
 /// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
 ///
-/// # UnknownClient clients
+/// # Unknown clients
 ///
 /// A legal proxy may hide the client (`for=unknown`, `for=_hidden`, an empty element), so a request
 /// of an unknown client is limited by the address of the peer that sent the header. All unknown
@@ -49,8 +49,8 @@ use super::trusted_proxies::{TrustedProxies, UnknownClient};
 /// warning, at most once in ten seconds for each reason, header and trust; and it rejects the
 /// request with 400 (INVALID_ARGUMENT) if the server does not provide the peer's address.
 ///
-/// Of an IPv6 address the first 64 bits count, since a client may choose the others. The key is the
-/// address, or its network: `192.0.2.1`, `2001:db8::/64`.
+/// Only the first 64 bits of an IPv6 address are used, because a client can choose the others. The
+/// key is the address, or its network: `192.0.2.1`, `2001:db8::/64`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -94,7 +94,7 @@ pub fn client_ip(trust: TrustedProxies) -> ClientIp {
     }
 }
 
-/// Finds the key in what proxies say. Made by [`client_ip`].
+/// Extracts the client's address from the headers of trusted proxies. Created by [`client_ip`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct ClientIp {
@@ -109,7 +109,7 @@ pub struct ClientIp {
 /// Handling of requests whose client is unknown.
 #[derive(Clone, Debug)]
 enum Fallback {
-    /// The default: as `Peer`, with a warning, since the trust may be misconfigured.
+    /// The default: as `Peer`, with a warning, because the trust may be misconfigured.
     PeerWithWarning,
     Peer,
     Refuse(KeyRejection),
@@ -141,13 +141,13 @@ impl ClientIp {
         }
     }
 
-    /// Reads another header that lists addresses as `X-Forwarded-For` does, or has only one: with
-    /// [`hops(1)`](super::TrustedProxies::hops), one that the nearest proxy always sets anew, such
-    /// as `X-Real-IP` or `CF-Connecting-IP`. Default: `X-Forwarded-For`.
+    /// Reads another header with a list of addresses in the format of `X-Forwarded-For`, or with
+    /// one address: with [`hops(1)`](super::TrustedProxies::hops), a header that the nearest proxy
+    /// always overwrites, such as `X-Real-IP` or `CF-Connecting-IP`. Default: `X-Forwarded-For`.
     ///
     /// # Panics
     ///
-    /// When `name` cannot be the name of a header.
+    /// Panics if `name` is not a valid header name.
     #[track_caller]
     pub fn from_header(self, name: impl TryInto<HeaderName, Error: Display>) -> Self {
         Self {
@@ -157,11 +157,11 @@ impl ClientIp {
         }
     }
 
-    /// As [`Peer::ipv6_prefix`](super::PeerIp::ipv6_prefix). Default: 64.
+    /// Sets the IPv6 prefix, as [`PeerIp::ipv6_prefix`](super::PeerIp::ipv6_prefix). Default: 64.
     ///
     /// # Panics
     ///
-    /// When there are no bits, or more than 128.
+    /// Panics if `bits` is 0 or more than 128.
     #[track_caller]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         Self {
@@ -170,11 +170,12 @@ impl ClientIp {
         }
     }
 
-    /// As [`Peer::ipv4_prefix`](super::PeerIp::ipv4_prefix). Default: 32, all.
+    /// Sets the IPv4 prefix, as [`PeerIp::ipv4_prefix`](super::PeerIp::ipv4_prefix). Default: 32,
+    /// the whole address.
     ///
     /// # Panics
     ///
-    /// When there are no bits, or more than 32.
+    /// Panics if `bits` is 0 or more than 32.
     #[track_caller]
     pub fn ipv4_prefix(self, bits: u8) -> Self {
         Self {
@@ -183,7 +184,7 @@ impl ClientIp {
         }
     }
 
-    /// Where the peer's address is, as [`Peer::peer_from`](super::PeerIp::peer_from) says.
+    /// Sets the source of the peer's address, as [`PeerIp::peer_from`](super::PeerIp::peer_from).
     pub fn peer_from(self, find: fn(&Extensions) -> Option<IpAddr>) -> Self {
         Self {
             connection: Connection::peer_from(find),

@@ -11,13 +11,13 @@ use limiter_core::Key;
 use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 
-/// Limits by a part of the request extension `T`, which a layer further out has set: the verified
-/// claims of a token, a session, a tenant.
+/// Limits by a part of the request extension `T` that an outer layer has set: the verified claims
+/// of a token, a session, a tenant.
 ///
-/// A request without the extension is refused with 500 (INTERNAL) and logged as an error, since
-/// then that layer is missing or stands further in; where it sets the extension for some requests
-/// only, say what becomes of the others with [`or_reject`](Extension::or_reject) or
-/// [`or_skip`](Extension::or_skip).
+/// A request without the extension is rejected with 500 (INTERNAL) and logged as an error, because
+/// the layer that sets the extension is missing or is not further out. If it sets the extension
+/// only for some requests, define the handling of the others with
+/// [`or_reject`](Extension::or_reject) or [`or_skip`](Extension::or_skip).
 ///
 /// ```
 /// use http::StatusCode;
@@ -33,8 +33,8 @@ use super::extractor::KeyExtractor;
 /// let by_tenant = key::extension(|claims: &Claims| &claims.tenant).or_skip();
 /// ```
 ///
-/// The part is borrowed: text, a number, an address, or a [`Key`] that the extension keeps. To
-/// compose a key of several, give the layer a closure over the request:
+/// The part is borrowed: text, a number, an address, or a [`Key`] in the extension. For a key of
+/// several parts, use a closure over the request:
 ///
 /// ```
 /// # #[derive(Clone)]
@@ -61,7 +61,7 @@ where
     }
 }
 
-/// Finds the key in the request extension `T`. Made by [`extension`].
+/// Reads the key from the request extension `T`. Created by [`extension`].
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct Extension<T, F> {
     part: F,
@@ -70,8 +70,9 @@ pub struct Extension<T, F> {
 }
 
 impl<T, F> Extension<T, F> {
-    /// ResponseConfig a request without the extension with this status or
-    /// [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`. Default: 500.
+    /// Rejects a request without the extension with this status or
+    /// [response](KeyRejection#a-whole-response), for example 401 with `WWW-Authenticate`. Default:
+    /// 500.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
@@ -79,7 +80,8 @@ impl<T, F> Extension<T, F> {
         }
     }
 
-    /// Lets a request without the extension pass, unlimited and uncounted. Default: it is refused.
+    /// Lets a request without the extension pass, neither limited nor counted. Default: it is
+    /// rejected.
     pub fn or_skip(self) -> Self {
         Self {
             missing: Missing::Skip,

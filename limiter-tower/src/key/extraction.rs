@@ -278,10 +278,10 @@ impl fmt::Debug for PendingKey {
     }
 }
 
-/// What a closure may return for a request.
+/// The return value of a closure over a request.
 ///
-/// A key is a [`Key`], text, a number or an address. `None` refuses the request with 400, `Err`
-/// with what it holds: a [`StatusCode`] or a [`KeyRejection`].
+/// A key is a [`Key`], text, a number or an address. `None` rejects the request with 400. `Err`
+/// rejects it with the contained [`StatusCode`] or [`KeyRejection`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     note = "return something owned: a `Key<'static>`, a `String`, a number, an `IpAddr`, an `Option` of one of these, \

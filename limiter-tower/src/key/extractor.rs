@@ -4,9 +4,9 @@ use http::Request;
 
 use super::extraction::{Extraction, IntoExtraction};
 
-/// Finds the key of a request with a body of type `B`.
+/// Extracts the key of a request with a body of type `B`.
 ///
-/// Closures implement it. They name the request's type, and return something owned
+/// Closures implement this trait. They name the request's type, and return an owned value
 /// ([`IntoExtraction`]):
 ///
 /// ```
@@ -24,14 +24,14 @@ use super::extraction::{Extraction, IntoExtraction};
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
-/// A type of your own may keep what it needs, and borrow the key from the request:
+/// A custom type may hold its own configuration, and borrow the key from the request:
 ///
 /// ```
 /// use http::{Request, StatusCode, header};
 /// use limiter_core::Key;
 /// use limiter_tower::key::{Extraction, KeyExtractor, KeyRejection};
 ///
-/// /// What stands before the domain: `acme` of `acme.example.com`.
+/// /// The label before the domain: `acme` of `acme.example.com`.
 /// struct Tenant {
 ///     domain: String,
 /// }
@@ -59,7 +59,7 @@ use super::extraction::{Extraction, IntoExtraction};
             `key::from_async(|head: Parts| async move {{ … }})`"
 )]
 pub trait KeyExtractor<B> {
-    /// The key, or why there is none.
+    /// Returns the key, or the reason for its absence.
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a>;
 }
 

@@ -1,25 +1,25 @@
-//! For whom proxies say that they forward a request: `X-Forwarded-For`, and `Forwarded` of RFC 7239.
-//! Pure.
+//! Parses the lists in which proxies name the client: `X-Forwarded-For`, and `Forwarded` of RFC
+//! 7239. Pure.
 //!
-//! Each proxy adds whom it got the request from at the end, and what a client has made up stands
-//! before that. So a list is read from its end, and no further than who is trusted reaches: nothing
-//! that stands further left, be it a quote that is never closed, changes how the rest is read. An
-//! element without a usable address is still an element, since it was somebody's turn to name one.
+//! Each proxy appends the address of its peer, and the elements that the client wrote come before.
+//! A list is therefore parsed from its end, and only as far as the trusted proxies reach. Text
+//! further left, such as a quote that is never closed, does not change the result. An element
+//! without a usable address still counts as an element, because one proxy wrote it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How a header lists addresses.
+/// The syntax of a header with addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syntax {
     /// Addresses between commas.
     List,
-    /// Elements of `name=value` pairs, of which `for` has the address.
+    /// Elements of `name=value` pairs; `for` holds the address.
     Forwarded,
 }
 
-/// The addresses that the lines of a header name, the last first, which is the nearest; `None` for
-/// an element that names none that can be used. Lines are read as if they were one, joined by
-/// commas (RFC 9110, 5.3).
+/// The addresses in the lines of a header, from last to first, so the nearest proxy first; `None`
+/// for an element without a usable address. Several lines are parsed as one, joined by commas (RFC
+/// 9110, 5.3).
 pub(crate) fn nearest_first<'a>(
     syntax: Syntax,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -36,7 +36,7 @@ pub(crate) fn nearest_first<'a>(
         })
 }
 
-/// The elements of one line, the last first.
+/// The elements of one line, from last to first.
 struct Elements<'a> {
     syntax: Syntax,
     rest: Option<&'a [u8]>,
@@ -60,8 +60,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The last comma that stands in no quoted string. Where the end of a list is well formed, this
-/// finds where it begins, whatever stands before it.
+/// The position of the last comma outside a quoted string. If the end of the list is well formed,
+/// this is the start of its last element, independent of the text before it.
 fn last_comma(list: &[u8]) -> Option<usize> {
     let mut quoted = false;
     for (at, byte) in list.iter().enumerate().rev() {
@@ -75,15 +75,15 @@ fn last_comma(list: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whether what comes next is escaped: by a backslash that is not escaped itself.
+/// Whether the next character is escaped, by a backslash that is not escaped itself.
 fn ends_in_escape(text: &[u8]) -> bool {
     text.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// The address of an element's `for`, if it has exactly one, and is well formed as a whole.
+/// The address of an element's `for`, if the element is well formed and has exactly one `for`.
 ///
-/// Blanks around `;` are let pass, and so are addresses with colons and brackets that are not
-/// quoted, as many proxies write them.
+/// Blanks around `;`, and unquoted addresses with colons and brackets, are accepted, because many
+/// proxies write them.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = trimmed(element);
@@ -110,7 +110,7 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     address(found?)
 }
 
-/// A name, its value without the quotes, and what stands after them.
+/// A name, its value without the quotes, and the rest of the text.
 fn pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let equals = text.iter().position(|byte| !is_token(*byte))?;
     let (name, value) = text.split_at_checked(equals)?;
@@ -132,7 +132,7 @@ fn pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     (!name.is_empty()).then_some((name, value, after))
 }
 
-/// Where the closing quote stands.
+/// The position of the closing quote.
 fn end_of_quoted(text: &[u8]) -> Option<usize> {
     let mut escaped = false;
     text.iter().position(|byte| {
@@ -173,7 +173,7 @@ fn ipv6(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V6(address).to_canonical())
 }
 
-/// A number, or an obfuscated one (RFC 7239, 6.2).
+/// A port number, or an obfuscated port (RFC 7239, 6.2).
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(hidden) => !hidden.is_empty() && hidden.bytes().all(is_unreserved),
@@ -194,7 +194,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Without blanks around it (RFC 9110, 5.6.3).
+/// Removes surrounding blanks (RFC 9110, 5.6.3).
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let is_other = |byte: &u8| !matches!(byte, b' ' | b'\t');
     let start = text.iter().position(is_other);

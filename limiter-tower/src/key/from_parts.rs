@@ -1,4 +1,4 @@
-//! What axum's extractors find as the key.
+//! Keys from the values of axum's extractors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use super::extraction::{Extraction, IntoExtraction, KeyRejection};
 use super::extractor::KeyExtractor;
 use super::pending::head_of;
 
-/// Limits by what an axum extractor finds, or a tuple of them: anything that is `FromRequestParts`
-/// with this state, such as verified claims, a session, path parameters. The closure makes a key of
-/// it ([`IntoExtraction`]).
+/// Limits by the value of an axum extractor, or a tuple of them: any type that implements
+/// `FromRequestParts` with this state, such as verified claims, a session, path parameters. The
+/// closure converts the value to a key ([`IntoExtraction`]).
 ///
 /// A request that the extractor rejects is answered with the extractor's own response, status,
-/// headers and body; a gRPC client gets the code that is paired with the status. The extractor
-/// works on a copy of the request's head, so a handler that wants the same extracts again.
+/// headers and body; a gRPC client receives the code that corresponds to the status. The extractor
+/// works on a copy of the request's head, so a handler that needs the same value extracts it again.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -72,7 +72,7 @@ use super::pending::head_of;
 ///
 /// # Cancel safety
 ///
-/// Dropped while the extractor runs, the request is not charged.
+/// If the future is dropped while the extractor runs, the request is not charged.
 pub fn from_parts<T, S, F, A>(state: S, key: F) -> FromParts<T, S, F>
 where
     T: FromRequestParts<S> + 'static,
@@ -81,15 +81,15 @@ where
     A: IntoExtraction,
 {
     FromParts {
-        given: Arc::new((state, key)),
+        state_and_key: Arc::new((state, key)),
         extracted: PhantomData,
     }
 }
 
-/// Finds the key by axum's extractor `T`. Made by [`from_parts`].
+/// Extracts the key with axum's extractor `T`. Created by [`from_parts`].
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct FromParts<T, S, F> {
-    given: Arc<(S, F)>,
+    state_and_key: Arc<(S, F)>,
     extracted: PhantomData<fn() -> T>,
 }
 
@@ -101,10 +101,10 @@ where
     A: IntoExtraction,
 {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
-        let given = Arc::clone(&self.given);
+        let state_and_key = Arc::clone(&self.state_and_key);
         let mut head = head_of(request);
         Extraction::Pending(PendingKey::new(async move {
-            let (state, key) = &*given;
+            let (state, key) = &*state_and_key;
             let response = match T::from_request_parts(&mut head, state).await {
                 Ok(extracted) => return key(extracted).into_extraction(),
                 Err(rejection) => rejection.into_response(),
@@ -114,13 +114,14 @@ where
     }
 }
 
-/// The longest body of a rejection that is passed on.
-const MOST_BYTES: usize = 64 * 1024;
+/// The maximum length of a rejection's body that is passed on.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// A body that is longer, or that fails, is left out.
+/// Converts the extractor's response. A body that is longer than the limit, or that fails, is
+/// omitted.
 async fn refusal(rejection: Response) -> KeyRejection {
     let (head, body) = rejection.into_parts();
-    match axum::body::to_bytes(body, MOST_BYTES).await {
+    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
         Ok(body) => Response::from_parts(head, body).into(),
         Err(_) => head.status.into(),
     }
@@ -129,7 +130,7 @@ async fn refusal(rejection: Response) -> KeyRejection {
 impl<T, S, F> Clone for FromParts<T, S, F> {
     fn clone(&self) -> Self {
         Self {
-            given: Arc::clone(&self.given),
+            state_and_key: Arc::clone(&self.state_and_key),
             extracted: PhantomData,
         }
     }

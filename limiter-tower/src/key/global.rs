@@ -1,4 +1,4 @@
-//! One budget for everybody, by intention.
+//! One key for all requests.
 
 use http::Request;
 use limiter_core::Key;
@@ -6,14 +6,14 @@ use limiter_core::Key;
 use super::extraction::Extraction;
 use super::extractor::KeyExtractor;
 
-/// Limits all requests by one budget: what the service can bear, whoever asks.
+/// Limits all requests by one budget: the total capacity of the service.
 ///
-/// One caller can use it up for all others; it seldom is the only limit.
+/// One caller can use it up for all others, so it is rarely the only limit.
 pub fn global() -> Global {
     Global(())
 }
 
-/// Gives every request the same key. Made by [`global`].
+/// Returns the same key for all requests. Created by [`global`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct Global(());

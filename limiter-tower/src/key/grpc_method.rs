@@ -1,4 +1,4 @@
-//! The method that a gRPC client calls as the key.
+//! The called gRPC method as the key.
 
 use http::{Request, StatusCode};
 use limiter_core::Key;
@@ -6,13 +6,13 @@ use limiter_core::Key;
 use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 
-/// Limits each gRPC method by itself, for all callers together: the key is
+/// Limits each gRPC method separately, for all callers together: the key is
 /// `package.Service/Method`.
 ///
-/// A request whose path names no method is refused with 501 (UNIMPLEMENTED), as servers answer it,
-/// unless [`or_reject`](GrpcMethod::or_reject) or [`or_skip`](GrpcMethod::or_skip) says otherwise.
-/// Whether the server has the method is not known here: one that it does not have gets a budget of
-/// its own.
+/// A request whose path names no method is rejected with 501 (UNIMPLEMENTED), the code that gRPC
+/// servers use, unless [`or_reject`](GrpcMethod::or_reject) or [`or_skip`](GrpcMethod::or_skip) is
+/// set. The layer does not know the server's methods: a method that does not exist has its own
+/// budget.
 ///
 /// ```
 /// # use http::Request;
@@ -30,7 +30,7 @@ pub fn grpc_method() -> GrpcMethod {
     }
 }
 
-/// Takes the gRPC method as the key. Made by [`grpc_method`].
+/// Returns the gRPC method as the key. Created by [`grpc_method`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct GrpcMethod {
@@ -38,14 +38,15 @@ pub struct GrpcMethod {
 }
 
 impl GrpcMethod {
-    /// ResponseConfig a request that names no method with this status or refusal. Default: 501.
+    /// Rejects a request whose path names no method with this status or response. Default: 501.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
         }
     }
 
-    /// Lets a request that names no method pass, unlimited and uncounted. Default: it is refused.
+    /// Lets a request whose path names no method pass, neither limited nor counted. Default: it is
+    /// rejected.
     pub fn or_skip(self) -> Self {
         Self {
             missing: Missing::Skip,

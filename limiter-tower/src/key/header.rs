@@ -9,19 +9,19 @@ use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 use super::forwarded::trimmed;
 
-/// Limits by the value of a header; in gRPC, by a metadata entry.
+/// Limits by the value of a header; with gRPC, by a metadata entry.
 ///
-/// A request without the header, or with an empty one, is refused with 400 (INVALID_ARGUMENT),
-/// unless [`or_reject`](Header::or_reject) or [`or_skip`](Header::or_skip) says otherwise. One that
-/// repeats it is always refused with 400: who checks the first and who counts the last would speak
-/// of different clients.
+/// A request with a missing or an empty header is rejected with 400 (INVALID_ARGUMENT), unless
+/// [`or_reject`](Header::or_reject) or [`or_skip`](Header::or_skip) is set. A request that repeats
+/// the header is always rejected with 400, because a component that verifies the first value and a
+/// component that limits by the last one would identify different clients.
 ///
-/// The header must be one that the client cannot choose freely, such as an API key that is verified
-/// further out; else every request brings a fresh budget. Its value becomes part of the key, and so
-/// stands in the store in plain. It counts as it was written, but for blanks around it: one that
-/// says the same in several ways, as `Authorization` does, whose scheme may be in letters of either
-/// case, gives a client as many budgets. There whoever verifies it sets an
-/// [`extension`](super::extension).
+/// The client must not be able to choose the header freely: it should be, for example, an API key
+/// that an outer layer verifies. Otherwise every request can bring a new budget. The value becomes
+/// a part of the key, and is stored in plain text. Values are compared byte by byte, except for
+/// surrounding blanks. If a header has several spellings of one value, as `Authorization` with its
+/// case-insensitive scheme, a client has one budget for each spelling. In this case, let the layer
+/// that verifies the value set an [`extension`](super::extension).
 ///
 /// ```
 /// use http::StatusCode;
@@ -32,8 +32,8 @@ use super::forwarded::trimmed;
 ///
 /// # Panics
 ///
-/// When `name` cannot be the name of a header: it is written in the program, so the first start
-/// shows it.
+/// Panics if `name` is not a valid header name. The name is a constant of the program, so the error
+/// appears at the first start.
 #[track_caller]
 pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
     Header {
@@ -42,7 +42,7 @@ pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
     }
 }
 
-/// Limits by the value of a metadata entry: [`header`] under the name that gRPC has for it.
+/// Limits by the value of a metadata entry, as [`header`].
 ///
 /// ```
 /// use http::StatusCode;
@@ -53,8 +53,8 @@ pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
 ///
 /// # Panics
 ///
-/// When `name` cannot be the name of an entry, or ends with `-bin`: a binary value can be written
-/// in several ways, each of which would be another key.
+/// Panics if `name` is not a valid metadata name, or ends with `-bin`: a binary value has several
+/// encodings, each of which would be another key.
 #[track_caller]
 pub fn metadata(name: impl TryInto<HeaderName, Error: Display>) -> Header {
     let header = header(name);
@@ -66,7 +66,7 @@ pub fn metadata(name: impl TryInto<HeaderName, Error: Display>) -> Header {
     header
 }
 
-/// A header's name that is written in the program.
+/// Converts the name of a header, which is a constant of the program.
 #[track_caller]
 pub(super) fn named(name: impl TryInto<HeaderName, Error: Display>) -> HeaderName {
     match name.try_into() {
@@ -79,10 +79,11 @@ pub(super) fn named(name: impl TryInto<HeaderName, Error: Display>) -> HeaderNam
     }
 }
 
-/// As many headers as are looked through one by one: a program sends about so many, a browser more.
-const FEW: usize = 8;
+/// The maximum number of headers for a linear search. A program sends about this number, a browser
+/// sends more.
+const LINEAR_SEARCH_MAX: usize = 8;
 
-/// Finds the key in a header. Made by [`header`].
+/// Reads the key from a header. Created by [`header`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct Header {
@@ -91,8 +92,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// ResponseConfig a request without the header with this status or
-    /// [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`. Default: 400.
+    /// Rejects a request without the header with this status or
+    /// [response](KeyRejection#a-whole-response), for example 401 with `WWW-Authenticate`. Default:
+    /// 400.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
@@ -100,7 +102,8 @@ impl Header {
         }
     }
 
-    /// Lets a request without the header pass, unlimited and uncounted. Default: it is refused.
+    /// Lets a request without the header pass, neither limited nor counted. Default: it is
+    /// rejected.
     pub fn or_skip(self) -> Self {
         Self {
             missing: Missing::Skip,
@@ -111,11 +114,15 @@ impl Header {
 
 impl<B> KeyExtractor<B> for Header {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
-        let bad_request =
-            |what: &str| KeyRejection::new(StatusCode::BAD_REQUEST, format!("header `{}` {what}", self.name));
+        let bad_request = |problem: &str| {
+            KeyRejection::new(
+                StatusCode::BAD_REQUEST,
+                format!("header `{}` {problem}", self.name),
+            )
+        };
         let headers = request.headers();
-        // To compare a few names takes half the time of a hash, and of a search for repetitions.
-        let (first, second) = if headers.len() <= FEW {
+        // Comparing a few names takes half the time of a hash and a search for repetitions.
+        let (first, second) = if headers.len() <= LINEAR_SEARCH_MAX {
             let mut values = headers
                 .iter()
                 .filter(|(name, _)| **name == self.name)
@@ -135,11 +142,11 @@ impl<B> KeyExtractor<B> for Header {
     }
 }
 
-/// The key that a value names, if it says anything. What is visible ASCII, as nearly all are, need
-/// not be looked through for UTF-8.
+/// The key of a value, or none if the value is empty. Visible ASCII, which nearly all values are,
+/// needs no UTF-8 validation.
 ///
-/// Blanks around a value are no part of it (RFC 9110, 5.5). Whoever reads HTTP/1 leaves them out;
-/// in HTTP/2 they arrive, and each number of them would be another key.
+/// Blanks around a value are not part of it (RFC 9110, 5.5). HTTP/1 parsers remove them; in HTTP/2
+/// they are preserved, and each number of blanks would be another key.
 #[inline]
 fn key(value: &HeaderValue) -> Option<Key<'_>> {
     let bytes = trimmed(value.as_bytes());

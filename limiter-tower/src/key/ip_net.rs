@@ -1,4 +1,4 @@
-//! Addresses and networks of proxies, as programs write them.
+//! Addresses and networks of proxies, as programs configure them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,8 +7,8 @@ use std::str::FromStr;
 use ipnet::Ipv4Net;
 use limiter_core::ConfigError;
 
-/// An IP address, or a network of them: `127.0.0.1`, `10.0.7.0/24`, `2001:db8:7::/48`. Made of
-/// text, of an [`IpAddr`], or of the `IpNet` of the crate `ipnet`.
+/// An IP address or network: `127.0.0.1`, `10.0.7.0/24`, `2001:db8:7::/48`. Created from text, from
+/// an [`IpAddr`], or from the `IpNet` of the crate `ipnet`.
 ///
 /// ```
 /// use limiter_tower::key::IpNet;
@@ -18,26 +18,25 @@ use limiter_core::ConfigError;
 /// assert_eq!(one, IpNet::from(Ipv4Addr::LOCALHOST));
 /// assert_eq!(one, "127.0.0.1/32".parse()?);
 ///
-/// let mistake = "10.0.7.0/33".parse::<IpNet>().unwrap_err();
+/// let error = "10.0.7.0/33".parse::<IpNet>().unwrap_err();
 /// assert_eq!(
-///     mistake.to_string(),
+///     error.to_string(),
 ///     "IP network is `10.0.7.0/33`, expected an address such as `10.0.7.1`, or a network such as `10.0.7.0/24`"
 /// );
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
-/// An IPv4 address that is mapped into IPv6 is the IPv4 address, and a network of such is one of
-/// IPv4.
+/// IPv4 addresses and networks that are mapped into IPv6 are converted to IPv4.
 ///
 /// Text with bits beyond the prefix, such as `10.0.7.9/8`, is an error, as in a
-/// [`KeyList`](limiter_core::KeyList): a trusted network that is larger than intended is a hole,
-/// and the text does not say whether the address or the prefix is wrong. An `ipnet::IpNet` may have
-/// such bits, since it also stands for the address of an interface; they are dropped.
+/// [`KeyList`](limiter_core::KeyList): it is ambiguous whether the address or the prefix is wrong,
+/// and a trusted network that is larger than intended is a security hole. An `ipnet::IpNet` may
+/// have such bits, since it can also represent the address of an interface; they are dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpNet(ipnet::IpNet);
 
 impl IpNet {
-    /// Whether it is this address, or has it. The address is not one that is mapped into IPv6.
+    /// Whether the network contains the address, which must not be mapped into IPv6.
     pub(super) fn contains(&self, address: &IpAddr) -> bool {
         self.0.contains(address)
     }
@@ -45,7 +44,7 @@ impl IpNet {
 
 impl From<ipnet::IpNet> for IpNet {
     /// The network of this address and prefix. Networks of mapped addresses become IPv4 networks,
-    /// since addresses are compared so.
+    /// because compared addresses are converted too.
     fn from(network: ipnet::IpNet) -> Self {
         const MAPPED_BITS: u8 = 96;
         let network = network.trunc();
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_beyond_the_prefix_are_rejected_in_text_as_in_key_lists() {
+    fn text_with_host_bits_is_rejected_as_in_key_lists() {
         for (text, network, address) in [
             ("10.0.0.7/8", "10.0.0.0/8", "10.0.0.7"),
             ("2001:db8::7/64", "2001:db8::/64", "2001:db8::7"),
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_an_address_nor_a_network_is_told_as_it_was_written() {
+    fn error_quotes_invalid_network_text() {
         for text in [
             "",
             "proxy.local",
@@ -180,10 +179,10 @@ mod tests {
             "[::1]",
             "fe80::1%eth0",
         ] {
-            let mistake = text.parse::<IpNet>();
+            let error = text.parse::<IpNet>();
             assert!(
-                matches!(&mistake, Err(ConfigError::Invalid { value, .. }) if value == text),
-                "{mistake:?}"
+                matches!(&error, Err(ConfigError::Invalid { value, .. }) if value == text),
+                "{error:?}"
             );
         }
     }

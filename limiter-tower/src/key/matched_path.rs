@@ -1,4 +1,4 @@
-//! The template of the route that axum has chosen as the key.
+//! The template of the matched axum route as the key.
 
 use axum::extract::MatchedPath;
 use http::{Request, StatusCode};
@@ -8,13 +8,13 @@ use limiter_core::Key;
 use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 
-/// Limits each route of an axum router by itself: `/users/1` and `/users/2` share the budget of
+/// Limits each route of an axum router separately: `/users/1` and `/users/2` share the budget of
 /// `/users/{id}`.
 ///
-/// A request that no route matches is refused with 404 (NOT_FOUND), unless
-/// [`or_reject`](MatchedPathKey::or_reject) or [`or_skip`](MatchedPathKey::or_skip) says otherwise:
-/// a router with a fallback wants the latter. So is every request where the layer stands around the
-/// router instead of in it, and a warning in the log says so, at most once in ten seconds.
+/// A request that no route matches is rejected with 404 (NOT_FOUND), unless
+/// [`or_reject`](MatchedPathKey::or_reject) or [`or_skip`](MatchedPathKey::or_skip) is set; a
+/// router with a fallback needs the latter. If the layer wraps the router, and is not added to it,
+/// every request is rejected, and a warning is logged at most once in ten seconds.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -46,7 +46,7 @@ pub fn matched_path() -> MatchedPathKey {
     }
 }
 
-/// Takes the template of the matched route as the key. Made by [`matched_path`].
+/// Returns the template of the matched route as the key. Created by [`matched_path`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct MatchedPathKey {
@@ -54,14 +54,15 @@ pub struct MatchedPathKey {
 }
 
 impl MatchedPathKey {
-    /// ResponseConfig a request that no route matches with this status or refusal. Default: 404.
+    /// Rejects a request that no route matches with this status or response. Default: 404.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
         }
     }
 
-    /// Lets a request that no route matches pass, unlimited and uncounted. Default: it is refused.
+    /// Lets a request that no route matches pass, neither limited nor counted. Default: it is
+    /// rejected.
     pub fn or_skip(self) -> Self {
         Self {
             missing: Missing::Skip,

@@ -6,15 +6,15 @@ use limiter_core::Key;
 use super::extraction::Extraction;
 use super::extractor::KeyExtractor;
 
-/// Limits each path by itself: `/search` and `/users/1` have budgets of their own, for all callers
-/// together.
+/// Limits each path separately: `/search` and `/users/1` have separate budgets, each shared by all
+/// callers.
 ///
-/// The path is taken as it was sent, without the query: `/search`, `/search/` and `/%73earch` are
-/// three. Where one handler answers many of them, a client gets a fresh budget with each; then the
-/// route's template is the key (`matched_path`, with the feature `axum`). Below axum's `nest` the
-/// path lacks its prefix.
+/// The path is used as it was sent, without the query: `/search`, `/search/` and `/%73earch` are
+/// three keys. If one handler serves several paths, a client has a separate budget for each of
+/// them; use the route's template as key instead (`matched_path`, with the feature `axum`). Below
+/// axum's `nest` the path lacks its prefix.
 ///
-/// Seldom is it the only limit: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives
+/// It is rarely the only limit: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives
 /// each client a budget for each path.
 ///
 /// ```
@@ -28,7 +28,7 @@ pub fn path() -> Path {
     Path(())
 }
 
-/// Takes the path as the key. Made by [`path`].
+/// Returns the path as the key. Created by [`path`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct Path(());

@@ -10,24 +10,24 @@ use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 use super::peer_addr::{Connection, unknown_peer};
 
-/// Limits by the address at the other end of the connection. For servers that clients reach
-/// directly; behind a proxy, all have the proxy's address, and [`client_ip`](super::client_ip())
-/// tells them apart.
+/// Limits by the address of the connected peer. For servers that clients reach directly. Behind a
+/// proxy, all requests have the proxy's address, and [`client_ip`](super::client_ip())
+/// distinguishes the clients.
 ///
-/// The address is taken from axum's `ConnectInfo<SocketAddr>` (feature `axum`; the router is to be
-/// served with `into_make_service_with_connect_info::<SocketAddr>()`), from tonic's
-/// `TcpConnectInfo` (feature `tonic`; its server sets it by itself, with TLS too), or from a
-/// `SocketAddr` in the request's extensions; or from where [`peer_from`](PeerIp::peer_from) says. A
-/// request without one is refused with 500 (INTERNAL), and an error in the log says how to mend
-/// that, unless [`or_reject`](PeerIp::or_reject) or [`or_skip`](PeerIp::or_skip) says otherwise.
+/// The address is read from axum's `ConnectInfo<SocketAddr>` (feature `axum`; serve the router with
+/// `into_make_service_with_connect_info::<SocketAddr>()`), from tonic's `TcpConnectInfo` (feature
+/// `tonic`; its server always sets it, also with TLS), from a `SocketAddr` in the request's
+/// extensions, or with the function that is set by [`peer_from`](PeerIp::peer_from). A request
+/// without an address is rejected with 500 (INTERNAL), and the logged error states the fix, unless
+/// [`or_reject`](PeerIp::or_reject) or [`or_skip`](PeerIp::or_skip) is set.
 ///
-/// Of an IPv6 address the first 64 bits count, since a client may choose the others; an IPv4
-/// address that is mapped into IPv6 is the IPv4 address. The key is the address, or its network:
+/// Only the first 64 bits of an IPv6 address are used, because a client can choose the others; an
+/// IPv4 address that is mapped into IPv6 is converted. The key is the address, or its network:
 /// `192.0.2.1`, `2001:db8::/64`.
 ///
-/// Headers are not believed. A request with `X-Forwarded-For` or `Forwarded` is counted in
-/// `limiter_forwarded_unread_total` (feature `metrics` of `limiter-core`) and warned of in the log,
-/// at most once in ten seconds: maybe there is a proxy, and its clients share one budget.
+/// Forwarding headers are not used. A request with `X-Forwarded-For` or `Forwarded` is counted in
+/// `limiter_forwarded_unread_total` (feature `metrics` of `limiter-core`), and a warning is logged
+/// at most once in ten seconds: there may be a proxy whose clients share one budget.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -63,7 +63,7 @@ pub fn peer_ip() -> PeerIp {
     }
 }
 
-/// Finds the key in the connection. Made by [`peer_ip`].
+/// Reads the key from the connection. Created by [`peer_ip`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct PeerIp {
@@ -77,13 +77,12 @@ impl PeerIp {
         self.prefixes
     }
 
-    /// How many leading bits of an IPv6 address make the key. Default: 64. Providers give many
-    /// customers a /56 or a /48, from which one of them has as many budgets as there are /64s in
-    /// it.
+    /// Sets the number of leading bits of an IPv6 address that form the key. Default: 64. Many
+    /// providers assign a /56 or a /48 to one customer, which then has a budget for each /64 in it.
     ///
     /// # Panics
     ///
-    /// When there are none, or more than 128.
+    /// Panics if `bits` is 0 or more than 128.
     #[track_caller]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         Self {
@@ -92,11 +91,12 @@ impl PeerIp {
         }
     }
 
-    /// How many leading bits of an IPv4 address make the key. Default: 32, all.
+    /// Sets the number of leading bits of an IPv4 address that form the key. Default: 32, the whole
+    /// address.
     ///
     /// # Panics
     ///
-    /// When there are none, or more than 32.
+    /// Panics if `bits` is 0 or more than 32.
     #[track_caller]
     pub fn ipv4_prefix(self, bits: u8) -> Self {
         Self {
@@ -105,8 +105,8 @@ impl PeerIp {
         }
     }
 
-    /// Where the peer's address is: for servers that tell it in a type of their own. Default: the
-    /// extensions that are named at [`peer_ip`].
+    /// Sets the source of the peer's address, for servers that provide it in a custom type.
+    /// Default: the extensions that are listed at [`peer_ip`].
     ///
     /// ```
     /// # use limiter_tower::key;
@@ -124,7 +124,7 @@ impl PeerIp {
         }
     }
 
-    /// ResponseConfig a request without an address with this status or refusal. Default: 500.
+    /// Rejects a request without an address with this status or response. Default: 500.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
@@ -132,8 +132,8 @@ impl PeerIp {
         }
     }
 
-    /// Lets a request without an address pass, unlimited and uncounted, as those that come over a
-    /// Unix socket. Default: it is refused.
+    /// Lets a request without an address pass, neither limited nor counted, for example a request
+    /// over a Unix socket. Default: it is rejected.
     pub fn or_skip(self) -> Self {
         Self {
             missing: Missing::Skip,

@@ -1,4 +1,4 @@
-//! The address at the other end of the connection, as servers tell it.
+//! The address of the connected peer, as servers provide it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,10 @@ use limiter_core::__private::ReportThrottle;
 
 use super::extraction::KeyRejection;
 
-/// Finds the peer's address in a request's extensions.
+/// Reads the peer's address from a request's extensions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Connection {
-    /// In place of the places that are known.
+    /// A custom source, in place of the known extensions.
     elsewhere: Option<fn(&Extensions) -> Option<IpAddr>>,
 }
 
@@ -22,7 +22,8 @@ impl Connection {
         }
     }
 
-    /// An IPv4 address that is mapped into IPv6, as listeners for both see it, is the IPv4 address.
+    /// Returns the address. An IPv4 address that is mapped into IPv6, as dual-stack listeners
+    /// report it, is converted.
     pub(super) fn peer(self, extensions: &Extensions) -> Option<IpAddr> {
         let peer = match self.elsewhere {
             Some(find) => find(extensions),
@@ -34,7 +35,11 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.elsewhere.is_some() { "Told" } else { "Known" })
+        f.write_str(if self.elsewhere.is_some() {
+            "Custom"
+        } else {
+            "Default"
+        })
     }
 }
 
@@ -44,7 +49,7 @@ fn known(extensions: &Extensions) -> Option<IpAddr> {
     {
         return Some(peer.ip());
     }
-    // Behind TLS as well, for which tonic sets it beside its own.
+    // Also set behind TLS, in addition to tonic's TLS information.
     #[cfg(feature = "tonic")]
     if let Some(tcp) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
         return tcp.remote_addr().map(|peer| peer.ip());
@@ -58,7 +63,8 @@ fn known(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// The answer to a request whose peer the server does not tell: only its author can mend that.
+/// The rejection of a request whose peer address the server does not provide. Only the server's
+/// author can fix this.
 #[cold]
 pub(super) fn unknown_peer() -> KeyRejection {
     static LOGGED: ReportThrottle = ReportThrottle::new();

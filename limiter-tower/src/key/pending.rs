@@ -1,4 +1,4 @@
-//! Keys that take some waiting to find.
+//! Keys that an async function finds.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use http::request::Parts;
 use super::extraction::{Extraction, IntoExtraction, PendingKey};
 use super::extractor::KeyExtractor;
 
-/// Limits by what an async function finds out about the request: it gets a copy of the request's
-/// head, and answers what a closure may ([`IntoExtraction`]).
+/// Limits by the result of an async function. The function receives a copy of the request's head,
+/// and returns the same types as a closure ([`IntoExtraction`]).
 ///
-/// The function answers for every request before the limiter is asked, so it should be cheap, and
-/// bounded in time; what it is given to look up is not limited by this layer.
+/// The function runs for every request before the limiter is called, so it should be cheap and
+/// bounded in time. This layer does not limit its lookups.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -58,7 +58,7 @@ use super::extractor::KeyExtractor;
 ///
 /// # Cancel safety
 ///
-/// Dropped while the function runs, the request is not charged.
+/// If the future is dropped while the function runs, the request is not charged.
 pub fn from_async<F, Answering>(find: F) -> FromAsync<F>
 where
     F: Fn(Parts) -> Answering,
@@ -67,7 +67,7 @@ where
     FromAsync(find)
 }
 
-/// Asks an async function for the key. Made by [`from_async`].
+/// Calls an async function for the key. Created by [`from_async`].
 #[derive(Clone)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct FromAsync<F>(F);
@@ -89,7 +89,7 @@ impl<F> fmt::Debug for FromAsync<F> {
     }
 }
 
-/// A copy of all but the body.
+/// Copies a request without its body.
 pub(super) fn head_of<B>(request: &Request<B>) -> Parts {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = request.method().clone();

@@ -71,7 +71,7 @@ pub(crate) enum UnknownClient {
     /// The server does not provide the peer's address.
     Peer,
     /// The list has fewer elements than trusted proxies.
-    TooFew,
+    TooShort,
     /// A trusted proxy wrote no address.
     Unnamed,
     /// The list has more than [`MAX_PROXIES`] trusted proxies.
@@ -92,7 +92,7 @@ impl TrustedProxies {
             Kind::Hops(proxies) => match proxies.checked_sub(1) {
                 None => peer().ok_or(UnknownClient::Peer),
                 Some(nearer) => {
-                    let farthest = named.nth(usize::from(nearer)).ok_or(UnknownClient::TooFew)?;
+                    let farthest = named.nth(usize::from(nearer)).ok_or(UnknownClient::TooShort)?;
                     farthest.ok_or(UnknownClient::Unnamed)
                 }
             },
@@ -118,7 +118,7 @@ impl fmt::Display for UnknownClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Peer => "the server does not provide the peer address",
-            Self::TooFew => "the header has fewer addresses than trusted proxies",
+            Self::TooShort => "the header has fewer addresses than trusted proxies",
             Self::Unnamed => "a trusted proxy sent no address",
             Self::TooMany => "the header has too many proxies",
         })

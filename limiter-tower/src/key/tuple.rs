@@ -7,17 +7,16 @@ use super::extraction::Extraction;
 use super::extraction::PendingKey;
 use super::extractor::KeyExtractor;
 
-/// The key that all together make. Keys that differ in one part differ, whatever stands in the
-/// parts.
+/// The combined key. Keys that differ in one part differ, for all contents of the parts.
 #[derive(Default)]
 struct Composed {
     key: Option<Key<'static>>,
-    /// What is still to come, and what comes after that.
+    /// The extractors that have not run yet.
     rest: Vec<Extraction<'static>>,
 }
 
 impl Composed {
-    /// Adds the next one; gives back what ends the matter.
+    /// Adds the next key. Returns the extraction that ends the combination, if any.
     #[expect(
         clippy::result_large_err,
         reason = "it is the answer, and moves no further than an answer does"
@@ -63,10 +62,9 @@ fn joined(before: Option<Key<'static>>, key: &Key<'_>) -> Key<'static> {
     }
 }
 
-/// One key of all, which keeps them apart:
-/// `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives each client a budget for
-/// each path. The first that skips, refuses or answers terms decides, and those after it are not
-/// asked.
+/// Combines several keys into one: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())`
+/// gives each client a budget for each path. The first extractor that skips or rejects the request,
+/// or that returns limits, decides; later extractors do not run.
 ///
 /// ```
 /// # use http::Request;
@@ -128,7 +126,7 @@ fn compose<B, const N: usize>(
             if composed.rest.is_empty() {
                 return end;
             }
-            // One before it may refuse, and has the first word.
+            // An earlier extractor may reject the request, and takes precedence.
             composed.rest.push(end);
             break;
         }
@@ -154,7 +152,7 @@ mod tests {
         Request::from_parts(head, ())
     }
 
-    /// An answer that has to be waited for.
+    /// A pending extraction.
     fn later<A: super::super::IntoExtraction + Clone + Send + 'static>(answer: A) -> impl KeyExtractor<()> {
         from_async(move |_| std::future::ready(answer.clone()))
     }
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_stands_where_it_would_have_stood() {
+    fn pending_part_keeps_its_position() {
         let at_once = answer(&(path(), |_: &Request<()>| "b", global()));
         assert_eq!(at_once, Extraction::Key(Key::global().part("/a:b").text(":b:")));
         for extractor in [
@@ -193,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_first_that_skips_or_refuses_decides() {
-        let never = |_: &Request<()>| -> &'static str { panic!("it is not asked") };
+        let never = |_: &Request<()>| -> &'static str { panic!("the extractor must not run") };
         let skip = |_: &Request<()>| Extraction::Skip;
         let refusal = Extraction::Reject(StatusCode::FORBIDDEN.into());
         assert_eq!(answer(&(path(), skip, never)), Extraction::Skip);
@@ -209,7 +207,7 @@ mod tests {
         assert_eq!(
             answer(&(later(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
             refusal,
-            "nobody leaves out a header to pass by what has to be waited for"
+            "a missing header does not bypass an asynchronous extractor"
         );
     }
 

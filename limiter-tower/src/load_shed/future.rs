@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 
 use super::in_flight_counter::InFlightGuard;
 use crate::load_shed::body::LoadShedBody;
-use crate::rate::future::{Own, ended};
+use crate::rate::future::{LayerResponse, ended};
 use crate::responses::body::ResponseBody;
 
 pin_project! {
@@ -31,7 +31,7 @@ pin_project! {
     #[project = StateProj]
     enum State<F> {
         Calling { #[pin] inner: F, place: Option<InFlightGuard> },
-        Answered { response: Option<Own> },
+        Answered { response: Option<LayerResponse> },
     }
 }
 
@@ -42,7 +42,7 @@ impl<F> LoadShedFuture<F> {
         }
     }
 
-    pub(super) fn answered(response: Own) -> Self {
+    pub(super) fn answered(response: LayerResponse) -> Self {
         let response = Some(response);
         Self {
             state: State::Answered { response },

@@ -217,7 +217,7 @@ impl<S, C, P: RequestOptions<C>> Layer<S> for LoadShedLayer<C, P> {
     type Service = LoadShed<S, P::Extractor>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.room.log_mistakes();
+        self.room.log_errors();
         let classify = self.options.apply(Arc::clone(&self.classify));
         LoadShed::new(inner, Arc::clone(&self.room), classify)
     }

@@ -3,7 +3,7 @@
 /// The priority of a request under load. Requests of a priority may use the capacity that is not
 /// reserved for higher priorities.
 ///
-/// The priorities follow Google's SRE registry ("Handling Overload"), which calls them SHEDDABLE,
+/// The priorities follow Google's SRE book ("Handling Overload"), which calls them SHEDDABLE,
 /// SHEDDABLE_PLUS, CRITICAL and CRITICAL_PLUS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {

@@ -60,9 +60,9 @@ impl ShedConfig {
     /// Fails if no request is ever admitted, or if reservations leave no capacity for the lowest
     /// priority.
     pub(super) fn verify(&self) -> Result<(), ConfigError> {
-        let invalid = |what, value: String, expected: String| {
+        let invalid = |subject, value: String, expected: String| {
             Err(ConfigError::Invalid {
-                what,
+                what: subject,
                 value,
                 expected,
             })
@@ -93,7 +93,7 @@ impl ShedConfig {
     }
 
     /// Logs an error of [`verify`](Self::verify), once for all clones of the layer.
-    pub(super) fn log_mistakes(&self) {
+    pub(super) fn log_errors(&self) {
         if let Err(error) = self.verify() {
             if !self.has_logged.swap(true, Ordering::Relaxed) {
                 tracing::error!(layer = "LoadShedLayer", %error, "a layer is misconfigured");

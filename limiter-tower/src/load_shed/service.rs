@@ -16,7 +16,7 @@ use super::room::ShedConfig;
 use crate::gate::{Gate, impl_service};
 use crate::key::KeyRejection;
 use crate::load_shed::body::LoadShedBody;
-use crate::rate::future::Own;
+use crate::rate::future::LayerResponse;
 use crate::responses::Protocol;
 
 /// An extension of the response to a shed request, for outer layers.
@@ -69,7 +69,7 @@ where
 
 impl ShedConfig {
     #[cold]
-    fn overloaded(&self, priority: Priority, protocol: &Protocol) -> Own {
+    fn overloaded(&self, priority: Priority, protocol: &Protocol) -> LayerResponse {
         tracing::debug!(?priority, "request shed; too many requests in flight");
         let refusal = KeyRejection::new(StatusCode::SERVICE_UNAVAILABLE, "the service is overloaded");
         let mut response = self.responder.refused(refusal, protocol);

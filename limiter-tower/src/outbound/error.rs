@@ -1,4 +1,4 @@
-//! How a request fails that is not sent.
+//! The errors of requests that are not sent.
 
 use std::error::Error;
 use std::fmt;
@@ -8,12 +8,12 @@ use limiter_core::Rejection;
 
 use crate::key::KeyRejection;
 
-/// The error of an outbound service: the inner service's, or why a request was not sent. As tower's
-/// `BoxError`.
+/// The error of an outbound service: the inner service's error, or the reason why a request was not
+/// sent. It is tower's `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Finds in an error why a request was not sent: the [`Rejection`] itself, or the one behind it, in
-/// a `tonic::Status`, say, or in what another layer has made of it.
+/// Finds the reason why a request was not sent: the [`Rejection`] in an error or in its sources,
+/// such as a `tonic::Status` or the error of another layer.
 ///
 /// ```
 /// use limiter_core::{ConfigError, Rejection};
@@ -51,17 +51,17 @@ pub(super) enum NotSent {
 }
 
 impl NotSent {
-    /// A hook's terms name policies of their own, and a client is held to one.
+    /// Request limits name their own policies, but an outbound layer has exactly one.
     #[cold]
     pub(super) fn terms() -> Self {
         Self::Refused(KeyRejection::new(
             http::StatusCode::INTERNAL_SERVER_ERROR,
-            "an outbound layer is given a key, and no terms: its policy is that of the peer",
+            "an outbound layer takes a key without request limits; set the policy of the layer",
         ))
     }
 
-    /// A client of tonic makes a status of every error, and the right one of those that are a
-    /// status already.
+    /// A tonic client converts every error to a status, and preserves errors that are a status
+    /// already.
     #[cfg_attr(
         not(feature = "tonic"),
         expect(unused_variables, reason = "they all fail alike")

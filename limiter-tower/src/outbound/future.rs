@@ -1,4 +1,4 @@
-//! The future of a request that is sent, or is not.
+//! The future of an outbound request.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,14 +19,14 @@ use crate::rate::wait;
 pin_project! {
     /// The future of [`Outbound`](crate::outbound::Outbound).
     ///
-    /// While the request waits, or Redis is asked, the future holds the client that was found
-    /// ready; one that is not sent gives it back uncalled.
+    /// While the request waits, or Redis is queried, the future holds the ready client instance. A
+    /// request that is not sent returns the instance uncalled.
     ///
     /// # Cancel safety
     ///
-    /// A request that is dropped while it waits for a permit or for the end of a pause leaves, and
-    /// is charged nothing. One that does not wait, dropped while Redis is asked, may have been
-    /// charged.
+    /// A request that is dropped while it waits for a permit or for the end of a pause leaves the
+    /// queue and is not charged. A request that does not wait, and is dropped during the query to
+    /// Redis, may have been charged.
     #[must_use = "futures do nothing unless polled"]
     pub struct OutboundFuture<S: Service<Request<B>>, B> {
         #[pin]
@@ -37,23 +37,23 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S: Service<Request<B>>, B> {
-        DecisionFuture { asked: Option<Box<PendingCall<S, B>>> },
+        DecisionFuture { pending_call: Option<Box<PendingCall<S, B>>> },
         Calling { #[pin] inner: S::Future, listening: Option<ObserveResponse> },
         NotSent { error: Option<BoxError> },
     }
 }
 
-/// A question on its way, and the request that waits for its answer.
+/// A pending decision, with the request that waits for it.
 struct PendingCall<S, B> {
     asking: DecisionFuture,
     ready: S,
     request: Request<B>,
 }
 
-/// The limiter's own future borrows what a `Service::Future` cannot: hence the box.
+/// The limiter's future borrows values that a `Service::Future` cannot hold, so it is boxed.
 type DecisionFuture = Pin<Box<dyn Future<Output = Result<Option<ObserveResponse>, NotSent>> + Send>>;
 
-/// What is to be done with a response.
+/// The handling of a response.
 pub(super) struct ObserveResponse {
     peer: Arc<Upstream>,
     key: Key<'static>,
@@ -61,8 +61,8 @@ pub(super) struct ObserveResponse {
 }
 
 impl ObserveResponse {
-    /// The decision is shown where the store did not make it, or it is not what it would be in
-    /// earnest.
+    /// The decision is attached if it was made without the store, or if it would differ when
+    /// enforced.
     pub(super) fn new(peer: &Arc<Upstream>, key: Key<'static>, decision: Decision) -> Self {
         let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
         Self {
@@ -80,7 +80,7 @@ impl ObserveResponse {
     }
 }
 
-/// The request waits at most for the time that it says itself.
+/// Decides the request. The wait ends at the latest at the timeout that the request states.
 async fn decide(
     peer: Arc<Upstream>,
     key: Key<'static>,
@@ -96,7 +96,7 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
         Self::waiting(Box::pin(decide(peer, key, bound)), ready, request)
     }
 
-    /// Asks for the key that is found then.
+    /// Waits for an asynchronous key, and decides the request with it.
     pub(super) fn extracting(peer: Arc<Upstream>, later: PendingKey, ready: S, request: Request<B>) -> Self {
         let bound = wait::timeout(request.headers());
         let asking = Box::pin(async move {
@@ -115,14 +115,14 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     }
 
     fn waiting(asking: DecisionFuture, ready: S, request: Request<B>) -> Self {
-        let asked = PendingCall {
+        let pending_call = PendingCall {
             asking,
             ready,
             request,
         };
-        let asked = Some(Box::new(asked));
+        let pending_call = Some(Box::new(pending_call));
         Self {
-            state: State::DecisionFuture { asked },
+            state: State::DecisionFuture { pending_call },
         }
     }
 
@@ -156,10 +156,12 @@ where
                     }
                     return Poll::Ready(Ok(response));
                 }
-                StateProj::DecisionFuture { asked } => {
-                    let Some(waiting) = asked else { ended() };
+                StateProj::DecisionFuture { pending_call } => {
+                    let Some(waiting) = pending_call else { ended() };
                     let answer = ready!(waiting.asking.as_mut().poll(context));
-                    let Some(waiting) = asked.take() else { ended() };
+                    let Some(waiting) = pending_call.take() else {
+                        ended()
+                    };
                     let PendingCall {
                         mut ready, request, ..
                     } = *waiting;

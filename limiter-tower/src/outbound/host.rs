@@ -7,11 +7,11 @@ use limiter_core::Key;
 
 use crate::key::{Extraction, KeyExtractor, KeyRejection};
 
-/// Gives each host that a client calls a budget of its own: the host of the request's URI, else
-/// that of its `Host` header, in lower case, without the port, and without the dot of the root
+/// Gives each host that a client calls a separate budget: the host of the request's URI, else that
+/// of its `Host` header, in lower case, without the port, and without the dot of the root
 /// (`example.com.`).
 ///
-/// A request that names none is not sent: its error is a [`KeyRejection`] with 400.
+/// A request without a host is not sent: its error is a [`KeyRejection`] with 400.
 ///
 /// ```
 /// use http::Request;
@@ -26,7 +26,7 @@ pub fn host() -> Host {
     Host(())
 }
 
-/// Finds the key in the host that is called. Made by [`host`].
+/// Returns the called host as the key. Created by [`host`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an extractor is to be given to `OutboundLayer::key`"]
 pub struct Host(());
@@ -47,7 +47,7 @@ impl<B> KeyExtractor<B> for Host {
     }
 }
 
-/// Clients write a host as they like, and it is the same.
+/// Host names are case-insensitive.
 fn key(host: &str) -> Key<'_> {
     let host = host.strip_suffix('.').unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {

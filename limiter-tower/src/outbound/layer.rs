@@ -1,4 +1,4 @@
-//! The layer: by what, and by whose budget, requests to a peer are held back.
+//! The layer that limits requests to a peer: its policy, key and pauses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,22 +13,21 @@ use super::upstream::{Limit, Upstream};
 use crate::key::{self, Global};
 use crate::rate::layer::RateLimitLayer;
 
-/// Holds requests to a peer back, so that a client keeps to the peer's quota, and to what the peer
-/// says of it. Made by [`RateLimitLayer::outbound`]; the module [`outbound`](crate::outbound) tells
-/// how to use it.
+/// Limits the requests to a peer, so that a client respects the peer's quota and the pauses that
+/// the peer requests. Created by [`RateLimitLayer::outbound`]; see the module
+/// [`outbound`](crate::outbound).
 pub struct OutboundLayer<E = Global> {
     peer: Arc<Upstream>,
     key: Arc<E>,
 }
 
 impl RateLimitLayer {
-    /// Limits the requests that a client sends: they are held to `policy`, a
-    /// [`Policy`](limiter_core::Policy) or the name of one in the limiter's registry
-    /// ([`outbound`](Self::outbound)), and to the pauses for which the peer asks.
+    /// Limits the requests that a client sends by `policy`, a [`Policy`](limiter_core::Policy) or
+    /// the name of one in the limiter's registry, and by the pauses that the peer requests
+    /// ([`outbound`](Self::outbound)).
     ///
-    /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says
-    /// otherwise. Clones of the layer, and the services that it wraps, share the limiter and what
-    /// they heard of the peer.
+    /// All requests share one budget, unless [`key`](OutboundLayer::key) is set. Clones of the
+    /// layer, and the services that it wraps, share the limiter and the pauses of the peer.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -60,8 +59,7 @@ impl RateLimitLayer {
 }
 
 impl OutboundLayer {
-    /// How long a pause lasts at most, whatever the peer asks for, unless the layer says otherwise:
-    /// five minutes.
+    /// The default of the maximum pause: five minutes.
     pub const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(300);
 
     fn new(limiter: &Limiter, limit: Limit) -> Self {
@@ -74,17 +72,17 @@ impl OutboundLayer {
 }
 
 impl<E> OutboundLayer<E> {
-    /// Whose permits a request takes, and which requests pause together: one of the extractors in
-    /// [`key`](crate::key), such as `key::header("authorization")`,
+    /// Sets the key whose permits a request takes, and whose requests pause together: one of the
+    /// extractors in [`key`](crate::key), such as `key::header("authorization")`,
     /// [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all
-    /// share one budget.
+    /// requests share one budget.
     ///
-    /// What the peer counts apart needs keys apart: a pause for one of its quotas would hold up the
-    /// others.
+    /// If the peer has separate quotas, use separate keys, because a pause for one quota would
+    /// delay the requests of the others.
     ///
-    /// A request for which the extractor has no key is not sent; its error is the
-    /// [`KeyRejection`](key::KeyRejection). One that is skipped is sent without a look at limit and
-    /// pauses, and its response is not listened to.
+    /// A request without a key is not sent; its error is the [`KeyRejection`](key::KeyRejection). A
+    /// request that the extractor skips is sent without a limit and without pauses, and its
+    /// response is ignored.
     pub fn key<K>(self, extractor: K) -> OutboundLayer<K> {
         OutboundLayer {
             peer: self.peer,
@@ -92,23 +90,22 @@ impl<E> OutboundLayer<E> {
         }
     }
 
-    /// How many permits a request takes. Default: 1. A cost of 0 is held to the peer's pauses
-    /// alone.
+    /// Sets the number of permits that a request takes. Default: 1. With a cost of 0, only the
+    /// peer's pauses apply.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Arc::make_mut(&mut self.peer).cost = cost.try_into().map_err(Into::into);
         self
     }
 
-    /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a
-    /// pause, and then for its permit, first come, first served, as [`Limiter::acquire`]. It fails
-    /// at once where the pause does not end in that time. Default: zero, so it does not wait, but
-    /// for what the policy says of a denial ([`OnDenial`](limiter_core::OnDenial)), which this
-    /// replaces. One that says in gRPC's way for how long its caller waits (`grpc-timeout`, as
-    /// `tonic::Request::set_timeout` does) waits no longer than that.
+    /// Lets a request wait, for `wait` at most in total: for the end of a pause, and then for its
+    /// permit in order of arrival, as [`Limiter::acquire`]. The request fails at once if the pause
+    /// ends later. Default: zero, so that only the policy's denial setting
+    /// ([`OnDenial`](limiter_core::OnDenial)) can make it wait; this setting replaces the policy's.
+    /// A gRPC request waits no longer than its `grpc-timeout` (`tonic::Request::set_timeout`).
     ///
-    /// So many requests wait at a time as the limiter lets wait
-    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), those that
-    /// wait for a pause to end included.
+    /// The limiter bounds the number of waiting requests
+    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), including
+    /// those that wait for the end of a pause.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -136,10 +133,10 @@ impl<E> OutboundLayer<E> {
         self
     }
 
-    /// How long a pause lasts at most, counted from the response that asked for it; a broken or
-    /// hostile peer must not stop a client for ever. Default:
-    /// [`DEFAULT_MAX_PAUSE`](OutboundLayer::DEFAULT_MAX_PAUSE). Zero: what the peer says is not
-    /// listened to.
+    /// Sets the maximum length of a pause, from the response that requests it. A broken or hostile
+    /// peer must not stop a client for ever. Default:
+    /// [`DEFAULT_MAX_PAUSE`](OutboundLayer::DEFAULT_MAX_PAUSE). Zero: the pauses that the peer
+    /// requests are ignored.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -172,7 +169,7 @@ impl<E> OutboundLayer<E> {
     ///
     /// # Errors
     ///
-    /// The first mistake.
+    /// The first error.
     pub fn verify(self) -> Result<Self, ConfigError> {
         self.peer.verify()?;
         Ok(self)
@@ -183,7 +180,7 @@ impl<S, E> Layer<S> for OutboundLayer<E> {
     type Service = Outbound<S, E>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.peer.log_mistakes();
+        self.peer.log_errors();
         Outbound::new(inner, Arc::clone(&self.peer), Arc::clone(&self.key))
     }
 }

@@ -1,4 +1,4 @@
-//! Until when a peer asked to be left alone, by key.
+//! The pauses that a peer has requested, by key.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,32 +8,32 @@ use limiter_core::__private::bounded;
 use limiter_core::{Key, Timestamp};
 use tokio::sync::Notify;
 
-/// At most so many keys are paused at once; of more, those are forgotten that would end first.
-const MOST: usize = 10_000;
+/// The maximum number of paused keys. Beyond it, the pauses that end first are dropped.
+const MAX_PAUSES: usize = 10_000;
 
-/// The pauses of a layer, which all services that it wraps share. They are this process's own:
-/// others hear what the peer says when they ask it.
+/// The pauses of a layer, shared by all services that it wraps. They apply to this process only;
+/// other processes observe the peer's responses themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
-    /// Whether there may be one. Who finds none looks no further.
+    /// Whether there may be a pause. If not, readers skip the lock.
     any: AtomicBool,
-    kept: Mutex<Kept>,
+    table: Mutex<PauseTable>,
     begun: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// By keys that are bounded: whoever sends requests on behalf of others does not choose them.
+struct PauseTable {
+    /// Keys are bounded in length, because callers on behalf of other clients do not control them.
     ends: HashMap<Key<'static>, Timestamp>,
-    /// When all of them are over.
+    /// The end of the last pause.
     last: Timestamp,
 }
 
 impl Pauses {
-    /// Until when a key is paused, if it is. The clock is read only where it may be.
+    /// The end of a key's pause, if it is paused. The clock is read only if there may be a pause.
     #[inline]
     pub(crate) fn end(&self, key: &Key<'_>, now: impl FnOnce() -> Timestamp) -> Option<Timestamp> {
-        // Whoever begins a pause says so before the response is returned that asked for it.
+        // The flag is set before the response that requests the pause is returned.
         if self.any.load(Ordering::Acquire) {
             self.paused_until(key, now())
         } else {
@@ -43,62 +43,62 @@ impl Pauses {
 
     #[cold]
     fn paused_until(&self, key: &Key<'_>, now: Timestamp) -> Option<Timestamp> {
-        let mut kept = self.lock();
-        if kept.last <= now {
-            kept.ends.clear();
+        let mut table = self.lock();
+        if table.last <= now {
+            table.ends.clear();
             self.any.store(false, Ordering::Release);
             return None;
         }
-        // As keys that live as short as the one that is looked for.
-        let ends: &HashMap<Key<'_>, Timestamp> = &kept.ends;
+        // Shortens the lifetime of the keys to that of the lookup key.
+        let ends: &HashMap<Key<'_>, Timestamp> = &table.ends;
         let end = ends.get(&bounded(Key::from(key))).copied();
         end.filter(|end| *end > now)
     }
 
-    /// Pauses a key until a moment, and calls those who wait. A pause that lasts longer stays. Says
-    /// whether this begins one.
+    /// Pauses a key until `end` and wakes the waiters. A pause that ends later is kept. Returns
+    /// whether this call starts a pause.
     pub(crate) fn begin(&self, key: Key<'static>, end: Timestamp, now: Timestamp) -> bool {
         let key = bounded(key);
-        let mut kept = self.lock();
-        if kept.ends.len() >= MOST && !kept.ends.contains_key(&key) {
-            kept.make_room(now);
+        let mut table = self.lock();
+        if table.ends.len() >= MAX_PAUSES && !table.ends.contains_key(&key) {
+            table.free_entry(now);
         }
-        let known = kept.ends.entry(key).or_default();
+        let known = table.ends.entry(key).or_default();
         let begins = *known <= now;
         if end > *known {
             *known = end;
-            kept.last = kept.last.max(end);
+            table.last = table.last.max(end);
             self.any.store(true, Ordering::Release);
-            drop(kept);
+            drop(table);
             self.begun.notify_waiters();
         }
         begins
     }
 
-    /// Is told of pauses that begin, or last longer, from its making on.
+    /// Completes when a pause begins or is extended after this call.
     pub(crate) fn begun(&self) -> tokio::sync::futures::Notified<'_> {
         self.begun.notified()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PauseTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    /// For one more.
+impl PauseTable {
+    /// Frees an entry.
     #[cold]
-    fn make_room(&mut self, now: Timestamp) {
+    fn free_entry(&mut self, now: Timestamp) {
         self.ends.retain(|_, end| *end > now);
-        if self.ends.len() < MOST {
+        if self.ends.len() < MAX_PAUSES {
             return;
         }
-        // A good many at once, since each look at all of them takes its time.
+        // Many entries at once, because each scan of the table takes time.
         let mut ends: Vec<_> = self.ends.values().copied().collect();
-        let (_, limit, _) = ends.select_nth_unstable(MOST / 16);
-        let (limit, mut surplus) = (*limit, MOST / 16);
-        // Quotas that begin anew at one moment end their pauses all at once, and not all of them
-        // are to be forgotten.
+        let (_, limit, _) = ends.select_nth_unstable(MAX_PAUSES / 16);
+        let (limit, mut surplus) = (*limit, MAX_PAUSES / 16);
+        // Quotas that restart at the same time end their pauses at the same time, and only the
+        // surplus may be dropped.
         self.ends.retain(|_, end| {
             let goes = *end <= limit && surplus > 0;
             surplus -= usize::from(goes);
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_pause_ends_at_its_moment_and_only_grows() {
         let (pauses, key) = (Pauses::default(), Key::from("a"));
-        assert_eq!(pauses.end(&key, || unreachable!("nobody reads the clock")), None);
+        assert_eq!(pauses.end(&key, || unreachable!("the clock is not read")), None);
         assert!(pauses.begin(key.clone(), at(5), START));
         assert!(!pauses.begin(key.clone(), at(3), START));
         assert_eq!(pauses.end(&key, || START), Some(at(5)));
@@ -139,41 +139,45 @@ mod tests {
     #[test]
     fn keys_are_bounded_and_those_that_are_over_go_first() {
         let pauses = Pauses::default();
-        let most = u64::try_from(MOST).unwrap_or(u64::MAX);
-        for number in 0..most {
+        let max_pauses = u64::try_from(MAX_PAUSES).unwrap_or(u64::MAX);
+        for number in 0..max_pauses {
             pauses.begin(Key::from(number), at(1 + number % 2), START);
         }
-        pauses.begin(Key::from(most), at(9), at(1));
-        assert_eq!(pauses.lock().ends.len(), MOST / 2 + 1, "half of them were over");
+        pauses.begin(Key::from(max_pauses), at(9), at(1));
+        assert_eq!(
+            pauses.lock().ends.len(),
+            MAX_PAUSES / 2 + 1,
+            "half of them were over"
+        );
 
-        for number in 0..3 * most {
+        for number in 0..3 * max_pauses {
             pauses.begin(Key::from(number), at(10 + number), at(2));
-            assert!(pauses.lock().ends.len() <= MOST);
+            assert!(pauses.lock().ends.len() <= MAX_PAUSES);
         }
-        let longest = Key::from(3 * most - 1);
+        let longest = Key::from(3 * max_pauses - 1);
         assert!(pauses.end(&longest, || at(2)).is_some());
         assert!(pauses.end(&Key::from(0_u64), || at(2)).is_none());
     }
 
-    /// As quotas do that begin anew at midnight.
+    /// Quotas that restart at midnight end their pauses together.
     #[test]
-    fn of_pauses_that_end_at_once_no_more_are_forgotten_than_must_be() {
+    fn pauses_that_end_together_lose_only_the_surplus() {
         let pauses = Pauses::default();
-        for number in 0..=u64::try_from(MOST).unwrap_or(u64::MAX) {
+        for number in 0..=u64::try_from(MAX_PAUSES).unwrap_or(u64::MAX) {
             pauses.begin(Key::from(number), at(5), START);
         }
-        assert!(pauses.lock().ends.len() > MOST / 2);
+        assert!(pauses.lock().ends.len() > MAX_PAUSES / 2);
     }
 
-    /// Who chooses keys does not choose how much is kept of them.
+    /// A client that chooses its keys does not control the size of the table.
     #[test]
-    fn what_is_kept_of_a_key_is_bounded_and_keys_stay_apart() {
+    fn stored_keys_are_bounded_and_distinct() {
         let pauses = Pauses::default();
         let [long, other] = ["a", "b"].map(|last| Key::from("k".repeat(60_000) + last));
         pauses.begin(long.clone(), at(5), START);
         assert_eq!(pauses.end(&long, || START), Some(at(5)));
         assert_eq!(pauses.end(&other, || START), None);
-        let kept = pauses.lock();
-        assert!(kept.ends.keys().all(|key| format!("{key:?}").len() < 500));
+        let table = pauses.lock();
+        assert!(table.ends.keys().all(|key| format!("{key:?}").len() < 500));
     }
 }

@@ -1,8 +1,7 @@
-//! For how long a peer asks to be left alone, as its response says. Pure: what is heard depends on
-//! nothing but the arguments.
+//! Reads the pause that a peer requests in its response. Pure: the result depends only on the
+//! arguments.
 //!
-//! What is malformed, said twice in different words, or open to more than one reading counts as not
-//! said.
+//! A field that is malformed, ambiguous, or repeated with another value is ignored.
 
 mod fields;
 mod grpc;
@@ -17,8 +16,8 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::responses::grpc::response_type;
 
-/// The pause that a response asks for. `now` is this process's time, for moments that cannot be
-/// held against the peer's own.
+/// The pause that a response requests. `now` is the time of this process, for times that cannot be
+/// compared with the peer's own clock.
 pub(crate) fn pause(
     status: StatusCode,
     headers: &HeaderMap,
@@ -28,30 +27,32 @@ pub(crate) fn pause(
         return grpc::pause(headers);
     }
     let now = Now { headers, own: now };
-    // `Retry-After` of another status tells of a redirection, or of maintenance to come.
-    let said = match status {
+    // With another status, `Retry-After` announces a redirection or maintenance.
+    let retry_after = match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => retry_after(headers, &now),
         _ => None,
     };
-    said.or_else(|| fields::pause(headers))
+    retry_after
+        .or_else(|| fields::pause(headers))
         .or_else(|| legacy::pause(headers, &now))
 }
 
 /// RFC 9110, 10.2.3: whole seconds, or a date.
 fn retry_after(headers: &HeaderMap, now: &Now<'_>) -> Option<Duration> {
-    let said = only(headers, &RETRY_AFTER)?;
-    let pause = match digits(said) {
+    let seconds_or_date = only(headers, &RETRY_AFTER)?;
+    let pause = match digits(seconds_or_date) {
         Some(seconds) => Duration::from_secs(seconds),
-        // More than can be counted is a number all the same, and for whoever sends requests as good
-        // as for ever.
-        None if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) => Duration::MAX,
-        None => now.until(httpdate::parse_http_date(said).ok()?)?,
+        // A number that overflows is still a number; as a pause it is infinite.
+        None if !seconds_or_date.is_empty() && seconds_or_date.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Duration::MAX
+        }
+        None => now.until(httpdate::parse_http_date(seconds_or_date).ok()?)?,
     };
-    // No pause at all is what a limiter says that rounds down; it may tell more in other fields.
+    // A zero pause comes from a limiter that rounds down; other fields may state the time.
     (!pause.is_zero()).then_some(pause)
 }
 
-/// The value of a field that is given once.
+/// The value of a field that occurs once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -60,22 +61,22 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// A number of digits and nothing else: `from_str` would take a sign.
+/// A number of digits only; `from_str` would accept a sign.
 fn digits<N: FromStr>(text: &str) -> Option<N> {
     let all = text.bytes().all(|byte| byte.is_ascii_digit());
     if all { text.parse().ok() } else { None }
 }
 
-/// The moment of a response.
+/// The time of a response.
 struct Now<'a> {
     headers: &'a HeaderMap,
     own: &'a dyn Fn() -> SystemTime,
 }
 
 impl Now<'_> {
-    /// Time until a moment that the peer names; `None` where it is over. By the peer's clock, if
-    /// the response says what that is: then the time is right whatever the clock is worth, and none
-    /// too short, since dates are cut off to a second.
+    /// The time until a moment that the peer states; `None` if it has passed. It is relative to the
+    /// response's `Date`, if present: then it does not depend on the local clock, and it is never
+    /// too short, because dates are truncated to seconds.
     fn until(&self, moment: SystemTime) -> Option<Duration> {
         let date = only(self.headers, &DATE).and_then(|date| httpdate::parse_http_date(date).ok());
         let now = date.unwrap_or_else(self.own);

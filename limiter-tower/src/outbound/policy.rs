@@ -1,14 +1,14 @@
-//! What a client's layer may be given to limit by.
+//! The policies of an outbound layer.
 
 use limiter_core::Policy;
 
 use super::upstream::Limit;
 
-/// What [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound) holds requests to: a
-/// [`Policy`], or the name of one in the limiter's registry.
+/// The policy of [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound): a [`Policy`], or
+/// the name of one in the limiter's registry.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not what a client can be held to",
-    note = "give one `Policy`, or the name of one in the limiter's registry; several are a layer each"
+    message = "`{Self}` is not a policy for outbound requests",
+    note = "pass one `Policy`, or the name of one in the limiter's registry; use one layer for each policy"
 )]
 pub trait OutboundPolicy: sealed::Sealed {
     #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The service: asks whether a request may be sent, at once or later.
+//! The service: decides whether a request may be sent, synchronously if possible.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,8 +13,8 @@ use crate::gate::{Gate, impl_service};
 use crate::key::{Extraction, Global, KeyExtractor};
 use crate::rate::wait;
 
-/// A client whose requests are limited. Made by [`OutboundLayer`](super::OutboundLayer). `S` is the
-/// client, `E` finds the key. Its responses are passed on as they are.
+/// A client whose requests are limited. Created by [`OutboundLayer`](super::OutboundLayer). `S` is
+/// the client, `E` extracts the key. Responses are passed on unchanged.
 pub struct Outbound<S, E = Global> {
     gate: Gate<S, Upstream, E>,
 }
@@ -57,7 +57,7 @@ where
             }
             Extraction::Limits(_) => NotSent::terms(),
         };
-        // What it has reserved to be ready, others may need.
+        // A ready instance may have reserved capacity that other calls need.
         self.gate.release_ready();
         OutboundFuture::unsent(unsent.error_of(&request))
     }

@@ -1,4 +1,5 @@
-//! What requests to a peer are held to: the client's own limit, and the peer's word.
+//! The limits of requests to a peer: the client's own policy, and the pauses that the peer
+//! requests.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -20,13 +21,13 @@ use crate::rate::config::{PolicyKind, Verification};
 use crate::rate::configured_cost::ConfiguredCost;
 use crate::request_limits::PolicyRef;
 
-/// What a layer holds requests to.
+/// The limits of a layer's requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
     limiter: Limiter,
     limit: Limit,
     pub(super) cost: Result<Amount, ConfigError>,
-    /// In total; zero where nobody waits.
+    /// In total; zero if requests do not wait.
     pub(super) wait: Duration,
     pub(super) longest_pause: Duration,
     pauses: Arc<Pauses>,
@@ -34,11 +35,11 @@ pub(crate) struct Upstream {
     verification: Arc<Verification>,
 }
 
-/// By which policy.
+/// The source of the policy.
 #[derive(Clone, Debug)]
 pub enum Limit {
     Given(Policy),
-    /// The one that stands under this name in the limiter's registry.
+    /// The policy of this name in the limiter's registry.
     Named(Box<str>),
 }
 
@@ -58,8 +59,8 @@ impl Limit {
     }
 }
 
-/// A request that may be sent, and by which policy; `None` where none is configured, and that is
-/// allowed.
+/// A request that may be sent, with its policy; `None` if no policy is configured and the limiter
+/// allows that.
 struct Allowed {
     decision: Decision,
     policy: Option<Policy>,
@@ -88,22 +89,22 @@ impl Upstream {
         self.verification.verify(&self.limiter, &[self.limit.to_which()])
     }
 
-    /// Logs a mistake that [`verify`](Self::verify) would return. A name may still be added to the
-    /// registry.
-    pub(super) fn log_mistakes(&self) {
+    /// Logs an error that [`verify`](Self::verify) would return, except for a missing name, which
+    /// may still be added to the registry.
+    pub(super) fn log_errors(&self) {
         let given = [self.limit.to_which()];
-        let mistake = (self.cost.clone().map(drop))
-            .and_then(|()| self.verification.verify_given(&self.limiter, &given));
-        self.verification.log("OutboundLayer", mistake);
+        let verified = (self.cost.clone().map(drop))
+            .and_then(|()| self.verification.verify_policies(&self.limiter, &given));
+        self.verification.log("OutboundLayer", verified);
     }
 
-    /// How long a request waits in total, which may say so itself.
-    fn patience(&self, bound: Option<Duration>) -> Duration {
+    /// Maximum total wait of a request, shortened by the timeout that the request states.
+    fn max_wait(&self, bound: Option<Duration>) -> Duration {
         bound.map_or(self.wait, |bound| bound.min(self.wait))
     }
 
-    /// The answer, if it takes no waiting: whether a request may be sent. It waits at most for the
-    /// time that it says itself.
+    /// Decides whether a request may be sent, if that needs no waiting. The wait ends at the latest
+    /// at the timeout that the request states.
     pub(super) fn try_decide(
         &self,
         key: &Key<'_>,
@@ -111,13 +112,13 @@ impl Upstream {
     ) -> Poll<Result<Decision, Rejection>> {
         if let Some(end) = self.pause_end(key) {
             let retry_after = end.since(now(&self.limiter));
-            return if retry_after > self.patience(bound()) {
+            return if retry_after > self.max_wait(bound()) {
                 Poll::Ready(Err(Rejection::Paused { retry_after }))
             } else {
                 Poll::Pending
             };
         }
-        // A request that may wait does not overtake those that do.
+        // A request that can wait does not overtake waiting requests.
         if !self.wait.is_zero() {
             return Poll::Pending;
         }
@@ -132,13 +133,13 @@ impl Upstream {
         answer.map(|decided| answered(decided).inspect_err(|rejection| self.reporter.report(rejection)))
     }
 
-    /// The answer, however long it takes, but no longer than the request says itself.
+    /// Decides whether a request may be sent, and waits until the timeout of the request at most.
     ///
     /// # Cancel safety
     ///
-    /// Where it waits, cancel safe; else it may be charged.
+    /// Cancel safe while it waits; otherwise the request may be charged.
     pub(super) async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Decision, Rejection> {
-        let ends = now(&self.limiter).after(self.patience(bound));
+        let ends = now(&self.limiter).after(self.max_wait(bound));
         loop {
             self.wait_out(key, ends).await?;
             let allowed = if self.wait.is_zero() {
@@ -146,7 +147,7 @@ impl Upstream {
             } else {
                 tokio::select! {
                     biased;
-                    // Whoever leaves the queue is not charged.
+                    // A request that leaves the queue is not charged.
                     () = self.longer_pause(key, None) => continue,
                     allowed = self.wait_for_permit(key, ends, bound) => allowed,
                 }
@@ -156,15 +157,16 @@ impl Upstream {
             if self.pause_end(key).is_none() {
                 return Ok(decision);
             }
-            // The peer asked for it while the store was asked. What cannot be given back stays
-            // charged: the peer is spared a request, and the client is told why.
+            // The peer requested the pause during the query to the store. If the permit cannot be
+            // refunded, it stays charged; the request is not sent, and the client receives the
+            // reason.
             if let (Some(policy), Ok(cost)) = (policy, &self.cost) {
                 drop(give_back(&self.limiter, &policy, key, *cost, &decision).await);
             }
         }
     }
 
-    /// WaitConfig until the key is not paused, unless that takes too long.
+    /// Waits until the key is not paused, or until the timeout.
     async fn wait_out(&self, key: &Key<'_>, ends: Timestamp) -> Result<(), Rejection> {
         while let Some(end) = self.pause_end(key) {
             if end > ends {
@@ -180,11 +182,11 @@ impl Upstream {
         Ok(())
     }
 
-    /// WaitConfig until the key is paused, for longer than it was known to be.
+    /// Waits until the key has a pause that ends later than the known one.
     async fn longer_pause(&self, key: &Key<'_>, known: Option<Timestamp>) {
         loop {
             let mut begun = pin!(self.pauses.begun());
-            // From here on it hears of what begins, also before it is polled.
+            // From here on it receives notifications, also before its first poll.
             begun.as_mut().enable();
             if self.pause_end(key) > known {
                 return;
@@ -222,7 +224,7 @@ impl Upstream {
             }
         };
         let left = ends.since(now(&self.limiter));
-        let patience = self.patience(bound);
+        let max_wait = self.max_wait(bound);
         let permit = self
             .limiter
             .acquire(&policy, key)
@@ -232,36 +234,36 @@ impl Upstream {
                 decision: allowed.into_decision(),
                 policy: Some(policy),
             }),
-            // A part of the time may have gone by in a pause.
+            // A pause may have used a part of the time.
             Err(Rejection::TimedOut { decision, .. }) => Err(Rejection::TimedOut {
                 decision,
-                limit: patience,
+                limit: max_wait,
             }),
-            // All of the time has gone by in a pause.
-            Err(Rejection::Limited(denied)) if left.is_zero() && !patience.is_zero() => {
+            // A pause has used all of the time.
+            Err(Rejection::Limited(denied)) if left.is_zero() && !max_wait.is_zero() => {
                 Err(Rejection::TimedOut {
                     decision: Some(denied),
-                    limit: patience,
+                    limit: max_wait,
                 })
             }
             Err(rejection) => Err(rejection),
         }
     }
 
-    /// Takes note of the pause that a response asks for.
+    /// Records the pause that a response requests.
     pub(super) fn observe_response<B>(&self, key: &Key<'static>, response: &Response<B>) {
         if self.longest_pause.is_zero() {
             return;
         }
         let own_time = || now(&self.limiter).into();
-        let Some(asked) = peer_quota::pause(response.status(), response.headers(), &own_time) else {
+        let Some(requested) = peer_quota::pause(response.status(), response.headers(), &own_time) else {
             return;
         };
-        let pause = asked.min(self.longest_pause);
+        let pause = requested.min(self.longest_pause);
         let now = now(&self.limiter);
         if self.pauses.begin(key.clone(), now.after(pause), now) {
             let policy = self.limit.name();
-            tracing::debug!(policy, ?asked, ?pause, "peer requested a pause");
+            tracing::debug!(policy, ?requested, ?pause, "peer requested a pause");
         }
     }
 
@@ -281,7 +283,7 @@ impl Upstream {
     }
 }
 
-/// A denial is an error of the service.
+/// Converts a denial to an error of the service.
 fn answered(decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
     decided?.require().map(limiter_core::Allowed::into_decision)
 }

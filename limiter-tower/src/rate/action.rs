@@ -78,7 +78,7 @@ impl Next {
 }
 
 impl Next {
-    /// The action for a request with one key that was decided without a question.
+    /// The action for a request with one key, from its decision.
     #[cold]
     pub(crate) fn decided(answer: Result<Decision, Rejection>, limits: &LayerConfig) -> Self {
         match answer {

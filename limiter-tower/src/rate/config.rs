@@ -1,4 +1,4 @@
-//! The question that a request asks of the limiter.
+//! The configuration of a layer, and its decisions about requests.
 
 mod costs;
 mod verify;
@@ -27,8 +27,8 @@ use crate::request_limits::{PolicyRef, PolicySet, RequestLimits};
 use crate::responses::Responder;
 use crate::settlement::{Settle, Settling};
 
-/// What a layer limits by: the limiter, the policies, and the cost, where a request's terms say
-/// nothing else.
+/// The configuration of a layer: the limiter, and the policies and the cost of requests that state
+/// no limits of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerConfig {
     limiter: Limiter,
@@ -39,7 +39,7 @@ pub(crate) struct LayerConfig {
     reporter: Arc<Reporter>,
     responder: Responder,
     verification: Arc<Verification>,
-    /// Of keys that are addresses, as far as the extractor tells.
+    /// The prefixes of address keys, if the extractor states them.
     prefixes: Option<Prefixes>,
 }
 
@@ -52,26 +52,27 @@ struct LayerOptions {
     settle: Option<Arc<Settle>>,
 }
 
-/// Whose permits a request takes, or of what as well.
+/// The key or the limits of a request.
 #[derive(Debug)]
 pub(crate) enum RequestScope<'a> {
     Key(Key<'a>),
     RequestLimits(RequestLimits<'a>),
 }
 
-/// One limit of a question, with its policy found.
+/// One limit of a request, with its resolved policy.
 pub(crate) struct ResolvedLimit<'a> {
     pub(crate) policy: Cow<'a, Policy>,
     pub(crate) key: Key<'a>,
-    /// One that cannot be used rejects the request, if anything does.
+    /// An invalid cost rejects the request, unless limits are not enforced.
     pub(crate) cost: &'a Result<Amount, ConfigError>,
     keeps_cost: bool,
 }
 
-/// What a question comes to.
+/// The result of the policy lookup.
 pub(crate) enum Resolution<'a> {
     ResolvedLimit(SmallVec<[ResolvedLimit<'a>; 1]>),
-    /// Nothing is configured for it, and that is allowed; or it is to be unlimited.
+    /// No policy is configured for the request, and the limiter allows that; or the request is
+    /// unlimited.
     Nothing(Decision),
 }
 
@@ -93,7 +94,7 @@ impl LayerConfig {
         }
     }
 
-    /// Notes by which extractor keys are found.
+    /// Records the prefixes of the key extractor.
     pub(crate) fn set_extractor(&mut self, extractor: &dyn Any) {
         self.prefixes = prefixes_of(extractor);
     }
@@ -144,16 +145,16 @@ impl LayerConfig {
         self.options.as_ref().and_then(|options| options.settle.as_ref())
     }
 
-    /// Shows the handler the decision that allows its request, if it is to see it, and says what
-    /// the response shows. That is also a decision that was made without the store, and one that
-    /// would be another if it were obeyed.
+    /// Attaches the decision that allows a request to the request, if configured, and returns the
+    /// fields of the response. A decision that was made without the store, or that would differ
+    /// when enforced, is always attached to the response.
     #[inline]
     pub(crate) fn attach_decision<B>(
         &self,
         decision: Decision,
         request: &mut Request<B>,
     ) -> Option<Box<Decision>> {
-        // A handler that is to serve something cheaper has to know.
+        // A handler that degrades its response needs the decision.
         let is_usual = decision.store_error().is_none() && !decision.would_deny() && !decision.is_degraded();
         if is_usual && !self.shows_decisions() {
             return None;
@@ -167,8 +168,8 @@ impl LayerConfig {
         Some(Box::new(decision))
     }
 
-    /// Decides a request with this key if nothing is reported or settled of an allowed one, which
-    /// is the usual case. No decision is written for a request that is allowed.
+    /// Decides a request with this key if an allowed request needs no report and no settlement,
+    /// which is the common case. An allowed request then has no `Decision`.
     #[inline]
     pub(crate) fn try_pass(&self, key: &Key<'_>) -> Passage {
         match (&self.policies, &self.cost) {
@@ -181,13 +182,13 @@ impl LayerConfig {
         }
     }
 
-    /// Whether nobody hears of a decision that allows a request.
+    /// Whether an allowed decision is not reported anywhere.
     #[inline]
     fn is_silent(&self) -> bool {
         self.is_simple() && self.responder.is_silent()
     }
 
-    /// The answer, if it takes no waiting. What is to be settled is put where it is said.
+    /// Decides the request, if that needs no waiting. Stores a pending settlement in `settling`.
     #[inline]
     pub(crate) fn try_decide(
         &self,
@@ -205,7 +206,7 @@ impl LayerConfig {
         }
     }
 
-    /// Whether a request's answer is all that there is to it.
+    /// Whether the response to an allowed request needs no further work.
     #[inline]
     fn is_simple(&self) -> bool {
         self.options.is_none()
@@ -217,60 +218,60 @@ impl LayerConfig {
         question: &RequestScope<'_>,
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
-        let asked = match self.resolve(question) {
-            Ok(Resolution::ResolvedLimit(asked)) => asked,
+        let resolved = match self.resolve(question) {
+            Ok(Resolution::ResolvedLimit(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
             Err(rejection) => return Poll::Ready(Err(rejection)),
         };
-        if !asked.iter().all(|asked| never_waits(&asked.policy)) {
+        if !resolved.iter().all(|resolved| never_waits(&resolved.policy)) {
             return Poll::Pending;
         }
-        let check = self.check_all(&asked);
+        let check = self.check_all(&resolved);
         let answer = match self.wait() {
             Some(_) => try_acquire(&check),
             None => try_decide(&check),
         };
         if let Poll::Ready(Ok(decision)) = &answer {
             if decision.is_allowed() {
-                *settling = self.settling(&check, decision, &asked);
+                *settling = self.settling(&check, decision, &resolved);
             }
         }
         answer
     }
 
     /// Decides a request for which [`try_decide`](Self::try_decide) has returned `Pending`, and
-    /// waits if its policies or the layer say so, at most for the time that the request states. A
-    /// misconfiguration is logged, since the client does not learn of it.
+    /// waits if its policies or the layer are configured to wait, at most until the timeout that
+    /// the request states. A misconfiguration is logged, because the client does not learn of it.
     pub(crate) async fn decide(
         &self,
         question: &RequestScope<'_>,
         bound: Option<Duration>,
     ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
-        let asked = match self.resolve(question) {
-            Ok(Resolution::ResolvedLimit(asked)) => asked,
+        let resolved = match self.resolve(question) {
+            Ok(Resolution::ResolvedLimit(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
         };
         let expects_refunds = self.settle().is_some();
         let waits = self.wait().map(|wait| wait.for_request(expects_refunds));
-        let check = self.check_all(&asked);
-        let is_tried = waits.is_none() && asked.iter().all(|asked| never_waits(&asked.policy));
+        let check = self.check_all(&resolved);
+        let is_tried = waits.is_none() && resolved.iter().all(|resolved| never_waits(&resolved.policy));
         let first = match is_tried {
             true => after_try(check.clone()),
             false => check.clone(),
         };
         match admit_waiting(first, waits, bound).await {
             Ok(decision) if decision.is_allowed() => {
-                let settling = self.settling(&check, &decision, &asked);
+                let settling = self.settling(&check, &decision, &resolved);
                 Ok((decision, settling))
             }
             denied => Err(self.log_rejection(denied)),
         }
     }
 
-    /// The policies of a question, those looked up that are only named.
+    /// Resolves the policies of a request; names are looked up in the registry.
     pub(crate) fn resolve<'a>(&'a self, question: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
-        let mut asked = SmallVec::new();
+        let mut resolved = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
         let mut add = |which: &'a PolicyRef, key: &'a Key<'_>, cost: Option<&'a Result<_, _>>, keeps_cost| {
             let policy = match which {
@@ -288,7 +289,7 @@ impl LayerConfig {
                     return Ok(());
                 }
             };
-            asked.push(ResolvedLimit {
+            resolved.push(ResolvedLimit {
                 policy,
                 key: key.into(),
                 cost: cost.unwrap_or(&self.cost),
@@ -314,14 +315,15 @@ impl LayerConfig {
                 }
             }
         }
-        // An empty list is a mistake, which the limiter says, also where it stands beside others.
+        // An empty list is a configuration error that the limiter reports, also in combination with
+        // others.
         if mistaken {
-            asked.clear();
+            resolved.clear();
         }
-        Ok(if asked.is_empty() && !mistaken {
+        Ok(if resolved.is_empty() && !mistaken {
             Resolution::Nothing(nothing.unwrap_or_else(|| unlimited(&self.limiter)))
         } else {
-            Resolution::ResolvedLimit(asked)
+            Resolution::ResolvedLimit(resolved)
         })
     }
 
@@ -339,38 +341,40 @@ impl LayerConfig {
         }
     }
 
-    fn check_all<'a>(&'a self, asked: &'a [ResolvedLimit<'_>]) -> Check<'a> {
-        match asked {
+    fn check_all<'a>(&'a self, resolved: &'a [ResolvedLimit<'_>]) -> Check<'a> {
+        match resolved {
             [alone] => self.check(&alone.policy, &alone.key, alone.cost),
-            asked => {
-                let asks = asked.iter().map(|asked| {
-                    LimitRequest::new(&asked.policy, &asked.key).cost(ConfiguredCost(asked.cost))
+            resolved => {
+                let asks = resolved.iter().map(|resolved| {
+                    LimitRequest::new(&resolved.policy, &resolved.key).cost(ConfiguredCost(resolved.cost))
                 });
                 self.limiter.check_all(asks)
             }
         }
     }
 
-    /// What is to be settled of a request that this decision allows.
+    /// The settlement of a request that this decision allows.
     fn settling(
         &self,
         check: &Check<'_>,
         decision: &Decision,
-        asked: &[ResolvedLimit<'_>],
+        resolved: &[ResolvedLimit<'_>],
     ) -> Option<Box<Settling>> {
         let settle = self.settle()?;
-        // What cannot be used was not charged, so that there is nothing to be settled.
-        let cost = |asked: &ResolvedLimit<'_>| asked.cost.as_ref().copied().unwrap_or(Amount::ZERO);
-        let costs = asked.iter().map(|asked| (cost(asked), asked.keeps_cost));
+        // An invalid cost was not charged, so there is nothing to settle.
+        let cost = |resolved: &ResolvedLimit<'_>| resolved.cost.as_ref().copied().unwrap_or(Amount::ZERO);
+        let costs = resolved
+            .iter()
+            .map(|resolved| (cost(resolved), resolved.keeps_cost));
         Settling::new(settle, check, decision, costs, &self.reporter).map(Box::new)
     }
 
-    /// Why a request is rejected.
+    /// The reason for the rejection of a request.
     #[cold]
     pub(crate) fn log_rejection(&self, denied: Result<Decision, Rejection>) -> Rejection {
         let rejection = match denied.and_then(Decision::require) {
             Err(rejection) => rejection,
-            // What is allowed is not asked why.
+            // An allowed decision has no reason.
             Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
         };
         self.reporter.report(&rejection);
@@ -380,7 +384,7 @@ impl LayerConfig {
     }
 }
 
-/// Who looks into a single request finds why it went on though the store did not allow it.
+/// Logs why a request was allowed although the store did not allow it.
 #[cold]
 fn log_degraded(decision: &Decision) {
     let (would_deny, degraded) = (decision.would_deny(), decision.is_degraded());

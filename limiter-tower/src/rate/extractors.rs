@@ -1,4 +1,4 @@
-//! Extractors that answer terms.
+//! Extractors that return request limits.
 
 use std::any::type_name;
 use std::fmt;
@@ -10,7 +10,7 @@ use limiter_core::{Amount, ConfigError};
 use crate::key::{Extraction, KeyExtractor, KeyRejection};
 use crate::request_limits::{PolicySet, RequestLimits};
 
-/// ResponseConfig what a hook says. Made by
+/// An extractor that returns the limits of each request from a closure. Created by
 /// [`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for).
 pub struct LimitsFor<F>(pub(crate) F);
 
@@ -24,8 +24,8 @@ where
     }
 }
 
-/// Finds the key by `E`, and the policies by `F`. Made where
-/// [`RateLimitLayer::new`](crate::RateLimitLayer::new) is given a closure.
+/// Extracts the key with `E`, and the policies with `F`. Created by a layer that
+/// [`RateLimitLayer::new`](crate::RateLimitLayer::new) builds from a closure.
 pub struct WithChosenPolicies<E, F> {
     pub(crate) key: Arc<E>,
     pub(crate) tiers: Arc<F>,
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Finds the key by `E`, and the cost by `F`. Made by
+/// Extracts the key with `E`, and the cost with `F`. Created by
 /// [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by).
 pub struct WithCost<E, F> {
     pub(crate) key: Arc<E>,
@@ -80,7 +80,7 @@ where
     }
 }
 
-/// The answer, at this cost where it says none.
+/// Adds the cost to an extraction without a cost.
 fn costed(answer: Extraction<'_>, cost: Result<Amount, ConfigError>) -> Extraction<'_> {
     let mut terms = match answer {
         Extraction::Key(key) => RequestLimits::of_layer(key),
@@ -93,13 +93,13 @@ fn costed(answer: Extraction<'_>, cost: Result<Amount, ConfigError>) -> Extracti
     Extraction::Limits(terms)
 }
 
-/// What a hook may return for a request: [`RequestLimits`]; `None`, which refuses the request with
-/// 400; or `Err` with a [`KeyRejection`] or a status, which refuses it so.
+/// The return value of a closure over a request: [`RequestLimits`]; `None`, which rejects the
+/// request with 400; or `Err` with a [`KeyRejection`] or a status, which rejects it accordingly.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say what a request is limited by",
+    message = "`{Self}` does not state the limits of a request",
     note = "return `RequestLimits`, an `Option<RequestLimits>`, or a `Result<RequestLimits, E>` whose `E` is a `StatusCode` or a `key::KeyRejection`: \
             `KeyRejection::new(status, \"why\")`",
-    note = "to say by which key alone, give the layer its policy: `RateLimitLayer::new(&limits, policy).key(…)`"
+    note = "to return only a key, set the policy of the layer: `RateLimitLayer::new(&limits, policy).key(…)`"
 )]
 pub trait IntoRequestLimits {
     /// The answer.
@@ -125,12 +125,13 @@ impl<R: Into<KeyRejection>> IntoRequestLimits for Result<RequestLimits<'static>,
     }
 }
 
-/// How many permits a request takes, as [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by)
-/// may be told: an integer, a float, or an [`Amount`].
+/// A number of permits, as returned by the closure of
+/// [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by): an integer, a float, or an
+/// [`Amount`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number of permits",
     note = "return an integer, or a `limiter_core::Amount`;",
-    note = "where a request may not say how many, return what it takes then: `.unwrap_or(1)`"
+    note = "if a request may lack the number, return a default: `.unwrap_or(1)`"
 )]
 pub trait IntoCost: TryInto<Amount, Error: Into<ConfigError>> {}
 

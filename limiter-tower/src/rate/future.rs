@@ -1,4 +1,4 @@
-//! The future of a limited request: decides, then calls or answers.
+//! The future of a rate-limited request: decides, then calls the inner service or answers.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -20,17 +20,17 @@ use crate::responses::body::ResponseBody;
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// In process the limiter was asked when the service was called, or when an extractor that has
-    /// to wait had found the key. Redis is asked at the first poll, not before; until it has
-    /// answered, the future holds the inner service that was found ready, and a denial gives it
-    /// back uncalled. So it does while it waits.
+    /// In process, the limiter is called when the service is called, or when an asynchronous
+    /// extractor has found the key. Redis is called at the first poll. Until the decision, and
+    /// during a wait, the future holds the ready instance of the inner service; a denial returns
+    /// the instance uncalled.
     ///
     /// # Cancel safety
     ///
-    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is
-    /// asked, it may have. Dropped while it waits, it leaves the line and is charged nothing: what
-    /// Redis grants it then goes to the next, or is given back. Dropped while the inner service is
-    /// called, the request stays charged, at its estimate where that was to be settled.
+    /// With Redis, a future that is dropped before its first poll has charged nothing; dropped
+    /// during the query, it may have. Dropped during a wait, it leaves the queue and is charged
+    /// nothing: a permit that Redis grants it later goes to the next waiter or is refunded. Dropped
+    /// during the inner call, it stays charged, at its estimate if it was to be settled.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
@@ -40,17 +40,17 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    // What is rarer than to call is boxed, and makes the future no larger.
+    // States that are rarer than a call are boxed, so that they do not enlarge the future.
     enum State<S: Service<Request<B>>, B> {
         Waiting { call: Option<Box<Waiting<S, B>>> },
-        // Nothing is done with the response, as with most where no headers are written.
+        // The response is returned unchanged, as for most requests without rate limit headers.
         Passing { #[pin] inner: S::Future },
         Calling { #[pin] inner: S::Future, afterwards: ResponseHooks },
-        Answered { response: Option<Own> },
+        Answered { response: Option<LayerResponse> },
     }
 }
 
-/// A call that waits for an answer.
+/// A call that waits for a decision.
 struct Waiting<S, B> {
     awaited: Awaited,
     limits: Arc<LayerConfig>,
@@ -90,7 +90,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
-    /// Goes on with a request, for which this instance of the service was found ready.
+    /// Performs the action for a request with the ready instance of the service.
     pub(crate) fn next(next: Next, limits: Arc<LayerConfig>, ready: S, request: Request<B>) -> Self {
         Self {
             state: State::next(next, limits, ready, request),
@@ -113,7 +113,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
                     afterwards,
                 };
             }
-            // What the service has reserved to be ready goes with it: others may need it.
+            // Dropping the service releases the capacity that the ready instance may have reserved.
             Next::Reject(rejection) => {
                 let response = limits
                     .responder()
@@ -156,7 +156,7 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
-        // Apart from what takes more room on the stack, and time to make it.
+        // The common case first: the other states need more stack space.
         if let StateProj::Passing { inner } = state.as_mut().project() {
             return Poll::Ready(
                 ready!(inner.poll(context)).map(|response| response.map(ResponseBody::inner)),
@@ -201,8 +201,8 @@ where
     }
 }
 
-/// What is said in place of an inner service, whatever the type of its bodies.
-pub(crate) type Own = Box<Response<ResponseBody<Infallible>>>;
+/// The response of the layer itself, independent of the inner service's body type.
+pub(crate) type LayerResponse = Box<Response<ResponseBody<Infallible>>>;
 
 #[cold]
 pub(crate) fn ended() -> ! {

@@ -1,4 +1,4 @@
-//! The layer: what is limited, and by which key.
+//! The layer: policies and key of a rate limit.
 
 mod request_limits;
 mod responses;
@@ -22,8 +22,8 @@ use crate::request_limits::PolicySet;
 
 /// Limits the rate of requests to the service that it wraps.
 ///
-/// It becomes a [`Layer`] once [`key`](Self::key) has said whose permits a request takes. There is
-/// no default: a key that nobody chose would be one budget for all callers.
+/// It becomes a [`Layer`] after [`key`](Self::key) has set the key. There is no default, because an
+/// unintended global key would be one budget for all callers.
 ///
 /// ```
 /// use limiter_core::{Limiter, Policy};
@@ -35,14 +35,14 @@ use crate::request_limits::PolicySet;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
-/// One layer makes one decision: where it has several limits, all are charged, or none. Nested
-/// layers are separate decisions: what an outer one has charged stays charged when an inner one
-/// denies.
+/// One layer makes one decision: with several limits, either all are charged or none. Nested layers
+/// make separate decisions: the charge of an outer layer remains if an inner layer denies the
+/// request.
 ///
-/// A misconfiguration (a cost that cannot be used, say) is answered with 500, and logged as an
+/// With an invalid configuration, for example an invalid cost, the layer answers 500, and logs an
 /// error at most once in ten seconds.
 ///
-/// Without a key it does not compile:
+/// A layer without a key does not compile:
 ///
 /// ```compile_fail,E0277
 /// # use limiter_core::{Limiter, Policy};
@@ -61,14 +61,15 @@ pub struct RateLimitLayer<K = MissingKey, P = FixedPolicies> {
 }
 
 impl RateLimitLayer {
-    /// Limits requests by `policies`, as `limiter` decides: a [`Policy`](limiter_core::Policy);
-    /// several, in an array or a [`Vec`]; a [`PolicySet`]; or a closure that answers one of these
-    /// for each request, once its key is found. Clones of the layer, and the services that it
-    /// wraps, share the limiter.
+    /// Limits requests by `policies` with `limiter`: a [`Policy`](limiter_core::Policy); several,
+    /// in an array or a [`Vec`]; a [`PolicySet`]; or a closure that returns one of these for each
+    /// request after its key is extracted. Clones of the layer, and the services that it wraps,
+    /// share the limiter.
     ///
-    /// They are policies of rates. A policy of [`concurrency`](limiter_core::Policy::concurrency)
-    /// belongs into an [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer):
-    /// [`verify`](Self::verify) returns an error, and without it each request is answered with 500.
+    /// The policies must limit rates. Use a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer)
+    /// for a policy of [`concurrency`](limiter_core::Policy::concurrency): with it,
+    /// [`verify`](Self::verify) returns an error, and a layer that is not verified answers each
+    /// request with 500.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -112,9 +113,9 @@ impl RateLimitLayer {
     /// # }).unwrap();
     /// ```
     ///
-    /// Several are one decision, all-or-nothing, about one key. (Of several keys, as a limit for
-    /// each user beside one for all:
-    /// [`RequestLimits`](crate::RequestLimits#a-limit-for-each-user-beside-one-for-all).)
+    /// Several policies are one all-or-nothing decision about one key. For several keys, such as a
+    /// limit for each user and one for all, see
+    /// [`RequestLimits`](crate::RequestLimits#a-limit-for-each-user-beside-one-for-all).
     ///
     /// ```
     /// # use limiter_core::{Limiter, Policy};
@@ -127,8 +128,8 @@ impl RateLimitLayer {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     ///
-    /// An array is of one type, so policies stand beside names as
-    /// `[PolicySet::from(burst), PolicySet::from("daily")]`.
+    /// An array has one element type, so combine policies and names as `[PolicySet::from(burst),
+    /// PolicySet::from("daily")]`.
     pub fn new<M, T: Policies<M>>(limiter: &Limiter, policies: T) -> RateLimitLayer<MissingKey, T::Options> {
         let (tier, options) = policies.into_parts();
         RateLimitLayer {
@@ -140,8 +141,8 @@ impl RateLimitLayer {
 }
 
 impl<P> RateLimitLayer<MissingKey, P> {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure
-    /// over the request, which names its type: `|request: &Request| …`. Required.
+    /// Sets the key whose permits a request takes: one of the extractors in [`key`](crate::key), or
+    /// a closure over the request that names its type: `|request: &Request| …`. Required.
     pub fn key<E: 'static>(mut self, extractor: E) -> RateLimitLayer<WithKey<E>, P> {
         Arc::make_mut(&mut self.limits).set_extractor(&extractor);
         RateLimitLayer {
@@ -157,11 +158,11 @@ impl<K, P> RateLimitLayer<K, P> {
         Arc::make_mut(&mut self.limits)
     }
 
-    /// How many permits a request takes, of each limit. Default: 1.
+    /// Sets the number of permits that a request takes from each limit. Default: 1.
     ///
-    /// A cost of 0 only looks: it charges nothing and is always allowed. A cost that cannot be used
-    /// is answered with 500 (INTERNAL), one above the policy's quota with 429 (RESOURCE_EXHAUSTED)
-    /// and no `Retry-After`.
+    /// A cost of 0 charges nothing and is always allowed. An invalid cost is answered with 500
+    /// (INTERNAL), a cost above the policy's quota with 429 (RESOURCE_EXHAUSTED) and no
+    /// `Retry-After`.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.limits_mut().set_cost(cost.try_into().map_err(Into::into));
         self
@@ -169,14 +170,15 @@ impl<K, P> RateLimitLayer<K, P> {
 }
 
 impl<K, P> RateLimitLayer<K, P> {
-    /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions,
-    /// where the handler finds it, and into those of the response, for layers further out. Default:
-    /// only what rejects a request is shown, and what was decided without the store, both in the
-    /// response; and a request that goes on though it was denied
-    /// ([`is_degraded`](limiter_core::Decision::is_degraded)) has its decision in its extensions,
-    /// so that the handler can serve something cheaper.
+    /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions, for
+    /// the handler, and into those of the response, for outer layers. Default: the response has the
+    /// decision only if the request was rejected or the decision was made without the store, and
+    /// the request has it only if it was denied and passed nevertheless
+    /// ([`is_degraded`](limiter_core::Decision::is_degraded)), so that the handler can degrade its
+    /// response.
     ///
-    /// It costs about as much as a decision in process: extensions are a map that allocates.
+    /// The cost is about that of a decision in process, because extensions are a map that
+    /// allocates.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -203,9 +205,9 @@ impl<K, P> RateLimitLayer<K, P> {
     /// ([`key::peer_ip`](crate::key::peer_ip()), [`key::client_ip`](crate::key::client_ip())), so
     /// that they never match. A registry in Redis must have been read before.
     ///
-    /// A layer that is not verified logs the first four mistakes as an error when it wraps a
-    /// service, and entries that never match as a warning. Policies that a closure chooses for each
-    /// request are not verified.
+    /// A layer that is not verified logs the first four errors when it wraps a service, and entries
+    /// that never match as a warning. Policies that a closure chooses for each request are not
+    /// verified.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -225,7 +227,7 @@ impl<K, P> RateLimitLayer<K, P> {
     ///
     /// # Errors
     ///
-    /// The first mistake.
+    /// The first error.
     pub fn verify(self) -> Result<Self, ConfigError> {
         self.limits.verify()?;
         Ok(self)
@@ -234,7 +236,7 @@ impl<K, P> RateLimitLayer<K, P> {
 
 impl<K: HasKey, P: RequestOptions<K::Extractor>> RateLimitLayer<K, P> {
     /// Erases the type of the key extractor, so that the layer can be a field of a struct. `B` is
-    /// the type of the request bodies. Each request then pays one virtual call.
+    /// the type of the request bodies. The cost is one virtual call for each request.
     ///
     /// ```
     /// use axum::body::Body;
@@ -266,15 +268,14 @@ impl<K: HasKey, P: RequestOptions<K::Extractor>> RateLimitLayer<K, P> {
     }
 }
 
-/// A [`RateLimitLayer`] whose key extractor has no type of its own. Made by
-/// [`RateLimitLayer::boxed`].
+/// A [`RateLimitLayer`] with an erased key extractor type. Created by [`RateLimitLayer::boxed`].
 pub type BoxRateLimitLayer<B> = RateLimitLayer<WithKey<BoxKeyExtractor<B>>>;
 
 impl<S, K: HasKey, P: RequestOptions<K::Extractor>> Layer<S> for RateLimitLayer<K, P> {
     type Service = RateLimit<S, P::Extractor>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.limits.log_mistakes();
+        self.limits.log_errors();
         RateLimit::new(
             inner,
             Arc::clone(&self.limits),

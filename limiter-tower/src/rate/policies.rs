@@ -1,18 +1,18 @@
-//! What a layer is given to limit by.
+//! The policies of a layer.
 
 use limiter_core::Policy;
 
 use super::typestate::{FixedPolicies, PoliciesPerRequest};
 use crate::request_limits::PolicySet;
 
-/// What [`RateLimitLayer::new`](crate::RateLimitLayer::new) limits by: a [`Policy`]; several in an
+/// The policies of [`RateLimitLayer::new`](crate::RateLimitLayer::new): a [`Policy`]; several in an
 /// array or a [`Vec`], all of which are charged by one decision, or none; the name of one in the
-/// limiter's registry; a [`PolicySet`]; or a closure that answers one of these for each request.
+/// limiter's registry; a [`PolicySet`]; or a closure that returns one of these for each request.
 ///
-/// `M` tells closures from the rest, and is never named.
+/// `M` distinguishes closures from the other types, and is always inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not what a request can be limited by",
-    note = "give a `Policy`, an array of them, the name of one in the limiter's registry,",
+    message = "`{Self}` is not a policy or a set of policies",
+    note = "pass a `Policy`, an array of them, the name of one in the limiter's registry,",
     note = "or a closure that names the request's type: `|request: &Request<Body>| …`, and returns one of these"
 )]
 pub trait Policies<M>: sealed::Sealed<M> {

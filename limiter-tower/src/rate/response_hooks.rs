@@ -2,7 +2,7 @@
 //!
 //! A decision is available before the inner service is called, and its headers, extensions and
 //! settlement belong to the response. [`ResponseHooks`] stores them during the call and applies
-//! them once. Most requests store nothing. Tests: `tests/decisions/told.rs`,
+//! them once. Most requests store nothing. Tests: `tests/decisions/headers.rs`,
 //! `tests/http/answers.rs`.
 
 use http::{Request, Response};

@@ -1,4 +1,4 @@
-//! The service: finds the key, and lets the future decide.
+//! The service: extracts the key, and returns a future that decides.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,8 +14,8 @@ use crate::rate::config::LayerConfig;
 use crate::rate::future::ResponseFuture;
 use crate::responses::body::ResponseBody;
 
-/// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer). `S` is
-/// the inner service, `E` finds the key.
+/// A service with a rate limit. Created by [`RateLimitLayer`](crate::RateLimitLayer). `S` is the
+/// inner service, `E` extracts the key.
 pub struct RateLimit<S, E> {
     gate: Gate<S, LayerConfig, E>,
 }
@@ -63,7 +63,7 @@ impl<S: Clone, E> RateLimit<S, E> {
         S: Service<Request<B>>,
     {
         match next {
-            // The instance that was found ready is called where it lies.
+            // The ready instance is called in place.
             Next::Call(granted) => {
                 let afterwards = self.gate.shared.config.response_hooks(granted, &mut request);
                 ResponseFuture::calling(self.gate.inner.call(request), afterwards)

@@ -46,7 +46,7 @@ impl<E> fmt::Debug for WithKey<E> {
 /// Implemented for layers with a key.
 #[diagnostic::on_unimplemented(
     message = "this layer has no key",
-    label = "whose permits does a request take?",
+    label = "the layer has no key",
     note = "choose a key: `.key(key::header(\"x-api-key\"))`, `.key(key::extension(|user: &User| &user.id))`, …",
     note = "or let all requests share one budget: `.key(key::global())`"
 )]

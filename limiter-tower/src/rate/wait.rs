@@ -6,10 +6,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use limiter_core::__private::{LayerWait, WaitLimit};
 
-/// For how long, and in which room, requests wait.
+/// The wait settings of a layer: the timeout and the queue bound.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitConfig {
-    /// `None`: as the policies say.
+    /// `None`: the setting of the policies.
     timeout: Option<Duration>,
     room: Arc<WaitLimit>,
 }
@@ -46,8 +46,7 @@ impl Default for WaitConfig {
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// For how long the client waits for its answer, where it says so in gRPC's way. What is malformed
-/// says nothing.
+/// The timeout that a gRPC client states in `grpc-timeout`. A malformed value is ignored.
 pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get(GRPC_TIMEOUT)

@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, or a sentence of our own.
+//! The body of a response: the inner service's body, or the layer's own text.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,11 +11,10 @@ use pin_project_lite::pin_project;
 use crate::settlement::Meter;
 
 pin_project! {
-    /// The body of a limited service's response: that of the inner service, or the text of a
-    /// denial.
+    /// The body of a limited service's response: the inner service's body, or the text of a denial.
     ///
-    /// It asks nothing of the inner body but that it yields [`Bytes`], so that the layer stands in
-    /// front of any service: axum's and tonic's bodies cannot both be made from a text.
+    /// The inner body only has to yield [`Bytes`], so that the layer works with any service: there
+    /// is no common way to construct axum's and tonic's bodies from a text.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -27,8 +26,8 @@ pin_project! {
     #[project = KindProj]
     #[derive(Debug)]
     enum Kind<B> {
-        // One variant, and what is rarer boxed: a body that is a box itself, as axum's and tonic's,
-        // is then one word larger, and moved as quickly.
+        // The inner body is unboxed and rare parts are boxed: for a body that is itself a box, as
+        // those of axum and tonic, the type is one word larger and as cheap to move.
         Inner { #[pin] body: B, meter: Option<Box<Meter>> },
         Own { text: Box<Bytes> },
     }
@@ -100,7 +99,7 @@ impl From<ResponseBody<tonic::body::Body>> for tonic::body::Body {
 }
 
 impl ResponseBody<Infallible> {
-    /// A body of our own, as one of a service whose bodies are of whatever type.
+    /// Converts a body of this crate to one for any inner body type.
     pub(crate) fn of_any<B>(self) -> ResponseBody<B> {
         match self.kind {
             Kind::Inner { body, .. } => match body {},

@@ -1,23 +1,23 @@
-//! Who decided, as an operator reads it in a header.
+//! A response header that shows the source of a decision to operators.
 
 use http::HeaderValue;
 use limiter_core::{Decision, Origin};
 
-/// `memory`, or `local-fallback;would-deny`: a token of a structured field, with what else is to be
-/// said as its parameters.
+/// `memory`, or `local-fallback;would-deny`: a token of a structured field, with further properties
+/// as parameters.
 pub(super) fn value(decision: &Decision) -> HeaderValue {
     let mut text = name(decision.origin()).to_owned();
-    for (holds, said) in [
+    for (holds, parameter) in [
         (decision.would_deny(), ";would-deny"),
         (decision.is_degraded(), ";degraded"),
         (decision.is_blocked(), ";blocked"),
         (decision.store_error().is_some(), ";store-out"),
     ] {
         if holds {
-            text.push_str(said);
+            text.push_str(parameter);
         }
     }
-    // Of the letters above every value is valid.
+    // Every combination of the values above is a valid header value.
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"))
 }
 

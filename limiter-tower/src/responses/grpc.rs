@@ -1,6 +1,7 @@
-//! The wire format of a gRPC answer without a message: headers only, the status among them.
+//! The wire format of a gRPC response without a message: headers only, including the status.
 //!
-//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, "Trailers-Only" and "Percent-Encoded".
+//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, sections "Trailers-Only" and
+//! "Percent-Encoded".
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -15,10 +16,10 @@ const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-det
 const GRPC: &str = "application/grpc";
 const GRPC_WEB: [&str; 2] = ["application/grpc-web-text", "application/grpc-web"];
 
-/// The content type of the response, if that of the request is one of gRPC's.
+/// The content type of the response, if the request's content type is one of gRPC's.
 ///
-/// gRPC-Web's clients take a trailers-only answer, but under their own type. Nothing is repeated of
-/// what follows that: whoever sends a request does not choose what stands in its answer.
+/// gRPC-Web clients accept a trailers-only response with their own content type. The rest of the
+/// request's content type is not repeated, because the client must not control the response.
 pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
     let is = |kind: &&str| {
         let Some((start, rest)) = request.as_bytes().split_at_checked(kind.len()) else {
@@ -30,8 +31,8 @@ pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
     Some(HeaderValue::from_static(kind))
 }
 
-/// The answer to a call that the limiter rejects, with details for programs: `google.rpc.Status` in
-/// binary, and when a client library may retry by itself.
+/// The response to a call that the limiter rejects, with details for programs: `google.rpc.Status`
+/// in binary, and the time after which a client library may retry.
 pub(crate) fn rejected(content_type: HeaderValue, rejection: &Rejection, domain: &str) -> Response<Bytes> {
     let mut response = trailers_only(content_type, rejection.grpc_code(), &rejection.client_message());
     let headers = response.headers_mut();
@@ -49,7 +50,7 @@ pub(crate) fn rejected(content_type: HeaderValue, rejection: &Rejection, domain:
     response
 }
 
-/// Whether a response without this header is not one of gRPC's, or says something else.
+/// Whether a gRPC response without this header is invalid or has another meaning.
 pub(crate) fn is_essential(name: &HeaderName) -> bool {
     name == header::CONTENT_TYPE || name == GRPC_STATUS
 }
@@ -59,15 +60,14 @@ pub(crate) fn trailers_only(content_type: HeaderValue, code: i32, message: &str)
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type);
     headers.insert(GRPC_STATUS, HeaderValue::from(code));
-    // Percent-encoded text is always a valid value; if it were not, the status would still say what
-    // matters.
+    // Percent-encoded text is always a valid value; otherwise the status alone would be sufficient.
     if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
         headers.insert(GRPC_MESSAGE, message);
     }
     response
 }
 
-/// The gRPC code that says what an HTTP status says, as `google.rpc.Code` pairs them.
+/// The gRPC code of an HTTP status, by the mapping of `google.rpc.Code`.
 pub(crate) fn code(status: StatusCode) -> i32 {
     match status.as_u16() {
         400 => 3,        // INVALID_ARGUMENT
@@ -84,7 +84,7 @@ pub(crate) fn code(status: StatusCode) -> i32 {
     }
 }
 
-/// Printable ASCII but the percent sign stands as it is.
+/// Printable ASCII except the percent sign is not encoded.
 fn percent_encoded(text: &str) -> String {
     use std::fmt::Write as _;
     let mut encoded = String::with_capacity(text.len());
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grpc_is_told_by_its_content_type() {
+    fn grpc_is_detected_by_content_type() {
         let answer = |request: &'static str| response_type(&HeaderValue::from_static(request));
         for grpc in [
             "application/grpc",

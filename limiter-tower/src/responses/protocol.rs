@@ -1,15 +1,15 @@
-//! The protocol that a client speaks.
+//! The protocol of a client.
 
 use http::{HeaderValue, Request, header};
 
 use super::grpc;
 
-/// What the client speaks, by its content type.
+/// The protocol of a client, by its content type.
 #[derive(Clone, Debug)]
 pub(crate) enum Protocol {
     Http,
     Grpc {
-        /// Of the response.
+        /// The content type of the response.
         content_type: HeaderValue,
     },
 }

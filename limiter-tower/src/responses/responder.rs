@@ -1,5 +1,5 @@
-//! Forms the responses to requests that do not reach the inner service, and the headers that are
-//! added to others.
+//! Builds the responses to requests that do not reach the inner service, and the headers that are
+//! added to other responses.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,15 +20,15 @@ use crate::key::KeyRejection;
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Rejection::PROBLEM_JSON);
 
-/// How a layer answers.
+/// The response settings of a layer.
 #[derive(Clone)]
 pub(crate) struct Responder {
     pub(crate) dialect: RateLimitHeaders,
-    /// Whether bodies are sentences, and not problems in JSON.
+    /// Whether bodies are plain text and not JSON problems.
     pub(crate) plain_text: bool,
     /// The domain of gRPC's `ErrorInfo`.
     pub(crate) domain: Cow<'static, str>,
-    /// The header that tells who decided, if one is to.
+    /// The name of the header with the decision's source, if enabled.
     pub(crate) origin: Option<HeaderName>,
     pub(super) hook: Option<Arc<ResponseFn>>,
 }
@@ -45,7 +45,7 @@ impl Default for Responder {
     }
 }
 
-/// What the response to an allowed request tells its client.
+/// The fields of the response to an allowed request.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseFields {
     limits: Option<headers::RateLimitFields>,
@@ -67,7 +67,7 @@ impl ResponseFields {
         }
         if let Some(origin) = self.origin {
             let (name, value) = *origin;
-            // One that is there is a more specific layer's; a map that is full stays as it is.
+            // An existing header was set by a more specific layer; a full map is left unchanged.
             if !headers.contains_key(&name) {
                 drop(headers.try_insert(name, value));
             }
@@ -76,13 +76,14 @@ impl ResponseFields {
 }
 
 impl Responder {
-    /// Whether nothing is told of a request that is allowed.
+    /// Whether responses to allowed requests have no fields.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         self.dialect == RateLimitHeaders::None && self.origin.is_none()
     }
 
-    /// What is told of a decision. gRPC's clients hear of limits in the details of a status alone.
+    /// The response fields of a decision. gRPC clients receive limits only in the details of a
+    /// status.
     pub(crate) fn fields_for(
         &self,
         decision: &Decision,
@@ -102,22 +103,22 @@ impl Responder {
     }
 
     /// The response to a request that the limiter rejects. Its extensions hold the rejection, and
-    /// the decision where there is one, for layers further out.
+    /// its decision if there is one, for outer layers.
     #[cold]
     pub(crate) fn rejected<B>(&self, rejection: Rejection, protocol: &Protocol) -> Response<ResponseBody<B>> {
         let mut response = match protocol {
             Protocol::Http => self.rejected_in_http(&rejection),
             Protocol::Grpc { content_type } => grpc::rejected(content_type.clone(), &rejection, &self.domain),
         };
-        let told = rejection.decision().and_then(|decision| match &rejection {
-            // What a list says is no quota.
+        let fields = rejection.decision().and_then(|decision| match &rejection {
+            // A decision by a key list has no quota.
             Rejection::Forbidden { .. } => ResponseFields::new(None, self.origin_header(decision)),
-            // What is denied says for its own cost when it fits, and of what is denied with it
-            // nothing was taken.
+            // A denied limit states when a request of its own cost fits; the limits that were
+            // checked with it were not charged.
             _ => self.fields_for(decision, &Costs::ONE, protocol),
         });
-        if let Some(told) = told {
-            told.write(response.headers_mut());
+        if let Some(fields) = fields {
+            fields.write(response.headers_mut());
         }
         if let Some(hook) = &self.hook {
             response = hook.answer(&rejection, response, protocol);
@@ -130,8 +131,8 @@ impl Responder {
         response
     }
 
-    /// Without a rule for caches: none of these statuses may be stored unless a header says so, and
-    /// 429 not even then (RFC 6585).
+    /// No cache rule is needed: none of these statuses may be stored unless a header allows it, and
+    /// 429 never (RFC 6585).
     fn rejected_in_http(&self, rejection: &Rejection) -> Response<Bytes> {
         // Every status of a rejection is a valid one.
         let status =
@@ -149,7 +150,7 @@ impl Responder {
         response
     }
 
-    /// The response to a request that the key's extractor refuses.
+    /// The response to a request that the key's extractor rejects.
     #[cold]
     pub(crate) fn refused<B>(
         &self,

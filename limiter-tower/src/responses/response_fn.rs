@@ -1,4 +1,4 @@
-//! ResponseConfig that a program forms itself.
+//! A response that the application builds.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::protocol::Protocol;
 
 type Form = dyn Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync;
 
-/// What forms an answer of the one that would be given.
+/// Builds a response from the default response.
 pub(crate) struct ResponseFn(Box<Form>);
 
 impl ResponseFn {
@@ -25,8 +25,8 @@ impl ResponseFn {
         }))
     }
 
-    /// The answer. What makes a gRPC response one is put back if it is lost: its clients understand
-    /// nothing else.
+    /// Calls the function. Headers that a gRPC response requires are restored if the function
+    /// removes them.
     pub(super) fn answer(
         &self,
         rejection: &Rejection,
@@ -40,7 +40,7 @@ impl ResponseFn {
         let mut answer = (self.0)(rejection, response);
         *answer.status_mut() = StatusCode::OK;
         answer.body_mut().clear();
-        // Of the body that is not sent.
+        // The length of the body, which is not sent.
         answer.headers_mut().remove(header::CONTENT_LENGTH);
         answer.headers_mut().remove(header::CONTENT_ENCODING);
         for (name, value) in &needed {

@@ -1,14 +1,14 @@
-//! What a body comes to, settled when it has ended, or is dropped.
+//! Measures the cost of a body, and settles it when the body has ended or is dropped.
 
 use limiter_core::Amount;
 
 use super::{PendingCharge, ReportedCost};
 
-/// Counts what passes, and settles when it is dropped.
+/// Counts bytes or units, and settles the charge when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Meter {
     /// `None` once it is settled.
-    owed: Option<Box<PendingCharge>>,
+    charge: Option<Box<PendingCharge>>,
     count: Count,
 }
 
@@ -19,22 +19,22 @@ enum Count {
 }
 
 impl Meter {
-    pub(super) fn of_bytes(owed: PendingCharge) -> Self {
-        Self::new(owed, Count::Bytes(0))
+    pub(super) fn of_bytes(charge: PendingCharge) -> Self {
+        Self::new(charge, Count::Bytes(0))
     }
 
-    pub(super) fn of_spent(owed: PendingCharge, spent: ReportedCost) -> Self {
-        Self::new(owed, Count::ReportedCost(spent))
+    pub(super) fn of_spent(charge: PendingCharge, spent: ReportedCost) -> Self {
+        Self::new(charge, Count::ReportedCost(spent))
     }
 
-    fn new(owed: PendingCharge, count: Count) -> Self {
+    fn new(charge: PendingCharge, count: Count) -> Self {
         Self {
-            owed: Some(Box::new(owed)),
+            charge: Some(Box::new(charge)),
             count,
         }
     }
 
-    /// So many bytes were handed on.
+    /// Records bytes that were passed on.
     pub(crate) fn passed(&mut self, bytes: usize) {
         if let Count::Bytes(passed) = &mut self.count {
             *passed = passed.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
@@ -43,18 +43,18 @@ impl Meter {
 
     /// The body has ended.
     pub(crate) fn end(&mut self) {
-        if let Some(owed) = self.owed.take() {
+        if let Some(charge) = self.charge.take() {
             let total = match &self.count {
                 Count::Bytes(passed) => *passed,
                 Count::ReportedCost(spent) => spent.total(),
             };
-            // The head went out long ago.
-            drop(owed.settle(Ok(Amount::from(total))));
+            // The head was sent before.
+            drop(charge.settle(Ok(Amount::from(total))));
         }
     }
 }
 
-/// Whoever does not read to the end pays for what was sent.
+/// A client that does not read to the end is charged for the bytes that were sent.
 impl Drop for Meter {
     fn drop(&mut self) {
         self.end();

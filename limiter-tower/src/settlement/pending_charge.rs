@@ -1,4 +1,4 @@
-//! What a request is charged, and how its limits stand for that.
+//! The charge of a request, and the resulting state of its limits.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use smallvec::SmallVec;
 
 use crate::headers::Unsettled;
 
-/// What a request is charged, once it is known how its cost is found out.
+/// The charge of a request, with the way to determine its cost.
 #[derive(Debug)]
 pub(crate) struct PendingCharge {
     settlement: Settlement,
-    /// Of each limit, and whether it keeps it.
+    /// The cost of each limit, and whether the limit keeps it.
     costs: SmallVec<[(Amount, bool); 1]>,
     reporter: Arc<Reporter>,
-    /// Whether anybody is told how its limits stand.
-    pub(super) is_told: bool,
+    /// Whether the response reports the state of the limits.
+    pub(super) is_reported: bool,
 }
 
-/// How the limits of a request stand when its response goes out.
+/// The state of a request's limits at the time of its response.
 #[derive(Debug)]
 pub(super) struct Balances {
     pub(super) decision: Decision,
-    /// Those of which that is not known yet.
+    /// The limits whose settlement is still pending.
     pub(super) open: Unsettled,
 }
 
@@ -37,24 +37,24 @@ impl PendingCharge {
             settlement,
             costs,
             reporter,
-            is_told: false,
+            is_reported: false,
         }
     }
 
-    /// It stays charged as it is.
+    /// Keeps the charge unchanged.
     pub(super) fn balances(&self) -> Option<Balances> {
-        self.stands_but(Unsettled::default())
+        self.balances_except(Unsettled::default())
     }
 
-    /// The same until its body has ended.
-    pub(super) fn stays_for_now(&self) -> Option<Balances> {
-        self.stands_but(self.open(self.costs.iter().map(|(_, keeps)| !keeps)))
+    /// Keeps the charge unchanged until the body has ended.
+    pub(super) fn unsettled_balances(&self) -> Option<Balances> {
+        self.balances_except(self.open(self.costs.iter().map(|(_, keeps)| !keeps)))
     }
 
-    /// Has this be charged in place of what was.
+    /// Replaces the charge by `cost`.
     pub(super) fn settle(self, cost: Result<Amount, ConfigError>) -> Option<Balances> {
         match cost {
-            Ok(cost) => self.settle_as(|kept, keeps| if keeps { kept } else { cost }),
+            Ok(cost) => self.settle_as(|charged, keeps| if keeps { charged } else { cost }),
             Err(error) => {
                 self.reporter.report(&error.into());
                 self.balances()
@@ -62,23 +62,23 @@ impl PendingCharge {
         }
     }
 
-    /// Gives back all of it.
+    /// Refunds the whole charge.
     pub(super) fn cancel(self) -> Option<Balances> {
         self.settle_as(|_, _| Amount::ZERO)
     }
 
     fn settle_as(self, actual: impl Fn(Amount, bool) -> Amount) -> Option<Balances> {
         let actuals: SmallVec<[Amount; 1]> = (self.costs.iter())
-            .map(|(kept, keeps)| actual(*kept, *keeps))
+            .map(|(charged, keeps)| actual(*charged, *keeps))
             .collect();
         let changed = self
             .costs
             .iter()
             .zip(&actuals)
-            .map(|((kept, _), actual)| kept != actual);
-        let (before, is_told) = (self.stands_but(self.open(changed)), self.is_told);
+            .map(|((charged, _), actual)| charged != actual);
+        let (before, is_reported) = (self.balances_except(self.open(changed)), self.is_reported);
         match self.settlement.settle(actuals) {
-            Some(settled) => is_told.then(|| Balances {
+            Some(settled) => is_reported.then(|| Balances {
                 decision: settled.balance(),
                 open: Unsettled::default(),
             }),
@@ -86,15 +86,15 @@ impl PendingCharge {
         }
     }
 
-    /// As they stood when it was charged, but for those that are open.
-    fn stands_but(&self, open: Unsettled) -> Option<Balances> {
-        self.is_told.then(|| Balances {
+    /// The state at the time of the charge, without the unsettled limits.
+    fn balances_except(&self, open: Unsettled) -> Option<Balances> {
+        self.is_reported.then(|| Balances {
             decision: self.settlement.decision().clone(),
             open,
         })
     }
 
-    /// The places of these of its limits in the decision.
+    /// The indexes of the selected limits in the decision.
     fn open(&self, limits: impl Iterator<Item = bool>) -> Unsettled {
         let numbers = limits
             .enumerate()

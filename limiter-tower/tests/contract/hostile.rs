@@ -1,4 +1,4 @@
-//! Requests of those who want to break the layer, get around it, or have it work for long.
+//! Requests of attackers that try to break or bypass the layer, or to cause much work.
 
 use std::time::{Duration, Instant};
 
@@ -74,9 +74,9 @@ async fn blanks_around_a_key_get_no_second_budget() {
     }
 }
 
-/// What a client writes is read once at most, however it is written.
+/// Client input is scanned once at most, whatever its content.
 #[tokio::test]
-async fn lists_of_forwarders_cost_little_however_they_are_written() {
+async fn forwarded_lists_are_parsed_in_linear_time() {
     let (limits, _clock) = limiter();
     let policy = at_most(1_000);
     let hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::TrustedProxies::hops(1)));
@@ -122,7 +122,7 @@ async fn lists_of_forwarders_cost_little_however_they_are_written() {
     }
     let elements = vec![b"192.0.2.1".as_slice(); 10_000];
     assert_eq!(status(&hops, with("x-forwarded-for", &elements)).await, 200);
-    // Some 15 MB, in a build that is not optimized: what grows with the square takes minutes.
+    // About 15 MB in a debug build: a quadratic algorithm takes minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
@@ -197,9 +197,9 @@ async fn a_path_is_one_key_however_the_request_line_is_written() {
     }
 }
 
-/// A time limit that cannot be read says nothing, and one that can only makes a wait shorter.
+/// A malformed timeout is ignored, and a valid one can only shorten a wait.
 #[tokio::test]
-async fn no_time_limit_of_a_client_makes_its_wait_longer() {
+async fn client_timeout_never_extends_wait() {
     let (limits, clock) = limiter();
     let policy = Policy::token_bucket("p")
         .capacity(1)
@@ -272,9 +272,9 @@ async fn content_types_change_the_form_of_an_answer_alone() {
     }
 }
 
-/// Who invents keys takes no more memory than was allowed, and nobody else's budget.
+/// A client that invents keys uses no more memory than configured, and no budget of other clients.
 #[tokio::test]
-async fn more_keys_than_there_is_room_for_are_answered_too() {
+async fn requests_above_max_keys_are_answered() {
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).max_keys(100).build();
     let policy = one_a_minute();

@@ -1,5 +1,5 @@
-//! Every way through the layer, whatever the inner service does: it is called ready or not at all,
-//! its errors and panics are its own, and the slot that it has reserved to be ready is free
+//! All paths through the layer, for all behaviours of the inner service: the service is called
+//! ready or not at all, its errors and panics are passed on, and its reserved slot is released
 //! afterwards.
 
 use std::future::poll_fn;
@@ -28,12 +28,12 @@ const SECOND: Duration = Duration::from_secs(1);
 type Frames = std::vec::IntoIter<Result<Frame<Bytes>, &'static str>>;
 type Stream = StreamBody<tokio_stream::Iter<Frames>>;
 
-/// What the inner service, or what the layer was given, does with a request.
+/// The behaviour of the inner service, or of the layer's closures, for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     ResponseConfig,
     Fails,
-    /// As it is called.
+    /// Panics in `call`.
     Panics,
     /// In its future.
     PanicsLater,
@@ -52,7 +52,7 @@ const MOODS: [Mood; 6] = [
     Mood::ClosurePanics,
 ];
 
-/// Insists on its contract, and is as the request says.
+/// Asserts that it is ready, and behaves as the request states.
 #[derive(Debug, Default)]
 struct Moody {
     ready: bool,
@@ -82,10 +82,10 @@ impl Service<Request<String>> for Moody {
         assert!(std::mem::take(&mut self.ready), "called without being ready");
         self.calls.fetch_add(1, Ordering::SeqCst);
         let mood = mood_of(&request);
-        assert_ne!(mood, Mood::Panics, "as it was told");
+        assert_ne!(mood, Mood::Panics, "panic that the request states");
         Box::pin(async move {
             tokio::task::yield_now().await;
-            assert_ne!(mood, Mood::PanicsLater, "as it was told");
+            assert_ne!(mood, Mood::PanicsLater, "panic that the request states");
             if mood == Mood::Fails {
                 return Err("broken");
             }
@@ -110,13 +110,17 @@ fn mood_of<B>(request: &Request<B>) -> Mood {
 
 /// For closures of the layer over a request.
 fn may_panic<B>(request: &Request<B>) {
-    assert_ne!(mood_of(request), Mood::ClosurePanics, "as it was told");
+    assert_ne!(
+        mood_of(request),
+        Mood::ClosurePanics,
+        "panic that the request states"
+    );
 }
 
 /// And over a response.
 fn may_panic_then(response: &Response<()>) {
     let mood = response.extensions().get::<Mood>();
-    assert_ne!(mood, Some(&Mood::ClosurePanics), "as it was told");
+    assert_ne!(mood, Some(&Mood::ClosurePanics), "panic that the request states");
 }
 
 type Inbound = BoxCloneSyncService<Request<String>, Response<ResponseBody<Stream>>, &'static str>;
@@ -126,7 +130,7 @@ type Outbound = BoxCloneSyncService<Request<String>, Response<Stream>, BoxError>
 struct Way<S> {
     name: &'static str,
     service: S,
-    /// What a request is answered that does not reach the inner service; 200 where it does.
+    /// The status of a response by the layer; 200 for a request that reaches the inner service.
     status: u16,
     calls: Arc<AtomicUsize>,
 }
@@ -136,7 +140,7 @@ fn bucket(capacity: u32) -> Policy {
     policy.capacity(capacity).rate("1/s").build().unwrap()
 }
 
-/// Takes what there is of a bucket of one, so that whoever comes has to wait.
+/// Takes the permit of a bucket with one permit, so that later requests have to wait.
 fn spend(limits: &Limiter) -> Policy {
     let policy = bucket(1);
     let mut check = Box::pin(limits.check(&policy, "ann").into_future());
@@ -171,7 +175,7 @@ where
 async fn ann(head: http::request::Parts) -> &'static str {
     tokio::task::yield_now().await;
     let mood = head.extensions.get::<Mood>();
-    assert_ne!(mood, Some(&Mood::ClosurePanics), "as it was told");
+    assert_ne!(mood, Some(&Mood::ClosurePanics), "panic that the request states");
     "ann"
 }
 
@@ -200,7 +204,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
     vec![
         way("a key at once", 200, &by_header()),
         way(
-            "a key and nothing told",
+            "a key without headers",
             200,
             &by_header().responses(&ResponseConfig::new().headers(limiter_tower::RateLimitHeaders::None)),
         ),
@@ -246,7 +250,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             }),
         ),
         way("bytes", 200, &by_header().settle(ActualCost::body_bytes())),
-        way("what was spent", 200, &by_header().settle(ActualCost::reported())),
+        way("reported cost", 200, &by_header().settle(ActualCost::reported())),
         way(
             "a cost",
             200,
@@ -300,8 +304,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
     ]
 }
 
-/// Whether the answer came, and how, or the panic. The connection is kept as by a client that
-/// stays.
+/// The response, the error or the panic. The connection stays open.
 async fn answer<S>(
     service: &S,
     connections: &mut Vec<S>,
@@ -328,7 +331,7 @@ where
         tokio::task::yield_now().await;
         clock.advance(SECOND / 10);
     }
-    assert!(task.is_finished(), "a slot, or a permit, was never given back");
+    assert!(task.is_finished(), "a slot, or a permit, was never released");
     let (connection, answer) = task.await?;
     connections.push(connection);
     Ok(answer)

@@ -1,4 +1,4 @@
-//! What can be done with each public type, asserted by the compiler.
+//! The traits of each public type, asserted by the compiler.
 
 use std::fmt::Debug;
 
@@ -54,14 +54,14 @@ const _: () = {
     is_handed_around::<Host>();
     is_handed_around::<limiter_core::Rejection>();
 
-    // What a layer keeps is shared by the services that it makes.
+    // The state of a layer is shared by its services.
     is_shared::<LimitsFor<Closure>>();
     is_shared::<WithChosenPolicies<key::Header, Closure>>();
     is_shared::<WithCost<key::Header, Closure>>();
     is_shared::<Unless<Paths, key::Header>>();
     is_shared::<ResponseBody<Bytes>>();
 
-    // What may wait for somebody else's future is polled by one.
+    // Types that wait for futures of other types are polled by one task.
     is_sent::<Extraction<'static>>();
     is_sent::<key::PendingKey>();
     is_sent::<ResponseFuture<Strict, String>>();

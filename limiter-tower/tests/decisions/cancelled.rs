@@ -23,10 +23,11 @@ fn policy() -> Policy {
         .unwrap()
 }
 
-/// Each waits for a moment. Would one of them leak its place, the next found none; its slot, the
-/// next was never ready; its permit, there were none in the end; its key, the limiter was full.
+/// Each request waits for a moment. A leaked queue place would reject the next request, a leaked
+/// slot would keep the service from being ready, a leaked permit would be missing at the end, and a
+/// leaked key would fill the limiter.
 #[tokio::test]
-async fn in_process_ten_thousand_leave_nothing() {
+async fn ten_thousand_cancelled_requests_leak_nothing_in_process() {
     let clock = ManualClock::new();
     let limits = Limiter::in_process()
         .clock(&clock)
@@ -68,11 +69,11 @@ async fn in_process_ten_thousand_leave_nothing() {
     }
 }
 
-/// Before anything was asked, in the inner service, and while they wait for Redis: what is on its
-/// way then is heard of, and its permit goes to the next or back.
+/// Cancelled before the query, in the inner service, and during the query to Redis: the late reply
+/// is processed, and its permit goes to the next waiter or is refunded.
 #[cfg(unix)]
 #[tokio::test]
-async fn on_redis_ten_thousand_leave_nothing() {
+async fn ten_thousand_cancelled_requests_leak_nothing_with_redis() {
     let server = limiter_testing::RedisServer::start();
     let (clock, policy) = (ManualClock::new(), policy());
     let limits = Limiter::redis(server.url())
@@ -111,7 +112,7 @@ async fn on_redis_ten_thousand_leave_nothing() {
             waiting.push(response);
         }
     }
-    // What was on its way for them comes back a moment later.
+    // Permits of pending replies are refunded a moment later.
     clock.advance(Duration::from_secs(120));
     let whole = async {
         while left(&limits, &policy, "ann").await != 2 {
@@ -127,7 +128,7 @@ async fn on_redis_ten_thousand_leave_nothing() {
     }));
     for _ in 0..2 {
         let response = service.ready().await.unwrap().call(request("ann")).await.unwrap();
-        assert_eq!(response.status(), 200, "nobody is waited for");
+        assert_eq!(response.status(), 200, "no request is waiting");
     }
     let keys = |pattern| server.command(&["KEYS", pattern]).items().len();
     assert_eq!((keys("cancelled|*ann*"), keys("cancelled|*never*")), (1, 0));

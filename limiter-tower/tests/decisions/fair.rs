@@ -1,4 +1,4 @@
-//! Requests of one client that wait do not keep other clients from waiting.
+//! Waiting requests of one client do not block other clients.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -105,7 +105,7 @@ async fn redis_denies_late_requests_at_once_and_keeps_slots_for_others() {
         .key(key::header("x-api-key"))
         .max_wait(20 * SECOND)
         .layer(Strict::default());
-    let ask = |who| tower::ServiceExt::oneshot(service.clone(), request(who));
+    let ask = |client| tower::ServiceExt::oneshot(service.clone(), request(client));
     assert_eq!(ask("busy").await.unwrap().status(), 200);
     let mut busy: tokio::task::JoinSet<_> = (0..200).map(|_| ask("busy")).collect();
     // The clock stands still, so two of them go on waiting.

@@ -66,7 +66,7 @@ fn tiers(free: &Policy, pro: &Policy) -> impl Fn(&Request<String>) -> PolicySet 
 }
 
 #[tokio::test]
-async fn a_tier_is_asked_for_with_a_key_that_comes_later() {
+async fn policy_is_chosen_for_pending_key() {
     let (limits, _clock) = limiter();
     let (free, pro) = (bucket("free", 1), bucket("pro", 3));
     let layer = RateLimitLayer::new(&limits, tiers(&free, &pro)).key(key::from_async(user));
@@ -131,7 +131,7 @@ async fn a_cost_holds_for_the_layers_own_policies_and_where_the_answer_says_none
 }
 
 #[tokio::test]
-async fn dropped_before_its_key_is_found_a_request_is_not_charged() {
+async fn request_dropped_during_key_extraction_is_not_charged() {
     let (limits, _clock) = limiter();
     let policy = bucket("p", 3);
     let service = RateLimitLayer::new(&limits, tiers(&policy, &policy))

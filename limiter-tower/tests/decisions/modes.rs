@@ -1,4 +1,4 @@
-//! What becomes of requests where the limiter's decisions are not obeyed.
+//! Requests under enforcement modes that do not reject.
 
 use std::convert::Infallible;
 
@@ -18,9 +18,9 @@ where
     service.oneshot(request("ann")).await.unwrap().status().as_u16()
 }
 
-/// As a closure computes it from what a client says.
+/// As a closure computes it from client input.
 #[tokio::test]
-async fn a_cost_that_cannot_be_used_rejects_nobody_where_nobody_is_to_be_rejected() {
+async fn invalid_cost_passes_without_enforcement() {
     for (enforcement, expected) in [
         (Enforcement::Enforce, 500),
         (Enforcement::Shadow, 200),
@@ -73,9 +73,9 @@ async fn a_cost_that_cannot_be_used_rejects_nobody_where_nobody_is_to_be_rejecte
     }
 }
 
-/// Beside a limit that is enforced it is charged nothing, and the other is.
+/// In combination with an enforced limit, only the enforced one is charged.
 #[tokio::test]
-async fn in_shadow_it_shows_as_what_would_be_rejected() {
+async fn invalid_cost_in_shadow_mode_is_reported_as_denial() {
     let (limits, _clock) = limiter();
     let shadow = Policy::token_bucket("shadow").capacity(3).rate("1/s");
     let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();

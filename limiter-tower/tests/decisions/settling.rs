@@ -1,4 +1,4 @@
-//! What a response comes to.
+//! Settlement of a request after its response.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use super::support::{limiter, request};
 use super::{begin, bucket, left};
 
-/// ResponseConfig with the status that is the request's body; never, where that is empty.
+/// Answers with the status in the request's body; an empty body is never answered.
 async fn by_body(request: Request<String>) -> Result<Response<String>, Infallible> {
     if request.body().is_empty() {
         std::future::pending::<()>().await;
@@ -66,7 +66,7 @@ async fn concurrent_guesses_are_charged_before_their_outcome_is_known() {
     assert_eq!(
         left(&limits, &policy, "ann").await,
         0,
-        "who does not wait for the outcome stays charged"
+        "a request that is dropped before its response stays charged"
     );
 }
 
@@ -85,7 +85,7 @@ async fn a_failure_of_the_inner_service_stays_charged() {
 }
 
 #[tokio::test]
-async fn the_head_of_the_response_says_what_it_cost() {
+async fn cost_is_settled_by_response_head() {
     let (limits, _clock) = limiter();
     let policy = bucket("rows", 100);
     let service = RateLimitLayer::new(&limits, &policy)
@@ -114,12 +114,12 @@ async fn the_head_of_the_response_says_what_it_cost() {
     assert_eq!(
         left(&limits, &policy, "ann").await,
         0,
-        "what cannot be used stays at the estimate"
+        "an invalid cost keeps the estimate"
     );
 }
 
 #[tokio::test]
-async fn a_limit_on_requests_stands_beside_one_that_is_settled() {
+async fn unsettled_limit_is_combined_with_settled_one() {
     let (limits, _clock) = limiter();
     let (requests, tokens) = (bucket("requests", 10), bucket("tokens", 1_000));
     let (r, t) = (requests.clone(), tokens.clone());
@@ -140,7 +140,11 @@ async fn a_limit_on_requests_stands_beside_one_that_is_settled() {
     service.clone().oneshot(log_in(200)).await.unwrap();
     assert_eq!(both().await, (9, 880));
     service.clone().oneshot(log_in(500)).await.unwrap();
-    assert_eq!(both().await, (9, 880), "what does not count is given back whole");
+    assert_eq!(
+        both().await,
+        (9, 880),
+        "an uncounted request is refunded completely"
+    );
 }
 
 #[tokio::test]
@@ -180,7 +184,7 @@ async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
 }
 
 #[tokio::test]
-async fn what_the_handler_has_spent_is_charged_when_the_body_has_ended() {
+async fn reported_cost_is_charged_at_end_of_body() {
     let (limits, _clock) = limiter();
     let policy = bucket("tokens", 1_000);
     let spent = ReportedCost::new(20);
@@ -221,7 +225,7 @@ async fn what_the_handler_has_spent_is_charged_when_the_body_has_ended() {
 }
 
 #[tokio::test]
-async fn nothing_is_given_back_of_what_was_never_charged() {
+async fn degraded_request_is_not_refunded() {
     let (limits, _clock) = limiter();
     let degrades = Policy::token_bucket("degrades")
         .capacity(1)
@@ -245,9 +249,9 @@ async fn nothing_is_given_back_of_what_was_never_charged() {
     assert_eq!(left(&limits, &degrades, "ann").await, 0);
 }
 
-/// Whoever waits hears of what is given back.
+/// A refund wakes a waiter.
 #[tokio::test]
-async fn what_does_not_count_goes_to_who_waits() {
+async fn refunded_permit_wakes_next_waiter() {
     let (limits, _clock) = limiter();
     let policy = Policy::token_bucket("p").capacity(1).rate("1/h").build().unwrap();
     let service = RateLimitLayer::new(&limits, &policy)
@@ -260,8 +264,8 @@ async fn what_does_not_count_goes_to_who_waits() {
     let second = tokio::spawn(service.clone().oneshot(log_in(200)));
     tokio::task::yield_now().await;
     assert_eq!(first.await.unwrap().status(), 200);
-    let told = tokio::time::timeout(Duration::from_secs(10), second).await;
-    assert_eq!(told.unwrap().unwrap().unwrap().status(), 200);
+    let response = tokio::time::timeout(Duration::from_secs(10), second).await;
+    assert_eq!(response.unwrap().unwrap().unwrap().status(), 200);
 }
 
 #[cfg(unix)]
@@ -323,7 +327,7 @@ mod on_redis {
 
     /// Of the replica's share as well, which was charged in place of Redis.
     #[tokio::test]
-    async fn without_redis_what_does_not_count_goes_back_to_the_share() {
+    async fn refund_returns_to_local_share_without_redis() {
         let server = RedisServer::start();
         let limits = Limiter::redis(server.url())
             .namespace("settling")

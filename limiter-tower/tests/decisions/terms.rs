@@ -91,7 +91,7 @@ async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
     assert_eq!(
         status(&service, at("/none")).await,
         500,
-        "an empty list is a mistake"
+        "an empty list is an error"
     );
 }
 
@@ -160,11 +160,7 @@ async fn a_hook_says_policies_keys_and_costs_skips_and_refuses() {
         left(&limits, &reads, "ann").await,
         left(&limits, &writes, "ann").await,
     );
-    assert_eq!(
-        both,
-        (6, 4),
-        "what terms say nothing of costs what the layer says"
-    );
+    assert_eq!(both, (6, 4), "limits without a cost have the layer's cost");
     assert_eq!(status(&service, post()).await, 429);
     assert_eq!(left(&limits, &reads, "ann").await, 6);
 }
@@ -207,7 +203,7 @@ async fn the_cost_is_found_for_each_request() {
     assert_eq!(status(&service, at("/11")).await, 429, "it never fits");
     assert_eq!(left(&limits, &policy, "ann").await, 0);
 
-    // What terms say holds.
+    // A cost in the request limits overrides the layer's.
     let terms = bucket("terms", 10);
     let of_terms = terms.clone();
     let service = RateLimitLayer::limits_for(&limits, move |_: &Request<String>| {
@@ -240,7 +236,7 @@ async fn an_extractor_may_answer_terms_of_its_own() {
 }
 
 #[tokio::test]
-async fn of_several_policies_the_strictest_says_what_becomes_of_a_denial() {
+async fn strictest_policy_determines_denial() {
     let (limits, _clock) = limiter();
     let degrades = Policy::token_bucket("degrades")
         .capacity(1)
@@ -260,7 +256,7 @@ async fn of_several_policies_the_strictest_says_what_becomes_of_a_denial() {
 }
 
 #[tokio::test]
-async fn shadow_shows_in_the_response_what_would_be_denied() {
+async fn shadow_denial_is_attached_to_response() {
     let (limits, _clock) = limiter();
     limits.set_enforcement(Enforcement::Shadow);
     let service = RateLimitLayer::new(&limits, [bucket("a", 1), bucket("b", 1)])
@@ -279,7 +275,7 @@ async fn shadow_shows_in_the_response_what_would_be_denied() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_unlimited_passes_uncounted() {
+async fn unlimited_request_is_not_counted() {
     let (limits, _clock) = limiter();
     let policy = bucket("p", 1);
     let unlimited = |_: &Request<String>| Extraction::Limits(RequestLimits::unlimited());
@@ -299,10 +295,13 @@ async fn what_is_to_be_unlimited_passes_uncounted() {
     assert_eq!(
         status(&by_nothing.layer(Strict::default()), Request::new(String::new())).await,
         400,
-        "the key is asked for nevertheless"
+        "the key is extracted nevertheless"
     );
-    let by_mistake = RateLimitLayer::new(&limits, Vec::<Policy>::new()).key(key::header("x-api-key"));
-    assert_eq!(status(&by_mistake.layer(Strict::default()), at("/")).await, 500);
+    let without_policies = RateLimitLayer::new(&limits, Vec::<Policy>::new()).key(key::header("x-api-key"));
+    assert_eq!(
+        status(&without_policies.layer(Strict::default()), at("/")).await,
+        500
+    );
     assert_eq!(limits.peek(&policy, "ann").await.unwrap().remaining(), 1);
 }
 

@@ -55,7 +55,7 @@ async fn requests_wait_in_the_order_of_their_arrival() {
 }
 
 #[tokio::test]
-async fn who_is_admitted_at_once_does_not_wait_and_nobody_overtakes_who_does() {
+async fn admitted_request_does_not_wait_and_waiters_keep_order() {
     let (limits, clock) = limiter();
     let policy = bucket("p", 2);
     let mut service = RateLimitLayer::new(&limits, &policy)
@@ -69,14 +69,14 @@ async fn who_is_admitted_at_once_does_not_wait_and_nobody_overtakes_who_does() {
     assert!(pending.is_pending());
     clock.advance(SECOND);
     let (second, pending) = begin(&mut service, request("ann"));
-    assert!(pending.is_pending(), "the permit belongs to who came first");
+    assert!(pending.is_pending(), "the permit belongs to the first waiter");
     assert_eq!((&mut first).await.unwrap().status(), 200);
     assert_eq!(left(&limits, &policy, "ann").await, 0);
     drop(second);
 }
 
 #[tokio::test]
-async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
+async fn request_above_max_waiting_has_retry_after() {
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 5))
         .key(key::header("x-api-key"))
@@ -87,12 +87,12 @@ async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
     for _ in 0..2 {
         assert!(begin(&mut service, request("ann")).1.is_ready());
     }
-    // One is left, and each of them takes two.
+    // One permit is left, and each request takes two.
     let waiting = [(); 2].map(|()| begin(&mut service, request("ann")));
     assert!(waiting.iter().all(|(_, polled)| polled.is_pending()));
 
-    let refused = |service: &mut _, who| {
-        let (_, polled) = begin(service, request(who));
+    let refused = |service: &mut _, client| {
+        let (_, polled) = begin(service, request(client));
         let Poll::Ready(response) = polled else {
             unreachable!("it must not wait")
         };
@@ -100,7 +100,11 @@ async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
     };
     let denied = refused(&mut service, "ann");
     assert_eq!(denied.status(), 429);
-    assert_eq!(retry_after(&denied), "5", "three take six, of which one is there");
+    assert_eq!(
+        retry_after(&denied),
+        "5",
+        "three requests take six permits, and one is available"
+    );
     let exact = denied
         .extensions()
         .get::<Rejection>()
@@ -116,9 +120,9 @@ async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
     drop(third);
 }
 
-/// Where twice the cost and more still fits, it is counted out.
+/// Also if twice the cost and more still fits.
 #[tokio::test]
-async fn who_finds_no_place_is_told_of_those_before_it() {
+async fn retry_after_of_full_queue_includes_backlog() {
     let (limits, _clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 100))
         .key(key::header("x-api-key"))
@@ -136,9 +140,9 @@ async fn who_finds_no_place_is_told_of_those_before_it() {
     assert_eq!(retry_after(&denied), "40");
 }
 
-/// However little fits at once, and whatever those before it want.
+/// Whatever fits at once, and whatever the earlier requests take.
 #[tokio::test]
-async fn more_before_it_than_ever_fit_at_once_are_counted_as_well() {
+async fn backlog_above_capacity_is_included() {
     let (limits, _clock) = limiter();
     let policies = [
         Policy::token_bucket("p").capacity(4).rate("2/s").build(),
@@ -176,7 +180,7 @@ async fn more_before_it_than_ever_fit_at_once_are_counted_as_well() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn with_redis_those_who_are_before_it_are_counted_as_well() {
+async fn backlog_is_included_with_redis() {
     let (server, clock) = (
         limiter_testing::RedisServer::start(),
         limiter_core::ManualClock::new(),
@@ -197,7 +201,7 @@ async fn with_redis_those_who_are_before_it_are_counted_as_well() {
         .layer(Strict::default());
     let ask = service.ready().await.unwrap().call(request("ann"));
     assert_eq!(ask.await.unwrap().status(), 200);
-    // Redis is asked for the first of them, and the others have taken all seats when it says no.
+    // Redis is queried for the first request, and the others have taken all slots when it denies.
     let mut waiting = [(); 6].map(|()| begin(&mut service, request("ann")).0);
     let denied = waiting[0].as_mut().await.unwrap();
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
@@ -206,9 +210,9 @@ async fn with_redis_those_who_are_before_it_are_counted_as_well() {
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
 }
 
-/// One whose turn it never was is told of those before it.
+/// A request that never reached the head of the queue states the time after the earlier requests.
 #[tokio::test]
-async fn who_waits_behind_others_in_vain_is_told_when_there_will_be_a_permit_for_it() {
+async fn timed_out_waiter_has_retry_after_behind_backlog() {
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
@@ -235,7 +239,7 @@ async fn who_waits_behind_others_in_vain_is_told_when_there_will_be_a_permit_for
 
 #[cfg(unix)]
 #[tokio::test]
-async fn with_redis_who_waits_behind_others_in_vain_is_told_as_well() {
+async fn timed_out_waiter_has_retry_after_with_redis() {
     let (server, clock) = (
         limiter_testing::RedisServer::start(),
         limiter_core::ManualClock::new(),
@@ -262,10 +266,10 @@ async fn with_redis_who_waits_behind_others_in_vain_is_told_as_well() {
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "19"));
 }
 
-/// By the system's clock, since that is by which nobody waits for an answer.
+/// Uses the system clock, because no timeout is set in this test.
 #[cfg(unix)]
 #[tokio::test]
-async fn where_redis_says_nothing_nobody_waits_for_an_answer() {
+async fn silent_redis_blocks_no_request() {
     let server = limiter_testing::RedisServer::start();
     let proxy = limiter_testing::Proxy::start(server.port());
     let limits = limiter_core::Limiter::redis(proxy.url())
@@ -292,7 +296,7 @@ async fn where_redis_says_nothing_nobody_waits_for_an_answer() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_longer_than_that_nor_for_what_never_comes() {
+async fn wait_is_bounded_and_impossible_cost_fails_at_once() {
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
@@ -302,7 +306,7 @@ async fn nobody_waits_for_longer_than_that_nor_for_what_never_comes() {
         .layer(Strict::default());
     assert!(begin(&mut service, request("ann")).1.is_ready());
     let (waiting, polled) = begin(&mut service, request("ann"));
-    assert!(polled.is_pending(), "a permit may come back before it is due");
+    assert!(polled.is_pending(), "a permit may be refunded before it is due");
     clock.advance(SECOND / 2);
     let denied = waiting.await.unwrap();
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
@@ -365,7 +369,7 @@ fn paced(name: &str) -> Policy {
         .unwrap()
 }
 
-/// The request of a client that waits for its answer for so long.
+/// The request of a client with this timeout.
 fn patient_for(timeout: &str) -> Request<String> {
     let mut request = request("ann");
     request
@@ -374,9 +378,9 @@ fn patient_for(timeout: &str) -> Request<String> {
     request
 }
 
-/// In a layer that has nobody wait for permits, too.
+/// Also in a layer whose requests do not wait for permits.
 #[tokio::test]
-async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
+async fn paced_wait_ends_at_client_timeout() {
     let (limits, clock) = limiter();
     let layers = [
         RateLimitLayer::new(&limits, paced("p")),
@@ -411,7 +415,7 @@ async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
         );
         clock.advance(SECOND / 2);
         let (third, polled) = begin(&mut service, patient_for("1500m"));
-        assert!(polled.is_pending(), "what was granted too late is given back");
+        assert!(polled.is_pending(), "the late grant is refunded");
         clock.advance(SECOND / 2);
         assert_eq!(second.await.unwrap().status(), 200);
         clock.advance(SECOND);
@@ -421,7 +425,7 @@ async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
 }
 
 #[tokio::test]
-async fn who_waits_for_its_turn_takes_a_seat() {
+async fn paced_waiter_takes_a_slot() {
     let (limits, clock) = limiter();
     let layers = [
         RateLimitLayer::new(&limits, paced("p")).max_waiting(2),
@@ -444,7 +448,7 @@ async fn who_waits_for_its_turn_takes_a_seat() {
         );
         let [(second, _), (third, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
         let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
-            unreachable!("no seat is left")
+            unreachable!("no slot is free")
         };
         assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
         drop(third);
@@ -458,10 +462,10 @@ async fn who_waits_for_its_turn_takes_a_seat() {
     }
 }
 
-/// That its client is in a hurry says nothing of Redis.
+/// A short client timeout is no sign of an outage of Redis.
 #[cfg(unix)]
 #[tokio::test]
-async fn the_little_time_of_a_client_has_nobody_else_decide() {
+async fn short_client_timeout_does_not_trigger_fallback() {
     let server = limiter_testing::RedisServer::start();
     let proxy = limiter_testing::Proxy::start(server.port());
     let limits = limiter_core::Limiter::redis(proxy.url())
@@ -491,7 +495,7 @@ async fn the_little_time_of_a_client_has_nobody_else_decide() {
 }
 
 #[tokio::test]
-async fn who_leaves_is_not_charged_and_the_next_takes_its_place() {
+async fn dropped_waiter_is_not_charged_and_next_one_advances() {
     let (limits, clock) = limiter();
     let policy = bucket("p", 1);
     let inner = Strict::default();
@@ -578,7 +582,7 @@ async fn replicas_have_their_requests_wait_for_one_limit() {
 }
 
 #[tokio::test]
-async fn seats_alone_leave_it_to_the_policies_who_waits() {
+async fn max_waiting_alone_enables_no_wait() {
     let (limits, clock) = limiter();
     let patient = Policy::token_bucket("patient").capacity(1).rate("1/s");
     let patient = patient.on_denial(OnDenial::Wait(5 * SECOND)).build().unwrap();
@@ -588,7 +592,7 @@ async fn seats_alone_leave_it_to_the_policies_who_waits() {
         .layer(Strict::default());
     assert!(begin(&mut service, request("ann")).1.is_ready());
     let (mut second, pending) = begin(&mut service, request("ann"));
-    assert!(pending.is_pending(), "as the policy says");
+    assert!(pending.is_pending(), "by the policy's setting");
     clock.advance(SECOND);
     assert_eq!((&mut second).await.unwrap().status(), 200);
 

@@ -1,4 +1,4 @@
-//! What a denial tells a gRPC client's program, read by a decoder that is not ours.
+//! The details of a denial for gRPC clients, read by an independent decoder.
 #![expect(clippy::indexing_slicing, reason = "a test ends that way")]
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn status(headers: &HeaderMap) -> Status {
 }
 
 #[tokio::test]
-async fn a_denial_says_when_what_and_why() {
+async fn denial_has_retry_delay_quota_and_reason() {
     let (limits, clock) = limiter();
     let policy = at_most(2);
     let layer = layer(&limits, policy).responses(&ResponseConfig::new().grpc_domain("shop.example.com"));
@@ -72,7 +72,7 @@ async fn a_denial_says_when_what_and_why() {
 }
 
 #[tokio::test]
-async fn what_never_fits_is_not_to_be_tried_again() {
+async fn cost_above_quota_has_no_retry_delay() {
     let (limits, _clock) = limiter();
     let headers = answer(&layer(&limits, at_most(2)).cost(3)).await;
     assert_eq!(headers["grpc-retry-pushback-ms"], "-1");
@@ -95,7 +95,7 @@ async fn what_never_fits_is_not_to_be_tried_again() {
 }
 
 #[tokio::test]
-async fn of_an_outage_nobody_knows_when_it_ends() {
+async fn store_outage_has_no_retry_delay() {
     let (limits, _clock) = limiter();
     limits.shutdown(Duration::ZERO).await;
     let headers = answer(&layer(&limits, at_most(2))).await;
@@ -110,10 +110,9 @@ async fn of_an_outage_nobody_knows_when_it_ends() {
     );
 }
 
-/// A hook's headers reach a gRPC client, and nothing that it says makes the answer another than
-/// gRPC's.
+/// A custom response's headers reach a gRPC client, and cannot change the gRPC status.
 #[tokio::test]
-async fn an_own_response_stays_one_of_grpc() {
+async fn custom_response_keeps_grpc_status() {
     let (limits, _clock) = limiter();
     let layer = layer(&limits, at_most(1)).responses(&ResponseConfig::new().respond_with(|_, _| {
         let response = Response::builder().status(418).header("x-hint", "later");
@@ -130,7 +129,7 @@ async fn an_own_response_stays_one_of_grpc() {
     assert!(status(&denied).get_details_retry_info().is_some());
 }
 
-/// A handler that limits itself says the same as the layer.
+/// A handler that calls the limiter sends the same details as the layer.
 #[cfg(feature = "tonic")]
 #[tokio::test]
 async fn a_rejection_as_a_status_has_the_same_details() {

@@ -12,7 +12,7 @@ use tonic_prost::ProstCodec;
 
 use crate::support::{limiter, one_a_minute};
 
-/// The code of a call of a method that the server does not have: what passes the layer is
+/// The code of a call to a method that the server does not have: a call that passes the layer is
 /// UNIMPLEMENTED.
 async fn code(channel: &Channel, method: &'static str) -> Code {
     let mut client = Grpc::new(channel.clone());

@@ -1,4 +1,4 @@
-//! What an HTTP client is told, on responses to allowed and to denied requests.
+//! Responses of HTTP layers to allowed and to denied requests.
 #![expect(clippy::indexing_slicing, reason = "a test ends that way")]
 
 use std::collections::HashMap;
@@ -30,17 +30,17 @@ fn by_key(policy: Policy, limits: &limiter_core::Limiter) -> RateLimitLayer<With
 }
 
 #[tokio::test]
-async fn responses_to_allowed_and_to_denied_requests_tell_of_the_limit() {
+async fn allowed_and_denied_responses_have_limit_headers() {
     let (limits, clock) = limiter();
     let layer = by_key(at_most(2), &limits);
-    for (status, told) in [
+    for (status, shown) in [
         (200, r#""at-most";r=1;t=60"#),
         (200, r#""at-most";r=0;t=40"#),
         (429, r#""at-most";r=0;t=20"#),
     ] {
         let (got, headers) = headers(&layer).await;
         assert_eq!(got, status);
-        assert_eq!(headers["ratelimit"], told);
+        assert_eq!(headers["ratelimit"], shown);
         assert_eq!(headers["ratelimit-policy"], r#""at-most";q=2;w=60"#);
         assert_eq!(headers.contains_key("retry-after"), status == 429);
         clock.advance(Duration::from_secs(20));
@@ -58,7 +58,7 @@ async fn without_headers_only_a_denial_says_when_to_come_back() {
     assert_eq!(denied.len(), 2, "and the body's type: {denied:?}");
 }
 
-/// Nested layers: each tells of its limits, whoever denies.
+/// Each of several nested layers adds its limits, whichever denies.
 #[tokio::test]
 async fn each_layer_adds_its_limits() {
     let (limits, _clock) = limiter();
@@ -70,8 +70,8 @@ async fn each_layer_adds_its_limits() {
     ] {
         let response = service.clone().oneshot(request("ann")).await.unwrap();
         assert_eq!(response.status(), status);
-        let told: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
-        assert_eq!(told, expected);
+        let shown: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+        assert_eq!(shown, expected);
     }
 }
 
@@ -106,7 +106,7 @@ async fn an_own_response_has_the_headers_and_shows_the_rejection() {
     ));
     let service = layer.layer(Strict::default());
     let allowed = service.clone().oneshot(request("ann")).await.unwrap();
-    assert_eq!(text(allowed).await, "None", "not for what is allowed");
+    assert_eq!(text(allowed).await, "None", "not for an allowed request");
     let denied = service.oneshot(request("ann")).await.unwrap();
     assert_eq!(denied.status(), 429);
     assert_eq!(denied.headers()["retry-after"], "60");
@@ -124,23 +124,23 @@ async fn an_own_response_has_the_headers_and_shows_the_rejection() {
     );
 }
 
-/// Neither the store's state nor shadow mode shows in a header, unless it is asked for.
+/// The state of the store and shadow mode are visible in a header only if it is enabled.
 #[tokio::test]
-async fn who_decided_is_told_only_where_that_is_asked_for() {
+async fn origin_header_is_optional() {
     let (limits, _clock) = limiter();
     let layer = by_key(one_a_minute(), &limits);
-    let asked = layer
+    let with_origin = layer
         .clone()
         .responses(&ResponseConfig::new().with_origin_header(HeaderName::from_static("x-limiter")));
     let origin = |headers: &HeaderMap| headers["x-limiter"].to_str().unwrap().to_owned();
-    assert_eq!(origin(&headers(&asked).await.1), "memory");
-    let (status, denied) = headers(&asked).await;
+    assert_eq!(origin(&headers(&with_origin).await.1), "memory");
+    let (status, denied) = headers(&with_origin).await;
     assert_eq!((status, &*origin(&denied)), (429, "memory"));
 
     limits.set_enforcement(Enforcement::Shadow);
-    let (status, told) = headers(&asked).await;
-    assert_eq!((status, &*origin(&told)), (200, "memory;would-deny"));
-    assert!(!told.contains_key("ratelimit"), "it limits nobody");
+    let (status, shown) = headers(&with_origin).await;
+    assert_eq!((status, &*origin(&shown)), (200, "memory;would-deny"));
+    assert!(!shown.contains_key("ratelimit"), "it limits no request");
     assert!(headers(&layer).await.1.is_empty());
 }
 
@@ -160,15 +160,15 @@ async fn an_outage_shows_in_the_extensions_alone() {
     assert_eq!(decision.origin(), Origin::FailedOpen);
 }
 
-/// What is denied without a limit having been reached says who decided as well.
+/// A denial without a limit also shows its source.
 #[tokio::test]
-async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
+async fn denial_by_list_or_outage_shows_its_source() {
     let full = limiter_core::Limiter::in_process().max_keys(0).build();
     let policy = || Policy::token_bucket("api").capacity(1).rate(1);
     let closed = policy().on_store_failure(limiter_core::OnStoreFailure::FailClosed);
     let listed = policy().deny_keys(["ann"]);
     let waits = Duration::from_secs(1);
-    for (policy, status, told, origin) in [
+    for (policy, status, shown, origin) in [
         (closed, 503, "failed-closed;store-out", Origin::FailedClosed),
         (listed, 403, "key-list", Origin::KeyList),
     ] {
@@ -178,7 +178,7 @@ async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
             let denied = layer.layer(Strict::default()).oneshot(request("ann"));
             let denied = denied.await.unwrap();
             assert_eq!(denied.status(), status);
-            assert_eq!(denied.headers()["x-limiter"], told);
+            assert_eq!(denied.headers()["x-limiter"], shown);
             for absent in ["retry-after", "ratelimit", "ratelimit-policy"] {
                 assert!(!denied.headers().contains_key(absent), "{denied:?}");
             }
@@ -192,7 +192,7 @@ async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
 }
 
 #[tokio::test]
-async fn who_is_blocked_is_told_of_abnormal_usage() {
+async fn blocked_client_receives_penalty_problem() {
     let (limits, _clock) = limiter();
     let penalty = Penalty::after(2, "1m").block_for("10m").unwrap();
     let policy = Policy::sliding_window("login").limit(1).window("1m");
@@ -215,9 +215,9 @@ async fn who_is_blocked_is_told_of_abnormal_usage() {
     assert_eq!(kinds[&4].1, "600");
 }
 
-/// Of layers in a dialect that tells of one limit, the one that is reached first is told.
+/// Nested layers in a draft with one limit show the limit that is reached first.
 #[tokio::test]
-async fn one_limit_alone_is_the_one_that_is_reached_first() {
+async fn single_limit_header_shows_tightest_limit() {
     let (limits, _clock) = limiter();
     for dialect in [RateLimitHeaders::Legacy, RateLimitHeaders::Draft7] {
         for swapped in [false, true] {
@@ -242,16 +242,16 @@ async fn one_limit_alone_is_the_one_that_is_reached_first() {
                 RateLimitHeaders::Legacy => ("x-ratelimit-remaining", "0"),
                 _ => ("ratelimit", "limit=1, remaining=0, reset=60"),
             };
-            let told: Vec<_> = response.headers().get_all(name).iter().collect();
-            assert_eq!(told, [value], "{dialect:?} {swapped}");
+            let shown: Vec<_> = response.headers().get_all(name).iter().collect();
+            assert_eq!(shown, [value], "{dialect:?} {swapped}");
         }
     }
 }
 
-/// Through the layer: a client that comes while nothing is left, and then heeds Retry-After and
-/// RateLimit, is denied once.
+/// A client that arrives at an exhausted limit, and then follows `Retry-After` and `RateLimit`, is
+/// denied once.
 #[tokio::test]
-async fn a_client_that_heeds_its_headers_is_never_denied_again() {
+async fn client_that_follows_headers_is_denied_once() {
     let policies = [
         Policy::token_bucket("api")
             .capacity(3)
@@ -291,7 +291,7 @@ async fn a_client_that_heeds_its_headers_is_never_denied_again() {
             };
             let wait = seconds("x-ratelimit-reset").filter(|_| headers["x-ratelimit-remaining"] == "0");
             if status == 429 {
-                assert_eq!(seconds("retry-after"), wait, "both say the same: {policy}");
+                assert_eq!(seconds("retry-after"), wait, "both headers agree: {policy}");
                 denied += 1;
             } else {
                 allowed += 1;
@@ -303,9 +303,9 @@ async fn a_client_that_heeds_its_headers_is_never_denied_again() {
     }
 }
 
-/// Through the layer, in every way in which a request can be said to cost more than a permit.
+/// For each way to set a cost above one permit.
 #[tokio::test]
-async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_is_never_denied() {
+async fn client_with_larger_cost_that_follows_headers_is_never_denied() {
     async fn heeds<K, P>(layer: &RateLimitLayer<K, P>, clock: &limiter_core::ManualClock)
     where
         K: limiter_tower::typestate::HasKey + Clone,
@@ -324,7 +324,7 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
         }
         assert!(allowed > 150, "{allowed}");
     }
-    type Asked = http::Request<String>;
+    type TestRequest = http::Request<String>;
 
     let bucket = |name: &str, capacity: u32| {
         let policy = Policy::token_bucket(name).capacity(capacity).rate("11/min");
@@ -341,17 +341,17 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
     .await;
 
     let (limits, clock) = limiter();
-    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &Asked| 3);
+    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &TestRequest| 3);
     heeds(
         &by_path.responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
         &clock,
     )
     .await;
 
-    // Each limit has a cost of its own, and four calls are left where three permits are.
+    // Each limit has its own cost; three permits allow four calls.
     let (limits, clock) = limiter();
     let (by_hook, beside) = (policy.clone(), calls.clone());
-    let hook = move |_: &Asked| {
+    let hook = move |_: &TestRequest| {
         RequestLimits::new(&by_hook, "ann")
             .cost(3)
             .and(RequestLimits::new(&beside, "ann").cost(1))

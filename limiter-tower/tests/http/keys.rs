@@ -34,7 +34,7 @@ async fn status(address: SocketAddr, headers: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn an_axum_server_tells_the_peer_where_it_is_asked_to() {
+async fn axum_server_provides_peer_address_if_configured() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute());
     let loopback = "127.0.0.0/8".parse().unwrap();
@@ -48,8 +48,8 @@ async fn an_axum_server_tells_the_peer_where_it_is_asked_to() {
         .layer(layer.key((key::peer_ip(), key::header("x-turn"))));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let told = app.clone().into_make_service_with_connect_info::<SocketAddr>();
-    let server = tokio::spawn(axum::serve(listener, told).into_future());
+    let make_service = app.clone().into_make_service_with_connect_info::<SocketAddr>();
+    let server = tokio::spawn(axum::serve(listener, make_service).into_future());
 
     assert_eq!(status(address, "x-turn: 1\r\n").await, 200);
     assert_eq!(
@@ -68,7 +68,11 @@ async fn an_axum_server_tells_the_peer_where_it_is_asked_to() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(axum::serve(listener, app).into_future());
-    assert_eq!(status(address, "x-turn: 4\r\n").await, 500, "it is not told");
+    assert_eq!(
+        status(address, "x-turn: 4\r\n").await,
+        500,
+        "the server provides no address"
+    );
     server.abort();
 }
 
@@ -86,14 +90,14 @@ async fn a_mocked_peer_is_the_peer() {
     }
 }
 
-/// A user that is named in a header; who is not is told where to log in.
+/// A user that a header names; a request without it receives the place of the login.
 struct User(String);
 
 impl FromRequestParts<Arc<str>> for User {
     type Rejection = Response;
 
     async fn from_request_parts(head: &mut Parts, realm: &Arc<str>) -> Result<Self, Response> {
-        // As what is looked up elsewhere.
+        // As for a lookup in another service.
         tokio::task::yield_now().await;
         let Some(name) = head.headers.get("x-user").and_then(|name| name.to_str().ok()) else {
             let challenge = [("www-authenticate", format!("Bearer realm={realm}"))];
@@ -104,7 +108,7 @@ impl FromRequestParts<Arc<str>> for User {
 }
 
 #[tokio::test]
-async fn what_axum_extracts_is_a_key_and_its_rejection_the_response() {
+async fn axum_extractor_yields_key_and_its_rejection_the_response() {
     let (limits, _clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -150,7 +154,7 @@ async fn a_key_that_comes_later_is_waited_for_and_costs_nothing_before() {
     let receive = Arc::new(tokio::sync::Mutex::new(Some(receive)));
     let by_message = key::from_async(move |_| {
         let receive = Arc::clone(&receive);
-        // Twice later: who waits for one thing may find that it has to wait for another.
+        // Pending twice: one wait can be followed by another.
         PendingKey::new(async move {
             Extraction::Pending(PendingKey::new(async move {
                 match receive.lock().await.take() {
@@ -211,7 +215,7 @@ async fn an_answer_that_comes_later_may_skip_or_refuse() {
 }
 
 #[tokio::test]
-async fn what_is_skipped_needs_no_key_and_is_not_counted() {
+async fn skipped_request_needs_no_key_and_is_not_counted() {
     let (limits, _clock) = limiter();
     let app = Router::new()
         .route("/healthz", get(async || "well").post(async || "done"))
@@ -240,7 +244,7 @@ async fn what_is_skipped_needs_no_key_and_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_route_has_one_budget_whatever_fills_its_template() {
+async fn route_has_one_budget_for_all_parameters() {
     let (limits, _clock) = limiter();
     let by_route = || RateLimitLayer::new(&limits, one_a_minute()).key(key::matched_path());
     let routes = Router::new().route("/users/{id}", get(async || "user"));

@@ -1,4 +1,4 @@
-//! What a client is told by layers around layers, in dialects that tell of one limit alone.
+//! Headers of nested layers, in the drafts that show one limit only.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{limiter, request};
 
-/// A client that is told of the quicker of two limits under which as much remains comes back too
-/// early for the other.
+/// With equal remaining permits, a client that sees only the faster limit would return too early
+/// for the other one.
 #[tokio::test]
-async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
+async fn client_of_nested_layers_that_follows_headers_is_never_denied() {
     let window = |name: &str, limit: u32, window: &str| {
         let policy = Policy::sliding_window(name).limit(limit).window(window);
         policy.build().unwrap()
@@ -44,9 +44,9 @@ async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
                             field("x-ratelimit-remaining").unwrap(),
                             field("x-ratelimit-reset").unwrap(),
                         ),
-                        Some(told) => {
-                            let (_, told) = told.split_once("remaining=").unwrap();
-                            told.split_once(", reset=").unwrap()
+                        Some(header) => {
+                            let (_, header) = header.split_once("remaining=").unwrap();
+                            header.split_once(", reset=").unwrap()
                         }
                     };
                     if remaining == "0" {
@@ -58,9 +58,9 @@ async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
     }
 }
 
-/// What the inner layer knows nothing of, the outer one adds.
+/// The outer layer extends the headers by its own limit.
 #[tokio::test]
-async fn a_client_that_waits_as_it_is_told_is_denied_by_neither_of_two_layers() {
+async fn client_that_waits_is_denied_by_neither_layer() {
     for dialect in [
         RateLimitHeaders::Draft11,
         RateLimitHeaders::Draft10,

@@ -1,5 +1,5 @@
-//! Requests through all layers at once, dropped at whatever time: nothing is left of them, and each
-//! was charged what it came to.
+//! Requests through all layers, dropped at random times: nothing leaks, and each request is charged
+//! its cost.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const ESTIMATE: u64 = 7;
 const QUOTA: u64 = 1_000_000;
 
-/// What the inner service is to do with a request, and whether it got past the rate limit.
+/// The behaviour of the inner service for a request, and whether the request passed the rate limit.
 #[derive(Clone, Debug, Default)]
 struct Plan {
     admitted: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl Plan {
     }
 }
 
-/// Frames of four bytes, before each of which it is pending once.
+/// A body with frames of four bytes; each frame is pending once.
 #[derive(Debug)]
 struct Slow {
     plan: Plan,
@@ -121,7 +121,7 @@ impl Stage {
         *self = next;
     }
 
-    /// What it is charged if it is dropped now.
+    /// The charge of a request that is dropped now.
     fn charged(&self, plan: &Plan) -> u64 {
         match self {
             Self::Called(_) if plan.is_admitted() => ESTIMATE,
@@ -166,7 +166,7 @@ impl Random {
 }
 
 #[tokio::test]
-async fn whenever_requests_are_dropped_nothing_is_left_and_charges_are_exact() {
+async fn dropped_requests_leak_nothing_and_are_charged_exactly() {
     let clock = ManualClock::new();
     let limits = Limiter::in_process()
         .clock(&clock)
@@ -250,7 +250,7 @@ async fn whenever_requests_are_dropped_nothing_is_left_and_charges_are_exact() {
         assert_eq!(
             room(&limits, &calls, "ann").await,
             2,
-            "what the waiting were granted, {round}"
+            "the grants of waiting requests, {round}"
         );
     }
     // So are the seats of those who wait.

@@ -30,12 +30,12 @@ fn next<B: Body + Unpin>(body: &mut B) -> Poll<Next<B>> {
 }
 
 #[tokio::test]
-async fn a_permit_is_held_until_the_body_is_seen_to_end() {
+async fn permit_is_held_until_end_of_body() {
     let (limits, _clock) = limiter();
     let policy = at_once(1);
     let streams = Streams::default();
     let mut service = layer(&limits).layer(streams.clone());
-    // What ends it: trailers, an error, or no more frames.
+    // The end of the body: trailers, an error, or no more frames.
     for last in [Some(trailers()), Some(Err("broken")), None] {
         let mut response = answer(&mut service, request("ann"));
         let body = response.body_mut();
@@ -81,9 +81,9 @@ async fn a_body_that_is_dropped_half_way_gives_its_permit_back() {
     }
 }
 
-/// A server does not poll a body that has said so.
+/// A server does not poll a body that reports its end.
 #[tokio::test]
-async fn a_body_that_tells_that_it_has_ended_holds_nothing() {
+async fn body_that_reports_its_end_holds_no_permit() {
     let (limits, _clock) = limiter();
     let empty =
         service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));

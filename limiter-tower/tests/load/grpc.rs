@@ -23,7 +23,7 @@ use super::{at_once, room};
 
 type Ticks = mpsc::UnboundedSender<Result<(), Status>>;
 
-/// A service with one method, whose messages the test sends.
+/// A service with one streaming method; the test sends its messages.
 #[derive(Clone, Debug, Default)]
 struct Ticker(Arc<Mutex<Vec<Ticks>>>);
 

@@ -1,4 +1,4 @@
-//! Who is admitted, who waits, and what the others are told.
+//! Admission, waits and denials of requests under a concurrency limit.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -51,13 +51,17 @@ async fn each_key_has_its_own_room() {
     assert!(held.iter().all(|response| response.status() == 200));
     assert_eq!(answer(&mut service, request("ann")).status(), 429);
     assert_eq!(answer(&mut service, request("bob")).status(), 200);
-    assert_eq!(calls.load(Ordering::SeqCst), 3, "who is denied calls nothing");
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        3,
+        "a denied request does not call the service"
+    );
     drop(held);
     assert_eq!(answer(&mut service, request("ann")).status(), 200);
 }
 
 #[tokio::test]
-async fn who_is_denied_is_told_so_but_not_until_when() {
+async fn denial_has_no_retry_after() {
     let (limits, _clock) = limiter();
     let mut service = ConcurrencyLimitLayer::new(&limits, at_once(1))
         .key(key::global())
@@ -93,9 +97,9 @@ async fn who_is_denied_is_told_so_but_not_until_when() {
     drop(held);
 }
 
-/// Whether or not it was ever asked for them.
+/// With and without a query to the store.
 #[tokio::test]
-async fn who_waits_in_vain_is_told_by_which_policy() {
+async fn timed_out_wait_names_policy() {
     let (limits, clock) = limiter();
     let mut service = ConcurrencyLimitLayer::new(&limits, at_once(1))
         .key(key::global())
@@ -109,49 +113,52 @@ async fn who_waits_in_vain_is_told_by_which_policy() {
     let first = first.await.unwrap();
     assert_eq!(first.status(), 200);
     clock.advance(SECOND / 2);
-    for (who, waiter) in [("third", third), ("second", second)] {
+    for (client, waiter) in [("third", third), ("second", second)] {
         let denied = waiter.await.unwrap();
-        assert_eq!(denied.status(), 429, "{who}");
-        assert_eq!(denied.headers()["ratelimit"], r#""flights";r=0"#, "{who}");
+        assert_eq!(denied.status(), 429, "{client}");
+        assert_eq!(denied.headers()["ratelimit"], r#""flights";r=0"#, "{client}");
         let rejection = denied.extensions().get::<Rejection>().unwrap();
         assert!(
             matches!(rejection, Rejection::TimedOut { .. }),
-            "{who}: {rejection:?}"
+            "{client}: {rejection:?}"
         );
         let denied_by = rejection.decision().and_then(Decision::denied_by).unwrap();
-        assert_eq!(denied_by.policy().name(), "flights", "{who}");
+        assert_eq!(denied_by.policy().name(), "flights", "{client}");
         let (_, body) = denied.into_parts();
         let problem = body.collect().await.unwrap().to_bytes();
         let problem = String::from_utf8_lossy(&problem);
-        assert!(problem.contains("too many requests at once"), "{who}: {problem}");
+        assert!(
+            problem.contains("too many requests at once"),
+            "{client}: {problem}"
+        );
         assert!(
             problem.contains(r#""violated-policies":["flights"]"#),
-            "{who}: {problem}"
+            "{client}: {problem}"
         );
     }
 }
 
-/// Of several permits less than as many may be left.
+/// Fewer permits may remain than a request takes.
 #[tokio::test]
-async fn nothing_remains_for_who_takes_more_than_there_is() {
+async fn remaining_is_zero_if_cost_does_not_fit() {
     let (limits, _clock) = limiter();
     let mut service = ConcurrencyLimitLayer::new(&limits, at_once(3))
         .key(key::global())
         .cost(2)
         .layer(Strict::default());
-    let told = answer(&mut service, request("ann"));
-    assert_eq!(told.headers()["ratelimit"], r#""flights";r=0"#);
+    let response = answer(&mut service, request("ann"));
+    assert_eq!(response.headers()["ratelimit"], r#""flights";r=0"#);
     let patient = ConcurrencyLimitLayer::new(&limits, at_once(3))
         .key(key::header("x-api-key"))
         .max_wait(SECOND)
         .cost(2)
         .layer(Streams::default());
-    let told = patient.oneshot(request("ann")).await.unwrap();
-    assert_eq!(told.headers()["ratelimit"], r#""flights";r=0"#);
+    let response = patient.oneshot(request("ann")).await.unwrap();
+    assert_eq!(response.headers()["ratelimit"], r#""flights";r=0"#);
 }
 
 #[tokio::test]
-async fn a_key_that_a_list_denies_is_told_by_whom() {
+async fn denial_by_key_list_names_policy() {
     let (limits, _clock) = limiter();
     let policy = Policy::concurrency("flights").max(1).deny_keys(["ann"]);
     let answers = ResponseConfig::new().with_origin_header(http::HeaderName::from_static("x-limiter"));
@@ -254,29 +261,29 @@ async fn policies_are_found_by_name_and_by_request() {
     assert_eq!(response.status(), 200);
     assert!(response.body().held().is_none());
 
-    let [few, many] = [at_once(1), Policy::concurrency("many").max(9).build().unwrap()];
+    let [small, large] = [at_once(1), Policy::concurrency("many").max(9).build().unwrap()];
     let tiers = move |request: &Request<String>| {
         if request.uri() == "/many" {
-            many.clone()
+            large.clone()
         } else {
-            few.clone()
+            small.clone()
         }
     };
     let mut service = ConcurrencyLimitLayer::new(&limits, tiers)
         .key(key::header("x-api-key"))
         .with_decision_extension()
         .layer(Strict::default());
-    let mut asked = request("ann");
-    *asked.uri_mut() = "/many".parse().unwrap();
-    assert_eq!(text(answer(&mut service, asked)).await, "Some(8)");
+    let mut request_for_many = request("ann");
+    *request_for_many.uri_mut() = "/many".parse().unwrap();
+    assert_eq!(text(answer(&mut service, request_for_many)).await, "Some(8)");
     assert_eq!(text(answer(&mut service, request("ann"))).await, "Some(0)");
 }
 
-/// A policy is of the one kind or of the other, and each layer says what to do.
+/// Each layer rejects a policy of the other kind, and the error names the right layer.
 #[tokio::test]
 async fn policy_of_the_wrong_kind_is_rejected_with_a_remedy() {
     let (limits, _clock) = limiter();
-    let mistake = |response: &Response<_>| {
+    let rejection_of = |response: &Response<_>| {
         let rejection = response.extensions().get::<Rejection>().unwrap();
         assert!(matches!(rejection, Rejection::Config(_)));
         (response.status().as_u16(), rejection.diagnostic().to_string())
@@ -287,14 +294,14 @@ async fn policy_of_the_wrong_kind_is_rejected_with_a_remedy() {
         .key(key::global())
         .layer(inner.clone());
     let response = answer(&mut rates, request("ann"));
-    let (status, text) = mistake(&response.map(drop));
+    let (status, text) = rejection_of(&response.map(drop));
     assert_eq!(status, 500);
     assert!(text.contains("`ConcurrencyLimitLayer`"), "{text}");
 
     let mut flights = ConcurrencyLimitLayer::new(&limits, at_most(1))
         .key(key::global())
         .layer(inner.clone());
-    let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
+    let (status, text) = rejection_of(&answer(&mut flights, request("ann")).map(drop));
     assert_eq!(status, 500);
     assert!(text.contains("expected a concurrency policy"), "{text}");
 
@@ -302,10 +309,10 @@ async fn policy_of_the_wrong_kind_is_rejected_with_a_remedy() {
     let mut flights = ConcurrencyLimitLayer::new(&limits, both)
         .key(key::global())
         .layer(inner);
-    let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
+    let (status, text) = rejection_of(&answer(&mut flights, request("ann")).map(drop));
     assert_eq!(status, 500);
     assert!(
-        text.contains("nest an `ConcurrencyLimitLayer` for each"),
+        text.contains("nest one `ConcurrencyLimitLayer` for each policy"),
         "{text}"
     );
     assert_eq!(calls.load(Ordering::SeqCst), 0);
@@ -353,12 +360,12 @@ async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
         .service(Strict::default());
     let mut connections = vec![service; 4];
     for (place, connection) in connections.iter_mut().enumerate() {
-        let (asked, expected) = match place % 2 {
+        let (request_for_many, expected) = match place % 2 {
             0 => (Request::new(String::new()), 400),
             _ => (request("ann"), 429),
         };
         let ready = tokio::time::timeout(5 * SECOND, connection.ready());
-        let response = ready.await.unwrap().unwrap().call(asked);
+        let response = ready.await.unwrap().unwrap().call(request_for_many);
         assert_eq!(response.await.unwrap().status(), expected);
     }
     drop(held);
@@ -381,9 +388,9 @@ async fn backpressure_and_errors_are_the_inner_services() {
     assert_eq!(response.await.unwrap().unwrap_err().to_string(), "broken");
 }
 
-/// In the inner service, while they wait, and while their key is being found. Would one of them
-/// keep its permit, the next would be denied; its seat, there were none; its slot, the next was
-/// never ready.
+/// Requests are cancelled in the inner service, during the wait, and during the key extraction. A
+/// leaked permit would deny the next request, a leaked queue place would reject it, and a leaked
+/// slot would keep the service from being ready.
 #[tokio::test]
 async fn ten_thousand_that_are_cancelled_leave_nothing() {
     let limits = Limiter::in_process().max_keys(2).max_waiting(1).build();
@@ -418,7 +425,7 @@ async fn ten_thousand_that_are_cancelled_leave_nothing() {
             drop(waiting);
             drop(flying);
         } else {
-            // It is passed on to who waits, who is gone before he hears of it.
+            // The permit is passed to a waiter that is dropped before it observes this.
             drop(flying);
             drop(waiting);
         }

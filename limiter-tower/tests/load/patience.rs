@@ -1,4 +1,4 @@
-//! How long a request waits for a permit where its policy says so.
+//! The maximum wait of a request for a permit.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_request_waits_where_its_policy_says_so() {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_shortest_of_all_times_that_are_said() {
+async fn wait_ends_at_shortest_timeout() {
     for (policys, layers, requests) in [
         (2, None, None),
         (2, Some(9), None),
@@ -45,12 +45,12 @@ async fn it_waits_for_the_shortest_of_all_times_that_are_said() {
         }
         let service = layer.layer(Strict::default());
         let held = service.clone().oneshot(request("ann")).await.unwrap();
-        let mut asked = request("ann");
+        let mut second = request("ann");
         if let Some(requests) = requests {
             let timeout = format!("{requests}S").parse().unwrap();
-            asked.headers_mut().insert("grpc-timeout", timeout);
+            second.headers_mut().insert("grpc-timeout", timeout);
         }
-        let mut waiting = Box::pin(service.oneshot(asked));
+        let mut waiting = Box::pin(service.oneshot(second));
         assert!(poll_once(waiting.as_mut()).is_pending());
         clock.advance(2 * SECOND - Duration::from_micros(1));
         assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());

@@ -1,6 +1,6 @@
 //! Permits that Redis counts, for several processes.
 #![cfg(unix)]
-#![expect(clippy::print_stdout, reason = "a child says where it is")]
+#![expect(clippy::print_stdout, reason = "a child process reports its progress")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -75,7 +75,7 @@ async fn replicas_share_the_room() {
 }
 
 #[tokio::test]
-async fn who_waits_in_vain_is_told_by_which_policy() {
+async fn timed_out_wait_names_policy() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
     limits.ready().await.unwrap();
@@ -98,15 +98,15 @@ async fn who_waits_in_vain_is_told_by_which_policy() {
     }
 }
 
-/// Before Redis was asked, while it is, and in the inner service.
+/// Cancelled before, during and after the query to Redis.
 #[tokio::test]
-async fn requests_that_are_cancelled_leave_nothing() {
+async fn cancelled_requests_leak_nothing() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
     limits.ready().await.unwrap();
     let mut service = layer(&limits, 3).max_wait(PATIENT).layer(Streams::default());
     for round in 0..50 {
-        let mut asked = Vec::new();
+        let mut started = Vec::new();
         for polls in 0..10 {
             let mut response = Box::pin(service.ready().await.unwrap().call(request("ann")));
             for _ in 0..polls % 4 {
@@ -115,7 +115,7 @@ async fn requests_that_are_cancelled_leave_nothing() {
                 }
                 tokio::task::yield_now().await;
             }
-            asked.push(response);
+            started.push(response);
         }
         if round % 5 == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -137,9 +137,9 @@ async fn requests_that_are_cancelled_leave_nothing() {
 /// Where the child finds Redis.
 const HOLDER: &str = "LIMITER_TOWER_TEST_HOLDER";
 
-/// What the child does; in the parent it is nothing.
+/// The body of the child process; the parent skips it.
 #[tokio::test]
-async fn a_child_has_a_request_in_flight() {
+async fn child_process_holds_permit() {
     let Ok(url) = std::env::var(HOLDER) else {
         return;
     };
@@ -167,21 +167,21 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // On Unix it is SIGKILL, which nobody hears coming.
+        // On Unix this is SIGKILL, which the process cannot handle.
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_a_killed_process_had_in_flight_is_free_after_its_lease() {
+async fn permits_of_killed_process_expire_with_lease() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
     let holder = Holder::start(&server.url());
     let service = layer(&limits, 1).layer(Streams::default());
     let mut other = service.clone();
-    let asked = Instant::now();
-    while asked.elapsed() < 2 * LEASE {
+    let started = Instant::now();
+    while started.elapsed() < 2 * LEASE {
         assert_eq!(
             ask(&mut other).await.status(),
             429,
@@ -203,9 +203,9 @@ async fn what_a_killed_process_had_in_flight_is_free_after_its_lease() {
     );
 }
 
-/// A handler that goes on without Redis may find others in its place: the permit tells it so.
+/// A handler that continues without Redis may exceed the limit; its permit reports that.
 #[tokio::test]
-async fn a_permit_that_is_lost_is_seen_in_the_body() {
+async fn lost_permit_is_reported_by_body() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
     let response = ask(&mut layer(&limits, 1).layer(Streams::default())).await;

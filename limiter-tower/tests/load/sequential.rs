@@ -28,7 +28,7 @@ fn policy() -> Policy {
         .unwrap()
 }
 
-/// Serves text, an empty body, and a stream whose end only its last poll tells.
+/// Serves text, an empty body, and a stream that reports its end only in the last poll.
 async fn serve(limits: &Limiter) -> String {
     let streamed = async || {
         let frames =

@@ -1,4 +1,4 @@
-//! What is shed, and what the important find.
+//! Load shedding by priority.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +41,7 @@ fn class(request: &Request<String>) -> Option<Priority> {
 
 type ByPath = fn(&Request<String>) -> Option<Priority>;
 
-/// Three for what is sheddable, four for what is normal, six for what is high, and seven in all.
+/// Bounds: three sheddable requests, four normal, six high, seven critical.
 fn layer() -> LoadShedLayer<ByPath> {
     LoadShedLayer::new(7)
         .reserve_for(Priority::Normal, 1)
@@ -55,7 +55,7 @@ fn to(path: &str) -> Request<String> {
 }
 
 #[tokio::test]
-async fn each_class_finds_what_is_not_kept_for_higher_ones() {
+async fn priority_uses_unreserved_capacity() {
     let layer = layer();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -78,11 +78,11 @@ async fn each_class_finds_what_is_not_kept_for_higher_ones() {
     assert_eq!((layer.in_flight(), calls.load(Ordering::SeqCst)), (7, 7));
     assert_eq!(answer(&mut service, to("/free")).status(), 200);
     assert_eq!(answer(&mut service, to("/healthz")).status(), 200);
-    assert_eq!(layer.in_flight(), 7, "what passes is not counted");
+    assert_eq!(layer.in_flight(), 7, "skipped requests are not counted");
     let shed = Priority::ALL.map(|class| layer.shed(class));
     assert_eq!(shed, [4, 3, 2, 1]);
 
-    // Who is important may use up what is for all: of whom the places are does not matter.
+    // A request of high priority may use unreserved capacity: only the total counts.
     held.clear();
     held.extend([(); 4].map(|()| answer(&mut service, to("/critical"))));
     assert_eq!(answer(&mut service, to("/")).status(), 503);
@@ -91,7 +91,7 @@ async fn each_class_finds_what_is_not_kept_for_higher_ones() {
 }
 
 #[tokio::test]
-async fn who_is_shed_is_told_so() {
+async fn shed_request_gets_503() {
     let shed = LoadShedLayer::new(1);
     let grpc = || {
         let mut request = request("ann");
@@ -138,7 +138,7 @@ async fn who_is_shed_is_told_so() {
 }
 
 #[tokio::test]
-async fn probes_are_shed_where_that_is_asked_and_others_pass_where_that_is() {
+async fn with_probes_and_skip_select_requests() {
     let mut service = LoadShedLayer::new(1)
         .with_probes()
         .skip(skip::paths(["/metrics"]))
@@ -152,12 +152,12 @@ async fn probes_are_shed_where_that_is_asked_and_others_pass_where_that_is() {
 #[test]
 fn verify_rejects_unusable_bounds_and_reservations() {
     let bound = || LoadShedLayer::new(4);
-    let kept = |class, places| bound().reserve_for(class, places).verify().map(drop);
+    let reserve = |class, places| bound().reserve_for(class, places).verify().map(drop);
     let error = |result: Result<(), limiter_core::ConfigError>| result.unwrap_err().to_string();
     assert!(error(LoadShedLayer::new(0).verify().map(drop)).contains("`0`"));
-    assert!(error(kept(Priority::Sheddable, 1)).contains("1 for Sheddable`"));
-    assert!(error(kept(Priority::Critical, 4)).contains("fewer than 4 in total"));
-    assert!(error(kept(Priority::Critical, usize::MAX)).contains("fewer than 4"));
+    assert!(error(reserve(Priority::Sheddable, 1)).contains("1 for Sheddable`"));
+    assert!(error(reserve(Priority::Critical, 4)).contains("fewer than 4 in total"));
+    assert!(error(reserve(Priority::Critical, usize::MAX)).contains("fewer than 4"));
     let all = bound().reserve_for(Priority::High, 2);
     assert!(all.clone().reserve_for(Priority::Critical, 2).verify().is_err());
     assert!(all.clone().reserve_for(Priority::Critical, 1).verify().is_ok());

@@ -66,7 +66,7 @@ async fn hypers_client_keeps_to_its_limit_and_to_the_servers_word() {
     assert!(outbound::rejection(&*error).is_none());
 }
 
-/// ResponseConfig every call with a status that asks to come again after a quarter of a second.
+/// Answers every call with a status and a retry delay of a quarter of a second.
 async fn grpc_server() -> (Channel, JoinHandle<()>) {
     let exhausted = async || {
         let mut status = Status::resource_exhausted("not now");

@@ -1,4 +1,4 @@
-//! What the service owes to tower: readiness, cancellation, clones, errors.
+//! The contract of a tower service: readiness, cancellation, clones, errors.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ async fn one_that_waited_is_called_ready_too() {
 }
 
 #[tokio::test]
-async fn a_policy_may_be_given_or_lent_or_named() {
+async fn policy_is_owned_borrowed_or_named() {
     let policy = one_a_minute();
     let registry = PolicyRegistry::new().with(policy.clone());
     let limits = || {
@@ -93,11 +93,11 @@ async fn keys_and_costs_are_the_layers() {
     }
     assert_eq!(limits.peek(&at_most(3), "ann").await.unwrap().remaining(), 1);
     let misconfigured = RateLimitLayer::outbound(&limits, at_most(3)).cost(-1);
-    let told = misconfigured
+    let error = misconfigured
         .layer(Strict::default())
         .oneshot(request("ann"))
         .await;
-    assert!(matches!(rejection(told), Rejection::Config(_)));
+    assert!(matches!(rejection(error), Rejection::Config(_)));
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn a_request_that_is_not_sent_gives_the_readied_slot_back() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_the_queue_is_not_charged() {
+async fn request_that_leaves_queue_is_not_charged() {
     let (limits, clock) = limiter();
     let policy = Policy::token_bucket("slow")
         .capacity(1)
@@ -235,7 +235,7 @@ async fn requests_are_sent_in_the_order_in_which_they_came() {
     let start = clock.now();
     for _ in 1..5 {
         clock.advance(Duration::from_secs(1));
-        for request in waiting.iter_mut().skip(peer.asked().len()) {
+        for request in waiting.iter_mut().skip(peer.received_at().len()) {
             if tokio::time::timeout(Duration::from_millis(50), request)
                 .await
                 .is_err()
@@ -244,7 +244,11 @@ async fn requests_are_sent_in_the_order_in_which_they_came() {
             }
         }
     }
-    let at: Vec<_> = peer.asked().iter().map(|at| at.since(start).as_secs()).collect();
+    let at: Vec<_> = peer
+        .received_at()
+        .iter()
+        .map(|at| at.since(start).as_secs())
+        .collect();
     assert_eq!(at, [0, 1, 2, 3, 4]);
 }
 
@@ -286,7 +290,7 @@ async fn backpressure_and_errors_are_the_clients() {
 }
 
 #[tokio::test]
-async fn what_would_be_denied_in_earnest_is_shown() {
+async fn shadow_denial_is_attached_to_response() {
     let (limits, _clock) = limiter();
     let shadow = Policy::sliding_window("shadow")
         .limit(1)
@@ -310,6 +314,6 @@ async fn shutting_the_limiter_down_ends_the_waits() {
         .layer(Strict::default());
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
     let waiting = service.oneshot(request("ann"));
-    let (told, ()) = tokio::join!(waiting, limits.shutdown(Duration::from_secs(5)));
-    assert!(rejection(told).is_unavailable());
+    let (error, ()) = tokio::join!(waiting, limits.shutdown(Duration::from_secs(5)));
+    assert!(rejection(error).is_unavailable());
 }

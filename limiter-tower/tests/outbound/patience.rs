@@ -1,4 +1,4 @@
-//! How long a request waits that says itself for how long its caller does.
+//! The wait of a request whose caller states a timeout.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::{Peer, rejection};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// As tonic's clients send it that were given a time.
+/// A request of a tonic client with a timeout.
 fn hurried() -> Request<String> {
     let request = Request::builder().header("grpc-timeout", "2S");
     request.body(String::new()).unwrap()
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_permit_for_longer_than_its_caller() {
+async fn wait_ends_at_caller_timeout() {
     let (limits, clock) = limiter();
     let patient = || one_a_minute_that(OnDenial::Reject);
     let waits = RateLimitLayer::outbound(&limits, patient()).max_wait(100 * SECOND);
@@ -37,11 +37,11 @@ async fn nobody_waits_for_a_permit_for_longer_than_its_caller() {
         let mut waiting = waiting;
         assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
         clock.advance(2 * SECOND);
-        let told = tokio::time::timeout(5 * SECOND, waiting).await;
-        let told = rejection(told.unwrap());
+        let result = tokio::time::timeout(5 * SECOND, waiting).await;
+        let result = rejection(result.unwrap());
         assert!(
-            matches!(told, Rejection::TimedOut { limit, .. } if limit == 2 * SECOND),
-            "{told:?}"
+            matches!(result, Rejection::TimedOut { limit, .. } if limit == 2 * SECOND),
+            "{result:?}"
         );
     }
 }
@@ -54,9 +54,9 @@ async fn nor_for_the_end_of_a_pause() {
     let service = layer.max_wait(100 * SECOND).layer(peer.clone());
     peer.answers(429, [("retry-after", "5")]);
     assert!(service.clone().oneshot(hurried()).await.is_ok());
-    let told = tokio::time::timeout(5 * SECOND, service.oneshot(hurried())).await;
-    let told = rejection(told.unwrap());
-    assert!(matches!(told, Rejection::Paused { retry_after } if retry_after == 5 * SECOND));
+    let result = tokio::time::timeout(5 * SECOND, service.oneshot(hurried())).await;
+    let result = rejection(result.unwrap());
+    assert!(matches!(result, Rejection::Paused { retry_after } if retry_after == 5 * SECOND));
 }
 
 fn one_a_minute_that(on_denial: OnDenial) -> Policy {

@@ -1,4 +1,4 @@
-//! What the peer asks for is done, and no more than that.
+//! Pauses that the peer requests.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -29,8 +29,8 @@ async fn remaining(limits: &Limiter) -> u64 {
         .remaining()
 }
 
-/// How long the client is to wait, as it is told.
-async fn told(service: &Outbound<Peer>) -> Option<Duration> {
+/// The pause that a rejected request receives.
+async fn retry_after(service: &Outbound<Peer>) -> Option<Duration> {
     match service.clone().oneshot(request("ann")).await {
         Ok(_) => None,
         Err(error) => match rejection(Err::<http::Response<()>, _>(error)) {
@@ -49,20 +49,20 @@ async fn a_pause_is_never_cut_short_and_charges_nothing() {
     ] {
         let (service, peer, limits, clock) = client(|layer| layer);
         peer.answers(status, [fields]);
-        assert_eq!(told(&service).await, None);
+        assert_eq!(retry_after(&service).await, None);
         peer.answers(200, []);
-        assert_eq!(told(&service).await, Some(5 * SECOND));
+        assert_eq!(retry_after(&service).await, Some(5 * SECOND));
         clock.advance(5 * SECOND - Duration::from_micros(1));
-        assert_eq!(told(&service).await, Some(Duration::from_micros(1)));
-        assert_eq!((remaining(&limits).await, peer.asked().len()), (99, 1));
+        assert_eq!(retry_after(&service).await, Some(Duration::from_micros(1)));
+        assert_eq!((remaining(&limits).await, peer.received_at().len()), (99, 1));
         clock.advance(Duration::from_micros(1));
-        assert_eq!(told(&service).await, None);
-        assert_eq!((remaining(&limits).await, peer.asked().len()), (98, 2));
+        assert_eq!(retry_after(&service).await, None);
+        assert_eq!((remaining(&limits).await, peer.received_at().len()), (98, 2));
     }
 }
 
 #[tokio::test]
-async fn what_means_nothing_pauses_nothing() {
+async fn fields_without_meaning_cause_no_pause() {
     let (service, peer, _limits, _clock) = client(|layer| layer);
     for fields in [
         ("retry-after", "soon"),
@@ -72,13 +72,13 @@ async fn what_means_nothing_pauses_nothing() {
         ("x-ratelimit-reset", "5"),
     ] {
         peer.answers(429, [fields]);
-        assert_eq!(told(&service).await, None, "{fields:?}");
-        assert_eq!(told(&service).await, None, "{fields:?}");
+        assert_eq!(retry_after(&service).await, None, "{fields:?}");
+        assert_eq!(retry_after(&service).await, None, "{fields:?}");
     }
 }
 
 #[tokio::test]
-async fn keys_do_not_pause_each_other_and_clones_hear_the_same() {
+async fn keys_pause_separately_and_clones_share_pauses() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let layer = RateLimitLayer::outbound(&limits, at_most(100)).key(key::header("x-api-key"));
@@ -94,27 +94,30 @@ async fn keys_do_not_pause_each_other_and_clones_hear_the_same() {
 }
 
 #[tokio::test]
-async fn a_hostile_peer_stops_nobody_for_ever() {
+async fn hostile_pause_is_bounded() {
     let (service, peer, _limits, clock) = client(|layer| layer);
     peer.answers(429, [("retry-after", "99999999999999")]);
-    assert_eq!(told(&service).await, None);
-    assert_eq!(told(&service).await, Some(OutboundLayer::DEFAULT_MAX_PAUSE));
+    assert_eq!(retry_after(&service).await, None);
+    assert_eq!(
+        retry_after(&service).await,
+        Some(OutboundLayer::DEFAULT_MAX_PAUSE)
+    );
     clock.advance(OutboundLayer::DEFAULT_MAX_PAUSE);
-    assert_eq!(told(&service).await, None);
+    assert_eq!(retry_after(&service).await, None);
 
     let (service, peer, _limits, _clock) = client(|layer| layer.max_pause(2 * SECOND));
     peer.answers(429, [("retry-after", "60")]);
-    assert_eq!(told(&service).await, None);
-    assert_eq!(told(&service).await, Some(2 * SECOND));
+    assert_eq!(retry_after(&service).await, None);
+    assert_eq!(retry_after(&service).await, Some(2 * SECOND));
 
     let (service, peer, _limits, _clock) = client(|layer| layer.max_pause(Duration::ZERO));
     peer.answers(429, [("retry-after", "60")]);
-    assert_eq!(told(&service).await, None);
-    assert_eq!(told(&service).await, None, "it does not listen");
+    assert_eq!(retry_after(&service).await, None);
+    assert_eq!(retry_after(&service).await, None, "pauses are ignored");
 }
 
 #[tokio::test]
-async fn what_is_said_later_prolongs_a_pause_and_shortens_none() {
+async fn later_response_extends_pause_and_never_shortens_it() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let slow = Slow::new(&peer);
@@ -154,19 +157,19 @@ async fn a_request_waits_for_the_end_of_a_pause_if_there_is_time() {
         clock.advance(SECOND);
     }
     assert_eq!(waiting.await.unwrap().status(), 200);
-    assert_eq!(peer.asked(), [start, start.after(5 * SECOND)]);
+    assert_eq!(peer.received_at(), [start, start.after(5 * SECOND)]);
 
     peer.answers(429, [("retry-after", "6")]);
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
     assert_eq!(
-        told(&service).await,
+        retry_after(&service).await,
         Some(6 * SECOND),
-        "too long, which it says at once"
+        "the pause exceeds the wait, so the request fails at once"
     );
 }
 
 #[tokio::test]
-async fn a_pause_that_grows_is_told_to_those_who_wait_for_its_end() {
+async fn extended_pause_rejects_waiters_without_time() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let layer = RateLimitLayer::outbound(&limits, at_most(100));
@@ -184,12 +187,12 @@ async fn a_pause_that_grows_is_told_to_those_who_wait_for_its_end() {
     assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
     slow.let_through();
     assert!(late.await.is_ok());
-    let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
-    assert!(matches!(rejection(told), Rejection::Paused { retry_after } if retry_after == 9 * SECOND));
+    let retry_after = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert!(matches!(rejection(retry_after), Rejection::Paused { retry_after } if retry_after == 9 * SECOND));
 }
 
 #[tokio::test]
-async fn a_pause_takes_those_out_of_the_queue_who_wait_for_a_permit() {
+async fn pause_removes_permit_waiters_from_queue() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let policy = Policy::token_bucket("two")
@@ -210,14 +213,14 @@ async fn a_pause_takes_those_out_of_the_queue_who_wait_for_a_permit() {
     assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
     slow.let_through();
     assert!(late.await.is_ok());
-    let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
-    assert!(matches!(rejection(told), Rejection::Paused { .. }));
+    let retry_after = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert!(matches!(rejection(retry_after), Rejection::Paused { .. }));
     clock.advance(SECOND);
     assert_eq!(limits.peek(&policy, Key::global()).await.unwrap().remaining(), 1);
 }
 
 #[tokio::test]
-async fn what_was_taken_while_a_pause_began_is_given_back() {
+async fn permit_taken_during_pause_start_is_refunded() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let policy = Policy::token_bucket("two").capacity(2).rate("1/s");
@@ -237,13 +240,15 @@ async fn what_was_taken_while_a_pause_began_is_given_back() {
     slow.let_through();
     assert!(late.await.is_ok());
     clock.advance(SECOND);
-    let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
-    assert!(matches!(rejection(told), Rejection::Paused { retry_after } if retry_after == 59 * SECOND));
+    let retry_after = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert!(
+        matches!(rejection(retry_after), Rejection::Paused { retry_after } if retry_after == 59 * SECOND)
+    );
     assert_eq!(limits.peek(&policy, Key::global()).await.unwrap().remaining(), 1);
 }
 
 #[tokio::test]
-async fn those_who_wait_for_the_end_of_a_pause_are_bounded_and_leave_with_the_limiter() {
+async fn pause_waiters_are_bounded_and_end_with_shutdown() {
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).max_waiting(1).build();
     let peer = Peer::new(&clock);
@@ -256,15 +261,14 @@ async fn those_who_wait_for_the_end_of_a_pause_are_bounded_and_leave_with_the_li
     let mut waiting = pin!(service.clone().oneshot(request("ann")));
     assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
     assert!(rejection(service.oneshot(request("ann")).await).is_unavailable());
-    let (told, ()) = tokio::join!(waiting, limits.shutdown(5 * SECOND));
-    assert!(rejection(told).is_unavailable());
-    assert_eq!(peer.asked().len(), 1);
+    let (retry_after, ()) = tokio::join!(waiting, limits.shutdown(5 * SECOND));
+    assert!(rejection(retry_after).is_unavailable());
+    assert_eq!(peer.received_at().len(), 1);
 }
 
-/// A client alone on its key, with a limit of its own far above the peer's, that does as it is
-/// told.
+/// A client with its own key and a limit far above the peer's, which follows the peer's headers.
 #[tokio::test]
-async fn an_obedient_client_is_refused_no_request_twice() {
+async fn client_that_honours_pauses_is_refused_once_per_window() {
     let (limits, clock) = limiter();
     let quota = Policy::sliding_window("quota")
         .limit(7)

@@ -54,7 +54,7 @@ async fn all_processes_wait_for_permits_of_one_budget() {
 }
 
 #[tokio::test]
-async fn what_redis_grants_while_a_pause_begins_is_given_back() {
+async fn grant_during_pause_start_is_refunded() {
     let server = RedisServer::start();
     let limits = replica(&server).await;
     let (policy, clock) = (policy(5, "1/h"), ManualClock::new());
@@ -68,7 +68,7 @@ async fn what_redis_grants_while_a_pause_begins_is_given_back() {
 
     peer.answers(429, [("retry-after", "60")]);
     let mut late = pin!(late.oneshot(request("ann")));
-    while peer.asked().is_empty() {
+    while peer.received_at().is_empty() {
         assert!(
             tokio::time::timeout(Duration::from_millis(1), &mut late)
                 .await
@@ -87,9 +87,9 @@ async fn what_redis_grants_while_a_pause_begins_is_given_back() {
     assert!(late.await.is_ok());
     server.resume();
     assert!(matches!(rejection(asking.await), Rejection::Paused { .. }));
-    assert_eq!((left().await, peer.asked().len()), (4, 1));
+    assert_eq!((left().await, peer.received_at().len()), (4, 1));
 
-    // While it lasts, nobody asks Redis.
+    // During the pause, Redis is not queried.
     server.kill();
     assert!(matches!(
         rejection(service.oneshot(request("ann")).await),
@@ -98,7 +98,7 @@ async fn what_redis_grants_while_a_pause_begins_is_given_back() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_before_its_first_poll_is_not_asked() {
+async fn future_dropped_before_first_poll_sends_no_query() {
     let server = RedisServer::start();
     let limits = replica(&server).await;
     let policy = policy(5, "1/h");

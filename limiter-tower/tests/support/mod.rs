@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared helpers of the tests.
 #![allow(dead_code, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
@@ -53,9 +53,9 @@ where
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
 }
 
-/// An inner service that insists on its contract: it panics when the instance that is called was
-/// not found ready just before. It answers with what remains under the decision that it finds in
-/// the request, and counts its calls.
+/// An inner service that checks its contract: it panics if the called instance was not ready. It
+/// answers with the remaining permits of the decision in the request's extensions, and counts its
+/// calls.
 #[derive(Debug, Default)]
 pub(crate) struct Strict {
     ready: bool,
@@ -88,10 +88,7 @@ impl Service<Request<String>> for Strict {
     }
 
     fn call(&mut self, request: Request<String>) -> Self::Future {
-        assert!(
-            std::mem::take(&mut self.ready),
-            "called without having been found ready"
-        );
+        assert!(std::mem::take(&mut self.ready), "called before it was ready");
         self.calls.fetch_add(1, Ordering::SeqCst);
         let remaining = request.extensions().get::<Decision>().map(Decision::remaining);
         std::future::ready(Ok(Response::new(format!("{remaining:?}"))))

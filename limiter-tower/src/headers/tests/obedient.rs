@@ -1,5 +1,5 @@
-//! A client that is alone with its key and obeys what it is told is never denied, whatever the
-//! algorithm, the dialect, and what it makes of its freedom.
+//! A client with its own key that follows the headers is never denied, for all algorithms and
+//! drafts and for several request patterns.
 
 use super::*;
 use std::cell::Cell;
@@ -7,34 +7,35 @@ use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Where more fit in an hour, a history ends after so many calls.
-const MOST: u32 = 600;
+/// A history ends after this number of calls, if more fit in an hour.
+const MAX_CALLS: u32 = 600;
 
-/// What a client does with `r` permits in `t` seconds.
+/// The request pattern of a client with `r` permits in `t` seconds.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
     /// Uses all at once, listens to each answer, and waits where nothing remains.
     Greedy,
-    /// Spreads what remains over the time, listening to each answer.
+    /// Spreads the remaining permits over the window, and reads each response.
     Even,
-    /// Uses all at once, does not listen, and asks for one when the time is over.
-    DeafAtFirst,
-    /// Uses all in the last microsecond, does not listen, and asks for one when the time is over.
-    DeafAtLast,
-    /// Spreads them over the time, does not listen, and asks for one when it is over.
-    DeafEven,
+    /// Sends all at the start of the window, reads no response, and sends one at its end.
+    BurstAtStart,
+    /// Sends all in the last microsecond of the window, reads no response, and sends one at its
+    /// end.
+    BurstAtEnd,
+    /// Spreads them over the window, reads no response, and sends one at its end.
+    EvenUnread,
 }
 
 const HABITS: [Habit; 5] = [
     Habit::Greedy,
     Habit::Even,
-    Habit::DeafAtFirst,
-    Habit::DeafAtLast,
-    Habit::DeafEven,
+    Habit::BurstAtStart,
+    Habit::BurstAtEnd,
+    Habit::EvenUnread,
 ];
 
-/// The limit that a client keeps to, of those that it is told: which has the least left, and of
-/// several the slowest. With more than that it does not come into conflict sooner.
+/// The limit that the client follows: the one with the fewest remaining permits and, of several,
+/// the longest window. With a looser choice it may be denied earlier.
 fn tightest(read: &[Read]) -> (u32, Duration) {
     let limit = read
         .iter()
@@ -46,7 +47,7 @@ fn tightest(read: &[Read]) -> (u32, Duration) {
     )
 }
 
-/// Calls for an hour, and says how many calls that were, or would have been.
+/// Sends requests for an hour, and returns their number.
 async fn calls_in_an_hour(policies: &[Policy], cost: Amount, dialect: RateLimitHeaders, habit: Habit) -> u32 {
     let (limits, clock) = limiter();
     let start = clock.now();
@@ -61,27 +62,27 @@ async fn calls_in_an_hour(policies: &[Policy], cost: Amount, dialect: RateLimitH
         );
         tightest(&read(&headers_at(&decision, dialect, cost), dialect))
     };
-    let mut told = call().await;
-    while clock.now().since(start) < HOUR && calls.get() < MOST {
-        let (remaining, window) = told;
+    let mut state = call().await;
+    while clock.now().since(start) < HOUR && calls.get() < MAX_CALLS {
+        let (remaining, window) = state;
         match habit {
             _ if remaining == 0 => clock.advance(window),
             Habit::Greedy => {}
             Habit::Even => clock.advance(window / remaining),
-            Habit::DeafAtFirst => {
+            Habit::BurstAtStart => {
                 for _ in 0..remaining {
                     call().await;
                 }
                 clock.advance(window);
             }
-            Habit::DeafAtLast => {
+            Habit::BurstAtEnd => {
                 clock.advance(window - Duration::from_micros(1));
                 for _ in 0..remaining {
                     call().await;
                 }
                 clock.advance(Duration::from_micros(1));
             }
-            Habit::DeafEven => {
+            Habit::EvenUnread => {
                 let end = clock.now().after(window);
                 for _ in 0..remaining {
                     clock.advance(window / (remaining + 1));
@@ -90,7 +91,7 @@ async fn calls_in_an_hour(policies: &[Policy], cost: Amount, dialect: RateLimitH
                 clock.advance(end.since(clock.now()));
             }
         }
-        told = call().await;
+        state = call().await;
     }
     let passed = clock.now().since(start).max(Duration::from_secs(1));
     calls.get() * 3_600 / u32::try_from(passed.as_secs()).unwrap()
@@ -147,13 +148,12 @@ fn policies() -> Vec<(Vec<Policy>, u32)> {
 async fn a_client_that_obeys_is_never_denied_in_an_hour() {
     for (policies, admitted) in policies() {
         for dialect in DIALECTS {
-            // In all but draft 10 a client reads the same of one limit.
+            // In all drafts except draft 10, the fields of one limit are equal.
             let alike =
                 matches!(dialect, RateLimitHeaders::Draft7 | RateLimitHeaders::Legacy) && policies.len() == 1;
             for habit in HABITS.into_iter().take(if alike { 1 } else { 5 }) {
                 let calls = calls_in_an_hour(&policies, Amount::ONE, dialect, habit).await;
-                // Nor is it told to wait for longer than it must, but for what whole seconds round
-                // up.
+                // The wait is exact, except for the rounding to whole seconds.
                 let least = match habit {
                     Habit::Greedy | Habit::Even => admitted * 3 / 5,
                     _ => admitted / 3,
@@ -167,9 +167,9 @@ async fn a_client_that_obeys_is_never_denied_in_an_hour() {
     }
 }
 
-/// It listens to each answer, since what remains is told in permits and not in requests.
+/// The client reads each response, because the remaining permits are not a number of requests.
 #[tokio::test]
-async fn nor_is_one_whose_requests_cost_more_than_one_permit() {
+async fn client_with_larger_cost_that_reads_responses_is_never_denied() {
     let mut tried = 0;
     for (policies, admitted) in policies() {
         for (cost, permits) in [(3_000, 3), (2_500, 3)] {
@@ -182,7 +182,7 @@ async fn nor_is_one_whose_requests_cost_more_than_one_permit() {
             for dialect in DIALECTS {
                 for habit in [Habit::Greedy, Habit::Even] {
                     let calls = calls_in_an_hour(&policies, cost, dialect, habit).await;
-                    // Two windows are waited for where one permit is left of a quota of ten.
+                    // With one permit left of a quota of ten, the client waits for two windows.
                     assert!(
                         calls >= admitted / permits / 3,
                         "{dialect:?}, {habit:?}: {calls} at {cost:?} of {admitted}, {policies:?}"

@@ -31,9 +31,9 @@ async fn each_dialect_tells_the_same_in_its_own_words() {
         .iter()
         .map(|policy| LimitRequest::new(policy, "ann").cost(30));
     let decision = limits.check_all(asks).await.unwrap();
-    let told = |dialect| headers(&decision, dialect);
+    let headers_in = |dialect| headers(&decision, dialect);
 
-    let eleven = told(RateLimitHeaders::Draft11);
+    let eleven = headers_in(RateLimitHeaders::Draft11);
     assert_eq!(eleven.len(), 2);
     assert_eq!(
         value(&eleven, "ratelimit-policy"),
@@ -43,22 +43,22 @@ async fn each_dialect_tells_the_same_in_its_own_words() {
         value(&eleven, "ratelimit"),
         r#""burst";r=70;t=42, "daily";r=970;t=86400"#
     );
-    let ten = told(RateLimitHeaders::Draft10);
+    let ten = headers_in(RateLimitHeaders::Draft10);
     assert_eq!(ten["ratelimit-policy"], eleven["ratelimit-policy"]);
     assert_eq!(
         value(&ten, "ratelimit"),
         r#""burst";r=70;t=1, "daily";r=970;t=86400"#
     );
-    let seven = told(RateLimitHeaders::Draft7);
+    let seven = headers_in(RateLimitHeaders::Draft7);
     assert_eq!(seven.len(), 2);
     assert_eq!(value(&seven, "ratelimit-policy"), "100;w=61, 1000;w=86400");
     assert_eq!(value(&seven, "ratelimit"), "limit=100, remaining=70, reset=42");
-    let legacy = told(RateLimitHeaders::Legacy);
+    let legacy = headers_in(RateLimitHeaders::Legacy);
     assert_eq!(legacy.len(), 3);
     assert_eq!(value(&legacy, "x-ratelimit-limit"), "100");
     assert_eq!(value(&legacy, "x-ratelimit-remaining"), "70");
     assert_eq!(value(&legacy, "x-ratelimit-reset"), "42");
-    assert!(told(RateLimitHeaders::None).is_empty());
+    assert!(headers_in(RateLimitHeaders::None).is_empty());
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_denial_says_that_nothing_remains_and_when_it_fits() {
     }
 }
 
-/// Whatever a policy is called, and however large or small it is.
+/// For arbitrary names and sizes of policies.
 #[tokio::test]
 async fn every_list_is_one_of_structured_fields() {
     let (limits, _clock) = limiter();
@@ -117,7 +117,7 @@ async fn every_list_is_one_of_structured_fields() {
                 assert_eq!(string(one), string(other));
                 assert!(integer(other, "t").unwrap() > 0);
             }
-            assert_eq!(decoded(string(&policy[0])), name, "it can be told apart");
+            assert_eq!(decoded(string(&policy[0])), name, "names stay distinct");
             let quotas: Vec<_> = policy.iter().map(|item| integer(item, "q").unwrap()).collect();
             assert_eq!(quotas, [0, 1_000_000_000, 7]);
             let windows: Vec<_> = policy.iter().map(|item| integer(item, "w")).collect();
@@ -144,7 +144,7 @@ fn decoded(text: &str) -> String {
 }
 
 #[test]
-fn numbers_stay_within_what_a_field_holds() {
+fn numbers_are_clamped_to_structured_field_range() {
     for (number, written) in [
         (0, "0"),
         (9, "9"),
@@ -180,7 +180,7 @@ async fn of_two_policies_of_one_quota_draft_7_names_one() {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_has_no_window() {
+async fn concurrency_limit_has_no_window() {
     let (limits, _clock) = limiter();
     let policy = Policy::concurrency("slots").max(3).build().unwrap();
     let permit = limits.acquire_concurrency(&policy, "ann").await.unwrap();
@@ -197,7 +197,7 @@ async fn what_is_in_flight_has_no_window() {
 }
 
 #[tokio::test]
-async fn limits_in_shadow_are_not_told_of() {
+async fn shadow_limits_are_omitted() {
     let (limits, _clock) = limiter();
     let shadow = Policy::sliding_window("shadow").limit(1).window("1m");
     let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
@@ -218,9 +218,9 @@ async fn limits_in_shadow_are_not_told_of() {
     );
 }
 
-/// The headers of a layer further in, of another form, or of nobody.
+/// The headers of an inner layer, in another form, or of a handler.
 #[tokio::test]
-async fn what_is_there_already_is_respected() {
+async fn existing_headers_are_merged_or_kept() {
     let (limits, _clock) = limiter();
     let policies = [window("outer", 5, "1m")];
     let decision = call(&limits, &policies).await;

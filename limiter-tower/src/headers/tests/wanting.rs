@@ -1,4 +1,4 @@
-//! When a request of some cost fits is told never too early, whatever was used before.
+//! The time until a request fits is never too early, for all histories.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_request_fits_when_it_is_said_to(history in prop::collection::vec((0_u64..40_000_000, 1_u32..6), 1..8)) {
+    fn request_fits_at_stated_time(history in prop::collection::vec((0_u64..40_000_000, 1_u32..6), 1..8)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for policy in policies() {
             runtime.block_on(async {
@@ -36,14 +36,14 @@ proptest! {
                     last = Some(limits.check(&policy, "ann").cost(*cost).await.unwrap());
                 }
                 let decision = last.unwrap();
-                let told = &decision.limits()[0];
+                let limit = &decision.limits()[0];
                 let start = clock.now();
                 for cost in 1..=u32::try_from(policy.quota().whole()).unwrap() {
-                    let after = told.available_after(Amount::from(cost)).unwrap();
+                    let after = limit.available_after(Amount::from(cost)).unwrap();
                     let fits = async || limits.peek(&policy, "ann").cost(cost).await.unwrap().is_allowed();
                     let is_exact = matches!(policy.name(), "bucket" | "fraction" | "funnel");
                     let passed = clock.now().since(start);
-                    // What is less than a thousandth comes in less than this.
+                    // A remainder below a thousandth of a permit arrives within this time.
                     let slack = Duration::from_millis(9);
                     if is_exact && after > passed + slack {
                         clock.advance(after - passed - slack);
@@ -53,7 +53,7 @@ proptest! {
                     clock.advance(after.saturating_sub(passed));
                     assert!(fits().await, "{policy}: {cost} does not fit after {after:?}");
                 }
-                assert_eq!(told.available_after(Amount::from(policy.quota().whole() + 1)), None);
+                assert_eq!(limit.available_after(Amount::from(policy.quota().whole() + 1)), None);
             });
         }
     }

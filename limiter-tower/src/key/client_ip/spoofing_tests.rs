@@ -1,4 +1,4 @@
-//! Whatever stands in the headers: nobody chooses its key, and nobody gets another's.
+//! Spoofed headers: a client can neither choose its key nor use the key of another client.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::super::{ClientIp, Extraction, KeyExtractor, TrustedProxies, client_ip};
 
-/// What a request brings: who has connected, and lines of headers.
+/// A request with this peer and these header lines.
 fn request(peer: Option<&str>, lines: &[(&str, &[u8])]) -> Request<()> {
     let mut request = Request::new(());
     for (name, line) in lines {
@@ -90,7 +90,7 @@ fn with_one_hop_the_last_element_is_the_client() {
             (PROXY, &[(X, b"fe80::1%eth0")], Ok("fe80::/64")),
             (PROXY, &[(X, b"[fe80::1%25eth0]:80")], Ok("fe80::/64")),
             (PROXY, &[(X, b"[fe80::1%2]:80")], Ok("fe80::/64")),
-            // Forged: what stands to the left is the client's.
+            // Spoofed: the elements to the left are the client's.
             (PROXY, &[(X, b"203.0.113.9, 192.0.2.1")], Ok("192.0.2.1")),
             (PROXY, &[(X, b"203.0.113.9,192.0.2.1")], Ok("192.0.2.1")),
             (PROXY, &[(X, b",,, ,192.0.2.1")], Ok("192.0.2.1")),
@@ -121,7 +121,7 @@ fn with_one_hop_the_last_element_is_the_client() {
             (PROXY, &[], Err(400)),
             (PROXY, &[(F, b"for=203.0.113.9")], Err(400)),
             (PROXY, &[(X, b"")], Err(400)),
-            // A proxy that names nobody: never whom the client names.
+            // A proxy that names no client: the client's own element is never used.
             (PROXY, &[(X, b"203.0.113.9, unknown")], Err(400)),
             (PROXY, &[(X, b"203.0.113.9, _hidden")], Err(400)),
             (PROXY, &[(X, b"203.0.113.9,")], Err(400)),
@@ -178,7 +178,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
                 &[(X, b"203.0.113.9"), (X, b"192.0.2.1, 10.0.7.2")],
                 Ok("192.0.2.1"),
             ),
-            // What the nearer proxy has written need not be an address: its place counts.
+            // The element of the nearer proxy need not be an address: only its position counts.
             (PROXY, &[(X, b"203.0.113.9, 192.0.2.1, unknown")], Ok("192.0.2.1")),
             (PROXY, &[(X, b"203.0.113.9, 192.0.2.1,")], Ok("192.0.2.1")),
             // Fewer than there should be: the request came around one, or there are fewer.
@@ -211,7 +211,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
 }
 
 #[test]
-fn with_networks_the_first_who_is_no_proxy_is_the_client() {
+fn first_address_outside_networks_is_the_client() {
     let many = |count| ["10.0.7.9"; 70].get(..count).unwrap().join(",");
     holds(
         &strict(proxies()),
@@ -263,11 +263,11 @@ fn with_networks_the_first_who_is_no_proxy_is_the_client() {
                 &[(X, b"\xff"), (X, b"192.0.2.1"), (F, b"for=203.0.113.9")],
                 Ok("192.0.2.1"),
             ),
-            // Nobody but proxies.
+            // Only proxies.
             (PROXY, &[], Ok("10.0.7.1")),
             (PROXY, &[(F, b"for=203.0.113.9")], Ok("10.0.7.1")),
             (PROXY, &[(X, b"10.0.7.3, 10.0.7.2")], Ok("10.0.7.3")),
-            // A trusted proxy that names nobody.
+            // A trusted proxy that names no client.
             (PROXY, &[(X, b"203.0.113.9, unknown")], Err(400)),
             (PROXY, &[(X, b"203.0.113.9, _x, 10.0.7.2")], Err(400)),
             (PROXY, &[(X, b"203.0.113.9, , 10.0.7.2")], Err(400)),
@@ -332,7 +332,7 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
                 Ok("192.0.2.1"),
             ),
             (PROXY, &[(F, b"for=\"::ffff:192.0.2.1\"")], Ok("192.0.2.1")),
-            // Forged to the left: quotes that are never closed, escapes, other lines.
+            // Spoofed on the left: unclosed quotes, escapes, further lines.
             (PROXY, &[(F, b"for=203.0.113.9, for=192.0.2.1")], Ok("192.0.2.1")),
             (PROXY, &[(F, b"for=\", for=192.0.2.1")], Ok("192.0.2.1")),
             (
@@ -356,7 +356,7 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
                 &[(X, b"203.0.113.9"), (F, b"for=192.0.2.1")],
                 Ok("192.0.2.1"),
             ),
-            // What no proxy should write: never whom the client names.
+            // Elements that no proxy writes: the client's own element is never used.
             (PROXY, &[(F, b"for=203.0.113.9, ")], Err(400)),
             (PROXY, &[(F, b"for=203.0.113.9, proto=https")], Err(400)),
             (PROXY, &[(F, b"for=192.0.2.1;for=203.0.113.9")], Err(400)),
@@ -459,7 +459,7 @@ fn unknown_client_is_limited_by_the_peer_by_default() {
     holds(&proxies(), &[(None, &[(X, b"203.0.113.9")], Err(500))]);
 }
 
-/// What a client may send: any lines, and a last one to which a proxy may append.
+/// Arbitrary header lines of a client, and a last line to which a proxy may append.
 fn anything() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let wild = prop_oneof![
         3 => proptest::sample::select(b",\"\\;= ".to_vec()),
@@ -505,7 +505,7 @@ fn addresses() -> impl Strategy<Value = IpAddr> {
 
 proptest! {
     #[test]
-    fn whatever_a_client_sends_its_key_is_that_of_its_address(
+    fn key_is_client_address_for_arbitrary_headers(
         sent in anything(),
         client in addresses(),
         nearer in vec(any::<u8>(), 0..3),

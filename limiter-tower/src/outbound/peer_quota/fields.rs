@@ -1,8 +1,9 @@
-//! `RateLimit`, in the words of the drafts 07 to 11, and `RateLimit-Remaining` with
-//! `RateLimit-Reset`, those of the drafts before.
+//! Parses `RateLimit` of the drafts 07 to 11, and `RateLimit-Remaining` with `RateLimit-Reset` of
+//! the earlier drafts.
 //!
-//! <https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/>: while less than one request is left, the quota is
-//! used up for so many seconds, whatever the status of the response.
+//! <https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/>: if less than one
+//! request remains, the quota is used up for the stated number of seconds. This does not depend on
+//! the status of the response.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// The longest of what is said.
+/// The longest pause of all fields.
 pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers.get_all(&RATELIMIT).iter();
     let lines = lines.filter_map(|line| of_line(line.as_bytes()));
@@ -30,23 +31,23 @@ pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// A list of items with parameters (`"burst";r=0;t=5`), or the dictionary of draft 07
-/// (`limit=100, remaining=0, reset=5`). Each line is parsed by itself, which a sender may divide
-/// only between members.
+/// Parses a list of items with parameters (`"burst";r=0;t=5`), or the dictionary of draft 07
+/// (`limit=100, remaining=0, reset=5`). Each line is parsed separately, because a sender may split
+/// the value only between members.
 fn of_line(line: &[u8]) -> Option<Duration> {
     let quotas = Parser::new(line).parse_list_with_visitor(Quotas::default());
-    let pause = quotas.or_else(|_| Parser::new(line).parse_dictionary_with_visitor(Standing::default()));
+    let pause = quotas.or_else(|_| Parser::new(line).parse_dictionary_with_visitor(QuotaState::default()));
     pause.ok().flatten()
 }
 
-/// How a quota stands: what remains, and for how many seconds.
+/// The state of a quota: the remaining permits, and their window in seconds.
 #[derive(Default)]
-struct Standing {
+struct QuotaState {
     remaining: Option<i64>,
     seconds: Option<i64>,
 }
 
-impl Standing {
+impl QuotaState {
     fn pause(&self) -> Option<Duration> {
         match (self.remaining, u64::try_from(self.seconds?)) {
             (Some(0), Ok(seconds @ 1..)) => Some(Duration::from_secs(seconds)),
@@ -73,7 +74,7 @@ impl<'de> ListVisitor<'de> for Quotas {
     fn entry(&mut self) -> Result<impl EntryVisitor<'de>, Infallible> {
         Ok(Quota {
             longest: &mut self.0,
-            standing: Standing::default(),
+            standing: QuotaState::default(),
         })
     }
 
@@ -82,10 +83,10 @@ impl<'de> ListVisitor<'de> for Quotas {
     }
 }
 
-/// One item of a list; its parameters are read.
+/// The visitor of a list item, which reads its parameters.
 struct Quota<'q> {
     longest: &'q mut Option<Duration>,
-    standing: Standing,
+    standing: QuotaState,
 }
 
 impl<'de> EntryVisitor<'de> for Quota<'_> {
@@ -93,7 +94,7 @@ impl<'de> EntryVisitor<'de> for Quota<'_> {
 
     fn item(self) -> Result<impl ItemVisitor<'de>, Infallible> {
         Ok(|item: BareItemFromInput<'de>| {
-            // The name of a policy: anything else is another field's.
+            // Only an item with a policy's name counts; other items belong to other fields.
             let names = matches!(item, BareItemFromInput::String(_) | BareItemFromInput::Token(_));
             Ok::<_, Infallible>(names.then_some(self))
         })
@@ -123,7 +124,7 @@ impl<'de> ParameterVisitor<'de> for Quota<'_> {
     }
 }
 
-impl<'de> DictionaryVisitor<'de> for Standing {
+impl<'de> DictionaryVisitor<'de> for QuotaState {
     type Out = Option<Duration>;
     type Error = Infallible;
 
@@ -140,7 +141,7 @@ impl<'de> DictionaryVisitor<'de> for Standing {
     }
 }
 
-/// One member of a dictionary; its value is read.
+/// The visitor of a dictionary member, which reads its value.
 struct Member<'q>(&'q mut Option<i64>);
 
 impl<'de> EntryVisitor<'de> for Member<'_> {

@@ -1,8 +1,9 @@
-//! What a gRPC server says of when to come again, in an answer that consists of trailers only.
+//! Reads the retry delay of a gRPC server from a response that consists of trailers only.
 //!
-//! `grpc-retry-pushback-ms` (<https://github.com/grpc/proposal/blob/master/A6-client-retries.md>),
-//! else the `google.rpc.RetryInfo` among the details of the status. Trailers after messages come
-//! with the end of the body, which is not looked into.
+//! The source is `grpc-retry-pushback-ms`
+//! (<https://github.com/grpc/proposal/blob/master/A6-client-retries.md>), else the
+//! `google.rpc.RetryInfo` in the details of the status. Trailers after messages arrive with the end
+//! of the body, which is not parsed.
 
 use std::time::Duration;
 
@@ -21,22 +22,23 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
 
-/// Longer details are not looked into: servers keep all trailers within 8 KiB.
-const LONGEST: usize = 16 * 1024;
+/// Longer details are ignored: servers keep all trailers within 8 KiB.
+const MAX_DETAILS_BYTES: usize = 16 * 1024;
 
-/// As gRPC writes binary metadata; a receiver has to take it with and without padding.
+/// The encoding of binary metadata in gRPC; a receiver has to accept values with and without
+/// padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Other codes ask for a pause of the one call, as after a conflict.
+/// With other codes, the delay applies to the one call, for example after a conflict.
 pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
     match digits(only(headers, &STATUS)?) {
         Some(RESOURCE_EXHAUSTED | UNAVAILABLE) => {}
         _ => return None,
     }
-    // A negative pushback asks not to retry the call, which is no pause of others.
+    // A negative pushback forbids the retry of this call, which is no pause of others.
     let pushback = only(headers, &PUSHBACK)
         .and_then(digits)
         .map(Duration::from_millis);
@@ -46,7 +48,7 @@ pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
 
 /// `google.rpc.Status { code = 1, message = 2, repeated google.protobuf.Any details = 3 }`.
 fn retry_info(details: &str) -> Option<Duration> {
-    if details.len() > LONGEST {
+    if details.len() > MAX_DETAILS_BYTES {
         return None;
     }
     let status = BASE64.decode(details).ok()?;
@@ -59,9 +61,9 @@ fn retry_info(details: &str) -> Option<Duration> {
 /// `google.protobuf.Any { type_url = 1, value = 2 }`, where that is a
 /// `google.rpc.RetryInfo { google.protobuf.Duration retry_delay = 1 }`.
 fn delay_in(any: &[u8]) -> Option<Duration> {
-    let bytes = |message, wanted| {
+    let bytes = |message, field_number| {
         fields(message).find_map(move |field| match field {
-            (number, Value::Bytes(bytes)) if number == wanted => Some(bytes),
+            (number, Value::Bytes(bytes)) if number == field_number => Some(bytes),
             _ => None,
         })
     };

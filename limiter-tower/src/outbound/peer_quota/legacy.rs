@@ -1,5 +1,5 @@
-//! `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which nobody has specified: the reset is a
-//! number of seconds for some, a moment for others. Only what can be but one of the two is heard.
+//! Parses `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which have no specification: some
+//! servers send a number of seconds as reset, others a time. Only unambiguous values are used.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 const DAY: u64 = 86_400;
-/// In the year 2001. Nobody means a moment before it, nor a span as long as from the epoch to it.
+/// In the year 2001. Earlier values are no plausible time, later ones no plausible number of
+/// seconds.
 const FIRST_MOMENT: u64 = 1_000_000_000;
 /// In the year 5138, or 1973 in milliseconds.
 const LAST_MOMENT: u64 = 99_999_999_999;

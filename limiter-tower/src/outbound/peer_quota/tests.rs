@@ -20,8 +20,8 @@ fn own_time() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOW)
 }
 
-/// Seconds of the pause that a response asks for.
-fn heard(status: u16, fields: &[(&str, &str)]) -> Option<f64> {
+/// The pause that a response requests, in seconds.
+fn parsed_pause(status: u16, fields: &[(&str, &str)]) -> Option<f64> {
     let status = StatusCode::from_u16(status).unwrap();
     pause(status, &headers(fields), &own_time).map(|pause| pause.as_secs_f64())
 }
@@ -36,7 +36,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 
 #[test]
 fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
-    let after = |status, value| heard(status, &[("retry-after", value)]);
+    let after = |status, value| parsed_pause(status, &[("retry-after", value)]);
     assert_eq!(after(429, "5"), Some(5.0));
     assert_eq!(after(503, " 5 "), Some(5.0));
     assert_eq!(
@@ -44,13 +44,13 @@ fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
         Some(99_999_999_999_999.0),
         "the layer bounds it"
     );
-    for beyond in [
+    for overflow in [
         "18446744073709551616",
         "100000000000000000000",
         "999999999999999999999999999999",
     ] {
-        let seconds = after(429, beyond).unwrap_or_default();
-        assert!(seconds > 1e19, "as many as there are: {beyond}");
+        let seconds = after(429, overflow).unwrap_or_default();
+        assert!(seconds > 1e19, "as many as there are: {overflow}");
     }
     assert_eq!(after(429, "Tue, 14 Nov 2023 22:13:25 GMT"), Some(5.0));
     assert_eq!(after(429, "Tuesday, 14-Nov-23 22:13:25 GMT"), Some(5.0));
@@ -74,25 +74,25 @@ fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
         assert_eq!(after(429, garbage), None, "{garbage}");
     }
     assert_eq!(
-        heard(429, &[("retry-after", "5"), ("retry-after", "7")]),
+        parsed_pause(429, &[("retry-after", "5"), ("retry-after", "7")]),
         None,
-        "said twice"
+        "repeated with another value"
     );
 }
 
 #[test]
-fn a_date_is_held_against_the_peers_own_clock() {
+fn date_is_relative_to_peer_clock() {
     // An hour behind ours.
     let date = ("date", "Tue, 14 Nov 2023 21:13:20 GMT");
     let retry_after = ("retry-after", "Tue, 14 Nov 2023 21:13:30 GMT");
-    assert_eq!(heard(429, &[date, retry_after]), Some(10.0));
-    assert_eq!(heard(429, &[retry_after]), None);
-    assert_eq!(heard(429, &[("date", "today"), retry_after]), None);
+    assert_eq!(parsed_pause(429, &[date, retry_after]), Some(10.0));
+    assert_eq!(parsed_pause(429, &[retry_after]), None);
+    assert_eq!(parsed_pause(429, &[("date", "today"), retry_after]), None);
 }
 
 #[test]
-fn a_quota_that_is_used_up_pauses_whatever_the_status() {
-    let says = |value| heard(200, &[("ratelimit", value)]);
+fn exhausted_quota_pauses_for_every_status() {
+    let says = |value| parsed_pause(200, &[("ratelimit", value)]);
     assert_eq!(says(r#""burst";r=0;t=5"#), Some(5.0));
     assert_eq!(
         says(r#""daily";r=9;t=900, "burst";t=5;r=0"#),
@@ -133,27 +133,27 @@ fn a_quota_that_is_used_up_pauses_whatever_the_status() {
         ("ratelimit", r#""daily";r=0;t=50"#),
         ("ratelimit", "garbage,,"),
     ];
-    assert_eq!(heard(200, &lines), Some(50.0));
+    assert_eq!(parsed_pause(200, &lines), Some(50.0));
 }
 
 #[test]
 fn fields_of_their_own_say_it_in_seconds() {
     let says = |remaining, reset| {
         let fields = [("ratelimit-remaining", remaining), ("ratelimit-reset", reset)];
-        heard(200, &fields)
+        parsed_pause(200, &fields)
     };
     assert_eq!(says("0", "5"), Some(5.0));
     assert_eq!(says("1", "5"), None);
     assert_eq!(says("0", "0"), None);
     assert_eq!(says("0", "soon"), None);
-    assert_eq!(heard(200, &[("ratelimit-remaining", "0")]), None);
+    assert_eq!(parsed_pause(200, &[("ratelimit-remaining", "0")]), None);
 }
 
 #[test]
-fn what_has_no_standard_is_heard_where_it_means_one_thing() {
+fn legacy_field_is_used_if_unambiguous() {
     let says = |remaining, reset: &str| {
         let fields = [("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
-        heard(200, &fields)
+        parsed_pause(200, &fields)
     };
     assert_eq!(says("0", "5"), Some(5.0));
     assert_eq!(says("0", "86400"), Some(86_400.0));
@@ -178,7 +178,7 @@ fn what_has_no_standard_is_heard_where_it_means_one_thing() {
         ("x-ratelimit-remaining", "0"),
         ("x-ratelimit-reset", "1699996410"),
     ];
-    assert_eq!(heard(429, &dated), Some(10.0), "by the peer's clock");
+    assert_eq!(parsed_pause(429, &dated), Some(10.0), "by the peer's clock");
 }
 
 #[test]
@@ -192,25 +192,25 @@ fn retry_after_wins_and_the_newest_words_come_before_older_ones() {
         ("retry-after", "1"),
     ];
     for (dropped, expected) in [(0, 1.0), (1, 2.0), (2, 3.0), (4, 4.0)] {
-        assert_eq!(heard(429, &all[..all.len() - dropped]), Some(expected));
+        assert_eq!(parsed_pause(429, &all[..all.len() - dropped]), Some(expected));
     }
     assert_eq!(
-        heard(200, &all),
+        parsed_pause(200, &all),
         Some(2.0),
         "`Retry-After` is not about the limit here"
     );
     let floored = [("retry-after", "0"), ("ratelimit", r#""burst";r=0;t=1"#)];
-    assert_eq!(heard(429, &floored), Some(1.0));
+    assert_eq!(parsed_pause(429, &floored), Some(1.0));
 }
 
-/// A message with one field, whose value is bytes.
+/// A message with one field of bytes.
 fn message(number: u8, value: &[u8]) -> Vec<u8> {
     let length = u8::try_from(value.len()).unwrap();
     assert!(length < 0x80);
     [&[number << 3 | 2, length], value].concat()
 }
 
-/// A `google.rpc.Status` with details of a type, whose first field is a duration.
+/// A `google.rpc.Status` whose details have this type and a duration as first field.
 fn details(type_url: &str, duration: &[u8]) -> Vec<u8> {
     let any = [message(1, type_url.as_bytes()), message(2, &message(1, duration))].concat();
     // The code stands before, and an unknown field of eight bytes.
@@ -225,7 +225,7 @@ const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 fn grpc(status: &str, fields: &[(&str, &str)]) -> Option<f64> {
     let trailers = [("content-type", "application/grpc"), ("grpc-status", status)];
-    heard(200, &[&trailers, fields].concat())
+    parsed_pause(200, &[&trailers, fields].concat())
 }
 
 #[test]
@@ -253,11 +253,15 @@ fn grpc_says_it_in_trailers() {
         "HTTP's words are not gRPC's"
     );
     let proxy = [("content-type", "text/html"), ("retry-after", "5")];
-    assert_eq!(heard(503, &proxy), Some(5.0), "whoever stands before the server");
+    assert_eq!(
+        parsed_pause(503, &proxy),
+        Some(5.0),
+        "a proxy in front of the server"
+    );
 }
 
 #[test]
-fn details_that_say_nothing_of_a_retry_are_not_heard() {
+fn details_without_retry_info_are_ignored() {
     let says = |details: &[u8]| {
         let details = STANDARD_NO_PAD.encode(details);
         grpc("8", &[("grpc-status-details-bin", &details)])
@@ -338,16 +342,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_said_is_a_pause_or_none(
+    fn arbitrary_fields_yield_a_bounded_pause_or_none(
         status in 100_u16..1_000,
-        said in prop::collection::vec((prop::sample::select(FIELDS.to_vec()), value()), 0..8),
+        arbitrary_fields in prop::collection::vec((prop::sample::select(FIELDS.to_vec()), value()), 0..8),
     ) {
         let field = |(name, value): (&'static str, Vec<u8>)| {
             Some((HeaderName::from_static(name), HeaderValue::from_bytes(&value).ok()?))
         };
-        let headers: HeaderMap = said.into_iter().filter_map(field).collect();
-        let heard = pause(StatusCode::from_u16(status).unwrap(), &headers, &own_time);
-        prop_assert_ne!(heard, Some(Duration::ZERO));
+        let headers: HeaderMap = arbitrary_fields.into_iter().filter_map(field).collect();
+        let parsed_pause = pause(StatusCode::from_u16(status).unwrap(), &headers, &own_time);
+        prop_assert_ne!(parsed_pause, Some(Duration::ZERO));
     }
 
     #[test]
@@ -360,6 +364,6 @@ proptest! {
         let fields: Vec<_> = lines.iter().map(|line| ("ratelimit", &**line)).collect();
         let used_up = quotas.iter().filter(|(r, t)| *r == 0 && *t > 0);
         let longest = used_up.map(|(_, t)| f64::from(*t)).reduce(f64::max);
-        prop_assert_eq!(heard(200, &fields), longest);
+        prop_assert_eq!(parsed_pause(200, &fields), longest);
     }
 }

@@ -1,4 +1,4 @@
-//! What a request was asked for, for what its client is told.
+//! The cost of a request, for the headers of its response.
 
 use limiter_core::Amount;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use crate::headers::Costs;
 use crate::request_limits::{PolicyRef, RequestLimit, RequestLimits};
 
 impl LayerConfig {
-    /// What a question asks of each limit.
+    /// The cost of a request for each limit.
     #[inline]
     pub(crate) fn costs(&self, question: &RequestScope<'_>) -> Costs {
         match question {
@@ -26,7 +26,7 @@ impl LayerConfig {
     fn costs_of(&self, terms: &RequestLimits<'_>) -> Costs {
         let cost_of = |term: &RequestLimit<'_>| match &term.cost {
             Some(Ok(cost)) => *cost,
-            // One that cannot be used rejects the request.
+            // An invalid cost rejects the request.
             Some(Err(_)) | None => self.layers_cost(),
         };
         let mut costs = terms.limits.iter().map(cost_of);

@@ -1,4 +1,4 @@
-//! Finds mistakes in a layer's configuration before the first request.
+//! Finds errors in a layer's configuration before the first request.
 //!
 //! [`Verification::verify`] returns them; a layer that was not verified logs them when it wraps a
 //! service. Tests: `tests/verify.rs`.
@@ -22,7 +22,7 @@ pub(crate) enum PolicyKind {
     Concurrency,
 }
 
-/// What is verified about a layer, besides its setters. Clones of the layer share it.
+/// The state of a layer's verification. Clones of the layer share it.
 #[derive(Debug)]
 pub(crate) struct Verification {
     kind: PolicyKind,
@@ -45,7 +45,7 @@ impl PolicyKind {
         let is_concurrency = is_concurrency(policy);
         let expected = match self {
             Self::Rate if is_concurrency => {
-                "a policy of a rate, or an `ConcurrencyLimitLayer` for this policy"
+                "a policy of a rate, or a `ConcurrencyLimitLayer` for this policy"
             }
             Self::Concurrency if !is_concurrency => {
                 "a policy of concurrency, or a `RateLimitLayer` for this policy"
@@ -73,7 +73,7 @@ impl Verification {
 
     /// Fails if a layer with these policies could not decide requests.
     pub(crate) fn verify(&self, limiter: &Limiter, policies: &[PolicyRef]) -> Result<(), ConfigError> {
-        self.verify_given(limiter, policies)?;
+        self.verify_policies(limiter, policies)?;
         for name in policies.iter().filter_map(PolicyRef::registry_name) {
             if names_missing_policy(limiter, name) {
                 let expected =
@@ -88,7 +88,11 @@ impl Verification {
     }
 
     /// As [`verify`](Self::verify), without the names: a policy may still be added to the registry.
-    pub(crate) fn verify_given(&self, limiter: &Limiter, policies: &[PolicyRef]) -> Result<(), ConfigError> {
+    pub(crate) fn verify_policies(
+        &self,
+        limiter: &Limiter,
+        policies: &[PolicyRef],
+    ) -> Result<(), ConfigError> {
         if self.kind == PolicyKind::Concurrency && policies.len() > 1 {
             return Err(invalid(
                 "number of policies of a layer",
@@ -115,7 +119,7 @@ impl Verification {
         Ok(())
     }
 
-    /// Logs a mistake once for all clones of a layer.
+    /// Logs an error once for all clones of a layer.
     pub(crate) fn log(&self, layer: &'static str, verified: Result<(), ConfigError>) {
         if let Err(error) = verified {
             if !self.has_logged.swap(true, Ordering::Relaxed) {
@@ -147,9 +151,9 @@ impl LayerConfig {
         Ok(())
     }
 
-    /// Logs a mistake that [`verify`](Self::verify) would return, except for names.
-    pub(crate) fn log_mistakes(&self) {
-        let given = |()| self.verification.verify_given(&self.limiter, &self.policies);
+    /// Logs an error that [`verify`](Self::verify) would return, except for missing names.
+    pub(crate) fn log_errors(&self) {
+        let given = |()| self.verification.verify_policies(&self.limiter, &self.policies);
         let verified = self.cost.clone().map(drop).and_then(given);
         self.verification.log(self.verification.kind.layer(), verified);
         if let Some(prefixes) = self.prefixes {
@@ -175,9 +179,9 @@ fn verify_name(limiter: &Limiter, policy: &Policy) -> Result<(), ConfigError> {
     }
 }
 
-fn invalid(what: &'static str, value: impl ToString, expected: &str) -> ConfigError {
+fn invalid(subject: &'static str, value: impl ToString, expected: &str) -> ConfigError {
     ConfigError::Invalid {
-        what,
+        what: subject,
         value: value.to_string(),
         expected: expected.to_owned(),
     }

@@ -12,15 +12,15 @@ use crate::rate::typestate::{Costing, FixedPolicies, WithKey};
 use crate::request_limits::PolicySet;
 
 impl RateLimitLayer {
-    /// Limits each request by what the hook says of it: policies, keys and costs, which are one
-    /// decision. It returns [`RequestLimits`](crate::RequestLimits), where there is an example, or
-    /// an [`Option`] or [`Result`] of them; `None` refuses the request with 400,
-    /// [`RequestLimits::unlimited`](crate::RequestLimits::unlimited) lets it pass. Limits of
-    /// different keys, as one for each user beside one for all, need [a word
-    /// more](crate::RequestLimits#a-limit-for-each-user-beside-one-for-all).
+    /// Limits each request by the result of a closure: policies, keys and costs, which are one
+    /// decision. The closure returns [`RequestLimits`](crate::RequestLimits) (see the example
+    /// there), or an [`Option`] or [`Result`] of them. `None` rejects the request with 400,
+    /// [`RequestLimits::unlimited`](crate::RequestLimits::unlimited) lets it pass. Limits with
+    /// different keys, such as one for each user and one for all, need
+    /// [`standalone_only`](crate::RequestLimits#a-limit-for-each-user-beside-one-for-all).
     ///
-    /// Where only the policy depends on the request, give [`new`](Self::new) a closure instead, and
-    /// where only the cost does, see [`cost_by`](RateLimitLayer::cost_by).
+    /// If only the policy depends on the request, pass a closure to [`new`](Self::new); if only the
+    /// cost does, see [`cost_by`](RateLimitLayer::cost_by).
     pub fn limits_for<F, B, T>(limiter: &Limiter, hook: F) -> RateLimitLayer<WithKey<LimitsFor<F>>>
     where
         F: Fn(&Request<B>) -> T,
@@ -39,8 +39,8 @@ impl RateLimitLayer {
 }
 
 impl<K, P> RateLimitLayer<K, P> {
-    /// How many permits a request takes, of each limit whose terms say nothing of it: what the
-    /// closure says for it, once its key is known. Default: what [`cost`](Self::cost) says.
+    /// Sets the cost of each limit without a cost of its own by a closure, which is called after
+    /// the key is extracted. Default: the value of [`cost`](Self::cost).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -1,12 +1,13 @@
-//! Which requests are not limited.
+//! The setter of the requests that are not limited.
 
 use super::RateLimitLayer;
 use crate::rate::typestate::Skipping;
 
 impl<K, P> RateLimitLayer<K, P> {
-    /// Lets requests pass that are not to be limited: they are not counted, and need no key. One of
-    /// the functions in [`skip`](crate::skip), or a closure over the request, which names its type:
-    /// `|request: &Request| …`. Given more than once, one that says so suffices. Default: none.
+    /// Lets the selected requests pass: they are not counted, and need no key. The selector is one
+    /// of the functions in [`skip`](crate::skip), or a closure over the request that names its
+    /// type: `|request: &Request| …`. With several selectors, a request passes if one of them
+    /// selects it. Default: none.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

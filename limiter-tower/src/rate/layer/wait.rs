@@ -1,4 +1,4 @@
-//! Waiting instead of refusing.
+//! Setters for requests that wait for permits.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl<K, P> RateLimitLayer<K, P> {
     /// # }).unwrap();
     /// ```
     ///
-    /// It needs a Tokio runtime with time.
+    /// Waiting needs a Tokio runtime with time enabled.
     pub fn max_wait(mut self, timeout: Duration) -> Self {
         self.limits_mut().wait_mut().set_up_to(timeout);
         self

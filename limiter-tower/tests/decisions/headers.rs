@@ -1,5 +1,5 @@
-//! What a response tells of a request whose cost is settled: what is true for a client that obeys
-//! it.
+//! Rate limit headers of requests whose cost is settled: a client that follows them is never
+//! denied.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const DIALECTS: [RateLimitHeaders; 4] = [
     RateLimitHeaders::Legacy,
 ];
 
-/// ResponseConfig with the status that its path says.
+/// Answers with the status in the request's path.
 async fn by_path(request: Request<String>) -> Result<Response<String>, Infallible> {
     let mut response = Response::new("0123456789".to_owned());
     *response.status_mut() = request.uri().path().trim_start_matches('/').parse().unwrap();
@@ -40,8 +40,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// What a client reads of one limit: how much remains, and for which time. Nothing, where it is not
-/// told.
+/// The remaining permits and the window of one limit in a response; `None` without headers.
 fn read(headers: &HeaderMap) -> Option<(u64, Duration)> {
     let number = |text: &str, name: &str| -> u64 {
         let (_, digits) = text.split_once(name).unwrap();
@@ -49,10 +48,10 @@ fn read(headers: &HeaderMap) -> Option<(u64, Duration)> {
         digits[..end].parse().unwrap()
     };
     let (remaining, window) = match (text(headers, "ratelimit"), text(headers, "x-ratelimit-remaining")) {
-        (Some(told), _) if told.contains("remaining=") => {
-            (number(told, "remaining="), number(told, "reset="))
+        (Some(shown), _) if shown.contains("remaining=") => {
+            (number(shown, "remaining="), number(shown, "reset="))
         }
-        (Some(told), _) => (number(told, ";r="), number(told, ";t=")),
+        (Some(shown), _) => (number(shown, ";r="), number(shown, ";t=")),
         (None, Some(remaining)) => (
             number(remaining, ""),
             number(text(headers, "x-ratelimit-reset").unwrap(), ""),
@@ -62,9 +61,8 @@ fn read(headers: &HeaderMap) -> Option<(u64, Duration)> {
     Some((remaining, Duration::from_secs(window)))
 }
 
-/// A client that is alone with its key, and obeys what it is told: how often it calls in an hour,
-/// in which it asks once in ten seconds at most. Each of its calls comes to one of these statuses
-/// in turn.
+/// A client with its own key that follows the headers: returns the number of its calls in an hour,
+/// at most one in ten seconds. The statuses of its responses cycle through `statuses`.
 async fn calls_in_an_hour(
     service: impl tower::Service<
         Request<String>,
@@ -129,7 +127,7 @@ fn policies(name: &str, limit: u32) -> Vec<Policy> {
 }
 
 #[tokio::test]
-async fn who_is_not_counted_is_not_told_to_wait() {
+async fn uncounted_request_has_no_wait() {
     for policy in policies("failed", 1) {
         for dialect in DIALECTS {
             let (limits, clock) = limiter();
@@ -141,7 +139,8 @@ async fn who_is_not_counted_is_not_told_to_wait() {
             let calls = calls_in_an_hour(service.clone(), &clock, &[200]).await;
             assert_eq!(calls, 360, "{policy} in {dialect:?}");
             clock.advance(2 * HOUR);
-            // One in three counts, and is waited for: for two windows, where they are counted.
+            // One request in three counts and is followed by a wait: two windows for counted
+            // requests.
             let calls = calls_in_an_hour(service, &clock, &[200, 401, 200]).await;
             assert!((75..=150).contains(&calls), "{calls} {policy} in {dialect:?}");
         }
@@ -149,7 +148,7 @@ async fn who_is_not_counted_is_not_told_to_wait() {
 }
 
 #[tokio::test]
-async fn what_is_told_is_what_the_head_has_settled() {
+async fn headers_show_cost_settled_by_head() {
     for policy in policies("rows", 1_000) {
         for dialect in DIALECTS {
             let (limits, clock) = limiter();
@@ -160,7 +159,7 @@ async fn what_is_told_is_what_the_head_has_settled() {
                 .settle(ActualCost::from_response(|response| {
                     match response.status().as_u16() {
                         200 => Some(10),
-                        // More than the estimate, and than is left: a debt.
+                        // More than the estimate and the remaining permits: a debt.
                         201 => Some(1_500),
                         _ => None,
                     }
@@ -181,9 +180,9 @@ async fn what_is_told_is_what_the_head_has_settled() {
     }
 }
 
-/// The peer's word, as a layer for clients hears it.
+/// The headers as input of an outbound layer.
 #[tokio::test]
-async fn a_client_of_ours_is_not_paused_by_what_was_given_back() {
+async fn refund_does_not_pause_outbound_client() {
     let (limits, clock) = limiter();
     let peer = RateLimitLayer::new(&limits, sliding("failed", 1, "1m"))
         .key(key::header("x-api-key"))
@@ -203,9 +202,9 @@ async fn a_client_of_ours_is_not_paused_by_what_was_given_back() {
     );
 }
 
-/// The head goes out before the body has come to anything.
+/// The head is sent before the cost of the body is known.
 #[tokio::test]
-async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
+async fn headers_omit_unsettled_limit_and_show_others() {
     let (limits, clock) = limiter();
     let (requests, tokens) = (bucket("requests", 10), bucket("tokens", 1_000));
     let terms = {
@@ -241,10 +240,10 @@ async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
                 text(&headers, "ratelimit-policy"),
                 Some(r#""requests";q=10;w=10, "tokens";q=1000;w=1000"#)
             );
-            let told = text(&headers, "ratelimit").unwrap();
+            let shown = text(&headers, "ratelimit").unwrap();
             assert!(
-                told.starts_with(r#""requests";r=9;t="#) && !told.contains("tokens"),
-                "{told}"
+                shown.starts_with(r#""requests";r=9;t="#) && !shown.contains("tokens"),
+                "{shown}"
             );
         }
         let seven = headers(layer.clone(), RateLimitHeaders::Draft7).await;
@@ -255,9 +254,9 @@ async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
     }
 }
 
-/// Where nothing else is told, the policy is.
+/// Without other fields, the policy is shown.
 #[tokio::test]
-async fn alone_what_is_settled_later_tells_of_its_policy() {
+async fn unsettled_limit_alone_shows_its_policy() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, bucket("bytes", 1_000))
         .key(key::header("x-api-key"))
@@ -285,10 +284,9 @@ async fn alone_what_is_settled_later_tells_of_its_policy() {
     }
 }
 
-/// A response of which the handler does not say what it has spent stays at its estimate, which is
-/// therefore known.
+/// A response without a reported cost keeps its estimate, which is therefore final.
 #[tokio::test]
-async fn what_stays_at_its_estimate_is_told() {
+async fn headers_show_kept_estimate() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, bucket("tokens", 1_000))
         .key(key::header("x-api-key"))
@@ -310,7 +308,7 @@ mod on_redis {
     async fn limits() -> (RedisServer, Limiter, ManualClock) {
         let (server, clock) = (RedisServer::start(), ManualClock::new());
         let limits = Limiter::redis(server.url())
-            .namespace("told")
+            .namespace("headers")
             .clock(&clock)
             .build()
             .unwrap();
@@ -329,7 +327,7 @@ mod on_redis {
 
     /// It is settled in the background, when the response is on its way.
     #[tokio::test]
-    async fn what_is_given_back_is_not_told_of_and_what_stays_charged_is() {
+    async fn headers_omit_refunded_limit_and_show_charged_one() {
         let (_server, limits, clock) = limits().await;
         let failed = Policy::sliding_window("failed")
             .limit(2)
@@ -362,7 +360,7 @@ mod on_redis {
     }
 
     #[tokio::test]
-    async fn what_the_head_has_settled_is_told_where_that_changes_nothing() {
+    async fn headers_show_settlement_without_change() {
         let (_server, limits, _clock) = limits().await;
         let rows = Policy::token_bucket("rows")
             .capacity(1_000)
@@ -381,15 +379,15 @@ mod on_redis {
                 }
             }))
             .layer(service_fn(by_path));
-        let mut left = 1_000;
-        for (status, cost, is_told) in [(200, 10, false), (201, 100, true), (202, 100, true)] {
+        let mut remaining_permits = 1_000;
+        for (status, cost, is_shown) in [(200, 10, false), (201, 100, true), (202, 100, true)] {
             let response = service.clone().oneshot(asking(status)).await.unwrap();
             let policy = text(response.headers(), "ratelimit-policy");
             assert_eq!(policy, Some(r#""rows";q=1000;w=1000"#));
-            left -= cost;
-            let told = read(response.headers()).map(|(remaining, _)| remaining);
-            assert_eq!(told, is_told.then_some(left), "{status}");
-            settled(&limits, &rows, left).await;
+            remaining_permits -= cost;
+            let shown = read(response.headers()).map(|(remaining, _)| remaining);
+            assert_eq!(shown, is_shown.then_some(remaining_permits), "{status}");
+            settled(&limits, &rows, remaining_permits).await;
         }
     }
 }
