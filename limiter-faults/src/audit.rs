@@ -1,4 +1,4 @@
-//! Reads back what was charged, and holds it against the calls that were made.
+//! Compares the charges in the store with the calls of a run.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::run::Run;
 use crate::trial::Trial;
 
 const READERS: usize = 16;
-/// So large that no call is denied, so slow that nothing comes back.
+/// So large that no call is denied, and so slow that nothing is refilled.
 const CAPACITY: u64 = 20_000;
 
 /// A policy under which every charge can be read back later.
@@ -23,18 +23,18 @@ pub(crate) fn policy(deadline: std::time::Duration) -> Policy {
         .expect("a valid policy")
 }
 
-/// What the calls under a key have been charged.
+/// The charges of the keys of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Audit {
-    /// Calls that were charged although nobody made them: those charged twice.
-    pub(crate) too_much: u64,
+    /// Charges without a call: calls that were charged twice.
+    pub(crate) excess: u64,
     /// Calls that the store has admitted and not charged, or forgotten.
     pub(crate) lost: u64,
     /// Calls without an answer that were charged, as they may be.
     pub(crate) unanswered: u64,
 }
 
-/// Holds what the store has charged against the calls of a run, key by key.
+/// Compares the store's charge of each key with the calls of a run.
 pub(crate) fn audit(trial: &Trial, limits: &Limiter, policy: &Policy, run: &Run) -> Audit {
     let mut calls: HashMap<u32, (u64, u64)> = HashMap::new();
     for event in &run.events {
@@ -49,7 +49,7 @@ pub(crate) fn audit(trial: &Trial, limits: &Limiter, policy: &Policy, run: &Run)
         .fold(Audit::default(), |audit, (key, (made, admitted))| {
             let charged = charged.get(key).copied().unwrap_or_default();
             Audit {
-                too_much: audit.too_much + charged.saturating_sub(*made),
+                excess: audit.excess + charged.saturating_sub(*made),
                 lost: audit.lost + admitted.saturating_sub(charged),
                 unanswered: audit.unanswered + charged.min(*made).saturating_sub(*admitted),
             }

@@ -1,4 +1,4 @@
-//! One call and what came of it.
+//! One call and its result.
 
 use std::error::Error as _;
 use std::time::{Duration, Instant};
@@ -8,40 +8,40 @@ use limiter_core::{Decision, Origin, Rejection, StoreError, StoreErrorKind};
 /// A call that was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// Which of the load's limiters was asked, and for which key.
+    /// The index of the limiter that was called, and the key.
     pub(crate) limiter: usize,
     pub(crate) key: u32,
-    pub(crate) asked: Instant,
+    pub(crate) sent_at: Instant,
     pub(crate) took: Duration,
-    /// Microseconds, by the clock of the store or the replica that decided.
+    /// Microseconds, by the clock of the store or replica that decided.
     pub(crate) decided_at: u64,
     pub(crate) allowed: bool,
-    pub(crate) by: By,
-    /// Why the store did not decide, where it did not.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) by: DecisionSource,
+    /// The reason for a decision without the store.
+    pub(crate) failure: Option<StoreFailure>,
 }
 
-/// Who decided.
+/// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum DecisionSource {
     Store,
-    /// The store, before this call: it denied, and its time is not over.
+    /// An earlier denial by the store that is still valid.
     Before,
     LocalFallback,
-    /// The replica's share, while replicas report permits of an outage that is over.
+    /// The replica's local share, while replicas report the permits of a finished outage.
     Reconciling,
-    Nobody,
+    Undecided,
 }
 
-/// Why the store did not decide.
+/// The reason for a decision without the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct StoreFailure {
     pub(crate) kind: StoreErrorKind,
-    /// What the server said, where it is one of what these faults provoke.
+    /// The server's error code, if it is one that these faults cause.
     pub(crate) code: Option<&'static str>,
 }
 
-/// The codes of errors as the server writes them, and as the client library does.
+/// Error codes in the server's and in the client library's spelling.
 const CODES: [(&str, &str); 9] = [
     ("READONLY", "ReadOnly"),
     ("MOVED", "Moved"),
@@ -58,45 +58,50 @@ impl Event {
     pub(crate) fn new(
         limiter: usize,
         key: u32,
-        asked: Instant,
+        sent_at: Instant,
         answer: &Result<Decision, Rejection>,
     ) -> Self {
-        let (allowed, by, decided_at, trouble) = match answer {
+        let (allowed, by, decided_at, failure) = match answer {
             Ok(decision) => (
                 decision.is_allowed(),
-                By::of(decision),
+                DecisionSource::of(decision),
                 decision.decided_at().as_micros(),
-                decision.store_error().map(Trouble::of),
+                decision.store_error().map(StoreFailure::of),
             ),
-            Err(Rejection::Unavailable(error)) => (false, By::Nobody, 0, Some(Trouble::of(error))),
-            Err(_) => (false, By::Nobody, 0, None),
+            Err(Rejection::Unavailable(error)) => {
+                (false, DecisionSource::Undecided, 0, Some(StoreFailure::of(error)))
+            }
+            Err(_) => (false, DecisionSource::Undecided, 0, None),
         };
         Self {
             limiter,
             key,
-            asked,
-            took: asked.elapsed(),
+            sent_at,
+            took: sent_at.elapsed(),
             decided_at,
             allowed,
             by,
-            trouble,
+            failure,
         }
     }
 
     pub(crate) fn answered(&self) -> Instant {
-        self.asked + self.took
+        self.sent_at + self.took
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
-        matches!(self.by, By::Store | By::Before | By::Reconciling)
+        matches!(
+            self.by,
+            DecisionSource::Store | DecisionSource::Before | DecisionSource::Reconciling
+        )
     }
 
     pub(crate) fn has_code(&self, code: &str) -> bool {
-        self.trouble.is_some_and(|trouble| trouble.code == Some(code))
+        self.failure.is_some_and(|failure| failure.code == Some(code))
     }
 }
 
-impl By {
+impl DecisionSource {
     fn of(decision: &Decision) -> Self {
         let is_reconciling = decision
             .store_error()
@@ -104,14 +109,14 @@ impl By {
         match decision.origin() {
             Origin::Redis => Self::Store,
             Origin::DenyCache => Self::Before,
-            Origin::FailedOpen | Origin::FailedClosed => Self::Nobody,
+            Origin::FailedOpen | Origin::FailedClosed => Self::Undecided,
             Origin::LocalFallback if is_reconciling => Self::Reconciling,
             _ => Self::LocalFallback,
         }
     }
 }
 
-impl Trouble {
+impl StoreFailure {
     pub(crate) fn of(error: &StoreError) -> Self {
         let code = error.source().and_then(|source| {
             let text = source.to_string();

@@ -1,4 +1,4 @@
-//! The faults, one family a file.
+//! The faults, one family in each file.
 
 mod clock;
 mod cluster;
@@ -15,19 +15,9 @@ mod sentinel;
 mod soak;
 mod takeover;
 
-use std::time::Duration;
-
 pub(crate) use processes::worker;
 
-use crate::trial::Trial;
-
-/// One way in which things break.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) name: &'static str,
-    pub(crate) description: &'static str,
-    pub(crate) run: fn(&Trial),
-}
+use crate::trial::Fault;
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
@@ -37,7 +27,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "stop",
-        description: "the server is stopped where it stands (SIGSTOP), and goes on",
+        description: "the server is stopped (SIGSTOP) and resumed",
         run: outages::stop,
     },
     Fault {
@@ -47,7 +37,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "black-hole",
-        description: "what is sent arrives nowhere, and connections stay open",
+        description: "packets are dropped, and connections stay open",
         run: outages::black_hole,
     },
     Fault {
@@ -57,7 +47,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "flapping",
-        description: "replies are late and in time by turns, then the server is gone and back by turns",
+        description: "replies alternate between late and in time, then the server alternates between down and up",
         run: flapping::by_turns,
     },
     Fault {
@@ -72,7 +62,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "busy-script",
-        description: "a script of somebody else occupies the server until it is killed",
+        description: "a foreign script blocks the server until it is killed",
         run: scripts::busy,
     },
     Fault {
@@ -82,7 +72,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "sentinel",
-        description: "sentinels put a replica in the place of the primary, told to and after a crash",
+        description: "sentinels promote a replica, on command and after a crash",
         run: sentinel::through_sentinel,
     },
     Fault {
@@ -92,7 +82,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "cluster-failover",
-        description: "replicas of a cluster take over, told to and after a crash",
+        description: "replicas of a cluster take over, on command and after a crash",
         run: takeover::in_a_cluster,
     },
     Fault {
@@ -136,16 +126,3 @@ pub(crate) const FAULTS: &[Fault] = &[
         run: soak::soak,
     },
 ];
-
-impl Fault {
-    /// Far above what the fault takes: whoever needs longer hangs.
-    pub(crate) fn limit(&self, quick: bool) -> Duration {
-        match (self.name, quick) {
-            ("soak", true) => Duration::from_secs(120),
-            ("soak", false) => Duration::from_secs(720),
-            ("hostile-keys", false) => Duration::from_secs(600),
-            (_, true) => Duration::from_secs(60),
-            (_, false) => Duration::from_secs(180),
-        }
-    }
-}

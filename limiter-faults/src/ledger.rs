@@ -1,12 +1,11 @@
-//! What was admitted beyond what a bucket promises, over every window of time. Exact: integers
-//! only.
+//! The admissions above a bucket's quota, over all windows of time. Exact: integers only.
 
 use std::collections::HashMap;
 
-/// So much later than it was decided may a call be written down.
+/// The maximum time between a decision and its entry.
 const SETTLED_AFTER_MICROS: u64 = 2_000_000;
 
-/// What a token bucket allows.
+/// The quota of a token bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     pub(crate) capacity: u64,
@@ -35,9 +34,9 @@ pub(crate) enum Outages {
 }
 
 impl Outages {
-    /// The longest time for which permits that one replica admits by itself stay unknown to Redis
-    /// while another one asks it alone: the pause between reports, or an outage of a second; and
-    /// the time in which its end is noticed and a report arrives.
+    /// The longest time for which permits that one replica admits locally stay unknown to Redis
+    /// while another replica uses Redis: the pause between reports, or an outage of a second; plus
+    /// the time to detect its end and to deliver a report.
     fn unreported_millis(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -57,9 +56,9 @@ pub(crate) struct Ledger {
     latest: u64,
 }
 
-/// One key's. For every pair of calls i ≤ j the promise is: (j − i + 1) ≤ capacity + rate · (at(j)
-/// − at(i)). With S(k) the calls before k and f(k) = S(k) − rate · at(k) it says f(j) + 1 −
-/// capacity ≤ f(i), which the least f(i) decides. Counted in millionths of a call.
+/// The account of one key. For every pair of calls i ≤ j the quota is: (j − i + 1) ≤ capacity +
+/// rate · (at(j) − at(i)). With S(k) the number of calls before k, and f(k) = S(k) − rate · at(k),
+/// this is f(j) + 1 − capacity ≤ f(i), so the least f(i) decides. Units are millionths of a call.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     calls: i128,
@@ -70,7 +69,7 @@ struct Account {
 /// Calls admitted beyond the quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extra {
-    /// Under the key that was given most.
+    /// The extra admissions of the worst key.
     pub(crate) worst: u64,
     /// Under all keys together.
     pub(crate) total: u64,
@@ -92,12 +91,12 @@ impl Ledger {
         self.latest = self.latest.max(at);
     }
 
-    /// Counts what no later entry can precede any more.
+    /// Counts the entries that no later entry can precede.
     pub(crate) fn settle(&mut self) {
         self.settle_until(self.latest.saturating_sub(SETTLED_AFTER_MICROS));
     }
 
-    /// What was admitted beyond the quota, all told.
+    /// The admissions above the quota, in total.
     pub(crate) fn extra(&mut self) -> Extra {
         self.settle_until(u64::MAX);
         let excess = self.accounts.values().map(|account| account.excess);
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_quota_allows_is_nothing_extra() {
+    fn admissions_within_quota_are_not_extra() {
         assert_eq!(extra_of(&[0, 0, 1_000_000, 2_000_000]).worst, 0);
     }
 

@@ -8,20 +8,20 @@ use limiter_core::{Limiter, Policy};
 use limiter_testing::RedisServer;
 use tokio::runtime::Runtime;
 
-use crate::bare;
+use crate::baseline;
 use crate::event::Event;
-use crate::lateness::Canary;
 use crate::run::Run;
+use crate::scheduler_delay::DelayMonitor;
 
 /// Longer than any call may take, however its deadline is set here.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Who calls, and how often.
+/// The callers of a load, and their rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) limiters: Vec<Limiter>,
     pub(crate) policy: Policy,
-    /// Shared by all tasks; none: each call has a key of its own.
+    /// The number of keys shared by all tasks; 0: each call has its own key.
     pub(crate) keys: u32,
     pub(crate) tasks: usize,
     /// Between two calls of a task.
@@ -40,8 +40,8 @@ impl Plan {
         }
     }
 
-    /// Gives each call a key of its own, so that the store can be asked what it was charged.
-    pub(crate) fn with_a_key_a_call(self) -> Self {
+    /// Gives each call its own key, so that the charge of a call can be read from the store.
+    pub(crate) fn with_key_per_call(self) -> Self {
         Self { keys: 0, ..self }
     }
 }
@@ -50,12 +50,12 @@ impl Plan {
 #[derive(Debug)]
 pub(crate) struct Load {
     started: Instant,
-    shared: Arc<Shared>,
-    canary: Canary,
+    shared: Arc<LoadState>,
+    delay_monitor: DelayMonitor,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LoadState {
     over: AtomicBool,
     calling: AtomicUsize,
     events: Mutex<Vec<Event>>,
@@ -64,7 +64,7 @@ struct Shared {
 
 impl Load {
     pub(crate) fn start(runtime: &Runtime, plan: &Plan) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(LoadState::default());
         for task in 0..plan.tasks {
             let callers = Arc::new(Calling::new(&shared));
             runtime.spawn(call(callers, plan.clone(), task));
@@ -72,41 +72,41 @@ impl Load {
         Self {
             started: Instant::now(),
             shared,
-            canary: Canary::start(),
+            delay_monitor: DelayMonitor::start(),
         }
     }
 
-    /// Takes what the machine does to a server into account.
+    /// Includes the scheduling delays of a server's process.
     pub(crate) fn watch(&self, server: &RedisServer) {
-        if let Some(pid) = bare::pid(server) {
-            self.canary.watch(pid);
+        if let Some(pid) = baseline::pid(server) {
+            self.delay_monitor.watch(pid);
         }
     }
 
-    /// What has been called since the last time.
+    /// The calls since the last time.
     pub(crate) fn take(&self) -> Run {
         let mut events = self.shared.events();
         let hung = self.shared.calling.load(Ordering::Relaxed);
         Run::new(
             self.started,
             std::mem::take(&mut *events),
-            self.canary.take(),
+            self.delay_monitor.take(),
             hung,
         )
     }
 
-    /// Ends the calls. Those that do not end within their time are counted as hung.
+    /// Ends the calls. Calls that do not end in time are counted as hung.
     pub(crate) fn stop(self) -> Run {
         self.shared.over.store(true, Ordering::Relaxed);
-        let asked = Instant::now();
-        while self.shared.calling.load(Ordering::Relaxed) > 0 && asked.elapsed() < CALLS_END_WITHIN {
+        let sent_at = Instant::now();
+        while self.shared.calling.load(Ordering::Relaxed) > 0 && sent_at.elapsed() < CALLS_END_WITHIN {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.take()
     }
 }
 
-impl Shared {
+impl LoadState {
     fn events(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,10 +114,10 @@ impl Shared {
 
 /// A task that has not ended, be it with a panic.
 #[derive(Debug)]
-struct Calling(Arc<Shared>);
+struct Calling(Arc<LoadState>);
 
 impl Calling {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<LoadState>) -> Self {
         shared.calling.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(shared))
     }
@@ -141,9 +141,9 @@ async fn call(calling: Arc<Calling>, plan: Plan, task: usize) {
             0 => shared.next_key.fetch_add(1, Ordering::Relaxed),
             keys => random.u32(..keys),
         };
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let answer = limits.check(&plan.policy, key).await;
-        let event = Event::new(place, key, asked, &answer);
+        let event = Event::new(place, key, sent_at, &answer);
         shared.events().push(event);
         tokio::time::sleep(plan.pause).await;
     }

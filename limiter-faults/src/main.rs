@@ -1,36 +1,35 @@
-//! The fault suite: what is promised when something breaks, measured on servers that are broken on
-//! purpose.
+//! The fault suite: measures the guarantees of the limiter under faults of its servers.
 //!
-//! `cargo xtask faults` builds it with optimisations and runs it. Each fault has servers of its
-//! own. Gates in milliseconds are judged without the time for which the machine itself kept the
-//! limiter waiting.
+//! `cargo xtask faults` builds it with optimisations and runs it. Each fault has its own servers.
+//! Gates in milliseconds exclude the time for which the machine delayed the limiter.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a fault that cannot be arranged has failed; a command line talks on the terminal"
+    reason = "a fault whose setup fails has failed; the results are printed"
 )]
 
 mod audit;
-mod bare;
+mod baseline;
 mod event;
 mod faults;
-mod lateness;
 mod ledger;
 mod load;
 mod process;
 mod report;
 mod run;
+mod scheduler_delay;
 mod trial;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use faults::{FAULTS, Fault};
+use faults::FAULTS;
+use trial::Fault;
 
 const USAGE: &str = "limiter-faults [--quick] [--json] [--only <fault>]… [--seed <number>] [--list]";
 
-/// What is to be tried, and how it is told.
+/// The faults to run, and the output format.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     quick: bool,
@@ -111,8 +110,9 @@ impl Options {
                 names.join(", ")
             ));
         }
-        let wanted = |fault: &&Fault| self.only.is_empty() || self.only.iter().any(|name| name == fault.name);
-        Ok(FAULTS.iter().filter(wanted).collect())
+        let is_selected =
+            |fault: &&Fault| self.only.is_empty() || self.only.iter().any(|name| name == fault.name);
+        Ok(FAULTS.iter().filter(is_selected).collect())
     }
 }
 
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_fault_is_answered_with_the_known_ones() {
+    fn unknown_fault_lists_known_faults() {
         let selected = parse("--only klil").and_then(|options| options.selected().map(|_| ()));
         assert!(selected.is_err_and(|message| message.contains("`klil`") && message.contains("kill")));
     }
 
     #[test]
-    fn all_faults_are_tried_unless_some_are_named() {
+    fn all_faults_run_unless_selected() {
         let count = |args| parse(args).and_then(|options| options.selected().map(|faults| faults.len()));
         assert_eq!(count("--quick --seed 7"), Ok(FAULTS.len()));
         assert_eq!(count("--only kill --only stop"), Ok(2));

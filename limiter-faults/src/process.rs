@@ -1,4 +1,4 @@
-//! What this process holds.
+//! The resources of this process.
 
 use std::fs;
 
@@ -6,13 +6,13 @@ use tokio::runtime::Runtime;
 
 /// Memory, tasks and sockets at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Held {
+pub(crate) struct ProcessUsage {
     pub(crate) resident_kib: u64,
     pub(crate) tasks: usize,
     pub(crate) sockets: usize,
 }
 
-impl Held {
+impl ProcessUsage {
     pub(crate) fn now(runtime: &Runtime) -> Self {
         Self {
             resident_kib: resident_kib(),
@@ -22,7 +22,7 @@ impl Held {
     }
 }
 
-/// Resident memory, 0 where it cannot be told.
+/// Resident memory; 0 if unknown.
 pub(crate) fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

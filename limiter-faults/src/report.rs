@@ -1,4 +1,4 @@
-//! What was measured, what was demanded, and whether the one holds the other.
+//! The results of the faults: measured figures, gates, and whether they passed.
 
 use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ pub(crate) struct Row {
     pub(crate) ok: bool,
 }
 
-/// The rows of one fault. Shared, so that what was measured before a hang is not lost.
+/// The rows of one fault. Shared, so that the rows before a hang are not lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     fault: &'static str,
@@ -39,9 +39,9 @@ impl Report {
     }
 
     /// Adds a figure that may be at most so large.
-    pub(crate) fn at_most<T: PartialOrd + Display>(&self, what: &str, figure: T, most: T) {
-        let ok = figure <= most;
-        self.row(format!("{figure} {what}"), format!("≤ {most}"), ok);
+    pub(crate) fn at_most<T: PartialOrd + Display>(&self, name: &str, figure: T, maximum: T) {
+        let ok = figure <= maximum;
+        self.row(format!("{figure} {name}"), format!("≤ {maximum}"), ok);
     }
 
     pub(crate) fn rows(&self) -> Vec<Row> {
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_row_is_one_line_of_json() {
         let report = Report::of("kill");
-        report.row("said \"no\"\n", "nothing", false);
+        report.row("replied \"no\"\n", "nothing", false);
         report.at_most("calls", 3, 2);
         report.at_most("calls", 2, 2);
         let rows = report.rows();
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                r#"{"fault":"kill","figure":"said \"no\"\u000a","gate":"nothing","ok":false}"#,
+                r#"{"fault":"kill","figure":"replied \"no\"\u000a","gate":"nothing","ok":false}"#,
                 r#"{"fault":"kill","figure":"3 calls","gate":"≤ 2","ok":false}"#,
                 r#"{"fault":"kill","figure":"2 calls","gate":"≤ 2","ok":true}"#,
             ]

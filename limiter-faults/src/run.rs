@@ -1,62 +1,67 @@
-//! What a load has seen, and the questions that gates ask about it.
+//! The calls of a load, and the figures of the gates.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use limiter_core::{Policy, StoreErrorKind};
 
-use crate::event::{By, Event};
-use crate::lateness::Lateness;
+use crate::event::{DecisionSource, Event};
 use crate::ledger::{Extra, Ledger, Quota};
+use crate::scheduler_delay::SchedulerDelays;
 
-/// The calls of a load over some time, and how late the machine was meanwhile.
+/// The calls of a load over a time, and the scheduling delays during it.
 #[derive(Debug)]
 pub(crate) struct Run {
     started: Instant,
-    /// The same moment, in microseconds of this machine's clock.
+    /// The same time, in microseconds of this machine's clock.
     started_at: i64,
     pub(crate) events: Vec<Event>,
-    pub(crate) lateness: Lateness,
+    pub(crate) scheduler_delay: SchedulerDelays,
     /// Tasks whose call had not ended when the load did.
     pub(crate) hung: usize,
 }
 
-/// A span as it was measured, and without what the machine is to blame for.
+/// A measured span, and the span without the delays of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) measured: Duration,
     pub(crate) fair: Duration,
 }
 
-/// Calls, those that the store did not decide, and of these the ones that the machine is not to
-/// blame for.
+/// The number of calls, of calls without a decision of the store, and of those that no delay of the
+/// machine explains.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct CallCounts {
     pub(crate) all: usize,
     pub(crate) unhealthy: usize,
-    pub(crate) unexcused: usize,
+    pub(crate) unexplained: usize,
 }
 
 impl Run {
-    pub(crate) fn new(started: Instant, events: Vec<Event>, lateness: Lateness, hung: usize) -> Self {
+    pub(crate) fn new(
+        started: Instant,
+        events: Vec<Event>,
+        scheduler_delay: SchedulerDelays,
+        hung: usize,
+    ) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started,
             started_at: micros(epoch.saturating_sub(started.elapsed())),
             events,
-            lateness,
+            scheduler_delay,
             hung,
         }
     }
 
-    /// The time to decide that 99 of 100 calls asked between two moments needed at most.
+    /// The time to decide of 99 of 100 calls between two times.
     pub(crate) fn p99(&self, from: Instant, to: Instant) -> Span {
-        let asked = self
+        let sent_at = self
             .events
             .iter()
-            .filter(|event| (from..=to).contains(&event.asked));
-        let (mut measured, mut fair): (Vec<_>, Vec<_>) = asked
-            .map(|event| (event.took, self.lateness.fair(event.asked, event.took)))
+            .filter(|event| (from..=to).contains(&event.sent_at));
+        let (mut measured, mut fair): (Vec<_>, Vec<_>) = sent_at
+            .map(|event| (event.took, self.scheduler_delay.fair(event.sent_at, event.took)))
             .unzip();
         Span {
             measured: percentile(&mut measured, 99),
@@ -64,15 +69,15 @@ impl Run {
         }
     }
 
-    /// How long after a moment the last of the limiters was decided for by the store again; `None`
-    /// if one was not.
+    /// The time after which the store decides for the last of the limiters again; `None` if it does
+    /// not for one of them.
     pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
         let limiters = self.events.iter().map(|event| event.limiter).max()?;
         let healed = |limiter: usize| {
             let healthy = self
                 .events
                 .iter()
-                .filter(|event| event.limiter == limiter && event.by == By::Store);
+                .filter(|event| event.limiter == limiter && event.by == DecisionSource::Store);
             healthy.map(Event::answered).filter(|at| *at >= since).min()
         };
         let last = (0..=limiters)
@@ -83,32 +88,32 @@ impl Run {
         let measured = last - since;
         Some(Span {
             measured,
-            fair: self.lateness.fair(since, measured),
+            fair: self.scheduler_delay.fair(since, measured),
         })
     }
 
-    /// Calls asked from a moment on.
-    pub(crate) fn asked_from(&self, since: Instant) -> Asked {
-        let asked = self.events.iter().filter(|event| event.asked >= since);
-        asked.fold(Asked::default(), |mut counts, event| {
+    /// Counts the calls since a time.
+    pub(crate) fn calls_from(&self, since: Instant) -> CallCounts {
+        let sent_at = self.events.iter().filter(|event| event.sent_at >= since);
+        sent_at.fold(CallCounts::default(), |mut counts, event| {
             counts.all += 1;
             counts.unhealthy += usize::from(!event.is_healthy());
-            counts.unexcused += usize::from(!event.is_healthy() && !self.is_excused(event));
+            counts.unexplained += usize::from(!event.is_healthy() && !self.is_exempt(event));
             counts
         })
     }
 
-    /// The machine held the call up for a good part of a deadline, or those before it for which the
-    /// breaker opened: the store had no chance.
-    fn is_excused(&self, event: &Event) -> bool {
+    /// Whether the machine delayed the call, or the earlier calls that opened the circuit breaker,
+    /// by a large part of a deadline, so that the store could not decide.
+    fn is_exempt(&self, event: &Event) -> bool {
         const OPEN_FOR: Duration = Duration::from_millis(400);
         let refused = event
-            .trouble
-            .is_some_and(|trouble| trouble.kind == StoreErrorKind::CircuitOpen);
-        let before = event.asked.checked_sub(OPEN_FOR).filter(|_| refused);
+            .failure
+            .is_some_and(|failure| failure.kind == StoreErrorKind::CircuitOpen);
+        let before = event.sent_at.checked_sub(OPEN_FOR).filter(|_| refused);
         let held_up = self
-            .lateness
-            .during(before.unwrap_or(event.asked), event.answered());
+            .scheduler_delay
+            .during(before.unwrap_or(event.sent_at), event.answered());
         held_up >= Policy::DEFAULT_DEADLINE / 2
     }
 
@@ -118,14 +123,14 @@ impl Run {
         last.map_or(0, |last| last + 1)
     }
 
-    /// What was admitted beyond a quota, by the clock of whoever decided.
+    /// The admissions above a quota, by the clock of the store or replica that decided.
     pub(crate) fn extra(&self, quota: Quota) -> Extra {
         let mut ledger = Ledger::new(quota);
-        self.enter_into(&mut ledger);
+        self.add_to(&mut ledger);
         ledger.extra()
     }
 
-    /// What the store itself admitted beyond a quota: charges that it has forgotten.
+    /// The admissions above a quota by the store itself: charges that it has lost.
     pub(crate) fn lost_by_store(&self, quota: Quota) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self
@@ -138,21 +143,21 @@ impl Run {
         ledger.extra()
     }
 
-    /// As [`extra`](Self::extra) where the store's clock was moved by multiples of a step, in
-    /// microseconds: by the time that it really was.
+    /// As [`extra`](Self::extra), if the store's clock was moved by multiples of a step, in
+    /// microseconds: computed with the true time.
     pub(crate) fn extra_by_true_time(&self, quota: Quota, step: i64) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self.events.iter().filter(|event| event.allowed) {
-            let asked = self.started_at + micros(event.asked.saturating_duration_since(self.started));
-            let told = i64::try_from(event.decided_at).unwrap_or(i64::MAX);
-            let ahead = (told - asked + step / 2).div_euclid(step) * step;
-            ledger.admitted(event.key, u64::try_from(told - ahead).unwrap_or(0));
+            let sent_at = self.started_at + micros(event.sent_at.saturating_duration_since(self.started));
+            let stated = i64::try_from(event.decided_at).unwrap_or(i64::MAX);
+            let ahead = (stated - sent_at + step / 2).div_euclid(step) * step;
+            ledger.admitted(event.key, u64::try_from(stated - ahead).unwrap_or(0));
         }
         ledger.extra()
     }
 
-    /// Writes down what was admitted.
-    pub(crate) fn enter_into(&self, ledger: &mut Ledger) {
+    /// Adds the admissions to a ledger.
+    pub(crate) fn add_to(&self, ledger: &mut Ledger) {
         for event in self.events.iter().filter(|event| event.allowed) {
             ledger.admitted(event.key, event.decided_at);
         }
@@ -163,25 +168,25 @@ impl Run {
         self.events.iter().filter(|event| which(event)).count()
     }
 
-    /// What kept the store from deciding, and how often.
-    pub(crate) fn troubles(&self) -> String {
+    /// The reasons for decisions without the store, with their counts.
+    pub(crate) fn failure_summary(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for trouble in self.events.iter().filter_map(|event| event.trouble) {
-            let name = trouble
+        for failure in self.events.iter().filter_map(|event| event.failure) {
+            let name = failure
                 .code
-                .map_or_else(|| format!("{:?}", trouble.kind), str::to_owned);
+                .map_or_else(|| format!("{:?}", failure.kind), str::to_owned);
             *counts.entry(name).or_default() += 1;
         }
-        let insured = self.count(|event| event.by == By::LocalFallback);
-        if insured > 0 {
-            counts.insert("of them insured".to_owned(), insured);
+        let decided_locally = self.count(|event| event.by == DecisionSource::LocalFallback);
+        if decided_locally > 0 {
+            counts.insert("decided locally".to_owned(), decided_locally);
         }
         let words: Vec<_> = counts
             .into_iter()
             .map(|(name, count)| format!("{count} {name}"))
             .collect();
         if words.is_empty() {
-            "no trouble".to_owned()
+            "no errors".to_owned()
         } else {
             words.join(", ")
         }

@@ -1,4 +1,4 @@
-//! One fault on trial: in a thread and a runtime of its own, with a bound on its time.
+//! The run of one fault, in its own thread and runtime, with a time limit.
 
 use std::fmt;
 use std::panic;
@@ -11,19 +11,18 @@ use limiter_core::typestate::LevelParams;
 use limiter_core::{Limiter, OnStoreFailure, Policy, PolicyBuilder, RedisBuilder};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::faults::Fault;
 use crate::ledger::{Outages, Quota};
 use crate::report::{Report, Row};
 use crate::run::Run;
 
-/// How soon callers are decided for by the store again once it is back.
+/// The maximum time between the recovery of the store and decisions by it.
 pub(crate) const HEALTHY_WITHIN: Duration = Duration::from_millis(500);
-/// Of calls made later than that, one in so many may fail for reasons of the machine.
+/// One in this number of later calls may fail because of the machine.
 const UNHEALTHY_ONE_IN: usize = 100;
-/// Whatever the machine does, no more than this.
+/// The maximum share of failed later calls, for all causes.
 const UNHEALTHY_IN_ANY_CASE_ONE_IN: usize = 3;
 
-/// What most faults put under load: small enough that every key is limited all the time.
+/// The usual quota of a load: small enough that every key is limited all the time.
 pub(crate) const QUOTA: Quota = Quota {
     capacity: 20,
     per_second: 5,
@@ -31,13 +30,34 @@ pub(crate) const QUOTA: Quota = Quota {
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// What a fault is tried with.
+/// The environment of a fault.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) quick: bool,
     pub(crate) seed: u64,
     pub(crate) report: Report,
     pub(crate) runtime: Runtime,
+}
+
+/// A fault of the suite.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) run: fn(&Trial),
+}
+
+impl Fault {
+    /// Maximum run time, far above the normal one; a fault that exceeds it has hung.
+    pub(crate) fn limit(&self, quick: bool) -> Duration {
+        match (self.name, quick) {
+            ("soak", true) => Duration::from_secs(120),
+            ("soak", false) => Duration::from_secs(720),
+            ("hostile-keys", false) => Duration::from_secs(600),
+            (_, true) => Duration::from_secs(60),
+            (_, false) => Duration::from_secs(180),
+        }
+    }
 }
 
 /// Counts panics wherever they happen: a runtime swallows those of its tasks.
@@ -49,7 +69,7 @@ pub(crate) fn count_panics() {
     }));
 }
 
-/// Tries one fault, within its bound of time.
+/// Runs one fault within its time limit.
 pub(crate) fn run(fault: &'static Fault, quick: bool, seed: u64) -> Vec<Row> {
     let (report, panics, started) = (
         Report::of(fault.name),
@@ -62,12 +82,12 @@ pub(crate) fn run(fault: &'static Fault, quick: bool, seed: u64) -> Vec<Row> {
         let trial = Trial::new(quick, seed, measured);
         (fault.run)(&trial);
         trial.runtime.shutdown_timeout(Duration::from_secs(5));
-        // Nobody listens any more after a hang.
+        // The receiver is gone after a hang.
         let _ = over.send(());
     });
     let limit = fault.limit(quick);
     let ended = wait.recv_timeout(limit);
-    // Disconnected: the thread has ended with a panic, which the hook has counted.
+    // Disconnected: the thread panicked, which the hook has counted.
     let hung = matches!(ended, Err(mpsc::RecvTimeoutError::Timeout));
     if !hung {
         let _ = thread.join();
@@ -93,7 +113,7 @@ impl Trial {
         }
     }
 
-    /// What the short form takes, or the long one.
+    /// Selects the value for the short or for the full suite.
     pub(crate) fn pick<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -108,7 +128,7 @@ impl Trial {
         self.limiters_with(count, url, |builder| builder)
     }
 
-    /// The same, with settings other than the usual.
+    /// As [`limiters`](Self::limiters), with custom settings.
     pub(crate) fn limiters_with(
         &self,
         count: usize,
@@ -134,7 +154,7 @@ impl Trial {
         }
     }
 
-    /// The gates on how a store comes back: soon, and for good.
+    /// The gates of a recovery: fast and permanent.
     pub(crate) fn judge_recovery(&self, run: &Run, back: Instant) {
         let healed = run.healed(back);
         let figure = match healed {
@@ -147,23 +167,23 @@ impl Trial {
         self.judge_later_calls(run, back);
     }
 
-    /// The gate on calls asked once the store has been back for a while.
+    /// The gate of the calls after the recovery.
     pub(crate) fn judge_later_calls(&self, run: &Run, back: Instant) {
-        let asked = run.asked_from(back + HEALTHY_WITHIN);
+        let sent_at = run.calls_from(back + HEALTHY_WITHIN);
         let figure = format!(
             "{} of {} later calls not decided by the store, {} without the machine's fault",
-            asked.unhealthy, asked.all, asked.unexcused
+            sent_at.unhealthy, sent_at.all, sent_at.unexplained
         );
-        let back_for_good = asked.unexcused * UNHEALTHY_ONE_IN <= asked.all
-            && asked.unhealthy * UNHEALTHY_IN_ANY_CASE_ONE_IN < asked.all;
+        let back_for_good = sent_at.unexplained * UNHEALTHY_ONE_IN <= sent_at.all
+            && sent_at.unhealthy * UNHEALTHY_IN_ANY_CASE_ONE_IN < sent_at.all;
         self.report
             .row(figure, format!("≤ 1 in {UNHEALTHY_ONE_IN}"), back_for_good);
     }
 
-    /// The gate on the time to decide while the store is out: over all of that time, and over its
-    /// beginning, before most calls are answered without asking.
+    /// The gate of the time to decide during an outage: over the whole outage, and over its
+    /// beginning, before the circuit breaker rejects most calls.
     pub(crate) fn judge_decision_time(&self, run: &Run, from: Instant, to: Instant) {
-        let most = Policy::DEFAULT_DEADLINE + Duration::from_millis(5);
+        let maximum = Policy::DEFAULT_DEADLINE + Duration::from_millis(5);
         let (all, first) = (
             run.p99(from, to),
             run.p99(from, to.min(from + Duration::from_secs(1))),
@@ -174,8 +194,8 @@ impl Trial {
             Shown(first.measured),
             Shown(first.fair)
         );
-        let ok = all.fair.max(first.fair) <= most;
-        self.report.row(figure, format!("≤ {}", Shown(most)), ok);
+        let ok = all.fair.max(first.fair) <= maximum;
+        self.report.row(figure, format!("≤ {}", Shown(maximum)), ok);
         self.judge_hung(run);
     }
 
@@ -195,11 +215,11 @@ impl Trial {
             "{} extra admitted under one key, {} under all",
             extra.worst, extra.total
         );
-        let most = quota.bound(outages, losses, run.limiters());
+        let maximum = quota.bound(outages, losses, run.limiters());
         self.report.row(
             figure,
-            format!("≤ {most} a key ({outages:?} outages, {losses} losses of data)"),
-            extra.worst <= most,
+            format!("≤ {maximum} a key ({outages:?} outages, {losses} losses of data)"),
+            extra.worst <= maximum,
         );
     }
 }
@@ -209,12 +229,12 @@ pub(crate) fn usual_policy() -> Policy {
     usual_policy_named("load")
 }
 
-/// The same with state of its own.
+/// The usual policy with another name, so with separate state.
 pub(crate) fn usual_policy_named(name: &str) -> Policy {
     bucket(name).build().expect("a valid policy")
 }
 
-/// The same for calls that must not fail for want of time, and whose failures are to be seen.
+/// As the usual policy, for calls that must not time out, with visible failures.
 pub(crate) fn patient_policy() -> Policy {
     let patient = bucket("load")
         .deadline(Duration::from_secs(5))
@@ -228,7 +248,7 @@ fn bucket(name: &str) -> PolicyBuilder<LevelParams> {
         .rate(QUOTA.per_second)
 }
 
-/// The namespace of one trial: limiters of one trial share it.
+/// The namespace shared by the limiters of one trial.
 pub(crate) fn namespace() -> String {
     format!("faults:{}", std::process::id())
 }

@@ -1,4 +1,4 @@
-//! A server whose clock is put forward and back by an hour.
+//! A server whose clock is set forward and back by an hour.
 
 use std::collections::HashMap;
 use std::thread::sleep;
@@ -22,11 +22,11 @@ const QUOTA: Quota = Quota {
     per_second: 10,
 };
 const FULL_REFILL: Duration = Duration::from_secs(1);
-/// What was denied before the step is denied in process until then, and the server hears of the
-/// key, and of its own step, only afterwards.
-const DENIAL_KEPT: Duration = Duration::from_secs(1);
+/// Lifetime of cached denials. A key that was denied before the step is denied in process for this
+/// time, so the server processes the key, and its own step, only afterwards.
+const DENIAL_CACHED: Duration = Duration::from_secs(1);
 const BEFORE: Duration = Duration::from_millis(1_500);
-/// Long enough to see somebody locked out.
+/// Long enough to observe a key that stays denied.
 const AFTER: Duration = Duration::from_millis(2_500);
 
 /// Steps of the server's clock under load, each of a bucket, a funnel and a window: with nothing
@@ -39,11 +39,11 @@ pub(crate) fn moved(trial: &Trial) {
     );
     let back = steps.iter().filter(|(from, to)| to < from);
     let forgetful = steps.iter().map(|step| (step, Duration::ZERO));
-    let all = forgetful.chain(back.map(|step| (step, DENIAL_KEPT)));
-    for (number, ((from, to), kept)) in all.enumerate() {
-        let limiters = trial.limiters_with(2, &server.url(), |builder| builder.deny_cache(kept));
+    let all = forgetful.chain(back.map(|step| (step, DENIAL_CACHED)));
+    for (number, ((from, to), cached)) in all.enumerate() {
+        let limiters = trial.limiters_with(2, &server.url(), |builder| builder.deny_cache(cached));
         server.shift_clock(from * HOUR_MICROS);
-        // Full at the beginning of each step: state of its own.
+        // Each step has its own policies with full buckets.
         let loads: Vec<(Policy, Load)> = policies(number)
             .into_iter()
             .map(|policy| {
@@ -60,32 +60,35 @@ pub(crate) fn moved(trial: &Trial) {
         let stepped = Instant::now();
         sleep(AFTER);
         for (policy, load) in loads {
-            let what = format!("{} by {:+} h", policy.name(), to - from);
-            judge(trial, &what, &load.stop(), stepped, kept);
+            let step_name = format!("{} by {:+} h", policy.name(), to - from);
+            judge(trial, &step_name, &load.stop(), stepped, cached);
         }
     }
 }
 
-fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant, kept: Duration) {
+fn judge(trial: &Trial, step_name: &str, run: &Run, stepped: Instant, cached: Duration) {
     let errors = run.count(|event| !event.is_healthy());
     let extra = run.extra_by_true_time(QUOTA, HOUR_MICROS);
-    let figure = format!("{what}: {} extra under one key, {errors} errors", extra.worst);
+    let figure = format!(
+        "{step_name}: {} extra under one key, {errors} errors",
+        extra.worst
+    );
     let ok = extra.worst <= QUOTA.capacity && errors == 0;
     trial
         .report
         .row(figure, format!("≤ {} (one burst)", QUOTA.capacity), ok);
     let locked_out = longest_lockout(run, stepped);
-    let figure = format!("{what}: a key denied for {} at most", Shown(locked_out));
-    let remembered = if kept.is_zero() {
+    let figure = format!("{step_name}: a key denied for {} at most", Shown(locked_out));
+    let remembered = if cached.is_zero() {
         ""
     } else {
         ", and a remembered denial"
     };
-    let most = FULL_REFILL + kept;
+    let max_locked_out = FULL_REFILL + cached;
     trial.report.row(
         figure,
-        format!("≤ {} (a full refill{remembered})", Shown(most)),
-        locked_out <= most,
+        format!("≤ {} (a full refill{remembered})", Shown(max_locked_out)),
+        locked_out <= max_locked_out,
     );
     trial.judge_hung(run);
 }
@@ -93,7 +96,7 @@ fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant, kept: Duration)
 /// The longest time after the step for which every call under a key was denied, without the
 /// machine's own delays.
 fn longest_lockout(run: &Run, stepped: Instant) -> Duration {
-    let later = run.events.iter().filter(|event| event.asked >= stepped);
+    let later = run.events.iter().filter(|event| event.sent_at >= stepped);
     let mut events: Vec<&Event> = later.collect();
     events.sort_unstable_by_key(|event| event.answered());
     let mut denied_since: HashMap<u32, Instant> = HashMap::new();
@@ -103,8 +106,8 @@ fn longest_lockout(run: &Run, stepped: Instant) -> Duration {
             denied_since.remove(&event.key);
         } else {
             let since = *denied_since.entry(event.key).or_insert(event.answered());
-            let denied_for = event.asked.saturating_duration_since(since);
-            longest = longest.max(run.lateness.fair(since, denied_for));
+            let denied_for = event.sent_at.saturating_duration_since(since);
+            longest = longest.max(run.scheduler_delay.fair(since, denied_for));
         }
     }
     longest

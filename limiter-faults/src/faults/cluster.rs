@@ -1,4 +1,4 @@
-//! A cluster whose slots move and whose nodes die.
+//! A cluster with moving slots and failing nodes.
 
 use std::collections::HashSet;
 use std::thread::sleep;
@@ -8,7 +8,7 @@ use limiter_core::Limiter;
 use limiter_testing::RedisCluster;
 
 use crate::audit::{audit, policy};
-use crate::bare;
+use crate::baseline;
 use crate::event::Event;
 use crate::load::{Load, Plan};
 use crate::run::Run;
@@ -31,7 +31,7 @@ pub(crate) fn migration(trial: &Trial) {
         let slot = cluster.slot_of(key.to_string());
         let to = (cluster.owner_of(slot) + 1) % cluster.nodes().len();
         let migration = cluster.begin_migration(slot, to);
-        // Half moved, so that ASK is answered.
+        // With half of the keys moved, nodes reply ASK.
         sleep(Duration::from_millis(20));
         migration.move_keys();
         sleep(Duration::from_millis(20));
@@ -46,7 +46,7 @@ pub(crate) fn migration(trial: &Trial) {
     );
     let errors = run.count(|event| !event.is_healthy());
     trial.report.row(
-        format!("{errors} errors seen by callers: {}", run.troubles()),
+        format!("{errors} errors seen by callers: {}", run.failure_summary()),
         "0",
         errors == 0,
     );
@@ -68,7 +68,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
     dead.pause();
     sleep(trial.pick(Duration::from_secs(3), Duration::from_secs(10)));
     let tag = dead_keys.iter().next().map(u32::to_string);
-    let waiting = bare::until_writable_at(dead.port(), &tag.expect("every node has keys"));
+    let waiting = baseline::until_writable_at(dead.port(), &tag.expect("every node has keys"));
     dead.resume();
     let back = waiting.answered_at();
     sleep(Duration::from_secs(2));
@@ -81,7 +81,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
         .filter(failed)
         .partition(|event| dead_keys.contains(&event.key));
     let served =
-        run.count(|event| event.asked >= began && event.is_healthy() && !dead_keys.contains(&event.key));
+        run.count(|event| event.sent_at >= began && event.is_healthy() && !dead_keys.contains(&event.key));
     trial.report.row(
         format!("{} calls on the stopped node failed", its_own.len()),
         "some",
@@ -94,7 +94,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
     trial.judge_recovery(&run, back);
 }
 
-/// Callers of a cluster that know one node.
+/// A load whose limiters know one node of the cluster.
 pub(super) fn plan(trial: &Trial, cluster: &RedisCluster, deadline: Duration) -> Plan {
     let limiters: Vec<Limiter> = (0..2)
         .map(|_| {
@@ -106,7 +106,7 @@ pub(super) fn plan(trial: &Trial, cluster: &RedisCluster, deadline: Duration) ->
     Plan::usual(limiters, policy(deadline))
 }
 
-/// What is demanded whatever happens to a cluster.
+/// The gates that apply to every fault of a cluster.
 pub(super) fn judge(trial: &Trial, cluster: &RedisCluster, run: &Run) {
     let redirections = run.count(|event| {
         ["MOVED", "ASK", "TRYAGAIN"]
@@ -123,8 +123,8 @@ pub(super) fn judge(trial: &Trial, cluster: &RedisCluster, run: &Run) {
     let audit = audit(trial, &limits, &policy(Duration::from_secs(20)), run);
     let figure = format!(
         "{} calls charged twice, {} charges lost",
-        audit.too_much, audit.lost
+        audit.excess, audit.lost
     );
-    trial.report.row(figure, "0 charged twice", audit.too_much == 0);
+    trial.report.row(figure, "0 charged twice", audit.excess == 0);
     trial.judge_hung(run);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use limiter_testing::{Proxy, RedisServer};
 
-use crate::bare;
+use crate::baseline;
 use crate::event::Event;
 use crate::ledger::Outages;
 use crate::load::{Load, Plan};
@@ -16,8 +16,8 @@ const READONLY_FOR: Duration = Duration::from_millis(500);
 /// How far the replica is behind when the primary crashes.
 const LAG: Duration = Duration::from_millis(200);
 
-/// Behind one address: first primary and replica change places, then the new primary crashes before
-/// its replica has heard of the last calls.
+/// Behind one address: first, primary and replica exchange roles; then the new primary crashes
+/// before its replica has received the last writes.
 pub(crate) fn behind_one_address(trial: &Trial) {
     let first = RedisServer::start();
     let second = RedisServer::builder().replica_of(&first).start();
@@ -29,7 +29,7 @@ pub(crate) fn behind_one_address(trial: &Trial) {
     sleep(trial.pick(Duration::from_secs(1), Duration::from_secs(5)));
 
     second.wait_for_replication();
-    let waiting = bare::until_writable(second.port());
+    let waiting = baseline::until_writable(second.port());
     first.command(&["REPLICAOF", "127.0.0.1", &second.port().to_string()]);
     second.promote();
     proxy.set_target(second.port());
@@ -53,7 +53,7 @@ pub(crate) fn behind_one_address(trial: &Trial) {
     link.set_black_hole(true);
     sleep(LAG);
     second.kill();
-    let waiting = bare::until_writable(first.port());
+    let waiting = baseline::until_writable(first.port());
     proxy.set_target(first.port());
     first.promote();
     let back = waiting.answered_at();
@@ -62,13 +62,17 @@ pub(crate) fn behind_one_address(trial: &Trial) {
     judge(trial, &run, back);
 }
 
-/// What is demanded of every failover.
+/// The gates of every failover.
 pub(super) fn judge(trial: &Trial, run: &Run, back: Instant) {
     let refused = run.events.iter().filter(|event| event.has_code("READONLY"));
     let last = refused.map(Event::answered).max();
     let lasted = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(back));
-    let figure = format!("READONLY answered for {} ({})", Shown(lasted), run.troubles());
-    let ok = run.lateness.fair(back, lasted) <= READONLY_FOR;
+    let figure = format!(
+        "READONLY answered for {} ({})",
+        Shown(lasted),
+        run.failure_summary()
+    );
+    let ok = run.scheduler_delay.fair(back, lasted) <= READONLY_FOR;
     trial.report.row(figure, format!("≤ {}", Shown(READONLY_FOR)), ok);
     trial.judge_recovery(run, back);
     let (lost, extra) = (run.lost_by_store(QUOTA), run.extra(QUOTA));
@@ -77,11 +81,11 @@ pub(super) fn judge(trial: &Trial, run: &Run, back: Instant) {
         lost.total, lost.worst, extra.worst
     );
     // Charges that the new primary had not received, and the local fallback.
-    let most = QUOTA.bound(Outages::Any, 1, run.limiters());
+    let max_extra = QUOTA.bound(Outages::Any, 1, run.limiters());
     trial.report.row(
         figure,
-        format!("≤ {most} a key (outages, and a loss of data)"),
-        extra.worst <= most,
+        format!("≤ {max_extra} a key (outages, and a loss of data)"),
+        extra.worst <= max_extra,
     );
     trial.judge_hung(run);
 }

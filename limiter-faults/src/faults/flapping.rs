@@ -1,5 +1,5 @@
-//! Outages in which replicas know different states of a key, or Redis answers now and then: calls
-//! beyond the quota stay within the bound of outages.
+//! Outages in which replicas have different states of a key, or Redis replies intermittently:
+//! admissions above the quota stay within the bound of outages.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use limiter_core::Policy;
 use limiter_testing::{Proxy, RedisServer};
 
-use crate::bare;
+use crate::baseline;
 use crate::ledger::{Outages, Quota};
 use crate::load::{Load, Plan};
 use crate::run::Run;
@@ -27,8 +27,8 @@ const CALM: Duration = Duration::from_secs(3);
 /// Longer than a deadline.
 const LATE: Duration = Duration::from_millis(60);
 
-/// One replica exhausts the keys. Then all of them decide without Redis, which is whole again when
-/// it is back.
+/// One replica exhausts the keys during its outage. Then all replicas decide without Redis. Its
+/// state is complete when it returns.
 pub(crate) fn one_replica(trial: &Trial) {
     for replicas in [2, 10] {
         let server = RedisServer::start();
@@ -48,7 +48,7 @@ pub(crate) fn one_replica(trial: &Trial) {
         let load = Load::start(&trial.runtime, &plan);
         load.watch(&server);
         sleep(WHOLE_AFTER + trial.pick(Duration::from_secs(1), Duration::from_secs(6)));
-        let waiting = bare::until_writable(proxy.port());
+        let waiting = baseline::until_writable(proxy.port());
         proxy.refuse(false);
         let back = waiting.answered_at();
         sleep(CALM);
@@ -90,7 +90,7 @@ fn late_replies(trial: &Trial, replicas: usize, turn: Duration) {
     trial.judge_extra_of(&run, quota, Outages::Short, 0);
 }
 
-/// The server is gone for longer than a limit needs to reconcile, and back for less than it takes.
+/// The server is down for longer than a limit needs to reconcile, and up for a shorter time.
 fn short_outages(trial: &Trial) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -110,7 +110,7 @@ fn short_outages(trial: &Trial) {
     trial.judge_hung(&run);
 }
 
-/// A load on few keys by replicas that know their number.
+/// A load on few keys by replicas that know the number of replicas.
 fn plan(trial: &Trial, proxy: &Proxy, quota: Quota, replicas: usize) -> Plan {
     let limiters = trial.limiters_with(replicas, &proxy.url(), |builder| {
         builder.replicas(u32::try_from(replicas).expect("few replicas"))
@@ -125,10 +125,10 @@ fn plan(trial: &Trial, proxy: &Proxy, quota: Quota, replicas: usize) -> Plan {
 }
 
 fn judge_calls(trial: &Trial, name: &str, run: &Run) {
-    let troubles = run.troubles();
+    let failure_summary = run.failure_summary();
     trial.report.row(
-        format!("{name}: {} calls, {troubles}", run.events.len()),
-        "some meet the fault",
-        troubles != "no trouble",
+        format!("{name}: {} calls, {failure_summary}", run.events.len()),
+        "some calls fail",
+        failure_summary != "no trouble",
     );
 }

@@ -1,4 +1,4 @@
-//! Keys that somebody invents by the million, made of what confuses parsers.
+//! Millions of invented keys with bytes that confuse parsers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,23 +22,25 @@ pub(crate) fn hostile(trial: &Trial) {
     let count = trial.pick(100_000, 1_000_000);
     let server = RedisServer::start();
     let limits = limiter(trial, &server);
-    let spent = ask_all(trial, &limits, &policy("stay", "1/h"), count);
-    let (kept, mortal) = keyspace(&server);
+    let stored = call_all(trial, &limits, &policy("stay", "1/h"), count);
+    let (stored_keys, mortal) = keyspace(&server);
     let bytes = info(&server, "memory", "used_memory_dataset")
         .max(0)
         .unsigned_abs()
         / count;
     trial.report.row(
         format!(
-            "{} of {count} keys not fresh, {kept} keys kept, {bytes} bytes each",
-            count - spent.fresh
+            "{} of {count} keys not fresh, {stored_keys} keys stored, {bytes} bytes each",
+            count - stored.fresh
         ),
         "0 collisions",
-        spent.fresh == count && kept == count,
+        stored.fresh == count && stored_keys == count,
     );
-    trial
-        .report
-        .row(format!("{} keys without TTL", kept - mortal), "0", kept == mortal);
+    trial.report.row(
+        format!("{} keys without TTL", stored_keys - mortal),
+        "0",
+        stored_keys == mortal,
+    );
 
     let server = RedisServer::start();
     let limits = limiter(trial, &server);
@@ -54,23 +56,25 @@ pub(crate) fn hostile(trial: &Trial) {
         .report
         .row(figure, "a plateau: ≤ 1.25 times", last * 4 <= middle * 5);
 
-    let most = count / 10;
+    let max_keys = count / 10;
     let limits = Limiter::in_process()
-        .max_keys(usize::try_from(most).expect("small"))
+        .max_keys(usize::try_from(max_keys).expect("small"))
         .build();
     let policy = policy("stay", "1/h");
-    let _warm = ask_all(trial, &limits, &policy, most * 2);
+    let _warm = call_all(trial, &limits, &policy, max_keys * 2);
     let before = resident_kib();
-    let told = ask_all(trial, &limits, &policy, count);
+    let counts = call_all(trial, &limits, &policy, count);
     let grown = resident_kib().saturating_sub(before);
     trial.report.row(
         format!(
             "in process, {} of {count} keys refused, {grown} KiB more for {} new ones",
-            told.full,
-            count - 2 * most
+            counts.full,
+            count - 2 * max_keys
         ),
-        format!("≥ {} refused, ≤ 4096 KiB more", count - most - 64),
-        told.full + most + 64 >= count && told.full + told.fresh + told.used == count && grown <= 4096,
+        format!("≥ {} refused, ≤ 4096 KiB more", count - max_keys - 64),
+        counts.full + max_keys + 64 >= count
+            && counts.full + counts.fresh + counts.used == count
+            && grown <= 4096,
     );
 }
 
@@ -82,49 +86,54 @@ fn limiter(trial: &Trial, server: &RedisServer) -> Limiter {
     limits
 }
 
-/// What was answered.
+/// Counts of the replies.
 #[derive(Debug, Default)]
-struct Told {
-    /// Decided as if nobody had used the key.
+struct ReplyCounts {
+    /// Decided as for an unused key.
     fresh: u64,
-    /// Decided as if somebody had.
+    /// Decided as for a used key.
     used: u64,
     /// Refused, since there are too many keys.
     full: u64,
 }
 
-/// Asks once for each of so many keys.
-fn ask_all(trial: &Trial, limits: &Limiter, policy: &Policy, count: u64) -> Told {
+/// Calls the limiter once for each of `count` keys.
+fn call_all(trial: &Trial, limits: &Limiter, policy: &Policy, count: u64) -> ReplyCounts {
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
-            trial
-                .runtime
-                .spawn(ask(limits.clone(), policy.clone(), Arc::clone(&next), count))
+            trial.runtime.spawn(call_next(
+                limits.clone(),
+                policy.clone(),
+                Arc::clone(&next),
+                count,
+            ))
         })
         .collect();
-    tasks.into_iter().fold(Told::default(), |sum, task| {
-        let told = trial.wait(task).expect("a caller ends");
-        Told {
-            fresh: sum.fresh + told.fresh,
-            used: sum.used + told.used,
-            full: sum.full + told.full,
+    tasks.into_iter().fold(ReplyCounts::default(), |sum, task| {
+        let counts = trial.wait(task).expect("a caller ends");
+        ReplyCounts {
+            fresh: sum.fresh + counts.fresh,
+            used: sum.used + counts.used,
+            full: sum.full + counts.full,
         }
     })
 }
 
-async fn ask(limits: Limiter, policy: Policy, next: Arc<AtomicU64>, count: u64) -> Told {
-    let mut told = Told::default();
+async fn call_next(limits: Limiter, policy: Policy, next: Arc<AtomicU64>, count: u64) -> ReplyCounts {
+    let mut counts = ReplyCounts::default();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         if number >= count {
-            return told;
+            return counts;
         }
         let bytes = hostile_key(number);
         match limits.check(&policy, Key::from(bytes.as_slice())).await {
-            Ok(decision) if decision.is_allowed() && decision.remaining() == CAPACITY - 1 => told.fresh += 1,
-            Ok(_) => told.used += 1,
-            Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::Full => told.full += 1,
+            Ok(decision) if decision.is_allowed() && decision.remaining() == CAPACITY - 1 => {
+                counts.fresh += 1
+            }
+            Ok(_) => counts.used += 1,
+            Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::Full => counts.full += 1,
             Err(_) => {}
         }
         // In process nothing else gives way.
@@ -139,9 +148,12 @@ fn peaks(trial: &Trial, server: &RedisServer, limits: &Limiter, count: u64) -> (
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
-            trial
-                .runtime
-                .spawn(ask(limits.clone(), policy.clone(), Arc::clone(&next), count))
+            trial.runtime.spawn(call_next(
+                limits.clone(),
+                policy.clone(),
+                Arc::clone(&next),
+                count,
+            ))
         })
         .collect();
     let (mut middle, mut last) = (0, 0);
@@ -168,8 +180,8 @@ fn policy(name: &str, rate: &str) -> Policy {
         .expect("a valid policy")
 }
 
-/// A key for each number: its digits are what separates and ends things elsewhere, so that many are
-/// prefixes of others, differ in a control character only, are no text, or are long.
+/// A key for each number. Its digits are separators and terminators of various formats, so that
+/// many keys are prefixes of others, differ in one control character, are not text, or are long.
 fn hostile_key(number: u64) -> Vec<u8> {
     const DIGITS: &[u8; 12] = b"{}|:\r\n\0%~ \xff*";
     let mut key = b"user".to_vec();

@@ -1,4 +1,4 @@
-//! Values that another version has left behind.
+//! Stored values of other versions of the library.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use limiter_testing::RedisServer;
 
 use crate::trial::{Trial, namespace};
 
-/// A value of an older layout, and one of a newer: a typed error, and the value is left alone.
+/// A value of an older and of a newer layout cause a typed error and are not changed.
 pub(crate) fn of_other_versions(trial: &Trial) {
     let server = RedisServer::start();
     let limits = Limiter::redis(server.url())
@@ -16,10 +16,10 @@ pub(crate) fn of_other_versions(trial: &Trial) {
         .expect("a valid limiter");
     for policy in policies() {
         for (version, named) in [(0, "older"), (2, "newer")] {
-            let told = meets(trial, &server, &limits, &policy, version);
-            let figure = format!("{} of {} layout: {told:?}", policy.name(), named);
-            let ok = told
-                == Told {
+            let result = call_on(trial, &server, &limits, &policy, version);
+            let figure = format!("{} of {} layout: {result:?}", policy.name(), named);
+            let ok = result
+                == ForeignValueResult {
                     kind: Some(StoreErrorKind::UnknownLayout),
                     untouched: true,
                     forgotten: true,
@@ -31,9 +31,9 @@ pub(crate) fn of_other_versions(trial: &Trial) {
     }
 }
 
-/// What came of a call on a foreign value.
+/// The result of a call on a foreign value.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct ForeignValueResult {
     kind: Option<StoreErrorKind>,
     /// Value and expiry are as they were.
     untouched: bool,
@@ -41,17 +41,18 @@ struct Told {
     forgotten: bool,
 }
 
-fn meets(trial: &Trial, server: &RedisServer, limits: &Limiter, policy: &Policy, version: u8) -> Told {
+fn call_on(
+    trial: &Trial,
+    server: &RedisServer,
+    limits: &Limiter,
+    policy: &Policy,
+    version: u8,
+) -> ForeignValueResult {
     let key = format!("{}:{version}", policy.name());
     let check = || trial.wait(async { limits.check(policy, key.as_str()).await });
     assert!(check().is_ok_and(|decision| decision.is_allowed()), "a fresh key");
     let names = server.command(&["KEYS", &format!("*{key}*")]);
-    let name = names
-        .items()
-        .first()
-        .expect("the call left a value")
-        .bytes()
-        .to_vec();
+    let name = names.items().first().expect("a stored value").bytes().to_vec();
     let mut value = server.command(&[b"GET", name.as_slice()]).bytes().to_vec();
     *value.first_mut().expect("a version") = version;
     server.command(&[b"SET", name.as_slice(), &value, b"PX", b"600000"]);
@@ -60,11 +61,11 @@ fn meets(trial: &Trial, server: &RedisServer, limits: &Limiter, policy: &Policy,
         Err(Rejection::Unavailable(error)) => Some(error.kind()),
         _ => None,
     };
-    let left = server.command(&[b"PTTL", name.as_slice()]).integer();
-    let untouched = server.command(&[b"GET", name.as_slice()]).bytes() == value && left > 500_000;
+    let remaining_ttl = server.command(&[b"PTTL", name.as_slice()]).integer();
+    let untouched = server.command(&[b"GET", name.as_slice()]).bytes() == value && remaining_ttl > 500_000;
     server.command(&[b"DEL", name.as_slice()]);
     let forgotten = check().is_ok_and(|decision| decision.is_allowed());
-    Told {
+    ForeignValueResult {
         kind,
         untouched,
         forgotten,

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use limiter_core::{OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
 
-use crate::bare;
+use crate::baseline;
 use crate::ledger::Outages;
 use crate::ledger::Quota;
 use crate::load::{Load, Plan};
 use crate::trial::{Trial, usual_policy};
 
-/// Without eviction, the server refuses what would need memory.
+/// Without eviction, the server rejects writes that need memory.
 pub(crate) fn noeviction(trial: &Trial) {
     let server = RedisServer::builder()
         .arg("maxmemory-policy", "noeviction")
@@ -26,7 +26,7 @@ pub(crate) fn noeviction(trial: &Trial) {
     let began = Instant::now();
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     sleep(trial.pick(Duration::from_secs(2), Duration::from_secs(10)));
-    let waiting = bare::until_writable(server.port());
+    let waiting = baseline::until_writable(server.port());
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     let back = waiting.answered_at();
     sleep(Duration::from_secs(2));
@@ -47,7 +47,7 @@ pub(crate) fn eviction(trial: &Trial) {
     let server = RedisServer::builder()
         .arg("maxmemory-policy", "allkeys-random")
         .start();
-    // Nothing comes back while this lasts.
+    // A rate without refill during this test.
     let quota = Quota {
         capacity: 2,
         per_second: 0,
@@ -64,8 +64,8 @@ pub(crate) fn eviction(trial: &Trial) {
             policy.build().expect("a valid policy"),
         )
     };
-    let most = info(&server, "memory", "used_memory") + ROOM;
-    server.command(&["CONFIG", "SET", "maxmemory", &most.to_string()]);
+    let maximum = info(&server, "memory", "used_memory") + ROOM;
+    server.command(&["CONFIG", "SET", "maxmemory", &maximum.to_string()]);
     let load = Load::start(&trial.runtime, &plan);
     sleep(trial.pick(Duration::from_secs(4), Duration::from_secs(15)));
     let run = load.stop();
@@ -75,25 +75,25 @@ pub(crate) fn eviction(trial: &Trial) {
         .row(format!("{evicted} limits evicted"), "some", evicted > 0);
     let errors = run.count(|event| !event.is_healthy());
     trial.report.row(
-        format!("{errors} errors seen by callers: {}", run.troubles()),
+        format!("{errors} errors seen by callers: {}", run.failure_summary()),
         "0",
         errors == 0,
     );
     let extra = run.extra(quota);
-    let most = u64::try_from(evicted).unwrap_or(0) * quota.capacity;
+    let maximum = u64::try_from(evicted).unwrap_or(0) * quota.capacity;
     let figure = format!(
         "{} extra admitted in all, {} under one key",
         extra.total, extra.worst
     );
     trial.report.row(
         figure,
-        format!("≤ {most} (a burst a limit evicted)"),
-        extra.total <= most,
+        format!("≤ {maximum} (a burst a limit evicted)"),
+        extra.total <= maximum,
     );
     trial.judge_hung(&run);
 }
 
-/// A number that the server tells about itself.
+/// A number in the server's INFO reply.
 pub(super) fn info(server: &RedisServer, section: &str, name: &str) -> i64 {
     let lines = server.command(&["INFO", section]).text();
     let value = lines

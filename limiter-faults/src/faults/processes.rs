@@ -1,5 +1,5 @@
-//! Several processes whose store is gone: together they admit what one limit allows, and a rounding
-//! each.
+//! Several processes without their store: together they admit the quota of one limit, plus a
+//! rounding for each.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -16,14 +16,14 @@ const WORKER: &str = "worker";
 const PROCESSES: u32 = 4;
 /// Not divisible by the number of processes, so that rounding shows.
 const LIMITS: [u64; 3] = [10, 1, 1_001];
-/// As long as a worker asks once it is let go: each far more often than the largest limit.
-const ASKS: u64 = 4_000;
-/// After that the processes have heard of each other, the pauses of their heartbeats being 250 ms,
-/// 500 ms and 1 s at first.
-const ACQUAINTED: Duration = Duration::from_millis(2_500);
+/// The number of calls of a worker, far above the largest limit.
+const CALLS: u64 = 4_000;
+/// After this time the processes have detected each other: the pauses between their heartbeats are
+/// 250 ms, 500 ms and 1 s at first.
+const DISCOVERED: Duration = Duration::from_millis(2_500);
 
-/// Redis down from the start, and the number of processes given; then Redis going down, and the
-/// processes counted.
+/// Redis is down from the start with a configured number of processes; then Redis fails, and the
+/// processes were counted before.
 pub(crate) fn without_redis(trial: &Trial) {
     let server = RedisServer::start();
     server.kill();
@@ -31,14 +31,14 @@ pub(crate) fn without_redis(trial: &Trial) {
         let workers: Vec<Worker> = (0..PROCESSES)
             .map(|_| Worker::start(&server, limit, true))
             .collect();
-        judge(trial, "given by hand", limit, workers);
+        judge(trial, "configured", limit, workers);
     }
     for limit in LIMITS {
         server.restart();
         let workers: Vec<Worker> = (0..PROCESSES)
             .map(|_| Worker::start(&server, limit, false))
             .collect();
-        sleep(ACQUAINTED);
+        sleep(DISCOVERED);
         server.kill();
         judge(trial, "counted", limit, workers);
     }
@@ -48,13 +48,13 @@ fn judge(trial: &Trial, how: &str, limit: u64, mut workers: Vec<Worker>) {
     workers.iter_mut().for_each(Worker::go);
     let admitted: Vec<u64> = workers.into_iter().map(Worker::admitted).collect();
     let sum: u64 = admitted.iter().sum();
-    let most = limit + u64::from(PROCESSES);
+    let max_admitted = limit + u64::from(PROCESSES);
     let figure = format!("{sum} admitted by {PROCESSES} processes ({admitted:?}), their number {how}");
     // Each admits something, too: a share is at least 1.
     trial.report.row(
         figure,
         format!("≤ {limit} + {PROCESSES}"),
-        sum <= most && !admitted.contains(&0),
+        sum <= max_admitted && !admitted.contains(&0),
     );
 }
 
@@ -82,19 +82,22 @@ impl Worker {
         stdin.write_all(b"go\n").expect("a worker that listens");
     }
 
-    /// What it says that it has admitted.
+    /// The number of admitted calls that the worker prints.
     fn admitted(mut self) -> u64 {
         let mut line = String::new();
         let stdout = self.0.stdout.take().expect("a pipe");
-        let told = BufReader::new(stdout).read_line(&mut line);
+        let printed = BufReader::new(stdout).read_line(&mut line);
         drop(self.0.stdin.take());
         let ended = self.0.wait();
-        assert!(told.is_ok() && ended.is_ok(), "a worker tells what it admitted");
+        assert!(
+            printed.is_ok() && ended.is_ok(),
+            "a worker prints the number of admitted calls"
+        );
         line.trim().parse().expect("a number")
     }
 }
 
-/// What such a process does; `None` where this is none.
+/// Runs as a worker process; `None` if the arguments do not request one.
 pub(crate) fn worker(args: &[String]) -> Option<ExitCode> {
     let [word, url, namespace, limit, by_hand] = args else {
         return None;
@@ -120,15 +123,15 @@ pub(crate) fn worker(args: &[String]) -> Option<ExitCode> {
         .build()
         .expect("a runtime");
     let admitted = runtime.block_on(async {
-        let told = tokio::task::spawn_blocking(|| std::io::stdin().lines().next());
+        let printed = tokio::task::spawn_blocking(|| std::io::stdin().lines().next());
         // Decisions about another key: heartbeats go along with them.
         let began = Instant::now();
-        while !told.is_finished() && began.elapsed() < Duration::from_secs(60) {
+        while !printed.is_finished() && began.elapsed() < Duration::from_secs(60) {
             let _ = limits.check(&policy, "other").await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let mut admitted = 0_u64;
-        for _ in 0..ASKS {
+        for _ in 0..CALLS {
             let answer = limits.check(&policy, "shared").await;
             admitted += u64::from(answer.is_ok_and(|decision| decision.is_allowed()));
         }

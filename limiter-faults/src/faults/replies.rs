@@ -1,4 +1,4 @@
-//! Replies that get lost: the calls have run, and nobody is told.
+//! Lost replies: the calls were executed, and their results do not arrive.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ const CUTS: usize = 100;
 const EVERY: Duration = Duration::from_millis(20);
 const GIVE_UP: Duration = Duration::from_secs(40);
 
-/// A hundred replies are cut, every second one in its middle. Each call has a key of its own, so
-/// that the store tells how often it was charged.
+/// A hundred replies are cut, every second one in its middle. Each call has its own key, so that
+/// the store shows how often it was charged.
 pub(crate) fn cut(trial: &Trial) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let hasty = policy(limiter_core::Policy::DEFAULT_DEADLINE);
-    let plan = Plan::usual(trial.limiters(2, &proxy.url()), hasty).with_a_key_a_call();
+    let plan = Plan::usual(trial.limiters(2, &proxy.url()), hasty).with_key_per_call();
     let load = Load::start(&trial.runtime, &plan);
     let began = Instant::now();
     while proxy.replies_cut() < CUTS && began.elapsed() < GIVE_UP {
@@ -51,8 +51,8 @@ pub(crate) fn cut(trial: &Trial) {
         format!("≥ {CUTS}, some"),
         cut >= CUTS && audit.unanswered > 0,
     );
-    let figure = format!("{} of {} calls charged twice", audit.too_much, run.events.len());
-    trial.report.row(figure, "0", audit.too_much == 0);
+    let figure = format!("{} of {} calls charged twice", audit.excess, run.events.len());
+    trial.report.row(figure, "0", audit.excess == 0);
     trial.report.row(
         format!("{} admitted calls not charged", audit.lost),
         "0",

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use limiter_testing::RedisServer;
 
-use crate::bare;
+use crate::baseline;
 use crate::ledger::Outages;
 use crate::load::{Load, Plan};
 use crate::trial::{Trial, patient_policy, usual_policy};
 
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
 
-/// `SCRIPT FLUSH` every 5 ms: each call may find that the server does not know its script.
+/// `SCRIPT FLUSH` every 5 ms: any call can find the script missing.
 pub(crate) fn flush(trial: &Trial) {
     let server = RedisServer::start();
     let plan = Plan::usual(trial.limiters(2, &server.url()), patient_policy());
@@ -34,7 +34,7 @@ pub(crate) fn flush(trial: &Trial) {
     let figure = format!(
         "{} errors seen by callers: {}",
         run.count(|event| !event.is_healthy()),
-        run.troubles()
+        run.failure_summary()
     );
     trial
         .report
@@ -56,7 +56,7 @@ pub(crate) fn busy(trial: &Trial) {
     let waiting = thread::scope(|scope| {
         scope.spawn(|| server.try_command(&["EVAL", "while true do end", "0"]));
         sleep(trial.pick(Duration::from_secs(2), Duration::from_secs(8)));
-        let waiting = bare::until_writable(server.port());
+        let waiting = baseline::until_writable(server.port());
         server.command(&["SCRIPT", "KILL"]);
         waiting
     });

@@ -1,4 +1,4 @@
-//! Sentinels that put a replica in the place of the primary, told to and after a crash.
+//! Sentinels that promote a replica, on command and after a crash.
 
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use limiter_core::Limiter;
 use limiter_testing::{RedisSentinel, RedisServer, RespValue};
 
 use super::failover;
-use crate::bare;
+use crate::baseline;
 use crate::load::{Load, Plan};
 use crate::trial::{Shown, Trial, namespace, usual_policy_named};
 
@@ -26,17 +26,17 @@ pub(crate) fn through_sentinel(trial: &Trial) {
         })
         .collect();
     trial.prepare(&limiters);
-    for (name, told) in [("told", true), ("crash", false)] {
+    for (name, is_commanded) in [("command", true), ("crash", false)] {
         // Full buckets, so that a token lost is one too many.
         let plan = Plan::usual(limiters.clone(), usual_policy_named(name));
         let load = Load::start(&trial.runtime, &plan);
         sentinel.servers().iter().for_each(|server| load.watch(server));
         sleep(trial.pick(Duration::from_secs(1), Duration::from_secs(5)));
         let (promoted, back) = thread::scope(|scope| {
-            let heir = heir(&sentinel);
-            let promoted = bare::until_writable(heir.port());
-            let agreed = scope.spawn(|| agreed_on(&sentinel, heir));
-            if told {
+            let successor = successor(&sentinel);
+            let promoted = baseline::until_writable(successor.port());
+            let agreed = scope.spawn(|| agreed_on(&sentinel, successor));
+            if is_commanded {
                 sentinel.fail_over();
             } else {
                 let dead = sentinel.kill_primary();
@@ -61,17 +61,17 @@ pub(crate) fn through_sentinel(trial: &Trial) {
     }
 }
 
-/// Who will take the primary's place.
-fn heir(sentinel: &RedisSentinel) -> &RedisServer {
+/// The replica that will be promoted.
+fn successor(sentinel: &RedisSentinel) -> &RedisServer {
     let old = sentinel.primary().port();
-    let heir = sentinel.servers().iter().find(|server| server.port() != old);
-    heir.expect("a replica")
+    let successor = sentinel.servers().iter().find(|server| server.port() != old);
+    successor.expect("a replica")
 }
 
-/// The moment from which on most sentinels name this server, and it accepts writes: no client can
-/// know earlier.
-fn agreed_on(sentinel: &RedisSentinel, heir: &RedisServer) -> Instant {
-    let (began, port) = (Instant::now(), heir.port().to_string());
+/// The time from which on most sentinels name this server and it accepts writes. No client can
+/// detect the failover earlier.
+fn agreed_on(sentinel: &RedisSentinel, successor: &RedisServer) -> Instant {
+    let (began, port) = (Instant::now(), successor.port().to_string());
     let names = |other: &&RedisServer| {
         let reply = other.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinel.primary_name()]);
         matches!(reply, Ok(RespValue::Array(address)) if address.get(1).is_some_and(|named| named.text() == port))
@@ -80,5 +80,5 @@ fn agreed_on(sentinel: &RedisSentinel, heir: &RedisServer) -> Instant {
         assert!(began.elapsed() < GIVE_UP, "the sentinels do not agree");
         sleep(Duration::from_millis(2));
     }
-    bare::until_writable(heir.port()).answered_at()
+    baseline::until_writable(successor.port()).answered_at()
 }

@@ -1,6 +1,6 @@
-//! Everything at random, for a long time: nothing may grow, and every fault must pass.
+//! Random faults for a long time: nothing may leak, and every fault must pass.
 
-mod blow;
+mod random_fault;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,18 +9,17 @@ use limiter_testing::{Proxy, RedisServer};
 
 use crate::ledger::{Extra, Ledger, Outages};
 use crate::load::{Load, Plan};
-use crate::process::Held;
+use crate::process::ProcessUsage;
 use crate::run::Run;
 use crate::trial::{HEALTHY_WITHIN, QUOTA, Shown, Trial, usual_policy};
-use blow::{BLOWS, Blow};
+use random_fault::{RANDOM_FAULTS, RandomFault};
 
-/// Long enough for a store that is back to be used again, and for what a fault has left behind to
-/// be gone.
+/// Long enough for clients to use a recovered store again, and for the state of a fault to
+/// disappear.
 const CALM: Duration = Duration::from_millis(2_500);
 const LIMITERS: usize = 2;
-/// Rounds until memory, tasks and sockets are taken for what they usually are: each kind of blow
-/// once.
-const WARM_UP: usize = BLOWS.len();
+/// Rounds before memory, tasks and sockets count as steady: one for each kind of fault.
+const WARM_UP: usize = RANDOM_FAULTS.len();
 
 pub(crate) fn soak(trial: &Trial) {
     let server = RedisServer::start();
@@ -32,70 +31,70 @@ pub(crate) fn soak(trial: &Trial) {
         trial.pick(Duration::from_secs(60), Duration::from_secs(600)),
     );
     let mut random = fastrand::Rng::with_seed(trial.seed);
-    let mut tally = Tally::default();
+    let mut tally = SoakResults::default();
     let mut all = Ledger::new(QUOTA);
     while began.elapsed() < lasts || tally.rounds < WARM_UP + 3 {
-        let blow = match BLOWS.get(tally.rounds) {
-            Some(blow) => *blow,
-            None => random.choice(BLOWS).unwrap_or(Blow::Kill),
+        let random_fault = match RANDOM_FAULTS.get(tally.rounds) {
+            Some(random_fault) => *random_fault,
+            None => random.choice(RANDOM_FAULTS).unwrap_or(RandomFault::Kill),
         };
         load.watch(&server);
-        let waiting = blow.strike(&server, &proxy, random.u64(100..800));
+        let waiting = random_fault.apply(&server, &proxy, random.u64(100..800));
         let back = waiting.answered_at();
         sleep(CALM);
         let run = load.take();
-        run.enter_into(&mut all);
-        tally.enter(blow, &run, back, Held::now(&trial.runtime));
+        run.add_to(&mut all);
+        tally.enter(random_fault, &run, back, ProcessUsage::now(&trial.runtime));
     }
     let run = load.stop();
     trial.judge_hung(&run);
-    run.enter_into(&mut all);
+    run.add_to(&mut all);
     tally.judge(trial, all.extra());
 }
 
-/// What the rounds have shown.
+/// The results of all rounds.
 #[derive(Debug, Default)]
-struct Tally {
+struct SoakResults {
     rounds: usize,
     /// The number of times that the server has lost its data.
     losses: u64,
-    slowest: Option<(Duration, Blow)>,
-    unhealed: Vec<(usize, Blow)>,
-    excessive: Vec<(usize, Blow, Extra)>,
-    held: Vec<Held>,
+    slowest: Option<(Duration, RandomFault)>,
+    unhealed: Vec<(usize, RandomFault)>,
+    excessive: Vec<(usize, RandomFault, Extra)>,
+    usage: Vec<ProcessUsage>,
 }
 
-impl Tally {
-    fn enter(&mut self, blow: Blow, run: &Run, back: Instant, held: Held) {
+impl SoakResults {
+    fn enter(&mut self, random_fault: RandomFault, run: &Run, back: Instant, usage: ProcessUsage) {
         self.rounds += 1;
-        self.losses += blow.losses();
-        self.held.push(held);
+        self.losses += random_fault.losses();
+        self.usage.push(usage);
         match run.healed(back) {
             Some(span) if span.fair <= HEALTHY_WITHIN => {
                 if self.slowest.is_none_or(|(slowest, _)| span.measured > slowest) {
-                    self.slowest = Some((span.measured, blow));
+                    self.slowest = Some((span.measured, random_fault));
                 }
             }
-            _ => self.unhealed.push((self.rounds, blow)),
+            _ => self.unhealed.push((self.rounds, random_fault)),
         }
         let extra = run.extra(QUOTA);
-        if extra.worst > QUOTA.bound(Outages::Any, blow.losses(), run.limiters()) {
-            self.excessive.push((self.rounds, blow, extra));
+        if extra.worst > QUOTA.bound(Outages::Any, random_fault.losses(), run.limiters()) {
+            self.excessive.push((self.rounds, random_fault, extra));
         }
     }
 
     fn judge(&self, trial: &Trial, extra: Extra) {
         let figure = match (self.unhealed.first(), self.slowest) {
-            (Some((round, blow)), _) => {
+            (Some((round, random_fault)), _) => {
                 let count = self.unhealed.len();
                 format!(
-                    "{count} of {} rounds not healed in time, the first: round {round}, {blow:?}",
+                    "{count} of {} rounds not healed in time, the first: round {round}, {random_fault:?}",
                     self.rounds
                 )
             }
-            (None, Some((slowest, blow))) => {
+            (None, Some((slowest, random_fault))) => {
                 format!(
-                    "{} rounds, healthy {} after the store at most ({blow:?})",
+                    "{} rounds, healthy {} after the store at most ({random_fault:?})",
                     self.rounds,
                     Shown(slowest)
                 )
@@ -110,55 +109,58 @@ impl Tally {
         );
 
         let figure = match self.excessive.first() {
-            Some((round, blow, extra)) => {
-                format!("round {round}, {blow:?}: {} extra under one key", extra.worst)
+            Some((round, random_fault, extra)) => {
+                format!(
+                    "round {round}, {random_fault:?}: {} extra under one key",
+                    extra.worst
+                )
             }
             None => format!(
                 "{} extra under one key in all rounds, {} under all",
                 extra.worst, extra.total
             ),
         };
-        let most = QUOTA.bound(Outages::Any, self.losses, LIMITERS);
-        let ok = self.excessive.is_empty() && extra.worst <= most;
+        let maximum = QUOTA.bound(Outages::Any, self.losses, LIMITERS);
+        let ok = self.excessive.is_empty() && extra.worst <= maximum;
         trial.report.row(
             figure,
-            format!("≤ {most} in all, with {} losses of data", self.losses),
+            format!("≤ {maximum} in all, with {} losses of data", self.losses),
             ok,
         );
-        self.judge_held(trial);
+        self.judge_usage(trial);
     }
 
     /// Compares the usual of the first rounds after the warm-up with the usual of the last.
-    fn judge_held(&self, trial: &Trial) {
-        let rounds = self.held.get(WARM_UP..).unwrap_or_default();
+    fn judge_usage(&self, trial: &Trial) {
+        let rounds = self.usage.get(WARM_UP..).unwrap_or_default();
         let third = rounds.len().div_ceil(3);
         let first = rounds.get(..third).unwrap_or_default();
         let last = rounds.get(rounds.len() - third..).unwrap_or_default();
-        let memory = |held: &Held| held.resident_kib;
+        let memory = |usage: &ProcessUsage| usage.resident_kib;
         let (before, after) = (median(first, memory), median(last, memory));
-        let most = before + before / 10 + 2_048;
+        let maximum = before + before / 10 + 2_048;
         trial.report.row(
             format!("memory {before} KiB, then {after} KiB"),
-            format!("flat: ≤ {most} KiB"),
-            after <= most,
+            format!("flat: ≤ {maximum} KiB"),
+            after <= maximum,
         );
-        for (what, number) in [
-            ("tasks", (|held| held.tasks as u64) as fn(&Held) -> u64),
-            ("sockets", |held| held.sockets as u64),
+        for (resource, number) in [
+            ("tasks", (|usage| usage.tasks as u64) as fn(&ProcessUsage) -> u64),
+            ("sockets", |usage| usage.sockets as u64),
         ] {
             let (before, after) = (median(first, number), median(last, number));
-            let most = before + 3;
+            let maximum = before + 3;
             trial.report.row(
-                format!("{what} {before}, then {after}"),
-                format!("flat: ≤ {most}"),
-                after <= most,
+                format!("{resource} {before}, then {after}"),
+                format!("flat: ≤ {maximum}"),
+                after <= maximum,
             );
         }
     }
 }
 
-fn median(held: &[Held], number: impl Fn(&Held) -> u64) -> u64 {
-    let mut numbers: Vec<u64> = held.iter().map(number).collect();
+fn median(usage: &[ProcessUsage], number: impl Fn(&ProcessUsage) -> u64) -> u64 {
+    let mut numbers: Vec<u64> = usage.iter().map(number).collect();
     numbers.sort_unstable();
     numbers.get(numbers.len() / 2).copied().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Replicas of a cluster that take over, told to and after a crash.
+//! Replicas of a cluster that take over, on command and after a crash.
 
 use std::collections::HashSet;
 use std::thread::sleep;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use limiter_testing::RedisCluster;
 
 use super::cluster;
-use crate::bare;
+use crate::baseline;
 use crate::event::Event;
 use crate::load::Load;
 use crate::run::Run;
 use crate::trial::Trial;
 
-/// `CLUSTER FAILOVER` of one shard, then the crash of another's primary.
+/// `CLUSTER FAILOVER` of one shard, then a crash of the primary of another one.
 pub(crate) fn in_a_cluster(trial: &Trial) {
     let builder = RedisCluster::builder()
         .replicas(1)
@@ -26,7 +26,7 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
 
     let keys = keys_of(&cluster, plan.keys, 1);
     let began = Instant::now();
-    let waiting = bare::until_writable_at(cluster.replica_of(1).port(), &any(&keys));
+    let waiting = baseline::until_writable_at(cluster.replica_of(1).port(), &any(&keys));
     cluster.fail_over(1);
     let back = waiting.answered_at();
     sleep(trial.pick(Duration::from_secs(1), Duration::from_secs(5)));
@@ -41,7 +41,7 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
     sleep(Duration::from_secs(1));
     let keys = keys_of(&cluster, plan.keys, 2);
     let began = Instant::now();
-    let waiting = bare::until_writable_at(cluster.replica_of(2).port(), &any(&keys));
+    let waiting = baseline::until_writable_at(cluster.replica_of(2).port(), &any(&keys));
     let dead = cluster.kill_primary(2);
     let back = waiting.answered_at();
     cluster.await_fail_over(2, dead);
@@ -69,13 +69,13 @@ fn any(keys: &HashSet<u32>) -> String {
         .expect("every shard has keys")
 }
 
-fn judge_others(trial: &Trial, what: &str, run: &Run, keys: &HashSet<u32>, began: Instant) {
+fn judge_others(trial: &Trial, event: &str, run: &Run, keys: &HashSet<u32>, began: Instant) {
     let failed = |event: &Event| !event.is_healthy() && event.answered() >= began;
     let its_own = run.count(|event| failed(event) && keys.contains(&event.key));
     let others = run.count(|event| failed(event) && !keys.contains(&event.key));
-    let served = run.count(|event| event.asked >= began && event.is_healthy() && !keys.contains(&event.key));
+    let served = run.count(|call| call.sent_at >= began && call.is_healthy() && !keys.contains(&call.key));
     let figure = format!(
-        "{what}: {others} errors on other shards ({served} calls served, {its_own} failed on its own)"
+        "{event}: {others} errors on other shards ({served} calls served, {its_own} failed on its own)"
     );
     trial.report.row(figure, "0", others == 0 && served > 0);
 }

@@ -1,53 +1,57 @@
-//! Runs made by hand, and what is asked about them.
+//! Tests with constructed runs.
 
 use super::*;
 
-/// A call asked so many milliseconds after a moment, answered 10 ms later.
-fn event(start: Instant, millis: u64, limiter: usize, by: By) -> Event {
+/// A call this number of milliseconds after the start, answered 10 ms later.
+fn event(start: Instant, millis: u64, limiter: usize, by: DecisionSource) -> Event {
     Event {
         limiter,
         key: 0,
-        asked: start + Duration::from_millis(millis),
+        sent_at: start + Duration::from_millis(millis),
         took: Duration::from_millis(10),
         decided_at: millis * 1_000,
         allowed: true,
         by,
-        trouble: None,
+        failure: None,
     }
 }
 
-fn run(start: Instant, calls: &[(u64, usize, By)]) -> Run {
+fn run(start: Instant, calls: &[(u64, usize, DecisionSource)]) -> Run {
     let events = calls
         .iter()
         .map(|(millis, limiter, by)| event(start, *millis, *limiter, *by));
-    Run::new(start, events.collect(), Lateness::default(), 0)
+    Run::new(start, events.collect(), SchedulerDelays::default(), 0)
 }
 
 #[test]
 fn healed_is_when_the_last_limiter_is_decided_for_again() {
     let start = Instant::now();
     let calls = [
-        (0, 0, By::Store),
-        (0, 1, By::Store),
-        (100, 0, By::Nobody),
-        (200, 0, By::Store),
+        (0, 0, DecisionSource::Store),
+        (0, 1, DecisionSource::Store),
+        (100, 0, DecisionSource::Undecided),
+        (200, 0, DecisionSource::Store),
     ];
     let since = start + Duration::from_millis(50);
     assert!(
         run(start, &calls).healed(since).is_none(),
         "the other limiter never was"
     );
-    let calls = [&calls[..], &[(340, 1, By::Store)]].concat();
+    let calls = [&calls[..], &[(340, 1, DecisionSource::Store)]].concat();
     let healed = run(start, &calls).healed(since).map(|span| span.measured);
     assert_eq!(healed, Some(Duration::from_millis(300)));
 }
 
 #[test]
-fn what_the_insurance_admits_is_extra_and_nothing_that_the_store_lost() {
+fn local_fallback_admissions_are_extra_and_not_lost() {
     let start = Instant::now();
     let run = run(
         start,
-        &[(0, 0, By::Store), (1, 0, By::LocalFallback), (2, 0, By::Store)],
+        &[
+            (0, 0, DecisionSource::Store),
+            (1, 0, DecisionSource::LocalFallback),
+            (2, 0, DecisionSource::Store),
+        ],
     );
     let quota = |capacity| Quota {
         capacity,
@@ -64,14 +68,18 @@ fn what_the_insurance_admits_is_extra_and_nothing_that_the_store_lost() {
 }
 
 #[test]
-fn later_calls_are_counted_and_without_a_cause_none_is_excused() {
+fn later_calls_are_counted_and_only_delayed_ones_exempt() {
     let start = Instant::now();
     let run = run(
         start,
-        &[(0, 0, By::Nobody), (60, 0, By::Nobody), (70, 0, By::Store)],
+        &[
+            (0, 0, DecisionSource::Undecided),
+            (60, 0, DecisionSource::Undecided),
+            (70, 0, DecisionSource::Store),
+        ],
     );
-    let asked = run.asked_from(start + Duration::from_millis(50));
-    assert_eq!((asked.all, asked.unhealthy, asked.unexcused), (2, 1, 1));
+    let sent_at = run.calls_from(start + Duration::from_millis(50));
+    assert_eq!((sent_at.all, sent_at.unhealthy, sent_at.unexplained), (2, 1, 1));
 }
 
 #[test]

@@ -153,7 +153,7 @@ struct Holder(Child);
 impl Holder {
     fn start(url: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "redis::a_child_has_a_request_in_flight", "--nocapture"])
+            .args(["--exact", "redis::child_process_holds_permit", "--nocapture"])
             .env(HOLDER, url)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -1,9 +1,9 @@
-//! How late this machine itself is, so that a gate in milliseconds judges the limiter and not its
-//! neighbours.
+//! Measures the delays of this machine, so that a gate in milliseconds judges the limiter and not
+//! other processes.
 //!
-//! A thread that does nothing but sleep notes how much later than asked it wakes, and how long the
-//! threads of this process and the servers it asks were ready to run but did not
-//! (`/proc/…/schedstat`, where there is one).
+//! A thread that only sleeps records how late it wakes, and how long the threads of this process
+//! and of the watched servers were ready to run but did not run (`/proc/…/schedstat`, if
+//! available).
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,24 +14,24 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(2);
-/// Less than this is no delay that matters here.
+/// Shorter delays are irrelevant here.
 const NOTABLE: Duration = Duration::from_micros(200);
 
-/// Measures while it lives.
+/// Measures until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Canary {
-    shared: Arc<Shared>,
+pub(crate) struct DelayMonitor {
+    shared: Arc<MonitorState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct MonitorState {
     over: AtomicBool,
     delays: Mutex<Vec<Delay>>,
     servers: Mutex<Vec<u32>>,
 }
 
-/// Somebody had to wait for a processor between these moments.
+/// A thread waited for a processor between these times.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     from: Instant,
@@ -39,13 +39,13 @@ struct Delay {
     late: Duration,
 }
 
-/// What was measured.
+/// The measured delays.
 #[derive(Debug, Default)]
-pub(crate) struct Lateness(Vec<Delay>);
+pub(crate) struct SchedulerDelays(Vec<Delay>);
 
-impl Canary {
+impl DelayMonitor {
     pub(crate) fn start() -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(MonitorState::default());
         let measuring = Arc::clone(&shared);
         let thread = thread::spawn(move || measure(&measuring));
         Self {
@@ -57,19 +57,19 @@ impl Canary {
     /// Takes the process of a server into account, too.
     pub(crate) fn watch(&self, pid: u32) {
         let mut servers = self.shared.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that were killed are of no interest any more.
+        // Servers that were killed are removed.
         servers.retain(|known| *known != pid && process(*known).exists());
         servers.push(pid);
     }
 
-    /// What was measured since the last time.
-    pub(crate) fn take(&self) -> Lateness {
+    /// The delays since the last call.
+    pub(crate) fn take(&self) -> SchedulerDelays {
         let mut delays = self.shared.delays.lock().unwrap_or_else(PoisonError::into_inner);
-        Lateness(std::mem::take(&mut *delays))
+        SchedulerDelays(std::mem::take(&mut *delays))
     }
 }
 
-impl Drop for Canary {
+impl Drop for DelayMonitor {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -78,7 +78,7 @@ impl Drop for Canary {
     }
 }
 
-impl Lateness {
+impl SchedulerDelays {
     /// How much of the time between two moments the machine is to blame for, at most.
     pub(crate) fn during(&self, from: Instant, to: Instant) -> Duration {
         let first = self.0.partition_point(|delay| delay.to < from);
@@ -87,13 +87,13 @@ impl Lateness {
         late.min(to.saturating_duration_since(from))
     }
 
-    /// What is left of a span that ends at a moment, without what the machine is to blame for.
+    /// The length of a span that ends at `from + took`, without the delays caused by the machine.
     pub(crate) fn fair(&self, from: Instant, took: Duration) -> Duration {
         took.saturating_sub(self.during(from, from + took))
     }
 }
 
-fn measure(shared: &Shared) {
+fn measure(shared: &MonitorState) {
     let mut waited: HashMap<PathBuf, u64> = HashMap::new();
     let mut last = Instant::now();
     while !shared.over.load(Ordering::Relaxed) {
@@ -135,8 +135,8 @@ fn process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// The longest that any of them has waited for a processor since before; notes what each has waited
-/// now.
+/// The longest time that a thread waited for a processor since the last call; records the current
+/// values.
 fn longest_wait(
     before: &HashMap<PathBuf, u64>,
     now: &mut HashMap<PathBuf, u64>,
@@ -170,13 +170,13 @@ mod tests {
             to: at(to),
             late: Duration::from_millis(late),
         };
-        let lateness = Lateness(vec![delay(0, 10, 8), delay(20, 30, 5), delay(50, 52, 40)]);
-        assert_eq!(lateness.during(at(12), at(18)), Duration::ZERO);
-        assert_eq!(lateness.during(at(12), at(40)), Duration::from_millis(5));
-        assert_eq!(lateness.during(at(5), at(40)), Duration::from_millis(13));
-        assert_eq!(lateness.during(at(49), at(51)), Duration::from_millis(2));
+        let scheduler_delay = SchedulerDelays(vec![delay(0, 10, 8), delay(20, 30, 5), delay(50, 52, 40)]);
+        assert_eq!(scheduler_delay.during(at(12), at(18)), Duration::ZERO);
+        assert_eq!(scheduler_delay.during(at(12), at(40)), Duration::from_millis(5));
+        assert_eq!(scheduler_delay.during(at(5), at(40)), Duration::from_millis(13));
+        assert_eq!(scheduler_delay.during(at(49), at(51)), Duration::from_millis(2));
         assert_eq!(
-            lateness.fair(at(12), Duration::from_millis(28)),
+            scheduler_delay.fair(at(12), Duration::from_millis(28)),
             Duration::from_millis(23)
         );
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use limiter_testing::{Proxy, RedisServer};
 
-use crate::bare::{self, Waiting};
+use crate::baseline::{self, Waiting};
 
 /// A fault that ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blow {
+pub(super) enum RandomFault {
     Kill,
     Stop,
     ClientPause,
@@ -22,31 +22,31 @@ pub(super) enum Blow {
     OutOfMemory,
 }
 
-pub(super) const BLOWS: [Blow; 10] = [
-    Blow::Kill,
-    Blow::Stop,
-    Blow::ClientPause,
-    Blow::BlackHole,
-    Blow::Slow,
-    Blow::CutReplies,
-    Blow::DropConnections,
-    Blow::Refuse,
-    Blow::ScriptFlush,
-    Blow::OutOfMemory,
+pub(super) const RANDOM_FAULTS: [RandomFault; 10] = [
+    RandomFault::Kill,
+    RandomFault::Stop,
+    RandomFault::ClientPause,
+    RandomFault::BlackHole,
+    RandomFault::Slow,
+    RandomFault::CutReplies,
+    RandomFault::DropConnections,
+    RandomFault::Refuse,
+    RandomFault::ScriptFlush,
+    RandomFault::OutOfMemory,
 ];
 
-impl Blow {
+impl RandomFault {
     /// The number of times that the server loses its data.
     pub(super) fn losses(self) -> u64 {
         u64::from(self == Self::Kill)
     }
 
-    /// Breaks things for so many milliseconds and mends them; the answer tells when the store is
-    /// back.
-    pub(super) fn strike(self, server: &RedisServer, proxy: &Proxy, millis: u64) -> Waiting {
+    /// Applies the fault for this time and removes it. The result waits for the recovery of the
+    /// store.
+    pub(super) fn apply(self, server: &RedisServer, proxy: &Proxy, millis: u64) -> Waiting {
         let last = || sleep(Duration::from_millis(millis));
-        // Asked from before the mending on, so as not to miss the moment.
-        let wait = || bare::until_writable(proxy.port());
+        // Waits from before the removal of the fault, so that the recovery is not missed.
+        let wait = || baseline::until_writable(proxy.port());
         match self {
             Self::Kill => {
                 server.kill();

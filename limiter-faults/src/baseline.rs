@@ -1,5 +1,5 @@
-//! A client that wants nothing but to know whether a server decides: the measure of when the store
-//! is back.
+//! A minimal client that detects when a server accepts writes: the baseline for the recovery of
+//! limiters.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,8 +13,8 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 
 const PING: &str = "PING\r\n";
 
-/// Asks over and over, from now on, until the server behind this port accepts a write: one that
-/// only reads cannot decide.
+/// Sends writes repeatedly until the server behind this port accepts one. A read would not suffice,
+/// because a decision needs a write.
 pub(crate) fn until_writable(port: u16) -> Waiting {
     until_writable_at(port, "bare")
 }
@@ -43,7 +43,7 @@ impl Waiting {
     /// If it gives none within half a minute.
     pub(crate) fn answered_at(self) -> Instant {
         let answered = self.0.join().ok().flatten();
-        answered.expect("the store itself comes back")
+        answered.expect("the store recovers")
     }
 }
 
