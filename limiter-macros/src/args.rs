@@ -1,4 +1,4 @@
-//! The arguments of one attribute, as they are written: words and values, each with its place.
+//! Parses the arguments of one attribute: names and values, each with its span.
 
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
@@ -8,34 +8,39 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, Token, parenthesized, token};
 
+use crate::arguments::{ArgumentName, ArgumentSpec, AttributeKind, OF_POLICIES, TABLE};
 use crate::constant::peel;
-use crate::diagnostics::{Diagnostics, meant};
-use crate::words::{Kind, OF_POLICIES, Row, TABLE, Word};
+use crate::diagnostics::{Diagnostics, closest_match};
 
-/// The arguments of one attribute.
+/// The parsed arguments of one attribute.
 pub(crate) struct Args {
-    pub(crate) kind: Kind,
-    /// Where the attribute stands.
+    pub(crate) kind: AttributeKind,
+    /// The span of the attribute.
     pub(crate) span: Span,
-    /// The methods that are named by `except(…)`.
+    /// The methods in `except(…)`.
     pub(crate) except: Vec<Ident>,
-    given: Vec<Given>,
+    values: Vec<ArgValue>,
 }
 
-struct Given {
-    word: Word,
+struct ArgValue {
+    word: ArgumentName,
     span: Span,
-    /// `None` for a flag, and for a value that was refused already.
+    /// `None` for a flag, and for a value that was rejected before.
     value: Option<Expr>,
 }
 
 impl Args {
-    pub(crate) fn parse(kind: Kind, span: Span, tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
+    pub(crate) fn parse(
+        kind: AttributeKind,
+        span: Span,
+        tokens: TokenStream,
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
         let mut args = Self {
             kind,
             span,
             except: Vec::new(),
-            given: Vec::new(),
+            values: Vec::new(),
         };
         let all = |input: ParseStream<'_>| {
             while !input.is_empty() {
@@ -53,29 +58,29 @@ impl Args {
         args
     }
 
-    /// Where an argument stands, if it is given.
-    pub(crate) fn place(&self, word: Word) -> Option<Span> {
-        self.given
+    /// The span of an argument, if present.
+    pub(crate) fn place(&self, word: ArgumentName) -> Option<Span> {
+        self.values
             .iter()
-            .find(|given| given.word == word)
-            .map(|given| given.span)
+            .find(|values| values.word == word)
+            .map(|values| values.span)
     }
 
-    /// The arguments that are given, each with its place.
-    pub(crate) fn words(&self) -> impl Iterator<Item = (Word, Span)> {
-        self.given.iter().map(|given| (given.word, given.span))
+    /// The names and spans of the present arguments.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (ArgumentName, Span)> {
+        self.values.iter().map(|values| (values.word, values.span))
     }
 
-    /// The value of an argument, if one is given that can be used.
-    pub(crate) fn take_value(&mut self, word: Word) -> Option<Expr> {
-        self.given
+    /// Takes the value of an argument, if it is present and valid.
+    pub(crate) fn take_value(&mut self, word: ArgumentName) -> Option<Expr> {
+        self.values
             .iter_mut()
-            .find(|given| given.word == word)
-            .and_then(|given| given.value.take())
+            .find(|values| values.word == word)
+            .and_then(|values| values.value.take())
     }
 
-    /// The value of an argument that must be given.
-    pub(crate) fn require(&mut self, word: Word, diagnostics: &mut Diagnostics) -> Option<Expr> {
+    /// Takes the value of a required argument.
+    pub(crate) fn require(&mut self, word: ArgumentName, diagnostics: &mut Diagnostics) -> Option<Expr> {
         if self.place(word).is_none() {
             let (text, example) = (word.text(), word.example());
             diagnostics.at(self.span, format!("`{text}` is missing, add `{example}`"));
@@ -86,9 +91,9 @@ impl Args {
     fn one(&mut self, input: ParseStream<'_>, diagnostics: &mut Diagnostics) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
             let example = match self.kind {
-                Kind::Window => "limit = 5",
-                Kind::Concurrency => "max = 4",
-                Kind::Token | Kind::Funnel => "capacity = 20",
+                AttributeKind::Window => "limit = 5",
+                AttributeKind::Concurrency => "max = 4",
+                AttributeKind::Token | AttributeKind::Funnel => "capacity = 20",
             };
             return Err(input.error(format!("expected an argument, such as `{example}`")));
         }
@@ -100,13 +105,13 @@ impl Args {
         else {
             return Err(self.unknown(&ident, &written));
         };
-        let Row {
+        let ArgumentSpec {
             word, text, example, ..
         } = *row;
         if self.place(word).is_some() {
             diagnostics.at(ident.span(), format!("`{text}` is given twice"));
         }
-        self.given.push(Given {
+        self.values.push(ArgValue {
             word,
             span: ident.span(),
             value: None,
@@ -147,13 +152,13 @@ impl Args {
         }
         if let Some(place) = first_await(&value) {
             let message = format!(
-                "`{text}` is computed before the first `.await`, so that nothing of it is held while the limiter is \
-                 asked: await in a function around this one, and hand the value in as an argument"
+                "`{text}` is computed before the first `.await` and cannot contain one: await in a calling function, and \
+                 pass the value as an argument"
             );
             return Err(syn::Error::new(place, message));
         }
-        if let Some(given) = self.given.last_mut() {
-            given.value = Some(value);
+        if let Some(values) = self.values.last_mut() {
+            values.value = Some(value);
         }
         Ok(())
     }
@@ -174,11 +179,11 @@ impl Args {
         Ok(())
     }
 
-    /// What to say about a word that this attribute does not take.
+    /// The error for a name that this attribute does not accept.
     fn unknown(&mut self, ident: &Ident, written: &str) -> syn::Error {
         let (kind, name) = (self.kind, self.kind.name());
         let own = || TABLE.iter().filter(|row| row.is_of(kind));
-        let near = meant(written, own().map(|row| row.text));
+        let near = closest_match(written, own().map(|row| row.text));
         let close = own()
             .find(|row| row.also.contains(&written))
             .or_else(|| own().find(|row| near == Some(row.text)))
@@ -186,13 +191,13 @@ impl Args {
         let elsewhere = TABLE.iter().any(|row| row.text == written);
         let message = match close {
             _ if OF_POLICIES.contains(&written) => format!(
-                "`{written}` is said by a policy: put one into a registry, and name it here, `policy = \"login\"`, in place of \
-                 what the attribute says about the limit"
+                "`{written}` is a setting of a policy: add the policy to a registry, and name it, `policy = \"login\"`, in place of \
+                 the arguments of the limit"
             ),
             Some(row) => {
-                // What is probably meant counts as given, so that it is not reported as missing as
-                // well.
-                self.given.push(Given {
+                // The probable argument counts as present, so that it is not also reported as
+                // missing.
+                self.values.push(ArgValue {
                     word: row.word,
                     span: ident.span(),
                     value: None,
@@ -215,7 +220,7 @@ impl Args {
     }
 }
 
-/// The word of an argument that is a plain name, such as `allow`.
+/// The name in an argument that is a plain identifier, such as `allow`.
 pub(crate) fn plain_word(expr: &Expr) -> Option<String> {
     match peel(expr) {
         Expr::Path(path) => path.path.get_ident().map(Ident::to_string),
@@ -225,7 +230,7 @@ pub(crate) fn plain_word(expr: &Expr) -> Option<String> {
 
 fn skip_to_comma(input: ParseStream<'_>) {
     while !input.is_empty() && !input.peek(Token![,]) {
-        // Cannot fail before the end.
+        // Fails only at the end of the input.
         let _: syn::Result<proc_macro2::TokenTree> = input.parse();
     }
 }

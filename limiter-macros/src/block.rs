@@ -1,5 +1,5 @@
-//! An `impl` block under an attribute: every async method of it is limited, but those that are left
-//! out by name.
+//! An attribute on an `impl` block: limits all async methods of the block, except those that it
+//! excludes by name.
 
 mod parse;
 
@@ -9,15 +9,15 @@ use syn::ext::IdentExt;
 use syn::{Attribute, Ident, Path};
 
 use crate::args::Args;
-use crate::boxed::Boxed;
-use crate::diagnostics::{Diagnostics, Mistake, meant};
+use crate::async_trait_body::AsyncTraitBody;
+use crate::diagnostics::{AnnotationError, Diagnostics, closest_match};
 use crate::expand;
 use crate::func::Func;
-use crate::model::{Around, Attr, LimitedFn};
+use crate::model::{Attr, LimitedFn, OuterAttrs};
 
 pub(crate) use parse::is_block;
 
-/// The block, its methods taken apart as far as their bodies.
+/// The parsed block; the bodies of its methods stay raw tokens.
 pub(crate) struct Block {
     attrs: Vec<Attribute>,
     /// `impl … for …`, up to the brace.
@@ -30,26 +30,26 @@ pub(crate) struct Block {
 
 enum Item {
     Method(Box<Func>),
-    /// Untouched.
+    /// Unchanged tokens.
     Other(TokenStream),
 }
 
-/// One of the block's attributes, and whom it leaves out.
-struct OfBlock {
+/// One of the block's attributes, with the methods that it excludes.
+struct BlockAttr {
     attr: Attr,
     except: Vec<Ident>,
 }
 
 impl Block {
-    /// The block with its methods limited by the attribute and by those that follow it; or, beside
-    /// all mistakes, the block as it was.
+    /// Expands the block with the limits of this attribute and of the attributes after it. On
+    /// errors, emits the errors and the unchanged block.
     pub(crate) fn limit(mut self, first: Attr) -> TokenStream {
         let mut diagnostics = Diagnostics::default();
-        let (rest, taken) = Attr::from_args(&mut self.attrs, true, &mut diagnostics);
-        let attrs: Vec<OfBlock> = std::iter::once(first).chain(rest).map(OfBlock::new).collect();
+        let (rest, removed) = Attr::from_args(&mut self.attrs, true, &mut diagnostics);
+        let attrs: Vec<BlockAttr> = std::iter::once(first).chain(rest).map(BlockAttr::new).collect();
         self.check_names(&attrs, &mut diagnostics);
 
-        let (mut limited, mut mistakes) = (Vec::new(), Mistakes::default());
+        let (mut limited, mut errors) = (Vec::new(), MethodErrors::default());
         for item in &self.items {
             let Item::Method(func) = item else {
                 limited.push(Ok(item.to_token_stream()));
@@ -64,9 +64,9 @@ impl Block {
                 limited.push(Ok(func.to_token_stream()));
                 continue;
             }
-            let around = Around {
+            let around = OuterAttrs {
                 attrs: own,
-                taken: taken.clone(),
+                removed: removed.clone(),
                 owner: Some(self.owner.clone()),
             };
             let mut func = (**func).clone();
@@ -74,34 +74,34 @@ impl Block {
             let name = func.sig.ident.unraw().to_string();
             limited.push(match LimitedFn::read(around, &mut func, &mut found) {
                 Ok(method) => Ok(method.to_token_stream()),
-                Err(taken) => Err((func, taken)),
+                Err(removed) => Err((func, removed)),
             });
-            mistakes.add(&name, found);
+            errors.add(&name, found);
         }
-        if mistakes.methods.is_empty() {
+        if errors.methods.is_empty() {
             let place = attrs.first().map(|attr| attr.attr.span);
             diagnostics.at(
                 place.unwrap_or_else(proc_macro2::Span::call_site),
                 "this block has no method to limit: a limiter attribute on an `impl` block limits its async methods",
             );
         }
-        mistakes.report(&mut diagnostics);
+        errors.report(&mut diagnostics);
         let is_wrong = diagnostics.count() > 0;
         let items = limited
             .into_iter()
             .zip(&self.items)
             .map(|(limited, item)| match limited {
                 Ok(limited) if !is_wrong => limited,
-                Ok(_) => item.without_limits(&taken),
-                Err((func, taken)) => mentioning(func, &taken),
+                Ok(_) => item.without_limits(&removed),
+                Err((func, removed)) => mentioning(func, &removed),
             });
         let items = items.collect();
         let (block, errors) = (self.with(items), diagnostics.into_tokens());
         quote!(#block #errors)
     }
 
-    /// Names that are left out and that no method has.
-    fn check_names(&self, attrs: &[OfBlock], diagnostics: &mut Diagnostics) {
+    /// Reports excluded names without a method.
+    fn check_names(&self, attrs: &[BlockAttr], diagnostics: &mut Diagnostics) {
         let methods: Vec<String> = self.items.iter().filter_map(Item::name).collect();
         for name in attrs.iter().flat_map(|attr| &attr.except) {
             let written = name.unraw().to_string();
@@ -109,7 +109,7 @@ impl Block {
                 continue;
             }
             let known = methods.iter().map(String::as_str);
-            let message = match meant(&written, known) {
+            let message = match closest_match(&written, known) {
                 Some(near) => format!("the block has no method `{written}`, did you mean `{near}`?"),
                 None => format!("the block has no method `{written}`"),
             };
@@ -125,8 +125,8 @@ impl Block {
     }
 }
 
-impl OfBlock {
-    /// What is wrong with the attribute is reported where it is read for a method.
+impl BlockAttr {
+    /// Errors in the attribute's arguments are reported when a method is read.
     fn new(attr: Attr) -> Self {
         let args = Args::parse(
             attr.kind,
@@ -153,8 +153,8 @@ impl Item {
         }
     }
 
-    /// The item beside the mistakes of others. Its own limiter attributes would find only more of
-    /// them.
+    /// The unchanged item, emitted with the errors. Its own limiter attributes are removed, because
+    /// they would only report further errors.
     fn without_limits(&self, of_block: &[Path]) -> TokenStream {
         match self {
             Self::Other(tokens) => tokens.clone(),
@@ -177,43 +177,43 @@ impl ToTokens for Item {
 }
 
 impl Func {
-    /// Whether an attribute of the block is for this method.
+    /// Whether an attribute of the block applies to this method.
     fn can_be_limited(&self) -> bool {
-        self.sig.asyncness.is_some() || Boxed::read(&self.sig.output, &self.body).is_some()
+        self.sig.asyncness.is_some() || AsyncTraitBody::read(&self.sig.output, &self.body).is_some()
     }
 }
 
-fn mentioning(mut func: Func, taken: &[Path]) -> TokenStream {
-    func.body = expand::mention(taken, &func.body);
+fn mentioning(mut func: Func, removed: &[Path]) -> TokenStream {
+    func.body = expand::mention(removed, &func.body);
     func.to_token_stream()
 }
 
-/// What was found for each method. What is wrong for all of them is said once; what is wrong for
-/// some says for which.
+/// The errors of all methods. An error of all methods is reported once; an error of some methods
+/// lists them.
 #[derive(Default)]
-struct Mistakes {
+struct MethodErrors {
     methods: Vec<String>,
-    found: Vec<Found>,
+    found: Vec<MethodError>,
 }
 
-struct Found {
-    mistake: Mistake,
-    /// The place and the text, by which it is known again.
-    known_by: (String, String),
+struct MethodError {
+    error: AnnotationError,
+    /// The span and the text, which identify the error.
+    identity: (String, String),
     methods: Vec<String>,
 }
 
-impl Mistakes {
+impl MethodErrors {
     fn add(&mut self, method: &str, diagnostics: Diagnostics) {
         self.methods.push(method.to_owned());
-        for mistake in diagnostics.into_mistakes() {
-            let known_by = (format!("{:?}", mistake.error.span()), mistake.error.to_string());
+        for error in diagnostics.into_errors() {
+            let identity = (format!("{:?}", error.error.span()), error.error.to_string());
             let methods = vec![method.to_owned()];
-            match self.found.iter_mut().find(|found| found.known_by == known_by) {
-                Some(found) if mistake.of_block => found.methods.extend(methods),
-                _ => self.found.push(Found {
-                    mistake,
-                    known_by,
+            match self.found.iter_mut().find(|found| found.identity == identity) {
+                Some(found) if error.of_block => found.methods.extend(methods),
+                _ => self.found.push(MethodError {
+                    error,
+                    identity,
                     methods,
                 }),
             }
@@ -221,8 +221,8 @@ impl Mistakes {
     }
 
     fn report(self, diagnostics: &mut Diagnostics) {
-        for Found {
-            mistake: Mistake { error, of_block },
+        for MethodError {
+            error: AnnotationError { error, of_block },
             methods,
             ..
         } in self.found
@@ -234,7 +234,7 @@ impl Mistakes {
             let names = methods.join(", ");
             diagnostics.at(
                 error.span(),
-                format!("{error} (for {names}: `except({names})` leaves out what this does not fit)"),
+                format!("{error} (for {names}: exclude with `except({names})`)"),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Which expressions are the same on every call, so that a policy of them can be built once.
+//! Detects expressions with the same value on every call, so that a policy can be built once.
 
 use proc_macro2::Ident;
 use syn::{BinOp, Expr, Lit, Path, UnOp};
@@ -12,9 +12,9 @@ pub(crate) fn peel(expr: &Expr) -> &Expr {
     }
 }
 
-/// Whether the expression is the same on every call, and can stand in an item: literals, constants,
-/// `Duration::from_…` and `Rate::per…` of those. `is_item` tells whether a path may be used by an
-/// item inside the function.
+/// Whether the expression has the same value on every call and is valid in an item: literals,
+/// constants, and `Duration::from_…` and `Rate::per…` of those. `is_item` tells whether an item
+/// inside the function can use a path.
 pub(crate) fn is_constant(expr: &Expr, is_item: &dyn Fn(&Path) -> bool) -> bool {
     match peel(expr) {
         Expr::Lit(_) => true,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_told_from_values() {
+    fn constants_are_distinguished_from_values() {
         let constant = |expr: Expr| {
             is_constant(&expr, &|path| {
                 !path.is_ident("N") && path.segments[0].ident != "Self"

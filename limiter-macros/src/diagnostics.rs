@@ -1,62 +1,61 @@
-//! Collects the mistakes of one annotation, so that all of them are reported at once, each at its
-//! place.
+//! Collects the errors of one annotation, so that all are reported at once, each at its span.
 
 use std::fmt::Display;
 
 use proc_macro2::{Span, TokenStream};
 
-/// The mistakes found so far.
+/// The errors found so far.
 #[derive(Default)]
 pub(crate) struct Diagnostics {
-    errors: Vec<Mistake>,
-    /// Whether what is reported next stands in an attribute of the block around the function.
+    errors: Vec<AnnotationError>,
+    /// Whether the next errors belong to an attribute of the surrounding block.
     pub(crate) of_block: bool,
 }
 
-/// One mistake.
-pub(crate) struct Mistake {
+/// One error.
+pub(crate) struct AnnotationError {
     pub(crate) error: syn::Error,
     pub(crate) of_block: bool,
 }
 
 impl Diagnostics {
-    /// Reports a mistake at one place.
+    /// Adds an error at a span.
     pub(crate) fn at(&mut self, span: Span, message: impl Display) {
         self.push(syn::Error::new(span, message));
     }
 
-    /// Reports a mistake that a parser found.
+    /// Adds an error of a parser.
     pub(crate) fn push(&mut self, error: syn::Error) {
         let of_block = self.of_block;
-        self.errors.push(Mistake { error, of_block });
+        self.errors.push(AnnotationError { error, of_block });
     }
 
-    /// The value; a mistake is reported and leaves `None`.
+    /// The value; an error is added and yields `None`.
     pub(crate) fn ok<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// How many mistakes were reported.
+    /// The number of errors.
     pub(crate) fn count(&self) -> usize {
         self.errors.len()
     }
 
-    /// One `compile_error!` for each mistake.
+    /// One `compile_error!` for each error.
     pub(crate) fn into_tokens(self) -> TokenStream {
         self.errors
             .iter()
-            .map(|mistake| mistake.error.to_compile_error())
+            .map(|error| error.error.to_compile_error())
             .collect()
     }
 
-    /// What was found.
-    pub(crate) fn into_mistakes(self) -> Vec<Mistake> {
+    /// The collected errors.
+    pub(crate) fn into_errors(self) -> Vec<AnnotationError> {
         self.errors
     }
 }
 
-/// The word of `known` that somebody probably meant by `written`.
-pub(crate) fn meant<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The name in `known` that is most similar to `written`, if it is similar enough.
+pub(crate) fn closest_match<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
     let tolerance = written.chars().count().div_ceil(3);
     known
@@ -67,7 +66,7 @@ pub(crate) fn meant<'a>(written: &str, known: impl IntoIterator<Item = &'a str>)
         .map(|(_, word)| word)
 }
 
-/// How many letters must be inserted, removed, replaced, or swapped with their neighbour.
+/// The edit distance: the number of insertions, deletions, replacements and swaps of neighbours.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -99,12 +98,12 @@ mod tests {
     #[test]
     fn a_slip_of_the_finger_is_recognised() {
         let known = ["capacity", "rate", "per", "need", "key"];
-        assert_eq!(meant("capasity", known), Some("capacity"));
-        assert_eq!(meant("arte", known), Some("rate"));
-        assert_eq!(meant("Key", known), Some("key"));
-        assert_eq!(meant("nede", known), Some("need"));
-        assert_eq!(meant("colour", known), None);
-        assert_eq!(meant("x", known), None);
+        assert_eq!(closest_match("capasity", known), Some("capacity"));
+        assert_eq!(closest_match("arte", known), Some("rate"));
+        assert_eq!(closest_match("Key", known), Some("key"));
+        assert_eq!(closest_match("nede", known), Some("need"));
+        assert_eq!(closest_match("colour", known), None);
+        assert_eq!(closest_match("x", known), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Writes the function with its guard. Everything was checked before, so nothing here can fail.
+//! Generates the function with its guard. The model is checked, so nothing here can fail.
 //!
-//! The guard is computed in a block of its own: what its expressions borrow or lock is let go
-//! before the first await.
+//! The guard is computed in its own block: borrows and locks of its expressions end before the
+//! first await.
 
 mod borrow;
 mod count;
@@ -16,8 +16,8 @@ use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::{Attribute, Path};
 
-use crate::boxed::Boxed;
-use crate::func::{self, Func, MARKER, Output, Param, Shape};
+use crate::async_trait_body::AsyncTraitBody;
+use crate::func::{self, Func, GuardPosition, MARKER, Output, Param};
 use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
@@ -38,14 +38,14 @@ impl ToTokens for LimitedFn {
             }
         }
         let body = match &self.shape {
-            Shape::Async => {
+            GuardPosition::Async => {
                 let (inner, rest) = inner_attributes(self.func.body.stream());
-                // Braces of ours, which the lint against needless ones leaves alone.
+                // Generated braces, which the lint against unneeded braces ignores.
                 let rest = self.counted(braced(rest, mixed(self.func.body.span())));
                 braced(quote!(#(#inner)* #guard #rebind #rest), self.func.body.span())
             }
-            Shape::Boxed(boxed) => {
-                let Boxed {
+            GuardPosition::AsyncTraitBody(boxed) => {
+                let AsyncTraitBody {
                     before,
                     pin,
                     head,
@@ -69,7 +69,7 @@ impl ToTokens for LimitedFn {
 }
 
 impl LimitedFn {
-    /// The decision, and what happens when it rejects the call.
+    /// The decision, and the response to its rejection.
     fn guard(&self) -> TokenStream {
         let private = &private(&self.krate);
         let guard = marker();
@@ -107,9 +107,9 @@ impl LimitedFn {
             }
         };
         let answer = self.answer(refused, private);
-        let taken = &self.taken;
+        let removed = &self.removed;
         let made = quote! {
-            let #guard = { #(#[allow(unused_imports)] use #taken as _;)* #(#policies)*
+            let #guard = { #(#[allow(unused_imports)] use #removed as _;)* #(#policies)*
                 static #reporter: #private::Reporter = #private::Reporter::new(#function);
                 #names #made };
         };
@@ -194,9 +194,9 @@ impl LimitedFn {
                 window,
                 unspelled,
             } => {
-                // A literal was looked at already, and what a call computes is nobody's mistake.
-                let is_looked_at = *unspelled && limit.constant && matches!(permits, Number::Computed(_));
-                let new = local(match is_looked_at {
+                // A literal was checked before, and a computed limit cannot be checked.
+                let is_checked = *unspelled && limit.constant && matches!(permits, Number::Computed(_));
+                let new = local(match is_checked {
                     true => "unspelled_window",
                     false => "sliding_window",
                 });
@@ -217,7 +217,7 @@ impl LimitedFn {
                 let max = number(max, private);
                 quote!(#private::concurrency(#name, #max, #options))
             }
-            // Built by whoever keeps the policies; an entry asks for it by its name.
+            // The registry builds the policy; the entry refers to it by name.
             Algorithm::Named { .. } => TokenStream::new(),
         }
     }
@@ -238,8 +238,8 @@ impl LimitedFn {
         quote!(::core::concat!(::core::module_path!(), "::", #function))
     }
 
-    /// References under the names that patterns bind, as far as the attributes mention them. The
-    /// arguments stay whole.
+    /// References with the names that patterns bind, if the attributes use them. The arguments are
+    /// not moved.
     fn by_reference(&self) -> TokenStream {
         let mut bindings = TokenStream::new();
         let whole = |param: &&Param| param.rename.is_none() || self.passes_args();
@@ -264,8 +264,7 @@ impl LimitedFn {
         bindings
     }
 
-    /// What a rejected call returns: the value of the fallback that belongs to the limit which
-    /// rejected it. Whether something is held until the body ends.
+    /// Whether a permit is held until the body ends.
     fn holds(&self) -> bool {
         self.limits.iter().any(|limit| limit.algorithm.is_held())
     }
@@ -324,7 +323,7 @@ fn private(krate: &Path) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #krate::__private)
 }
 
-/// A name that the function's own code cannot see.
+/// An identifier that the function's code cannot refer to.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
@@ -337,13 +336,13 @@ fn policy_static(index: usize) -> Ident {
     format_ident!("__LIMITER_POLICY_{index}", span = Span::mixed_site())
 }
 
-/// A place in the function with the hygiene of the expansion: what is wrong shows there, and what
-/// is a matter of style is not held against the function.
+/// A span in the function with the hygiene of the expansion: errors are shown there, and style
+/// lints ignore it.
 fn mixed(span: Span) -> Span {
     span.resolved_at(Span::mixed_site())
 }
 
-/// The same tokens, whose errors show at another place.
+/// The same tokens with another span for errors.
 fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
     let at = |mut tree: TokenTree| {
         tree.set_span(span.resolved_at(tree.span()));
@@ -352,12 +351,12 @@ fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
     tokens.into_iter().map(at).collect()
 }
 
-/// A body that names the attributes which were taken from its function, so that their imports count
-/// as used.
-pub(crate) fn mention(taken: &[Path], body: &Group) -> Group {
+/// A body that mentions the removed attributes of its function, so that their imports count as
+/// used.
+pub(crate) fn mention(removed: &[Path], body: &Group) -> Group {
     let (inner, rest) = inner_attributes(body.stream());
     braced(
-        quote!(#(#inner)* #(#[allow(unused_imports)] use #taken as _;)* #rest),
+        quote!(#(#inner)* #(#[allow(unused_imports)] use #removed as _;)* #rest),
         body.span(),
     )
 }
@@ -368,7 +367,7 @@ fn braced(stream: TokenStream, span: Span) -> Group {
     group
 }
 
-/// `#![…]` at the start of a body, which stays at its start.
+/// Splits the inner attributes (`#![…]`) from the start of a body.
 fn inner_attributes(body: TokenStream) -> (Vec<Attribute>, TokenStream) {
     let split = |input: syn::parse::ParseStream<'_>| {
         Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?))

@@ -1,19 +1,18 @@
-//! The arguments of the attributes, as text that a reviewer can read: removing or renaming one
-//! breaks callers.
+//! The arguments of the attributes as readable text: removing or renaming one breaks callers.
 //!
-//! `LIMITER_FROZEN=write cargo test -p limiter-macros frozen` writes the file anew.
+//! `LIMITER_FROZEN=write cargo test -p limiter-macros frozen` updates the file.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-use crate::words::{Kind, TABLE};
+use crate::arguments::{AttributeKind, TABLE};
 
 #[test]
 fn attribute_arguments_are_frozen() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../limiter-core/tests/frozen/attributes.txt");
     let mut page = String::new();
-    for kind in Kind::ALL {
+    for kind in AttributeKind::ALL {
         writeln!(page, "{}:", kind.name()).unwrap();
         for row in TABLE.iter().filter(|row| row.is_of(kind)) {
             writeln!(page, "  {}", row.example).unwrap();

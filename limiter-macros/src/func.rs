@@ -1,5 +1,5 @@
-//! The annotated function: its signature parsed, its body kept as raw tokens, so that a half-typed
-//! body still gets the editor's help.
+//! The annotated function: its signature is parsed, and its body is kept as raw tokens, so that
+//! editors can complete an unfinished body.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
@@ -8,13 +8,13 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, FnArg, GenericParam, Pat, ReturnType, Safety, Signature, Token, Type, Visibility};
 
-use crate::boxed::Boxed;
+use crate::async_trait_body::AsyncTraitBody;
 use crate::diagnostics::Diagnostics;
 
-/// The name by which an attribute recognises the body that another one has wrapped.
+/// The name by which an attribute recognises a body that another attribute has wrapped.
 pub(crate) const MARKER: &str = "__limiter_guard";
 
-/// A function as it stands under the attribute.
+/// A function below the attribute.
 #[derive(Clone)]
 pub(crate) struct Func {
     pub(crate) attrs: Vec<Attribute>,
@@ -55,38 +55,38 @@ impl ToTokens for Func {
     }
 }
 
-/// Where the guard goes.
-pub(crate) enum Shape {
+/// The position of the guard.
+pub(crate) enum GuardPosition {
     /// The start of the body.
     Async,
     /// The start of the async block with which the body ends.
-    Boxed(Box<Boxed>),
+    AsyncTraitBody(Box<AsyncTraitBody>),
 }
 
-/// What the function gives back.
+/// The output of the function.
 pub(crate) enum Output {
     Unit(Span),
-    /// Can be written down in the body.
+    /// A type that can be named in the body.
     Named(Type),
-    /// An `impl Trait` inside another type: only inference can name it.
+    /// An `impl Trait` inside another type, which only inference can name.
     Inferred(Type),
     /// `impl Trait` itself.
     Opaque(Type),
 }
 
-/// One argument beside `self`.
+/// One argument, except `self`.
 pub(crate) struct Param {
-    /// What holds the argument's value.
+    /// The variable with the argument's value.
     pub(crate) ident: Ident,
-    /// What takes it apart, where something does.
+    /// The pattern that destructures it, if any.
     pub(crate) pattern: Option<Pat>,
-    /// The place among the inputs, where the signature does not call it `ident`.
+    /// The index of the input, if the signature does not name it `ident`.
     pub(crate) rename: Option<usize>,
 }
 
 impl Func {
-    /// Where the guard goes; what cannot be limited is reported.
-    pub(crate) fn shape(&self, diagnostics: &mut Diagnostics) -> Option<Shape> {
+    /// The position of the guard. Reports functions that cannot be limited.
+    pub(crate) fn shape(&self, diagnostics: &mut Diagnostics) -> Option<GuardPosition> {
         let before = diagnostics.count();
         let sig = &self.sig;
         if let Some(token) = &sig.constness {
@@ -110,11 +110,10 @@ impl Func {
             );
         }
         let shape = match (&sig.asyncness, &sig.constness) {
-            (Some(_), _) => Some(Shape::Async),
+            (Some(_), _) => Some(GuardPosition::Async),
             (None, Some(_)) => None,
-            (None, None) => {
-                Boxed::read(&self.sig.output, &self.body).map(|boxed| Shape::Boxed(Box::new(boxed)))
-            }
+            (None, None) => AsyncTraitBody::read(&self.sig.output, &self.body)
+                .map(|boxed| GuardPosition::AsyncTraitBody(Box::new(boxed))),
         };
         if shape.is_none() && sig.constness.is_none() {
             diagnostics.at(
@@ -126,12 +125,12 @@ impl Func {
         shape.filter(|_| before == diagnostics.count())
     }
 
-    /// What a call gives back.
-    pub(crate) fn output(&self, shape: &Shape) -> Output {
+    /// The output of a call.
+    pub(crate) fn output(&self, shape: &GuardPosition) -> Output {
         let output = match (shape, &self.sig.output) {
-            (Shape::Boxed(boxed), _) => &boxed.output,
-            (Shape::Async, ReturnType::Type(_, output)) => &**output,
-            (Shape::Async, ReturnType::Default) => return Output::Unit(self.sig.ident.span()),
+            (GuardPosition::AsyncTraitBody(boxed), _) => &boxed.output,
+            (GuardPosition::Async, ReturnType::Type(_, output)) => &**output,
+            (GuardPosition::Async, ReturnType::Default) => return Output::Unit(self.sig.ident.span()),
         };
         let mut opaque = FindOpaque(false);
         opaque.visit_type(output);
@@ -142,17 +141,17 @@ impl Func {
         }
     }
 
-    /// The arguments beside `self`.
-    pub(crate) fn params(&self, shape: &Shape) -> Vec<Param> {
-        let taken_apart = match shape {
-            Shape::Async => Vec::new(),
-            Shape::Boxed(boxed) => boxed.taken_apart(),
+    /// The arguments, except `self`.
+    pub(crate) fn params(&self, shape: &GuardPosition) -> Vec<Param> {
+        let destructured_params = match shape {
+            GuardPosition::Async => Vec::new(),
+            GuardPosition::AsyncTraitBody(boxed) => boxed.destructured_params(),
         };
         let of = |(position, input): (usize, &FnArg)| {
             let FnArg::Typed(typed) = input else { return None };
             Some(match &*typed.pat {
                 Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
-                    let pattern = taken_apart.iter().find(|(ident, _)| *ident == name.ident);
+                    let pattern = destructured_params.iter().find(|(ident, _)| *ident == name.ident);
                     Param {
                         ident: name.ident.clone(),
                         pattern: pattern.map(|(_, pat)| pat.clone()),
@@ -169,8 +168,8 @@ impl Func {
         self.sig.inputs.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Whether a name is a parameter of the function's generics, or `Self`: what an item in its
-    /// body cannot use.
+    /// Whether a name is a generic parameter of the function, or `Self`: items in its body cannot
+    /// use these.
     pub(crate) fn is_generic(&self, name: &Ident) -> bool {
         let is = |param: &GenericParam| match param {
             GenericParam::Type(param) => param.ident == *name,
@@ -195,7 +194,7 @@ pub(crate) fn bound_names(pattern: &Pat) -> Vec<Ident> {
     names.0
 }
 
-/// Whether an identifier of a kind stands anywhere in the tokens.
+/// Whether the tokens contain an identifier that satisfies the predicate.
 pub(crate) fn mentions(tokens: TokenStream, is: &dyn Fn(&Ident) -> bool) -> bool {
     tokens.into_iter().any(|tree| match tree {
         TokenTree::Ident(ident) => is(&ident),
@@ -212,7 +211,7 @@ impl<'ast> Visit<'ast> for FindOpaque {
     }
 }
 
-/// The inputs, with other patterns in some places.
+/// The inputs with some patterns replaced.
 pub(crate) fn renamed(
     inputs: &Punctuated<FnArg, Token![,]>,
     params: &[Param],

@@ -1,10 +1,11 @@
 //! The attributes of limiter-core, which re-exports them: use them from there.
 //!
 //! - [`#[token_limiter]`](macro@token_limiter): bursts up to a capacity, then a steady rate.
-//! - [`#[funnel_limiter]`](macro@funnel_limiter): the same promise; a change of its capacity keeps
-//!   what was used.
+//! - [`#[funnel_limiter]`](macro@funnel_limiter): the same limit; a change of its capacity keeps
+//!   the used permits.
 //! - [`#[window_limiter]`](macro@window_limiter): never more than a limit in any window.
-//! - [`#[concurrency_limiter]`](macro@concurrency_limiter): never more than so many at once.
+//! - [`#[concurrency_limiter]`](macro@concurrency_limiter): never more than `max` calls at the same
+//!   time.
 //!
 //! ```
 //! use limiter_core::annotations::with_limiter;
@@ -36,8 +37,9 @@
 )]
 
 mod args;
+mod arguments;
+mod async_trait_body;
 mod block;
-mod boxed;
 mod constant;
 mod diagnostics;
 mod expand;
@@ -50,21 +52,20 @@ mod model;
 #[cfg(test)]
 mod snapshots;
 mod template;
-mod words;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 
+use crate::arguments::AttributeKind;
 use crate::block::{Block, is_block};
 use crate::diagnostics::Diagnostics;
 use crate::func::Func;
-use crate::model::{Around, Attr, LimitedFn};
-use crate::words::Kind;
+use crate::model::{Attr, LimitedFn, OuterAttrs};
 
-/// Limits an async function, or those of an `impl` block, by a token bucket: `capacity` calls at
-/// once, then `rate`.
+/// Limits an async function, or the methods of an `impl` block, by a token bucket: `capacity`
+/// calls at once, then `rate`.
 ///
-/// Over any time T it lets through at most capacity + rate·T.
+/// In any time T it admits at most capacity + rate·T calls.
 ///
 /// ```
 /// use limiter_core::{Limiter, Rejection, token_limiter};
@@ -94,23 +95,23 @@ use crate::words::Kind;
 ///
 /// # Arguments of this attribute
 ///
-/// | argument | what it says | default |
+/// | argument | meaning | default |
 /// |---|---|---|
-/// | `capacity = 20` | The tokens of a full bucket: what is let through at once. | required |
-/// | `rate = 10` | How fast tokens come back: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
-/// | `per = "1m"` | The time in which a `rate` that is a number comes back: text with a unit, or a `Duration`. | a second |
-/// | `lease = "1s"` | Permits of a busy key are borrowed for so long at most, and spent without asking Redis (`PolicyBuilder::lease`). | they are not |
+/// | `capacity = 20` | The tokens of a full bucket: the number of calls that are admitted at once. | required |
+/// | `rate = 10` | The refill rate: a number is per second; text states its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
+/// | `per = "1m"` | The time unit of a `rate` that is a number: text with a unit, or a `Duration`. | a second |
+/// | `lease = "1s"` | Permits of a busy key are leased for this time at most, and used without a call to Redis (`PolicyBuilder::lease`). | no lease |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn token_limiter(
     args: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
-    limit(Kind::Token, args.into(), item.into()).into()
+    limit(AttributeKind::Token, args.into(), item.into()).into()
 }
 
-/// Limits an async function, or those of an `impl` block, by a window: an exact sliding one, never
-/// more than `limit` calls in any window, unless it says another `kind`.
+/// Limits an async function, or the methods of an `impl` block, by a window. By default it is an
+/// exact sliding window: never more than `limit` calls in any window.
 ///
 /// ```
 /// use limiter_core::annotations::with_limiter;
@@ -146,8 +147,8 @@ pub fn token_limiter(
 /// # });
 /// ```
 ///
-/// A quota of the calendar, such as a month of local time, and a limit so large that two counters
-/// are to hold it:
+/// A quota of a calendar period, such as a month in local time, and a large limit that is counted
+/// with two counters:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -182,26 +183,26 @@ pub fn token_limiter(
 ///
 /// # Arguments of this attribute
 ///
-/// | argument | what it says | default |
+/// | argument | meaning | default |
 /// |---|---|---|
-/// | `limit = 5` | The calls in any window: a whole number, at most 1,048,576 where it is exact. `need` is whole, too. | required |
-/// | `window = "1m"` | The window's length: text with a unit, `"week"`, or a `Duration`; of a fixed window `"month"`, too. | required |
-/// | `kind = counter` | `exact`; `counter`: two counters in place of 8 bytes a permit, and less exact (`Policy::counter_window`); `fixed`: a count that starts anew with each period (`Policy::fixed_window`). A limit above 10,000 that is exact says so. | `exact` |
-/// | `align = "utc"` | Fixed windows: periods begin with those of the calendar, in UTC or at an offset such as `"+02:00"`. | they begin with a key's first call |
+/// | `limit = 5` | The calls in any window: a whole number, at most 1,048,576 for an exact window. `need` is whole, too. | required |
+/// | `window = "1m"` | The window's length: text with a unit, `"week"`, or a `Duration`; for a fixed window also `"month"`. | required |
+/// | `kind = counter` | `exact`; `counter`: two counters in place of 8 bytes per permit, and less exact (`Policy::counter_window`); `fixed`: a counter that is reset with each period (`Policy::fixed_window`). An exact limit above 10,000 needs an explicit `kind`. | `exact` |
+/// | `align = "utc"` | Fixed windows: periods start at calendar times, in UTC or at an offset such as `"+02:00"`. | with a key's first call |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn window_limiter(
     args: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
-    limit(Kind::Window, args.into(), item.into()).into()
+    limit(AttributeKind::Window, args.into(), item.into()).into()
 }
 
-/// Limits an async function, or those of an `impl` block, by a funnel (a leaky bucket as a meter):
-/// it holds `capacity`, and drains at `rate`.
+/// Limits an async function, or the methods of an `impl` block, by a funnel (a leaky bucket as a
+/// meter) with a `capacity` that drains at `rate`.
 ///
-/// It lets through what a token bucket does. When its capacity changes, what was *used* is kept,
-/// where a token bucket keeps what is *left*.
+/// It admits the same calls as a token bucket. A change of its capacity keeps the *used* permits; a
+/// token bucket keeps the *remaining* ones.
 ///
 /// ```
 /// use limiter_core::annotations::with_limiter;
@@ -230,8 +231,7 @@ pub fn window_limiter(
 /// # }).unwrap();
 /// ```
 ///
-/// With `paced`, calls leave evenly, at the funnel's rate; those for which it has no room are
-/// rejected:
+/// With `paced`, calls leave evenly, at the funnel's rate; calls above its capacity are rejected:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -252,7 +252,7 @@ pub fn window_limiter(
 ///         send().await?;
 ///         Ok::<_, Rejection>(clock.now())
 ///     };
-///     // The funnel is full: of three, one goes on half a second after the first, one is rejected.
+///     // The funnel is full: the second call runs half a second after the first, the third one is rejected.
 ///     let time = async { clock.advance(Duration::from_millis(500)) };
 ///     let (second, third, ()) = tokio::join!(second, send(), time);
 ///     assert_eq!(second?, start.after(Duration::from_millis(500)));
@@ -266,12 +266,12 @@ pub fn window_limiter(
 ///
 /// # Arguments of this attribute
 ///
-/// | argument | what it says | default |
+/// | argument | meaning | default |
 /// |---|---|---|
-/// | `capacity = 20` | What the funnel holds: what is let through at once. | required |
-/// | `rate = 10` | How fast it drains: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
-/// | `per = "1m"` | The time in which a `rate` that is a number drains: text with a unit, or a `Duration`. | a second |
-/// | `lease = "1s"` | Permits of a busy key are borrowed for so long at most, and spent without asking Redis (`PolicyBuilder::lease`). | they are not |
+/// | `capacity = 20` | The capacity of the funnel: the number of calls that are admitted at once. | required |
+/// | `rate = 10` | The drain rate: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
+/// | `per = "1m"` | The time unit of a `rate` that is a number: text with a unit, or a `Duration`. | a second |
+/// | `lease = "1s"` | Permits of a busy key are leased for this time at most, and used without a call to Redis (`PolicyBuilder::lease`). | no lease |
 /// | `paced` | A call waits until all that was let through before it has drained, so that calls leave evenly. | they go on at once |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
@@ -279,13 +279,13 @@ pub fn funnel_limiter(
     args: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
-    limit(Kind::Funnel, args.into(), item.into()).into()
+    limit(AttributeKind::Funnel, args.into(), item.into()).into()
 }
 
-/// Limits how many calls of an async function are in flight at once, in all processes together.
+/// Limits the concurrent calls of an async function, in all processes together.
 ///
-/// A permit is held from when the function begins until its future ends or is dropped. With Redis
-/// it is a lease, which is renewed meanwhile, and ends when its process dies
+/// A call holds its permit from its start until its future ends or is dropped. With Redis the
+/// permit is a lease, which is renewed while the call runs and expires if its process dies
 /// (`Limiter::acquire_concurrency`).
 ///
 /// ```
@@ -315,28 +315,29 @@ pub fn funnel_limiter(
 /// # }).unwrap();
 /// ```
 ///
-/// Beside other limits of one function, what is held is taken first, in the order in which the
-/// attributes stand, and then the one decision is made about the others, which need not share its
-/// group. Where that denies, the permits go back. A `wait` is for all of this together.
+/// In combination with other limits of one function, concurrency permits are acquired first, in the
+/// order of the attributes; then one decision is made about the other limits, which may have
+/// another group. If it denies, the permits are released. A `wait` is the total time for all of
+/// them.
 ///
 /// # Arguments of this attribute
 ///
-/// | argument | what it says | default |
+/// | argument | meaning | default |
 /// |---|---|---|
-/// | `max = 4` | How many permits are held at once: a whole number, at most 1,048,576. `need` is whole, too, and at most 1,024. | required |
-/// | `lease = "30s"` | How long a permit outlives a process that died: whole milliseconds from 100 ms to a day. | 30 s |
+/// | `max = 4` | The number of permits that are held at once: a whole number, at most 1,048,576. `need` is whole, too, and at most 1,024. | required |
+/// | `lease = "30s"` | The time after which the permits of a dead process expire: whole milliseconds from 100 ms to a day. | 30 s |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn concurrency_limiter(
     args: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
-    limit(Kind::Concurrency, args.into(), item.into()).into()
+    limit(AttributeKind::Concurrency, args.into(), item.into()).into()
 }
 
-/// The function, or the methods of the block, with their guards; or, beside all mistakes, the item
-/// as it was.
-fn limit(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
+/// Expands the function, or the methods of the block, with their guards. On errors, emits the
+/// errors and the unchanged item.
+fn limit(kind: AttributeKind, args: TokenStream, item: TokenStream) -> TokenStream {
     let attr = |of_block| Attr {
         kind,
         span: Span::call_site(),
@@ -354,15 +355,15 @@ fn limit(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
         Err(error) => return untouched(&item, error),
     };
     let mut diagnostics = Diagnostics::default();
-    let around = Around {
+    let around = OuterAttrs {
         attrs: vec![attr(false)],
-        taken: Vec::new(),
+        removed: Vec::new(),
         owner: None,
     };
     match LimitedFn::read(around, &mut func, &mut diagnostics) {
         Ok(limited) => limited.to_token_stream(),
-        Err(taken) => {
-            func.body = expand::mention(&taken, &func.body);
+        Err(removed) => {
+            func.body = expand::mention(&removed, &func.body);
             let errors = diagnostics.into_tokens();
             quote!(#func #errors)
         }

@@ -1,5 +1,4 @@
-//! Numbers, rates and spans of time that are written down in an attribute: read, and checked, while
-//! compiling.
+//! Literal numbers, rates and durations in attributes, parsed and checked at compile time.
 
 use proc_macro2::Ident;
 use quote::ToTokens;
@@ -8,7 +7,7 @@ use syn::{Expr, Lit, LitStr, Path, UnOp};
 
 use crate::constant::{folded, is_constant, peel};
 
-/// The exact arithmetic's largest span, in microseconds: 142 years.
+/// The largest duration of the exact arithmetic, in microseconds: 142 years.
 pub(crate) const MAX_SPAN: u64 = 1 << 52;
 /// Both halves of a reduced rate stay below this.
 const MAX_RATE_PART: u64 = 1 << 42;
@@ -38,7 +37,7 @@ pub(crate) struct RateText {
     pub(crate) micros: u64,
 }
 
-/// The text, where the expression is a string literal.
+/// The text, if the expression is a string literal.
 pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
     match peel(expr) {
         Expr::Lit(literal) => match &literal.lit {
@@ -57,7 +56,8 @@ impl Number {
         }
     }
 
-    /// Reads what stands at `word`. `example` shows what would do, and `whole` refuses decimals.
+    /// Parses the number of the argument `word`. `example` is shown in errors; `whole` rejects
+    /// decimals.
     pub(crate) fn read(expr: Expr, word: &str, example: &str, whole: bool) -> syn::Result<Self> {
         let refuse = |message: String| Err(syn::Error::new(expr.span(), message));
         let is_sum = matches!(peel(&expr), Expr::Binary(_));
@@ -108,7 +108,7 @@ impl Number {
             ),
             0 => refuse(format!("`{word}` is more than zero, such as `{example}`: 0 would reject every call")),
             _ if whole && thousandths % 1_000 != 0 => {
-                refuse(format!("calls are counted whole: `{word}` is a whole number, such as `{example}`"))
+                refuse(format!("`{word}` is a whole number of calls, such as `{example}`"))
             }
             thousandths => Ok(Self::Literal(thousandths)),
         }
@@ -123,7 +123,7 @@ impl Period {
         }
     }
 
-    /// Reads what stands at `word`.
+    /// Parses the duration of the argument `word`.
     pub(crate) fn read(expr: Expr, word: &str) -> syn::Result<Self> {
         let refuse = |message: String| Err(syn::Error::new(expr.span(), message));
         if let Some(literal) = text(&expr) {
@@ -188,7 +188,7 @@ impl RateText {
         }
     }
 
-    /// Refuses what the exact arithmetic cannot hold.
+    /// Rejects a rate that the exact arithmetic cannot represent.
     pub(crate) fn exact(thousandths: u128, micros: u64) -> Result<Self, String> {
         let divisor = greatest_common_divisor(thousandths, micros.into());
         let part = |parts: u128| {
@@ -222,7 +222,7 @@ fn thousandths(digits: &str) -> Option<u128> {
     Some(u128::from(whole) * 1_000 + decimals)
 }
 
-/// Thousandths as they are written: `0.5`.
+/// Formats thousandths as a decimal number: `0.5`.
 pub(crate) fn permits(thousandths: &u64) -> String {
     let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
     let text = format!("{whole}.{rest:03}");

@@ -1,4 +1,4 @@
-//! The annotated function with everything checked that can be checked before types are known.
+//! The annotated function after all checks that need no type information.
 
 mod limit;
 mod numbers;
@@ -12,22 +12,22 @@ use syn::spanned::Spanned;
 use syn::{Attribute, Expr, LitStr, Meta, Path};
 
 use crate::args::Args;
+use crate::arguments::{ArgumentName, AttributeKind};
 use crate::constant::peel;
 use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
-use crate::func::{Func, Output, Param, Shape, bound_names, mentions};
+use crate::func::{Func, GuardPosition, Output, Param, bound_names, mentions};
 use crate::literal::{Number, Period, RateText};
 use crate::template::{Names, Template};
-use crate::words::{Kind, Word};
 use limit::Scope;
 
-/// More limits than this in one decision are refused by the limiter.
+/// The limiter rejects decisions with more limits.
 const MAX_LIMITS: usize = 16;
 
-/// A function and the one decision before it.
+/// A function and its decision.
 pub(crate) struct LimitedFn {
     pub(crate) func: Func,
-    pub(crate) shape: Shape,
+    pub(crate) shape: GuardPosition,
     pub(crate) output: Output,
     pub(crate) params: Vec<Param>,
     pub(crate) krate: Path,
@@ -35,41 +35,41 @@ pub(crate) struct LimitedFn {
     pub(crate) limiter: Option<Expr>,
     pub(crate) wait: Option<Period>,
     pub(crate) limits: Vec<Limit>,
-    /// The names that patterns bind and the attributes mention.
+    /// The names that patterns bind and the attributes use.
     pub(crate) by_reference: Vec<Ident>,
-    /// The paths of the attributes that were taken from the function.
-    pub(crate) taken: Vec<Path>,
-    /// The type of the block that the function stands in, where the block is annotated.
+    /// The paths of the attributes that were removed from the function.
+    pub(crate) removed: Vec<Path>,
+    /// The type of the surrounding block, if the block is annotated.
     pub(crate) owner: Option<String>,
 }
 
-/// One limiter attribute, as it is written.
+/// One unparsed limiter attribute.
 #[derive(Clone)]
 pub(crate) struct Attr {
-    pub(crate) kind: Kind,
+    pub(crate) kind: AttributeKind,
     pub(crate) span: Span,
     pub(crate) tokens: TokenStream,
-    /// It stands on the block around the function.
+    /// Whether it is an attribute of the surrounding block.
     pub(crate) of_block: bool,
 }
 
-/// What stands around a function: the attributes that are not its own, the outermost first.
-pub(crate) struct Around {
+/// The attributes outside a function, the outermost first.
+pub(crate) struct OuterAttrs {
     pub(crate) attrs: Vec<Attr>,
-    /// The paths of those that were taken from the block.
-    pub(crate) taken: Vec<Path>,
-    /// The type of the block, where it is annotated.
+    /// The paths of the attributes that were removed from the block.
+    pub(crate) removed: Vec<Path>,
+    /// The type of the block, if it is annotated.
     pub(crate) owner: Option<String>,
 }
 
-/// One attribute.
+/// The limit of one attribute.
 pub(crate) struct Limit {
-    /// Where it stands; the function's name, where the attribute is that of a block.
+    /// The span of the attribute; the function's name for an attribute of the block.
     pub(crate) place: Span,
     pub(crate) name: Name,
-    /// Other functions may take from the same budget.
+    /// Whether other functions may use the same budget.
     pub(crate) shared: bool,
-    /// The policy is the same on every call.
+    /// Whether the policy is the same on every call.
     pub(crate) constant: bool,
     pub(crate) algorithm: Algorithm,
     pub(crate) deadline: Option<Period>,
@@ -78,12 +78,12 @@ pub(crate) struct Limit {
     pub(crate) key: Option<Key>,
     pub(crate) group: Option<Key>,
     pub(crate) need: Option<Number>,
-    /// `need` is the same on every call, and can stand in an item.
+    /// Whether `need` is the same on every call and valid in an item.
     pub(crate) has_constant_need: bool,
-    /// The argument that `need` must not exceed, if that is constant, too.
+    /// The argument that bounds `need`, if it is constant.
     pub(crate) constant_quota: Option<(&'static str, Number)>,
     pub(crate) fallback: Option<Fallback>,
-    /// What tells of a result whether its call counts.
+    /// The predicate that decides whether a result counts.
     pub(crate) count_if: Option<Expr>,
 }
 
@@ -108,14 +108,14 @@ pub(crate) enum Algorithm {
     Window {
         limit: Number,
         window: Period,
-        /// `kind = exact` is not written out.
+        /// Whether `kind = exact` is omitted.
         unspelled: bool,
     },
     CounterWindow {
         limit: Number,
         window: Period,
     },
-    /// Without a window it is a month.
+    /// Without a window, the period is a month.
     FixedWindow {
         limit: Number,
         window: Option<Period>,
@@ -124,9 +124,9 @@ pub(crate) enum Algorithm {
     Concurrency {
         max: Number,
     },
-    /// Whatever the policy of that name says when the call is made.
+    /// The registry's policy of this name at the time of the call.
     Named {
-        /// Whether the attribute is one of concurrency.
+        /// Whether the attribute limits concurrency.
         held: bool,
     },
 }
@@ -143,21 +143,21 @@ pub(crate) enum Key {
 }
 
 impl LimitedFn {
-    /// Checks a function and its attributes, the outermost first. The function keeps its other
-    /// attributes; where it cannot be limited, the paths of those that it lost come back.
+    /// Checks a function and its attributes, the outermost first. Other attributes stay on the
+    /// function. If the function cannot be limited, returns the paths of the removed attributes.
     pub(crate) fn read(
-        around: Around,
+        around: OuterAttrs,
         func: &mut Func,
         diagnostics: &mut Diagnostics,
     ) -> Result<Self, Vec<Path>> {
-        let Around {
+        let OuterAttrs {
             attrs: mut attributes,
-            mut taken,
+            mut removed,
             owner,
         } = around;
         let (own, own_taken) = Attr::from_args(&mut func.attrs, false, diagnostics);
         attributes.extend(own);
-        taken.extend(own_taken);
+        removed.extend(own_taken);
         let mentions_self = attributes
             .iter()
             .any(|attr| mentions(attr.tokens.clone(), &|ident| ident == "Self"))
@@ -178,7 +178,7 @@ impl LimitedFn {
             no_args: shape.is_none(),
         };
 
-        let mut all = Shared::default();
+        let mut all = FunctionOptions::default();
         let mut limits: Vec<(Span, Limit)> = Vec::new();
         let mut mentioned = Vec::new();
         if let Some(attr) = attributes.get(MAX_LIMITS) {
@@ -198,10 +198,10 @@ impl LimitedFn {
                 continue;
             };
             if limits.iter().any(|(_, above)| above.name == limit.name) {
-                let place = args.place(Word::Name).unwrap_or(span);
+                let place = args.place(ArgumentName::Name).unwrap_or(span);
                 diagnostics.at(
                     place,
-                    "another limit of this function has the same name, and they would share one budget: give each a \
+                    "another limit of this function has the same name, and both would share one budget: give each a \
                      `name = \"…\"` of its own",
                 );
             }
@@ -221,7 +221,7 @@ impl LimitedFn {
             }
         }
         let (Some(shape), Some(output), 0) = (shape, output, diagnostics.count()) else {
-            return Err(taken);
+            return Err(removed);
         };
         let by_reference = bound
             .into_iter()
@@ -234,7 +234,7 @@ impl LimitedFn {
         Ok(Self {
             output,
             shape,
-            taken,
+            removed,
             owner,
             params,
             krate: all.krate.unwrap_or_else(|| syn::parse_quote!(::limiter_core)),
@@ -252,7 +252,7 @@ impl LimitedFn {
         })
     }
 
-    /// Whether some fallback takes the arguments, which must then be whole until it is called.
+    /// Whether a fallback takes the arguments, which must then not be moved before.
     pub(crate) fn passes_args(&self) -> bool {
         self.limits
             .iter()
@@ -262,24 +262,24 @@ impl LimitedFn {
 }
 
 impl Attr {
-    /// Takes the limiter attributes out, with their paths.
+    /// Removes the limiter attributes, and returns their paths.
     pub(crate) fn from_args(
         attrs: &mut Vec<Attribute>,
         of_block: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Vec<Self>, Vec<Path>) {
-        let (mut own, mut kept, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut own, mut others, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         for attr in std::mem::take(attrs) {
             let word = attr
                 .path()
                 .segments
                 .last()
                 .map(|segment| segment.ident.unraw().to_string());
-            match Kind::ALL
+            match AttributeKind::ALL
                 .into_iter()
                 .find(|kind| word.as_deref() == Some(kind.name()))
             {
-                None => kept.push(attr),
+                None => others.push(attr),
                 Some(kind) => {
                     let tokens = match &attr.meta {
                         Meta::List(list) => Some(list.tokens.clone()),
@@ -299,33 +299,38 @@ impl Attr {
                         tokens,
                         of_block,
                     }));
-                    taken.push(attr.path().clone());
+                    removed.push(attr.path().clone());
                 }
             }
         }
-        *attrs = kept;
-        (own, taken)
+        *attrs = others;
+        (own, removed)
     }
 }
 
-/// What belongs to the function, whichever of its attributes says it.
+/// Arguments that apply to the whole function, in whichever of its attributes they are set.
 #[derive(Default)]
-struct Shared {
-    seen: Vec<Word>,
+struct FunctionOptions {
+    seen: Vec<ArgumentName>,
     krate: Option<Path>,
     when: Option<Expr>,
     limiter: Option<Expr>,
     wait: Option<Period>,
 }
 
-impl Shared {
+impl FunctionOptions {
     fn read(&mut self, args: &mut Args, diagnostics: &mut Diagnostics) {
-        for word in [Word::When, Word::Limiter, Word::Wait, Word::Crate] {
+        for word in [
+            ArgumentName::When,
+            ArgumentName::Limiter,
+            ArgumentName::Wait,
+            ArgumentName::Crate,
+        ] {
             let Some(place) = args.place(word) else { continue };
             if self.seen.contains(&word) {
                 let text = word.text();
                 let message = format!(
-                    "`{text}` belongs to the function, whose limits are one decision: give it in one of the attributes"
+                    "`{text}` applies to the whole function, which makes one decision: set it in one of the attributes"
                 );
                 diagnostics.at(place, message);
                 continue;
@@ -335,9 +340,9 @@ impl Shared {
                 continue;
             };
             match word {
-                Word::When => self.when = Some(value),
-                Word::Limiter => self.limiter = Some(value),
-                Word::Wait => self.wait = diagnostics.ok(Period::read(value, "wait")),
+                ArgumentName::When => self.when = Some(value),
+                ArgumentName::Limiter => self.limiter = Some(value),
+                ArgumentName::Wait => self.wait = diagnostics.ok(Period::read(value, "wait")),
                 _ => match peel(&value) {
                     Expr::Path(path) if path.qself.is_none() => self.krate = Some(path.path.clone()),
                     other => diagnostics.at(

@@ -1,15 +1,14 @@
-//! Expansions, compared with files. `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` writes them
-//! anew.
+//! Compares expansions with files. `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` updates them.
 
 use std::path::Path;
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use crate::arguments::AttributeKind;
 use crate::limit;
-use crate::words::Kind;
 
-fn compare(name: &str, kind: Kind, args: TokenStream, item: TokenStream) {
+fn compare(name: &str, kind: AttributeKind, args: TokenStream, item: TokenStream) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/snapshots")
         .join(name)
@@ -28,7 +27,7 @@ fn compare(name: &str, kind: Kind, args: TokenStream, item: TokenStream) {
 fn a_function() {
     compare(
         "a_function",
-        Kind::Token,
+        AttributeKind::Token,
         quote!(capacity = 20, rate = 10, key = "user:{user}"),
         quote! {
             /// Finds things.
@@ -43,7 +42,7 @@ fn a_function() {
 fn a_fallback_with_arguments() {
     compare(
         "a_fallback_with_arguments",
-        Kind::Window,
+        AttributeKind::Window,
         quote!(
             name = "send",
             limit = limit,
@@ -73,7 +72,7 @@ fn a_fallback_with_arguments() {
 fn several_limits() {
     compare(
         "several_limits",
-        Kind::Token,
+        AttributeKind::Token,
         quote!(capacity = 5, rate = "7/3s", fallback = slow_down),
         quote! {
             #[limiter_core::window_limiter(name = "daily", limit = 1000, window = "1d")]
@@ -86,10 +85,10 @@ fn several_limits() {
 }
 
 #[test]
-fn what_async_trait_leaves() {
+fn async_trait_method_is_limited() {
     compare(
-        "what_async_trait_leaves",
-        Kind::Funnel,
+        "async_trait_method",
+        AttributeKind::Funnel,
         quote!(name = "mail", capacity = 5, rate = 1, key = "{app.id}"),
         quote! {
             fn send<'life0, 'async_trait>(
@@ -118,7 +117,7 @@ fn what_async_trait_leaves() {
 fn a_block() {
     compare(
         "a_block",
-        Kind::Window,
+        AttributeKind::Window,
         quote!(
             name = "mail",
             limit = 5,
@@ -147,10 +146,10 @@ fn a_block() {
 }
 
 #[test]
-fn a_result_that_is_looked_at() {
+fn count_if_checks_result() {
     compare(
-        "a_result_that_is_looked_at",
-        Kind::Token,
+        "count_if_checks_result",
+        AttributeKind::Token,
         quote!(capacity = 5, rate = 1, count_if = Result::is_err),
         quote! {
             #[window_limiter(policy = "daily")]
@@ -161,16 +160,16 @@ fn a_result_that_is_looked_at() {
     );
 }
 
-/// Nothing of a half-typed body is lost, and nothing of it is reported twice.
+/// An unfinished body is emitted completely, and its errors are not reported twice.
 #[test]
-fn a_half_typed_body_survives() {
+fn unfinished_body_is_emitted() {
     let expansion = |args| {
         let item = quote! {
             async fn search() -> Result<(), Error> {
                 let found = index. ;
             }
         };
-        limit(Kind::Token, args, item).to_string()
+        limit(AttributeKind::Token, args, item).to_string()
     };
     let limited = expansion(quote!(capacity = 20, rate = 10));
     assert!(limited.contains("let found = index . ;"), "{limited}");

@@ -1,36 +1,36 @@
-//! Keys written as format strings: `"user:{claims.sub}"`. Each placeholder becomes one escaped part
-//! of the key, so that no value can pretend to be two.
+//! Keys as format strings: `"user:{claims.sub}"`. Each placeholder becomes one escaped part of the
+//! key, so that one value cannot imitate two parts.
 
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt;
 use syn::{Index, LitStr, Member};
 
-use crate::diagnostics::{Diagnostics, meant};
+use crate::diagnostics::{Diagnostics, closest_match};
 
-/// A format string, taken apart.
+/// The parts of a format string.
 pub(crate) struct Template {
     pub(crate) span: Span,
-    /// The text as it stands in the attribute.
+    /// The text in the attribute.
     pub(crate) written: String,
     pub(crate) pieces: Vec<Piece>,
 }
 
 pub(crate) enum Piece {
     Text(String),
-    /// An argument, and the way from it to a field.
+    /// An argument with the path to one of its fields.
     Place {
         root: Ident,
         fields: Vec<Member>,
     },
 }
 
-/// The names that a placeholder can start with.
+/// The names at which a placeholder can start.
 pub(crate) struct Names {
     pub(crate) names: Vec<Ident>,
 }
 
 impl Template {
-    /// Takes the text of a key apart; each mistake is reported.
+    /// Parses the text of a key and reports all errors.
     pub(crate) fn parse(literal: &LitStr, names: &Names, diagnostics: &mut Diagnostics) -> Option<Self> {
         let (text, span) = (literal.value(), literal.span());
         let before = diagnostics.count();
@@ -83,8 +83,8 @@ impl Template {
         })
     }
 
-    /// The key that everybody shares, as no `key` is.
-    pub(crate) fn everybody() -> Self {
+    /// The key without parts, which all calls share; also the default.
+    pub(crate) fn global() -> Self {
         Self {
             span: Span::call_site(),
             written: String::new(),
@@ -92,7 +92,7 @@ impl Template {
         }
     }
 
-    /// The names with which the placeholders start.
+    /// The names at the start of the placeholders.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Ident> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Place { root, .. } => Some(root),
@@ -100,7 +100,7 @@ impl Template {
         })
     }
 
-    /// The text, where there are no placeholders.
+    /// The text, if there are no placeholders.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [] => Some(""),
@@ -111,7 +111,7 @@ impl Template {
 }
 
 impl Piece {
-    /// What stands between the braces, without its spaces.
+    /// The text between the braces, without spaces.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Text(_) => String::new(),
@@ -127,7 +127,7 @@ impl Piece {
     }
 }
 
-/// Reads what stands between the braces.
+/// Parses the text between the braces.
 fn place(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
     let mut parts = inside.trim().split('.').map(str::trim);
     let root = parts.next().unwrap_or_default();
@@ -159,13 +159,13 @@ fn place(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
             return Err(format!("there is no `self` here, {}", names.offer()));
         }
         let texts: Vec<String> = names.names.iter().map(|name| name.unraw().to_string()).collect();
-        return Err(match meant(&root, texts.iter().map(String::as_str)) {
+        return Err(match closest_match(&root, texts.iter().map(String::as_str)) {
             Some(near) => format!("there is no argument `{root}`, did you mean `{near}`?"),
             None => format!("there is no argument `{root}`, {}", names.offer()),
         });
     };
-    // The argument's own hygiene, so that a function which a macro wrote finds its arguments as
-    // well.
+    // Uses the hygiene of the argument, so that a function that a macro generates finds its
+    // arguments.
     let mut root = known.clone();
     root.set_span(span.resolved_at(known.span()));
     Ok(Piece::Place { root, fields })
@@ -190,7 +190,7 @@ fn member(text: &str, span: Span) -> Option<Member> {
 }
 
 impl Names {
-    /// What can be written instead.
+    /// The alternatives that an error offers.
     fn offer(&self) -> String {
         let all: Vec<String> = self
             .names
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused() {
+    fn invalid_placeholder_is_rejected() {
         for (text, message) in [
             ("{}", "needs the name of an argument"),
             ("{0}", "not a number"),

@@ -1,4 +1,4 @@
-//! What annotated functions do.
+//! The behaviour of annotated functions.
 #![warn(clippy::all, clippy::pedantic)]
 #![allow(
     clippy::drop_non_drop,
@@ -50,7 +50,7 @@ fn fresh() -> (Limiter, ManualClock) {
     (Limiter::in_process().clock(&clock).build(), clock)
 }
 
-/// Runs a test with a limiter of its own.
+/// Runs a test with its own limiter.
 async fn isolated<F: Future>(test: F) -> F::Output {
     with_limiter(fresh().0, test).await
 }

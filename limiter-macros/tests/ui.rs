@@ -1,4 +1,4 @@
-//! What people are told about what does not compile. What does stands in `compiles/`.
+//! The compiler's errors for invalid annotations. Valid ones are in `compiles/`.
 #![allow(clippy::expect_used, reason = "tests")]
 
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ const PINNED: &str = "rustc 1.95.";
 const ELSEWHERE: &str = "LIMITER_MACROS_UI_FAIL";
 
 #[test]
-fn every_mistake_is_explained_at_its_place() {
+fn every_error_is_reported_at_its_span() {
     let messages = std::env::var_os(ELSEWHERE).map(PathBuf::from);
     if messages.is_none() && !compiler().starts_with(PINNED) {
-        return every_mistake_is_refused();
+        return every_invalid_file_fails();
     }
     let files = messages
         .unwrap_or_else(|| PathBuf::from("tests/ui/fail"))
@@ -21,9 +21,9 @@ fn every_mistake_is_explained_at_its_place() {
     trybuild::TestCases::new().compile_fail(files);
 }
 
-/// Beside the pinned compiler it only counts that each file fails: this test runs once more, on
-/// copies of the files, and writes the messages down instead of comparing them.
-fn every_mistake_is_refused() {
+/// With another compiler than the pinned one, it is only checked that each file fails: this test
+/// runs once more, on copies of the files, and writes the messages instead of comparing them.
+fn every_invalid_file_fails() {
     let copies = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ui-fail");
     std::fs::create_dir_all(&copies).expect("the directory can be made");
     for file in std::fs::read_dir("tests/ui/fail").expect("the directory is there") {
@@ -34,11 +34,7 @@ fn every_mistake_is_refused() {
         }
     }
     let status = Command::new(std::env::current_exe().expect("a test knows its program"))
-        .args([
-            "--exact",
-            "every_mistake_is_explained_at_its_place",
-            "--nocapture",
-        ])
+        .args(["--exact", "every_error_is_reported_at_its_span", "--nocapture"])
         .env(ELSEWHERE, &copies)
         .env("TRYBUILD", "overwrite")
         .status()

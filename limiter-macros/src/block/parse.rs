@@ -1,4 +1,4 @@
-//! Reads an `impl` block as far as the bodies of its methods, which stay as they are.
+//! Parses an `impl` block; the bodies of its methods stay raw tokens.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -62,7 +62,7 @@ impl Parse for Item {
         }
         let mut item: Vec<TokenTree> = Vec::new();
         while !input.is_empty() {
-            // A macro's braces end it; those of a constant's value do not.
+            // A macro ends with its braces; the value of a constant does not.
             let of_macro = matches!(item.last(), Some(TokenTree::Punct(punct)) if punct.as_char() == '!');
             let of_function = item
                 .iter()
@@ -85,7 +85,7 @@ fn is_braces(tree: &TokenTree) -> bool {
     matches!(tree, TokenTree::Group(group) if Group::delimiter(group) == Delimiter::Brace)
 }
 
-/// The name by which people know the type.
+/// The last segment of the type's path.
 fn owner(of: &Type) -> String {
     match of {
         Type::Path(path) => path
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_told_from_functions() {
+    fn blocks_are_distinguished_from_functions() {
         for block in [
             quote!(impl Outbox {}),
             quote!(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_method_stays_whole() {
+    fn other_items_are_unchanged() {
         let block: Block = syn::parse_quote! {
             impl<const N: usize> crate::Outbox<{ N + 1 }> {
                 const SIZES: [usize; 2] = { [1, 2] };

@@ -1,4 +1,4 @@
-//! Patterns that take an argument apart without moving it.
+//! Patterns that destructure an argument without moving it.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -6,10 +6,10 @@ use syn::Pat;
 use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
 
-/// `let PATTERN = ARGUMENT;` that only borrows.
+/// `let PATTERN = ARGUMENT;` that borrows.
 pub(super) fn by_reference(pattern: &Pat, ident: &Ident) -> TokenStream {
     let mut borrowing = Borrowing {
-        explicit: Explicit::is_in(pattern),
+        explicit: HasExplicitRef::is_in(pattern),
     };
     let mut pattern = pattern.clone();
     borrowing.visit_pat_mut(&mut pattern);
@@ -19,12 +19,13 @@ pub(super) fn by_reference(pattern: &Pat, ident: &Ident) -> TokenStream {
     }
 }
 
-/// Whether a pattern speaks of references itself: it is then matched as it is, each name with a
-/// `ref`. Any other is matched against a reference, as `match` does by default.
+/// Whether a pattern contains references. Such a pattern is matched against the value, each name
+/// with `ref`; any other pattern is matched against a reference, with the default binding modes of
+/// `match`.
 #[derive(Default)]
-struct Explicit(bool);
+struct HasExplicitRef(bool);
 
-impl Explicit {
+impl HasExplicitRef {
     fn is_in(pattern: &Pat) -> bool {
         let mut explicit = Self::default();
         explicit.visit_pat(pattern);
@@ -32,7 +33,7 @@ impl Explicit {
     }
 }
 
-impl<'ast> Visit<'ast> for Explicit {
+impl<'ast> Visit<'ast> for HasExplicitRef {
     fn visit_pat_reference(&mut self, _: &'ast syn::PatReference) {
         self.0 = true;
     }

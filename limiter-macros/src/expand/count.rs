@@ -1,5 +1,5 @@
-//! `count_if`: the body runs in a block of its own, so that its result can be looked at wherever it
-//! returns from.
+//! `count_if`: the body runs in its own block, so that its result can be checked for every kind of
+//! return.
 
 use proc_macro2::{Group, Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -11,7 +11,7 @@ use super::{local, mixed, private};
 use crate::func::Output;
 use crate::model::LimitedFn;
 
-/// What holds the permits until it is known which of them count.
+/// The variable that holds the permits until the result is known.
 pub(super) fn charged() -> Ident {
     local("__limiter_charged")
 }
@@ -21,8 +21,8 @@ impl LimitedFn {
         self.limits.iter().any(|limit| limit.count_if.is_some())
     }
 
-    /// The body; where results are looked at, its result on the way out. The arguments are the
-    /// body's, as they are without an attribute, and gone when the permits go back.
+    /// The body; with `count_if`, followed by the check of its result. The body owns its arguments,
+    /// as without an attribute; they are dropped before the permits are refunded.
     pub(super) fn counted(&self, body: Group) -> TokenStream {
         if !self.is_counted() {
             return body.into_token_stream();
@@ -36,8 +36,7 @@ impl LimitedFn {
             None => quote!(true),
         });
         quote! {
-            // Never taken: it says what the body returns, as the signature does without an
-            // attribute.
+            // Never executed: it determines the body's type by the return type of the signature.
             let #output: #ty = async move {
                 if let ::core::option::Option::Some(#returned) = ::core::option::Option::None::<#ty> {
                     return #returned;
@@ -50,28 +49,28 @@ impl LimitedFn {
         }
     }
 
-    /// The return type, as far as it can be written down here.
+    /// The return type, as far as it can be named here.
     fn output_type(&self) -> Type {
         match &self.output {
             Output::Unit(_) => syn::parse_quote!(()),
             Output::Named(output) | Output::Inferred(output) | Output::Opaque(output) => {
                 let mut output = output.clone();
-                Inferred.visit_type_mut(&mut output);
+                InferImplTrait.visit_type_mut(&mut output);
                 output
             }
         }
     }
 }
 
-/// Whether the call counts. What is wrong with the predicate shows at the predicate.
+/// Whether the call counts. Type errors of the predicate are shown at the predicate.
 fn counts(predicate: &Expr, output: &Ident, private: &TokenStream) -> TokenStream {
     quote_spanned!(mixed(predicate.span())=> #private::counts(&#output, #predicate))
 }
 
-/// `_` for each `impl Trait`, which only inference can name.
-struct Inferred;
+/// Replaces each `impl Trait` by `_`, because only inference can name its type.
+struct InferImplTrait;
 
-impl VisitMut for Inferred {
+impl VisitMut for InferImplTrait {
     fn visit_type_mut(&mut self, ty: &mut Type) {
         match ty {
             Type::ImplTrait(_) => *ty = syn::parse_quote!(_),

@@ -1,4 +1,4 @@
-//! The entry in the list of annotated places.
+//! The entry of an annotation in the program's list of annotations.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -9,15 +9,15 @@ use crate::model::{Key, Limit, LimitedFn};
 use crate::template::{Piece, Template};
 
 impl LimitedFn {
-    /// The policy that is built once, and the entry in the list.
+    /// The policy, if it is built once, and the entry in the list.
     pub(super) fn site(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let name = self.name(limit);
         let function = self.path();
         let shared = limit.shared;
-        let everybody = Template::everybody();
+        let global = Template::global();
         let key = match &limit.key {
             Some(key) => written(key, private),
-            None => template(&everybody, private),
+            None => template(&global, private),
         };
         let group = option(limit.group.as_ref().map(|group| written(group, private)));
         let (limiter, held) = (self.limiter.is_some(), limit.algorithm.is_held());
@@ -42,7 +42,7 @@ impl LimitedFn {
         } else {
             (TokenStream::new(), quote!(#private::AnnotationPolicy::Computed))
         };
-        // `line!` tells where its own tokens stand, or the outermost macro that wrote them: as
+        // `line!` returns the line of its own tokens, or of the outermost macro invocation, as
         // `file!` does.
         let line = quote_spanned!(limit.place=> ::core::line!());
         let function_line = quote_spanned!(self.func.sig.ident.span()=> ::core::line!());
@@ -69,7 +69,7 @@ impl LimitedFn {
     }
 }
 
-/// A key as it is written, from which its parts make the key.
+/// The key as written, from which the key's parts are formatted.
 fn written(key: &Key, private: &TokenStream) -> TokenStream {
     match key {
         Key::Template(of) => template(of, private),

@@ -17,7 +17,7 @@ pub(super) fn option(value: Option<TokenStream>) -> TokenStream {
     }
 }
 
-/// A conversion of a reference to what the expression says.
+/// A conversion of a reference to the expression's value.
 pub(super) fn convert(private: &TokenStream, of: &str, method: &str, expr: &Expr) -> TokenStream {
     let span = mixed(expr.span());
     let (of, method) = (Ident::new(of, span), Ident::new(method, span));

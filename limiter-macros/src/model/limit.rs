@@ -1,4 +1,4 @@
-//! One attribute, checked.
+//! Checks one attribute.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -10,73 +10,72 @@ use super::numbers::algorithm;
 use super::settings::{deadline, lease, on_store_failure};
 use super::{Algorithm, Key, Limit, Name};
 use crate::args::Args;
+use crate::arguments::{ALLOWED_WITH_POLICY, ArgumentName, AttributeKind};
 use crate::constant::peel;
 use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
 use crate::func::Func;
 use crate::literal::{self, Number};
 use crate::template::{Names, Template};
-use crate::words::{BESIDE_POLICY, Kind, Word};
 
 const MAX_NAME_BYTES: usize = 256;
-/// What an attribute can refer to.
+/// The names that an attribute can refer to.
 pub(super) struct Scope<'a> {
     pub(super) func: &'a Func,
     pub(super) names: Names,
     pub(super) is_method: bool,
-    /// The type of the annotated block around the function.
+    /// The type of the surrounding block, if it is annotated.
     pub(super) owner: Option<&'a str>,
-    /// The arguments are not known, since the function itself cannot be limited.
+    /// The arguments are unknown, because the function itself cannot be limited.
     pub(super) no_args: bool,
 }
 
 impl Scope<'_> {
-    /// Checks one attribute. Every mistake is reported before it gives up.
+    /// Checks one attribute. Reports all errors before it returns.
     pub(super) fn limit(
         &self,
         args: &mut Args,
         of_block: bool,
         diagnostics: &mut Diagnostics,
     ) -> Option<Limit> {
-        if let Some(place) = args.place(Word::Except).filter(|_| !of_block) {
-            let message =
-                "`except` names methods that an attribute on their `impl` block leaves out: it goes there";
+        if let Some(place) = args.place(ArgumentName::Except).filter(|_| !of_block) {
+            let message = "`except` excludes methods of an annotated `impl` block: set it in the attribute of the block";
             diagnostics.at(place, message);
         }
         let key = args
-            .take_value(Word::Key)
+            .take_value(ArgumentName::Key)
             .and_then(|expr| self.key(expr, diagnostics));
         let group = args
-            .take_value(Word::Group)
+            .take_value(ArgumentName::Group)
             .and_then(|expr| self.key(expr, diagnostics));
-        let is_named = args.place(Word::Policy).is_some();
+        let is_named = args.place(ArgumentName::Policy).is_some();
         let (name, shared) = match is_named {
             true => (named(args, diagnostics), true),
             false => self.name(args, group.as_ref(), of_block, diagnostics),
         };
-        let whole = matches!(args.kind, Kind::Window | Kind::Concurrency);
+        let whole = matches!(args.kind, AttributeKind::Window | AttributeKind::Concurrency);
         let need = args
-            .take_value(Word::Need)
+            .take_value(ArgumentName::Need)
             .map(|expr| Number::read(expr, "need", "need = 2", whole));
         let need = need.map(|need| diagnostics.ok(need));
         let algorithm = match is_named {
             true => Some(Algorithm::Named {
-                held: args.kind == Kind::Concurrency,
+                held: args.kind == AttributeKind::Concurrency,
             }),
             false => algorithm(args, diagnostics),
         };
         let deadline = args
-            .take_value(Word::Deadline)
+            .take_value(ArgumentName::Deadline)
             .and_then(|expr| deadline(expr, diagnostics));
         let on_store_failure = args
-            .take_value(Word::OnStoreFailure)
+            .take_value(ArgumentName::OnStoreFailure)
             .and_then(|expr| on_store_failure(&expr, diagnostics));
         let lease = args
-            .take_value(Word::Lease)
+            .take_value(ArgumentName::Lease)
             .and_then(|expr| lease(args.kind, expr, diagnostics));
         let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
         let count_if = args
-            .take_value(Word::CountIf)
+            .take_value(ArgumentName::CountIf)
             .and_then(|expr| count_if(expr, diagnostics));
 
         let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
@@ -86,7 +85,7 @@ impl Scope<'_> {
                 let message = format!(
                     "`need` is {cost}, above the `{word}` of {quota}, so that no call would ever be allowed"
                 );
-                diagnostics.at(args.place(Word::Need).unwrap_or(args.span), message);
+                diagnostics.at(args.place(ArgumentName::Need).unwrap_or(args.span), message);
             }
             _ => {}
         }
@@ -122,9 +121,9 @@ impl Scope<'_> {
         })
     }
 
-    /// Whether a path means the same inside an item of the function's body. The parameters of the
-    /// generics around a method cannot be seen, so there a path counts only if it goes through a
-    /// module.
+    /// Whether a path has the same meaning inside an item of the function's body. The generic
+    /// parameters of the surrounding `impl` are unknown, so in a method only a path through a
+    /// module qualifies.
     fn is_item(&self, path: &Path) -> bool {
         let is_generic =
             |segment: &PathSegment| !segment.arguments.is_empty() || self.func.is_generic(&segment.ident);
@@ -147,7 +146,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The policy's name, and whether the budget is meant to be shared.
+    /// The policy's name, and whether the budget is shared.
     fn name(
         &self,
         args: &mut Args,
@@ -155,8 +154,8 @@ impl Scope<'_> {
         of_block: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Option<Name>, bool) {
-        if let Some(place) = args.place(Word::Name) {
-            let Some(expr) = args.take_value(Word::Name) else {
+        if let Some(place) = args.place(ArgumentName::Name) {
+            let Some(expr) = args.take_value(ArgumentName::Name) else {
                 return (None, false);
             };
             let Some(text) = literal::text(&expr).map(LitStr::value) else {
@@ -166,7 +165,7 @@ impl Scope<'_> {
                 );
                 return (None, false);
             };
-            // Each method of a block has a budget of its own.
+            // Each method of a block has its own budget.
             let name = match of_block {
                 true => format!("{text}::{}", self.func.sig.ident.unraw()),
                 false => text.clone(),
@@ -217,7 +216,7 @@ impl Scope<'_> {
 }
 
 impl Limit {
-    /// The names with which placeholders start; they do not stand among the attribute's tokens.
+    /// The names at the start of placeholders, which are not tokens of the attribute.
     pub(super) fn roots(&self) -> impl Iterator<Item = TokenStream> {
         let templates = [&self.key, &self.group]
             .into_iter()
@@ -230,19 +229,22 @@ impl Limit {
     }
 }
 
-/// The name of a policy of a registry. What the policy says itself is refused beside it.
+/// The name of a registry's policy. Arguments that the policy defines are rejected.
 fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
-    for (word, place) in args.words().filter(|(word, _)| !BESIDE_POLICY.contains(word)) {
+    for (word, place) in args
+        .words()
+        .filter(|(word, _)| !ALLOWED_WITH_POLICY.contains(word))
+    {
         let text = word.text();
         let message = match word {
-            Word::Name => "`policy` is the limit's name already: leave out `name`".to_owned(),
+            ArgumentName::Name => "`policy` is the limit's name already: leave out `name`".to_owned(),
             _ => format!(
-                "the policy says its `{text}` itself: leave out `{text}`, or say the limit here, without `policy`"
+                "the policy defines `{text}`: leave out `{text}`, or define the limit here, without `policy`"
             ),
         };
         diagnostics.at(place, message);
     }
-    let expr = args.take_value(Word::Policy)?;
+    let expr = args.take_value(ArgumentName::Policy)?;
     let Some(text) = literal::text(&expr).map(LitStr::value) else {
         diagnostics.at(
             expr.span(),
@@ -257,7 +259,8 @@ fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
     Some(Name::Given(text))
 }
 
-/// What can be a function from the result to a `bool`; the compiler sees to the rest.
+/// The predicate, if it can be a function from the result to a `bool`; the compiler checks its
+/// type.
 fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
     if matches!(peel(&expr), Expr::Lit(_)) {
         diagnostics.at(

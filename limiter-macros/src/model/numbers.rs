@@ -1,31 +1,33 @@
-//! What an attribute says of its algorithm, and the numbers of that.
+//! The algorithm of an attribute and its numbers.
 
 use syn::spanned::Spanned;
 use syn::{Expr, Path};
 
 use super::{Algorithm, Rate, window};
 use crate::args::Args;
+use crate::arguments::{ArgumentName, AttributeKind};
 use crate::constant::is_constant;
 use crate::diagnostics::Diagnostics;
 use crate::literal::{self, Number, Period, RateText};
-use crate::words::{Kind, Word};
 
 const MAX_IN_FLIGHT: u64 = 1 << 20;
 impl Algorithm {
-    /// Whether its permits are held until the body ends.
+    /// Whether permits are held until the body ends.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self, Self::Concurrency { .. } | Self::Named { held: true })
     }
 
-    /// What a cost can be at most, and how the argument is called.
+    /// The maximum cost, and the name of its argument.
     pub(super) fn quota(&self) -> Option<(&'static str, &Number)> {
         Some(match self {
             Self::Named { .. } => return None,
-            Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
+            Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => {
+                (ArgumentName::Capacity.text(), capacity)
+            }
             Self::Window { limit, .. }
             | Self::CounterWindow { limit, .. }
-            | Self::FixedWindow { limit, .. } => (Word::Limit.text(), limit),
-            Self::Concurrency { max } => (Word::Max.text(), max),
+            | Self::FixedWindow { limit, .. } => (ArgumentName::Limit.text(), limit),
+            Self::Concurrency { max } => (ArgumentName::Max.text(), max),
         })
     }
 
@@ -58,23 +60,23 @@ impl Rate {
 }
 
 pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
-    if args.kind == Kind::Window {
+    if args.kind == AttributeKind::Window {
         return window::algorithm(args, diagnostics);
     }
-    if args.kind == Kind::Concurrency {
-        let max = args.require(Word::Max, diagnostics);
-        let max = max.map(|expr| most_at_once(expr, diagnostics))??;
+    if args.kind == AttributeKind::Concurrency {
+        let max = args.require(ArgumentName::Max, diagnostics);
+        let max = max.map(|expr| max_in_flight(expr, diagnostics))??;
         return Some(Algorithm::Concurrency { max });
     }
-    let capacity = args.require(Word::Capacity, diagnostics);
+    let capacity = args.require(ArgumentName::Capacity, diagnostics);
     let capacity =
         capacity.map(|expr| diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false)));
     let rate = args
-        .require(Word::Rate, diagnostics)
+        .require(ArgumentName::Rate, diagnostics)
         .map(|expr| rate(expr, args, diagnostics));
     let (capacity, rate) = (capacity??, rate??);
     Some(match args.kind {
-        Kind::Funnel => Algorithm::Funnel {
+        AttributeKind::Funnel => Algorithm::Funnel {
             capacity,
             rate,
             paced: paced(args, diagnostics)?,
@@ -85,9 +87,9 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
 
 /// Whether a funnel is paced.
 fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
-    let place = args.place(Word::Paced);
-    if let (Some(place), Some(_)) = (place, args.place(Word::Lease)) {
-        let message = "a paced funnel lends nothing, since its calls leave in the order that the store knows: leave out \
+    let place = args.place(ArgumentName::Paced);
+    if let (Some(place), Some(_)) = (place, args.place(ArgumentName::Lease)) {
+        let message = "a paced funnel has no lease, because only the store knows the order of its calls: leave out \
                        `paced` or `lease`";
         diagnostics.at(place, message);
         return None;
@@ -95,7 +97,7 @@ fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
     Some(place.is_some())
 }
 
-fn most_at_once(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
+fn max_in_flight(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
     let span = expr.span();
     let max = diagnostics.ok(Number::read(expr, "max", "max = 4", true))?;
     if matches!(max, Number::Literal(thousandths) if thousandths / 1_000 > MAX_IN_FLIGHT) {
@@ -111,10 +113,10 @@ fn most_at_once(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
 fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {
     let span = expr.span();
     let per = args
-        .take_value(Word::Per)
+        .take_value(ArgumentName::Per)
         .map(|expr| diagnostics.ok(Period::read(expr, "per")));
     if let Some(text) = literal::text(&expr) {
-        if let Some(place) = args.place(Word::Per) {
+        if let Some(place) = args.place(ArgumentName::Per) {
             diagnostics.at(place, "the rate contains its period already: use `per` with a number, such as `rate = 100, per = \"1m\"`");
         }
         return diagnostics.ok(RateText::read(text)).map(Rate::Text);

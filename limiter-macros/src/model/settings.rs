@@ -1,5 +1,5 @@
-//! What an attribute says of its limit beside the numbers: until when the store answers, what
-//! counts where it does not, leases.
+//! Settings of a limit beside its numbers: the deadline, the behaviour without the store, and
+//! leases.
 
 use std::ops::RangeInclusive;
 
@@ -8,16 +8,16 @@ use syn::Expr;
 use syn::spanned::Spanned;
 
 use crate::args::plain_word;
+use crate::arguments::AttributeKind;
 use crate::diagnostics::Diagnostics;
 use crate::literal::Period;
-use crate::words::Kind;
 
 /// An hour, in microseconds.
 const MAX_DEADLINE: u64 = 3_600_000_000;
-/// Ten milliseconds to an hour, likewise.
+/// Ten milliseconds to an hour, in microseconds.
 const LEASES: RangeInclusive<u64> = 10_000..=3_600_000_000;
-/// A hundred milliseconds to a day.
-const LEASES_OF_HELD: RangeInclusive<u64> = 100_000..=86_400_000_000;
+/// A hundred milliseconds to a day, in microseconds.
+const CONCURRENCY_LEASES: RangeInclusive<u64> = 100_000..=86_400_000_000;
 
 pub(super) fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
     let span = expr.span();
@@ -31,11 +31,11 @@ pub(super) fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Peri
     Some(deadline)
 }
 
-pub(super) fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+pub(super) fn lease(kind: AttributeKind, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
     let span = expr.span();
     let lease = diagnostics.ok(Period::read(expr, "lease"))?;
-    if kind == Kind::Concurrency {
-        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros % 1_000 == 0;
+    if kind == AttributeKind::Concurrency {
+        let held = |micros: &u64| CONCURRENCY_LEASES.contains(micros) && micros % 1_000 == 0;
         if matches!(&lease, Period::Literal(micros) if !held(micros)) {
             diagnostics.at(
                 span,

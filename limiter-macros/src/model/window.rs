@@ -6,63 +6,68 @@ use syn::{Expr, LitStr};
 
 use super::Algorithm;
 use crate::args::{Args, plain_word};
+use crate::arguments::ArgumentName;
 use crate::diagnostics::Diagnostics;
 use crate::literal::{self, MAX_SPAN, Number, Period};
-use crate::words::Word;
 
 /// The largest limit of an exact window.
 const MAX_EXACT_LIMIT: u64 = 1 << 20;
-/// A larger limit of an exact window is spelled out: it takes its bytes for every key.
+/// A larger limit needs an explicit `kind = exact`, because each key needs memory for all of its
+/// permits.
 const MAX_UNSPELLED_LIMIT: u64 = 10_000;
-/// What an exact window takes beside its permits, and what it takes for each.
+/// The memory of an exact window: per key, and per permit.
 const HEADER_BYTES: u64 = 53;
 const PERMIT_BYTES: u64 = 8;
 /// The largest limit of a counter window, and the longest window in microseconds.
 const MAX_COUNTED: u64 = 1 << 42;
 const DAY: u64 = 86_400_000_000;
 
-/// Which kind of window.
+/// The kind of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum WindowKind {
     Exact,
     Counter,
     Fixed,
 }
 
-/// How long a window is.
+/// The length of a window.
 enum Length {
     Of(Period),
     Month,
 }
 
 pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
-    let spelled = args.take_value(Word::Kind).map(|expr| kind(&expr, diagnostics));
-    let limit = args.require(Word::Limit, diagnostics).map(|expr| {
+    let parsed_kind = args
+        .take_value(ArgumentName::Kind)
+        .map(|expr| kind(&expr, diagnostics));
+    let limit = args.require(ArgumentName::Limit, diagnostics).map(|expr| {
         let span = expr.span();
         let limit = diagnostics.ok(Number::read(expr, "limit", "limit = 5", true));
         (limit, span)
     });
-    let window = args.require(Word::Window, diagnostics).map(|expr| {
+    let window = args.require(ArgumentName::Window, diagnostics).map(|expr| {
         let span = expr.span();
         (length(expr, diagnostics), span)
     });
-    let align = args.take_value(Word::Align).map(|expr| align(&expr, diagnostics));
-    // What was said of the kind and cannot be read says nothing of the rest.
-    let kind = spelled.map_or(Some(Kind::Exact), |kind| kind)?;
+    let align = args
+        .take_value(ArgumentName::Align)
+        .map(|expr| align(&expr, diagnostics));
+    // After an invalid kind, the other arguments are not checked.
+    let kind = parsed_kind.map_or(Some(WindowKind::Exact), |kind| kind)?;
 
     let limit = limit.and_then(|(limit, span)| {
         let limit = limit?;
-        check_limit(&limit, kind, spelled.is_none(), span, diagnostics).then_some(limit)
+        check_limit(&limit, kind, parsed_kind.is_none(), span, diagnostics).then_some(limit)
     });
-    if let (Some(place), false) = (args.place(Word::Align), kind == Kind::Fixed) {
-        let message = "`align` goes with `kind = fixed`: the other windows begin with no calendar";
+    if let (Some(place), false) = (args.place(ArgumentName::Align), kind == WindowKind::Fixed) {
+        let message = "`align` needs `kind = fixed`: other windows do not start at calendar times";
         diagnostics.at(place, message);
         return None;
     }
     let (window, span) = window?;
     let window = window?;
     let limit = limit?;
-    if kind == Kind::Fixed {
+    if kind == WindowKind::Fixed {
         let align = align.map_or(Some(None), |align| align.map(Some))?;
         let window = fixed_length(window, align.is_some(), span, diagnostics)?;
         return Some(Algorithm::FixedWindow { limit, window, align });
@@ -70,13 +75,13 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
     let window = match window {
         Length::Of(window) => window,
         Length::Month => {
-            let message = "a month is one of the calendar: it goes with `kind = fixed, align = \"utc\"`";
+            let message = "a month is a calendar period: it needs `kind = fixed, align = \"utc\"`";
             diagnostics.at(span, message);
             return None;
         }
     };
-    if kind == Kind::Exact {
-        let unspelled = spelled.is_none();
+    if kind == WindowKind::Exact {
+        let unspelled = parsed_kind.is_none();
         return Some(Algorithm::Window {
             limit,
             window,
@@ -90,11 +95,11 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
     Some(Algorithm::CounterWindow { limit, window })
 }
 
-fn kind(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Kind> {
+fn kind(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<WindowKind> {
     match plain_word(expr).as_deref() {
-        Some("exact") => Some(Kind::Exact),
-        Some("counter") => Some(Kind::Counter),
-        Some("fixed") => Some(Kind::Fixed),
+        Some("exact") => Some(WindowKind::Exact),
+        Some("counter") => Some(WindowKind::Counter),
+        Some("fixed") => Some(WindowKind::Fixed),
         _ => {
             diagnostics.at(
                 expr.span(),
@@ -118,12 +123,13 @@ fn align(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<LitStr> {
     if let Some(text) = text.filter(|text| is_offset(&text.value())) {
         return Some(text.clone());
     }
-    let message = "`align` is \"utc\", or what local time is ahead of it, in hours and minutes, such as \"+02:00\" or \"-05:30\"";
+    let message =
+        "`align` is \"utc\", or an offset from it in hours and minutes, such as \"+02:00\" or \"-05:30\"";
     diagnostics.at(expr.span(), message);
     None
 }
 
-/// Whether limiter-core reads it as an offset from UTC.
+/// Whether limiter-core accepts the text as an offset from UTC.
 fn is_offset(text: &str) -> bool {
     let text = text.trim();
     if text.eq_ignore_ascii_case("utc") || text == "Z" {
@@ -142,7 +148,7 @@ fn is_offset(text: &str) -> bool {
 
 fn check_limit(
     limit: &Number,
-    kind: Kind,
+    kind: WindowKind,
     unspelled: bool,
     span: Span,
     diagnostics: &mut Diagnostics,
@@ -152,25 +158,27 @@ fn check_limit(
     };
     let permits = thousandths / 1_000;
     let message = match kind {
-        Kind::Exact if permits > MAX_EXACT_LIMIT => format!(
+        WindowKind::Exact if permits > MAX_EXACT_LIMIT => format!(
             "an exact window holds at most {MAX_EXACT_LIMIT} calls: more are a `kind = counter`, or a `#[token_limiter]`"
         ),
-        Kind::Exact if unspelled && permits > MAX_UNSPELLED_LIMIT => format!(
+        WindowKind::Exact if unspelled && permits > MAX_UNSPELLED_LIMIT => format!(
             "an exact window takes {PERMIT_BYTES} bytes a permit, here {} bytes a key: write `kind = exact` if that is \
-             meant, or `kind = counter`, which takes 42 bytes and is less exact",
+             closest_match, or `kind = counter`, which takes 42 bytes and is less exact",
             HEADER_BYTES + PERMIT_BYTES * permits
         ),
-        Kind::Counter if permits > MAX_COUNTED => {
+        WindowKind::Counter if permits > MAX_COUNTED => {
             format!("the limit of a `kind = counter` is at most {MAX_COUNTED}")
         }
-        Kind::Fixed if permits > MAX_SPAN => format!("the limit of a `kind = fixed` is at most {MAX_SPAN}"),
+        WindowKind::Fixed if permits > MAX_SPAN => {
+            format!("the limit of a `kind = fixed` is at most {MAX_SPAN}")
+        }
         _ => return true,
     };
     diagnostics.at(span, message);
     false
 }
 
-/// The length of a fixed window, as far as it can be aligned; none is a month.
+/// The length of a fixed window, if it can be aligned. `None` is a month.
 fn fixed_length(
     window: Length,
     aligned: bool,
@@ -179,7 +187,7 @@ fn fixed_length(
 ) -> Option<Option<Period>> {
     match window {
         Length::Month if !aligned => {
-            let message = "a month is one of the calendar: add `align = \"utc\"`, or say `window = \"30d\"`";
+            let message = "a month is a calendar period: add `align = \"utc\"`, or write `window = \"30d\"`";
             diagnostics.at(span, message);
             None
         }

@@ -25,7 +25,7 @@ struct Outbox {
     id: u32,
 }
 
-/// Each of its methods has a budget of its own.
+/// Each of its methods has its own budget.
 #[window_limiter(
     name = "blocks.mail",
     limit = 1,
@@ -41,7 +41,7 @@ impl Outbox {
         Receipt::Sent(text.to_owned())
     }
 
-    /// Has a budget of its own.
+    /// Has its own budget.
     async fn forward(&mut self, text: &str) -> Receipt {
         self.id += 1;
         Receipt::Sent(text.to_owned())
@@ -51,7 +51,7 @@ impl Outbox {
         Receipt::Queued(text.to_owned())
     }
 
-    /// Left out of the block's limit, and limited otherwise.
+    /// Excluded from the block's limit, and limited separately.
     #[window_limiter(name = "blocks.preview", limit = 2, window = "1m", fallback = self.queue, pass_args)]
     async fn preview(&self, text: &str) -> Receipt {
         Receipt::Sent(text.to_owned())

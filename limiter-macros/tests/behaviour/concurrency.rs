@@ -1,4 +1,4 @@
-//! What is held while a function runs.
+//! Permits that are held while a function runs.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn policy(max: u32) -> Policy {
 }
 
 #[tokio::test]
-async fn a_permit_is_held_until_the_body_ends() {
+async fn permit_is_held_until_body_ends() {
     let (limiter, _) = fresh();
     with_limiter(limiter.clone(), async {
         for tenant in ["ann", "early"] {
@@ -92,7 +92,7 @@ async fn report(user: &str, until: oneshot::Receiver<()>) -> &'static str {
 }
 
 #[tokio::test]
-async fn what_is_held_goes_back_when_another_limit_denies() {
+async fn permit_is_released_if_other_limit_denies() {
     let (limiter, _) = fresh();
     let held = |name: &str, max: u32| Policy::concurrency(name).max(max).build().unwrap();
     let (all, user) = (held("held.all", 3), held("held.user", 1));
@@ -158,11 +158,11 @@ async fn calls_wait_for_each_other() {
 }
 
 struct Jobs {
-    most: u32,
+    max_jobs: u32,
 }
 
 impl Jobs {
-    #[concurrency_limiter(name = "held.jobs", max = self.most, key = "{self.most}", need = cost)]
+    #[concurrency_limiter(name = "held.jobs", max = self.max_jobs, key = "{self.max_jobs}", need = cost)]
     async fn run(&self, cost: u32) -> Result<u32, Rejection> {
         Ok(cost)
     }
@@ -171,12 +171,15 @@ impl Jobs {
 #[tokio::test]
 async fn a_maximum_may_be_computed() {
     isolated(async {
-        assert_eq!(Jobs { most: 4 }.run(4).await.unwrap(), 4);
+        assert_eq!(Jobs { max_jobs: 4 }.run(4).await.unwrap(), 4);
         assert!(matches!(
-            Jobs { most: 4 }.run(5).await,
+            Jobs { max_jobs: 4 }.run(5).await,
             Err(Rejection::NeverFits { .. })
         ));
-        assert!(matches!(Jobs { most: 0 }.run(1).await, Err(Rejection::Config(_))));
+        assert!(matches!(
+            Jobs { max_jobs: 0 }.run(1).await,
+            Err(Rejection::Config(_))
+        ));
     })
     .await;
 }

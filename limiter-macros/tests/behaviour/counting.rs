@@ -38,7 +38,7 @@ async fn login(user: &str, password: &str) -> Result<u32, Failure> {
 }
 
 #[tokio::test]
-async fn what_does_not_count_is_given_back() {
+async fn uncounted_call_is_refunded() {
     let (limiter, _clock) = fresh();
     limiter_core::annotations::with_limiter(limiter.clone(), async {
         for _ in 0..10 {
@@ -93,14 +93,14 @@ async fn each_limit_counts_for_itself() {
         assert_eq!(ask(401).await.status, 401);
         assert_eq!(left().await, [2, 0, 1]);
         assert_eq!(ask(200).await.status, 429, "there is nothing to be charged first");
-        assert_eq!(left().await, [2, 0, 1], "a denied call gives nothing back");
+        assert_eq!(left().await, [2, 0, 1], "a denied call refunds nothing");
     })
     .await;
 }
 
 #[window_limiter(limit = 3, window = "1h", count_if = |done| !done.0)]
 async fn interrupted(panics: bool) -> Flag {
-    assert!(!panics, "as it is told");
+    assert!(!panics, "panics on request");
     std::future::pending::<()>().await;
     Flag(true)
 }
@@ -192,8 +192,7 @@ async fn methods_count_by_their_result() {
     .await;
 }
 
-/// What the signature says of the result holds inside as well: coercions, `impl Trait`, no result
-/// at all.
+/// The signature determines the result inside the body, too: coercions, `impl Trait`, no result.
 #[window_limiter(limit = 1, window = "1h", count_if = |shown| shown.to_string().is_empty(), fallback = nothing_to_show)]
 async fn coerced(text: &'static str) -> Box<dyn std::fmt::Display + Send> {
     if text == "early" {
@@ -224,7 +223,7 @@ fn note((log, _): (&AtomicUsize, u8), by: usize) {
 }
 
 #[tokio::test]
-async fn the_result_is_what_it_is_without_an_attribute() {
+async fn result_type_is_unchanged_by_attribute() {
     isolated(async {
         for text in ["some", "early", "", "late"] {
             let shown = is_send(coerced(text)).await.to_string();

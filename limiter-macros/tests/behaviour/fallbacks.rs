@@ -1,10 +1,10 @@
-//! What answers a rejected call.
+//! Fallbacks, which answer rejected calls.
 
 use limiter_core::{Rejection, funnel_limiter, token_limiter, window_limiter};
 
 use crate::{is_send, isolated};
 
-/// Cannot be cloned: it gets where it goes by moving.
+/// Not `Clone`: it can only be moved.
 #[derive(Debug, PartialEq)]
 struct Letter(String);
 
@@ -117,7 +117,7 @@ fn apart(
     )
 }
 
-/// Patterns of every kind, each taken apart again for the body, or handed to the fallback whole.
+/// Patterns of all kinds, destructured for the body, or passed to the fallback as a whole.
 #[token_limiter(
     capacity = 1, rate = "1/min", key = "{first.0}:{second}:{x}:{left.0}", need = *second, when = *y > 0,
     fallback = apart, pass_args

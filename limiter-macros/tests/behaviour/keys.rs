@@ -1,4 +1,4 @@
-//! Whose permits a call takes.
+//! The key of a call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

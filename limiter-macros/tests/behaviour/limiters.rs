@@ -61,12 +61,12 @@ async fn the_limiter_of_the_attribute_comes_first() {
     .await;
 }
 
-/// What a crate does that hands limiter-core on under a path of its own.
-mod handed_on {
+/// A crate that re-exports limiter-core under its own path.
+mod reexported {
     pub(super) use limiter_core as limits;
 }
 
-#[handed_on::limits::window_limiter(limit = 1, window = "1m", crate = handed_on::limits)]
+#[reexported::limits::window_limiter(limit = 1, window = "1m", crate = reexported::limits)]
 async fn under_another_path() -> Result<(), Rejection> {
     Ok(())
 }

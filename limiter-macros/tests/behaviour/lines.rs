@@ -51,7 +51,7 @@ async fn each_attribute_is_listed_at_its_own_line() {
         BLOCK + 3,
         "the method, for the block's attribute"
     );
-    // What a macro writes stands where the macro is used, in that file.
+    // The code of a macro has the file and line of its use.
     assert_eq!((line("sites.made"), line("sites.made.too")), (MADE, MADE));
 
     with_limiter(Limiter::in_process().build(), async {
@@ -68,7 +68,7 @@ fn the_name_of_a_block_is_answered_with_those_of_its_methods() {
         error.ends_with("expected the name of a method's limit: `sites.block::method`"),
         "{error}"
     );
-    let error = limits.annotation("nobody").unwrap_err().to_string();
+    let error = limits.annotation("unknown").unwrap_err().to_string();
     assert!(
         error.contains("as `limiter_core::annotations::annotations()` lists them"),
         "{error}"

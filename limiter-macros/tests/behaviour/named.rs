@@ -18,7 +18,7 @@ async fn search(user: &str) -> Result<&'static str, Rejection> {
     Ok("found")
 }
 
-/// A budget of its own, and one that stands in the registry.
+/// A limit of the attribute, combined with one of the registry.
 #[window_limiter(name = "send", limit = 3, window = "1h", key = "{to}")]
 #[token_limiter(policy = "sms", key = "{to}", fallback = slow)]
 async fn send(to: &str) -> Result<&'static str, Rejection> {
@@ -70,7 +70,7 @@ async fn a_policy_of_the_registry_limits_from_the_next_call_on() {
 }
 
 #[tokio::test]
-async fn what_is_not_configured_is_no_part_of_the_decision() {
+async fn unknown_policy_is_not_charged() {
     let registry = PolicyRegistry::new();
     with_limiter(with_registry(&registry), async {
         assert_eq!(send("ann").await.unwrap(), "sent");
@@ -89,7 +89,7 @@ async fn what_is_not_configured_is_no_part_of_the_decision() {
 }
 
 #[tokio::test]
-async fn what_is_not_configured_may_be_rejected() {
+async fn unknown_policy_may_be_rejected() {
     let limits = Limiter::in_process()
         .on_unknown_policy(OnUnknownPolicy::Deny)
         .build();
@@ -108,7 +108,7 @@ async fn a_registry_says_how_many_are_in_flight() {
         registry.set(Policy::concurrency("export").max(1).build().unwrap());
         assert!(export("ann", Some("ann")).await.unwrap_err().is_limited());
         assert_eq!(export("ann", Some("bob")).await.unwrap(), "all");
-        // A policy of a rate is taken once, and held by nobody.
+        // A rate policy is charged once, and holds no permit.
         registry.set(sized("export", 2));
         assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");
         assert!(export("ann", None).await.unwrap_err().is_limited());
@@ -116,9 +116,9 @@ async fn a_registry_says_how_many_are_in_flight() {
     .await;
 }
 
-/// Whoever has an attribute that holds nothing is told to take another.
+/// An attribute for rates rejects a concurrency policy, and names the right attribute.
 #[tokio::test]
-async fn a_policy_of_concurrency_needs_an_attribute_that_holds() {
+async fn concurrency_policy_needs_concurrency_attribute() {
     let registry = PolicyRegistry::new().with(Policy::concurrency("search").max(1).build().unwrap());
     with_limiter(with_registry(&registry), async {
         assert_eq!(search("ann").await.unwrap(), "slow down");
@@ -128,7 +128,7 @@ async fn a_policy_of_concurrency_needs_an_attribute_that_holds() {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_waits_as_its_policy_says() {
+async fn concurrency_wait_is_set_by_policy() {
     let policy = Policy::concurrency("export").max(1);
     let policy = policy
         .on_denial(OnDenial::Wait(Duration::from_secs(60)))

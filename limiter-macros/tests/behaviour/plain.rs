@@ -21,7 +21,7 @@ async fn window() -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn each_algorithm_admits_what_it_holds_and_no_more() {
+async fn each_algorithm_admits_its_capacity() {
     isolated(async {
         assert_eq!(bucket().await.unwrap(), 7);
         assert!(bucket().await.is_ok());
@@ -180,7 +180,7 @@ async fn parameters_are_literals_constants_or_computed() {
         assert!(by_tier(1, minute).await.is_err());
         assert!(
             by_tier(5, minute).await.is_err(),
-            "a bucket inherits its tokens, of which none are left"
+            "a bucket keeps its remaining tokens, which are 0"
         );
 
         assert!(with_options().await.is_ok());

@@ -133,10 +133,9 @@ async fn an_attribute_under_a_condition() {
     .await;
 }
 
-/// What is off or in shadow runs no fallback; what is enforced again runs that of the limit which
-/// denies.
+/// Without enforcement, no fallback runs; with enforcement, the fallback of the denying limit runs.
 #[tokio::test]
-async fn a_limiter_in_shadow_lets_every_call_through() {
+async fn shadow_mode_allows_every_call() {
     let (limiter, _clock) = fresh();
     limiter_core::annotations::with_limiter(limiter.clone(), async {
         for mode in [Enforcement::Shadow, Enforcement::Off] {

@@ -302,12 +302,12 @@ async fn async_functions_in_traits() {
     .await;
 }
 
-/// A macro's own argument is found by the macro's own key.
+/// The key of a macro's function refers to the macro's argument.
 macro_rules! limited {
     ($name:ident, $limit:literal, $cost:expr) => {
-        #[window_limiter(limit = $limit, window = "1m", key = "{who}", need = $cost)]
-        async fn $name(who: &str) -> Result<usize, Rejection> {
-            Ok(who.len())
+        #[window_limiter(limit = $limit, window = "1m", key = "{name}", need = $cost)]
+        async fn $name(name: &str) -> Result<usize, Rejection> {
+            Ok(name.len())
         }
     };
 }
@@ -490,7 +490,7 @@ fn unnamed(name: &str) -> Boxed<'_, Result<usize, Rejection>> {
     Box::pin(async move { Ok(name.len() * 100) })
 }
 
-/// The key holds what is not `Send` while it is computed.
+/// The key uses a value that is not `Send` while it is computed.
 #[window_limiter(limit = 1, window = "1m", key = std::rc::Rc::new(id))]
 async fn keyed_by_rc(id: u32) -> Result<u32, Rejection> {
     Ok(id)

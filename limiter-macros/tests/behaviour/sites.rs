@@ -7,7 +7,7 @@ use limiter_core::{ConfigError, Limiter, Policy};
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {
     let Err(ConfigError::Sites { mistakes }) = verify_annotations() else {
-        panic!("limits of different groups are a mistake")
+        panic!("limits of different groups are an error")
     };
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
     assert!(
@@ -27,14 +27,14 @@ fn every_annotation_of_this_program_can_be_used_but_one() {
 async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
     let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let held = |name: &str| Policy::concurrency(name).max(5).build().unwrap();
-    let told = async |registry: PolicyRegistry| {
+    let errors_with = async |registry: PolicyRegistry| {
         let limits = Limiter::in_process()
             .registry(&registry)
             .standalone_only()
             .build();
         let Err(ConfigError::Sites { mistakes }) = with_limiter(limits, async { verify_annotations() }).await
         else {
-            panic!("a limit that is too large is a mistake")
+            panic!("a limit that is too large is an error")
         };
         assert!(
             mistakes[0].starts_with("behaviour::windows::large ("),
@@ -46,11 +46,11 @@ async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
         .with(bucket("search"))
         .with(bucket("sms"))
         .with(held("export"));
-    assert_eq!(told(registry.clone()).await, Vec::<String>::new());
+    assert_eq!(errors_with(registry.clone()).await, Vec::<String>::new());
     registry.remove("sms");
     registry.remove("export");
     registry.set(bucket("export"));
-    let mut mistakes = told(registry).await;
+    let mut mistakes = errors_with(registry).await;
     mistakes.sort();
     let [export, send] = &mistakes[..] else {
         panic!("{mistakes:?}")

@@ -36,7 +36,7 @@ async fn spelled() -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What a call computes is nobody's mistake.
+/// A computed limit cannot be checked in advance.
 #[window_limiter(limit = limit, window = "10s")]
 async fn computed(limit: u32) -> Result<(), Rejection> {
     Ok(())
@@ -59,7 +59,7 @@ async fn paced() -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn each_kind_admits_what_it_holds_and_says_when_it_does_again() {
+async fn each_kind_admits_its_limit_and_states_retry_after() {
     let (limits, clock) = fresh();
     // 2024-02-29T22:59:59Z
     clock.set(Timestamp::from_micros(1_709_247_599_000_000));
@@ -90,7 +90,7 @@ async fn calls_of_a_paced_funnel_go_on_one_after_the_other() {
         clock.advance(SECOND);
         assert!(second.await.is_ok());
         assert!(tokio::time::timeout(Duration::ZERO, &mut third).await.is_err());
-        // Who waits is told when the limiter is shut down.
+        // A waiting call ends with the shutdown of the limiter.
         limits.shutdown(Duration::ZERO).await;
         assert!(third.await.unwrap_err().is_unavailable());
     })

@@ -1,4 +1,4 @@
-//! An annotated block, and a result that is looked at, bring no warning and no unsafe code into a
+//! An annotated block, and a function with `count_if`, cause no warning and no unsafe code in a
 //! crate that allows neither.
 
 #![deny(

@@ -1,15 +1,15 @@
-//! The arguments that there are, in one table.
+//! The table of all arguments.
 
-/// Which of the attributes.
+/// The attribute macros.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AttributeKind {
     Token,
     Window,
     Funnel,
     Concurrency,
 }
 
-impl Kind {
+impl AttributeKind {
     pub(crate) const ALL: [Self; 4] = [Self::Token, Self::Window, Self::Funnel, Self::Concurrency];
 
     /// The attribute's name.
@@ -25,7 +25,7 @@ impl Kind {
 
 /// An argument's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum ArgumentName {
     Capacity,
     Rate,
     Per,
@@ -54,29 +54,29 @@ pub(crate) enum Word {
     Max,
 }
 
-/// Which attributes take an argument.
+/// The attributes that accept an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum AppliesTo {
     All,
     Buckets,
     Windows,
     Funnels,
     Concurrency,
-    /// Whatever has a lease: that of what is borrowed, or of what is held.
+    /// Attributes with a lease: leased tokens, or held permits.
     Leased,
 }
 
-pub(crate) struct Row {
-    pub(crate) word: Word,
+pub(crate) struct ArgumentSpec {
+    pub(crate) word: ArgumentName,
     pub(crate) text: &'static str,
-    pub(crate) of: Of,
-    /// How it is written; a flag has no `=`, and a list has parentheses in its place.
+    pub(crate) of: AppliesTo,
+    /// The syntax; a flag has no `=`, and a list has parentheses in its place.
     pub(crate) example: &'static str,
-    /// What people write who know other limiters.
+    /// Names of this setting in other limiters.
     pub(crate) also: &'static [&'static str],
 }
 
-/// What only a policy says, which an attribute can name.
+/// Settings that only a policy has, which an attribute can name.
 pub(crate) const OF_POLICIES: &[&str] = &[
     "allow_keys",
     "apps",
@@ -86,205 +86,217 @@ pub(crate) const OF_POLICIES: &[&str] = &[
     "penalty",
 ];
 
-/// Every argument there is. It drives what is parsed, what is refused, and what the messages offer.
-pub(crate) const TABLE: &[Row] = &[
+/// The table of all arguments, which drives parsing, errors and suggestions.
+pub(crate) const TABLE: &[ArgumentSpec] = &[
     row(
-        Word::Capacity,
+        ArgumentName::Capacity,
         "capacity",
-        Of::Buckets,
+        AppliesTo::Buckets,
         "capacity = 20",
         &["burst", "size", "tokens", "max", "limit"],
     ),
     row(
-        Word::Rate,
+        ArgumentName::Rate,
         "rate",
-        Of::Buckets,
+        AppliesTo::Buckets,
         "rate = \"100/min\"",
         &["refill", "refill_rate", "leak_rate", "per_second"],
     ),
     row(
-        Word::Per,
+        ArgumentName::Per,
         "per",
-        Of::Buckets,
+        AppliesTo::Buckets,
         "per = \"1m\"",
         &["period", "interval", "window", "rateUnit", "timeUnit"],
     ),
     row(
-        Word::Limit,
+        ArgumentName::Limit,
         "limit",
-        Of::Windows,
+        AppliesTo::Windows,
         "limit = 5",
         &["max", "quota", "calls", "requests", "capacity", "rate"],
     ),
     row(
-        Word::Window,
+        ArgumentName::Window,
         "window",
-        Of::Windows,
+        AppliesTo::Windows,
         "window = \"1m\"",
         &["per", "period", "interval", "duration", "during", "duringUnit"],
     ),
-    row(Word::Name, "name", Of::All, "name = \"search\"", &["id"]),
     row(
-        Word::Group,
+        ArgumentName::Name,
+        "name",
+        AppliesTo::All,
+        "name = \"search\"",
+        &["id"],
+    ),
+    row(
+        ArgumentName::Group,
         "group",
-        Of::All,
+        AppliesTo::All,
         "group = \"mail\"",
         &["share", "shared", "tag"],
     ),
     row(
-        Word::Key,
+        ArgumentName::Key,
         "key",
-        Of::All,
+        AppliesTo::All,
         "key = \"user:{user.id}\"",
         &["by", "keys"],
     ),
     row(
-        Word::Need,
+        ArgumentName::Need,
         "need",
-        Of::All,
+        AppliesTo::All,
         "need = 2",
         &["cost", "permits", "weight", "n"],
     ),
     row(
-        Word::When,
+        ArgumentName::When,
         "when",
-        Of::All,
+        AppliesTo::All,
         "when = user.is_guest()",
         &["if", "condition", "unless", "skip"],
     ),
     row(
-        Word::Wait,
+        ArgumentName::Wait,
         "wait",
-        Of::All,
+        AppliesTo::All,
         "wait = \"500ms\"",
         &["timeout", "max_wait", "up_to", "isAbort", "timeoutUnit"],
     ),
     row(
-        Word::Limiter,
+        ArgumentName::Limiter,
         "limiter",
-        Of::All,
+        AppliesTo::All,
         "limiter = self.limits",
         &["limits", "with", "using", "store"],
     ),
     row(
-        Word::Fallback,
+        ArgumentName::Fallback,
         "fallback",
-        Of::All,
+        AppliesTo::All,
         "fallback = on_limited",
         &["or_else", "otherwise", "on_reject"],
     ),
     row(
-        Word::PassArgs,
+        ArgumentName::PassArgs,
         "pass_args",
-        Of::All,
+        AppliesTo::All,
         "pass_args",
         &["args", "with_args"],
     ),
     row(
-        Word::PassRejection,
+        ArgumentName::PassRejection,
         "pass_rejection",
-        Of::All,
+        AppliesTo::All,
         "pass_rejection",
         &["rejection", "with_rejection"],
     ),
-    row(Word::Deadline, "deadline", Of::All, "deadline = \"20ms\"", &[]),
     row(
-        Word::OnStoreFailure,
+        ArgumentName::Deadline,
+        "deadline",
+        AppliesTo::All,
+        "deadline = \"20ms\"",
+        &[],
+    ),
+    row(
+        ArgumentName::OnStoreFailure,
         "on_store_failure",
-        Of::All,
+        AppliesTo::All,
         "on_store_failure = fail_open",
         &["on_failure", "on_error"],
     ),
     row(
-        Word::Lease,
+        ArgumentName::Lease,
         "lease",
-        Of::Leased,
+        AppliesTo::Leased,
         "lease = \"1s\"",
         &["borrow", "prefetch", "max_age"],
     ),
     row(
-        Word::Crate,
+        ArgumentName::Crate,
         "crate",
-        Of::All,
+        AppliesTo::All,
         "crate = crate::limits",
         &["path", "krate"],
     ),
     row(
-        Word::CountIf,
+        ArgumentName::CountIf,
         "count_if",
-        Of::All,
+        AppliesTo::All,
         "count_if = Result::is_err",
         &["deduct_when", "count_when", "charge_if", "predicate"],
     ),
     row(
-        Word::Policy,
+        ArgumentName::Policy,
         "policy",
-        Of::All,
+        AppliesTo::All,
         "policy = \"search\"",
         &["named", "policy_name"],
     ),
     row(
-        Word::Except,
+        ArgumentName::Except,
         "except",
-        Of::All,
+        AppliesTo::All,
         "except(preview)",
         &["exclude", "without", "not"],
     ),
     row(
-        Word::Paced,
+        ArgumentName::Paced,
         "paced",
-        Of::Funnels,
+        AppliesTo::Funnels,
         "paced",
         &["smooth", "delay", "shape"],
     ),
     row(
-        Word::Kind,
+        ArgumentName::Kind,
         "kind",
-        Of::Windows,
+        AppliesTo::Windows,
         "kind = counter",
         &["algorithm", "type", "mode"],
     ),
     row(
-        Word::Align,
+        ArgumentName::Align,
         "align",
-        Of::Windows,
+        AppliesTo::Windows,
         "align = \"utc\"",
         &["aligned", "offset", "timezone", "tz"],
     ),
     row(
-        Word::Max,
+        ArgumentName::Max,
         "max",
-        Of::Concurrency,
+        AppliesTo::Concurrency,
         "max = 4",
         &["limit", "capacity", "concurrency", "in_flight", "permits", "size"],
     ),
 ];
 
-/// What goes with a `policy`, which says everything else itself.
-pub(crate) const BESIDE_POLICY: &[Word] = &[
-    Word::Policy,
-    Word::Key,
-    Word::Group,
-    Word::Need,
-    Word::When,
-    Word::Wait,
-    Word::Limiter,
-    Word::Fallback,
-    Word::PassArgs,
-    Word::PassRejection,
-    Word::CountIf,
-    Word::Except,
-    Word::Crate,
+/// The arguments that are allowed with a `policy`, which defines all others.
+pub(crate) const ALLOWED_WITH_POLICY: &[ArgumentName] = &[
+    ArgumentName::Policy,
+    ArgumentName::Key,
+    ArgumentName::Group,
+    ArgumentName::Need,
+    ArgumentName::When,
+    ArgumentName::Wait,
+    ArgumentName::Limiter,
+    ArgumentName::Fallback,
+    ArgumentName::PassArgs,
+    ArgumentName::PassRejection,
+    ArgumentName::CountIf,
+    ArgumentName::Except,
+    ArgumentName::Crate,
 ];
 
 const fn row(
-    word: Word,
+    word: ArgumentName,
     text: &'static str,
-    of: Of,
+    of: AppliesTo,
     example: &'static str,
     also: &'static [&'static str],
-) -> Row {
-    Row {
+) -> ArgumentSpec {
+    ArgumentSpec {
         word,
         text,
         of,
@@ -293,29 +305,29 @@ const fn row(
     }
 }
 
-impl Row {
+impl ArgumentSpec {
     pub(crate) fn is_flag(&self) -> bool {
         self.text == self.example
     }
 
-    /// Whether it is given names in parentheses.
+    /// Whether it takes names in parentheses.
     pub(crate) fn is_list(&self) -> bool {
         self.example.ends_with(')') && !self.example.contains('=')
     }
 
-    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+    pub(crate) fn is_of(&self, kind: AttributeKind) -> bool {
         match self.of {
-            Of::All => true,
-            Of::Buckets => matches!(kind, Kind::Token | Kind::Funnel),
-            Of::Windows => kind == Kind::Window,
-            Of::Funnels => kind == Kind::Funnel,
-            Of::Concurrency => kind == Kind::Concurrency,
-            Of::Leased => kind != Kind::Window,
+            AppliesTo::All => true,
+            AppliesTo::Buckets => matches!(kind, AttributeKind::Token | AttributeKind::Funnel),
+            AppliesTo::Windows => kind == AttributeKind::Window,
+            AppliesTo::Funnels => kind == AttributeKind::Funnel,
+            AppliesTo::Concurrency => kind == AttributeKind::Concurrency,
+            AppliesTo::Leased => kind != AttributeKind::Window,
         }
     }
 }
 
-impl Word {
+impl ArgumentName {
     pub(crate) fn text(self) -> &'static str {
         self.row().map_or("", |row| row.text)
     }
@@ -325,7 +337,7 @@ impl Word {
         self.row().map_or("", |row| row.example)
     }
 
-    fn row(self) -> Option<&'static Row> {
+    fn row(self) -> Option<&'static ArgumentSpec> {
         TABLE.iter().find(|row| row.word == self)
     }
 }

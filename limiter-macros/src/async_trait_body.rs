@@ -1,12 +1,12 @@
-//! The shape that `#[async_trait]` leaves of an async fn: a plain fn whose body ends in
+//! The body that `#[async_trait]` generates for an async fn: a plain fn whose body ends in
 //! `Box::pin(async move { … })`.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, GenericArgument, Pat, PathArguments, ReturnType, Stmt, Type, TypeParamBound};
 
-/// Such a body, taken apart.
-pub(crate) struct Boxed {
+/// The parts of such a body.
+pub(crate) struct AsyncTraitBody {
     /// The body up to `Box::pin`.
     pub(crate) before: TokenStream,
     /// `Box::pin`.
@@ -14,12 +14,12 @@ pub(crate) struct Boxed {
     /// `async move`.
     pub(crate) head: TokenStream,
     pub(crate) block: Group,
-    /// What the future gives back.
+    /// The output type of the future.
     pub(crate) output: Type,
 }
 
-impl Boxed {
-    /// Takes a body apart, if it has the shape.
+impl AsyncTraitBody {
+    /// Splits a body of this form; `None` for other bodies.
     pub(crate) fn read(output: &ReturnType, body: &Group) -> Option<Self> {
         let ReturnType::Type(_, output) = output else {
             return None;
@@ -57,9 +57,9 @@ impl Boxed {
             })
     }
 
-    /// The parameters that an async block takes apart before anything else, as `#[async_trait]`
-    /// writes it: `let State(app) = { let __arg1 = __arg1; __arg1 };`.
-    pub(crate) fn taken_apart(&self) -> Vec<(Ident, Pat)> {
+    /// The parameters that the async block destructures first. `#[async_trait]` generates `let
+    /// State(app) = { let __arg1 = __arg1; __arg1 };`.
+    pub(crate) fn destructured_params(&self) -> Vec<(Ident, Pat)> {
         let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
         let Ok(statements) = statements.parse2(self.block.stream()) else {
             return Vec::new();
