@@ -1,5 +1,5 @@
-//! Who decides: ours and others, behind one trait for those that have to be waited for and one for
-//! those in process.
+//! The rate limiters under comparison, behind one trait for asynchronous limiters and one for
+//! limiters in process.
 
 mod governor;
 mod incrby;
@@ -77,14 +77,14 @@ impl Contender {
     }
 }
 
-/// So many permits at once; a bucket has them back after the time, a window holds them for as long.
+/// A number of permits and a time: a bucket refills them in this time, a window has this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
     pub(crate) permits: u32,
     pub(crate) seconds: u64,
 }
 
-/// What ours is to do for a workload; the others have one way only.
+/// The algorithm of this project's limiter for a workload; other contenders have only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Bucket,
@@ -108,15 +108,15 @@ impl Mode {
     }
 }
 
-/// What a contender has to know before it can decide.
+/// The configuration of a contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) address: Address,
-    /// Keeps what one contender stores apart from what the others do.
+    /// The prefix of the contender's keys in Redis.
     pub(crate) prefix: String,
     pub(crate) quota: Quota,
     pub(crate) mode: Mode,
-    /// How many limits one decision has to respect.
+    /// The number of limits in one decision.
     pub(crate) limits: usize,
     pub(crate) keys: Arc<[String]>,
 }
@@ -131,14 +131,14 @@ impl Setup {
     }
 }
 
-/// Decides for the key of this number, and says whether the call is allowed.
+/// Decides for the key of this number, and returns whether the call is allowed.
 ///
-/// A contender that cannot decide panics: a call that failed is no decision.
+/// A contender that cannot decide panics, because a failed call is not a decision.
 pub(crate) trait Decide: Send + Sync + 'static {
     fn decide(&self, key: usize) -> impl Future<Output = bool> + Send;
 }
 
-/// The same without waiting.
+/// As [`Decide`], without waiting.
 pub(crate) trait DecideNow: Send + Sync + 'static {
     #[expect(
         clippy::ptr_arg,
@@ -147,28 +147,32 @@ pub(crate) trait DecideNow: Send + Sync + 'static {
     fn decide_now(&self, key: &String) -> bool;
 }
 
-/// A contender in process, where one has to be waited for.
+/// Adapts a contender in process to the asynchronous trait.
 #[derive(Debug)]
-struct AtOnce<D> {
+struct InProcessAdapter<D> {
     contender: D,
     keys: Arc<[String]>,
 }
 
-impl<D: DecideNow> Decide for AtOnce<D> {
+impl<D: DecideNow> Decide for InProcessAdapter<D> {
     async fn decide(&self, key: usize) -> bool {
         self.contender.decide_now(&self.keys[key])
     }
 }
 
-/// What is done with a contender, of whatever type it is.
-pub(crate) trait Guest {
+/// A generic operation on a contender.
+pub(crate) trait ContenderVisitor {
     type Answer;
 
     async fn meet<D: Decide>(self, contender: D) -> Self::Answer;
 }
 
 /// Makes a contender and introduces it; `None` where it cannot take part.
-pub(crate) async fn introduce<G: Guest>(contender: Contender, setup: Setup, guest: G) -> Option<G::Answer> {
+pub(crate) async fn introduce<G: ContenderVisitor>(
+    contender: Contender,
+    setup: Setup,
+    guest: G,
+) -> Option<G::Answer> {
     let (quota, keys) = (setup.quota, Arc::clone(&setup.keys));
     Some(match contender {
         Contender::Ours => guest.meet(Ours::connect(setup).await).await,
@@ -197,11 +201,11 @@ pub(crate) async fn introduce<G: Guest>(contender: Contender, setup: Setup, gues
         Contender::TrypemaHybrid => guest.meet(TrypemaHybrid::connect(&setup).await).await,
         Contender::TrypemaLocal => {
             let contender = TrypemaLocal::new(quota);
-            guest.meet(AtOnce { contender, keys }).await
+            guest.meet(InProcessAdapter { contender, keys }).await
         }
         Contender::Governor => {
             let contender = Governor::new(quota);
-            guest.meet(AtOnce { contender, keys }).await
+            guest.meet(InProcessAdapter { contender, keys }).await
         }
         Contender::TowerGovernor | Contender::AxumGovernor | Contender::ByHand | Contender::Bare => {
             return None;

@@ -1,4 +1,4 @@
-//! How much four processes admit together of one limit.
+//! The number of calls that four processes with one limit admit together.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::task::consume_budget;
 
-use crate::contender::{Contender, Decide, Guest, Mode, Quota, Setup, introduce};
-use crate::sample::Shared;
+use crate::contender::{Contender, ContenderVisitor, Decide, Mode, Quota, Setup, introduce};
+use crate::series::Shared;
 use crate::stage::{Address, Place, Stage};
 use crate::workload::runtime;
 
@@ -17,7 +17,7 @@ pub(crate) const ROLE: &str = "--share-a-limit";
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
-/// So slow to come back that the time in which they ask adds nothing.
+/// So slow that nothing is refilled during the measurement.
 const QUOTA: Quota = Quota {
     permits: 100,
     seconds: 3_600,
@@ -26,8 +26,7 @@ const QUOTA: Quota = Quota {
 const HEAD_START: Duration = Duration::from_millis(400);
 const ASKING: Duration = Duration::from_millis(800);
 
-/// Has processes ask for one limit, all at the same time; `None` for a contender that shares
-/// nothing by its nature.
+/// Lets several processes use one limit concurrently; `None` for a contender in process.
 pub(crate) fn shared(contender: Contender, mode: Mode, stage: &Stage) -> Option<Shared> {
     let Address::Server(port) = stage.address(Place::Server) else {
         return None;
@@ -54,7 +53,7 @@ pub(crate) fn shared(contender: Contender, mode: Mode, stage: &Stage) -> Option<
         String::from_utf8_lossy(&output.stdout)
             .trim()
             .parse::<u64>()
-            .expect("it says a number")
+            .expect("it prints a number")
     });
     Some(Shared {
         admitted: admitted.sum(),
@@ -62,8 +61,8 @@ pub(crate) fn shared(contender: Contender, mode: Mode, stage: &Stage) -> Option<
     })
 }
 
-/// One of the processes: asks as fast as it can for a while, and prints how many calls were
-/// allowed.
+/// One of the processes: calls as fast as possible for a while, and prints the number of allowed
+/// calls.
 pub(crate) fn child(args: &[String]) {
     let [contender, mode, port, begin] = args else {
         panic!("expected a contender, a mode, a port and a time, got {args:?}");
@@ -88,7 +87,7 @@ struct Asker {
     begin: SystemTime,
 }
 
-impl Guest for Asker {
+impl ContenderVisitor for Asker {
     type Answer = u64;
 
     async fn meet<D: Decide>(self, contender: D) -> u64 {

@@ -1,4 +1,4 @@
-//! Which keys are asked for, and in what order: the same for all contenders.
+//! The sequence of keys, equal for all contenders.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ const SEED: u64 = 0x6c69_6d69_7465_7221;
 /// How calls spread over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spread {
-    /// Each of so many keys is as likely as any other.
+    /// This number of keys, all with equal probability.
     Even(usize),
-    /// The n-th of so many keys is asked for in proportion to 1/n.
+    /// This number of keys; the probability of the n-th is proportional to 1/n.
     Zipf(usize),
 }
 
@@ -50,8 +50,7 @@ impl Order {
         })
     }
 
-    /// The walk of one of several tasks, each of which begins somewhere else, and comes round
-    /// again.
+    /// The sequence of one of several tasks: each starts at another position and wraps around.
     pub(crate) fn walk(&self, task: usize, tasks: usize) -> Walk {
         Walk {
             order: self.clone(),
@@ -90,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_key_of_a_thousand_is_asked_for_by_every_seventh_call() {
+    fn first_of_a_thousand_keys_is_every_seventh() {
         let mut walk = Order::new(Spread::Zipf(1_000)).walk(0, 1);
         let first = (0..100_000).filter(|_| walk.next() == 0).count();
         assert!((12_000..15_000).contains(&first), "{first}");
     }
 
     #[test]
-    fn all_keys_are_asked_for() {
+    fn all_keys_occur() {
         let mut walk = Order::new(Spread::Even(100)).walk(3, 4);
         let mut seen = [false; 100];
         (0..10_000).for_each(|_| seen[walk.next()] = true);

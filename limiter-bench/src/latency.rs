@@ -1,4 +1,4 @@
-//! How long calls take, counted in buckets of three percent.
+//! Latencies, counted in buckets of three percent.
 
 use std::time::Duration;
 
@@ -64,8 +64,11 @@ mod tests {
         for nanos in [1_u64, 31, 32, 33, 70, 999, 12_345, 1_000_000, 987_654_321] {
             let mut latencies = Latencies::new();
             latencies.record(Duration::from_nanos(nanos));
-            let told = latencies.quantile_us(0.5) * 1_000.0;
-            assert!((told / nanos as f64 - 1.0).abs() < 0.02, "{nanos} became {told}");
+            let measured = latencies.quantile_us(0.5) * 1_000.0;
+            assert!(
+                (measured / nanos as f64 - 1.0).abs() < 0.02,
+                "{nanos} became {measured}"
+            );
         }
     }
 

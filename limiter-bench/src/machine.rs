@@ -1,11 +1,11 @@
-//! On what the figures were measured.
+//! The machine of the measurement.
 
 use std::fs;
 use std::process::Command;
 
 use crate::stage::Stage;
 
-/// What the figures depend on, besides the program.
+/// The properties of the machine on which the figures depend.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
@@ -13,13 +13,13 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) redis: String,
     pub(crate) compiler: String,
-    /// How many threads wanted a processor in the minute before, on average.
+    /// The average number of runnable threads in the minute before.
     pub(crate) load: String,
 }
 
 impl Machine {
-    /// Asked before anything runs, or the load would be the benchmark's own.
-    pub(crate) fn look(stage: &Stage) -> Self {
+    /// Must be called before the benchmark runs, which would otherwise be included in the load.
+    pub(crate) fn detect(stage: &Stage) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
         let info = stage.server().command(&["INFO", "server"]).text();
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let Self {
             processor,
             cores,

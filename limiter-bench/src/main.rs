@@ -1,9 +1,9 @@
-//! How fast decisions are, beside others' on the same machine.
+//! Compares the speed of rate limiters on the same machine.
 //!
 //! `cargo xtask bench` builds it with optimisations and runs it. Contenders take turns in one
-//! process, on one server that the benchmark starts; each turn is a fresh start with a warm-up.
-//! What is told are medians over the turns, and medians of the ratios within a round of turns.
-//! Nothing here is a gate: it prints.
+//! process, on one server that the benchmark starts; each turn begins with empty state and a warm-
+//! up. The figures are medians over the turns, and medians of the ratios within a round of turns.
+//! The benchmark only prints: it fails no build.
 
 mod contender;
 mod exact;
@@ -14,6 +14,7 @@ mod memory;
 mod options;
 mod report;
 mod sample;
+mod series;
 mod stage;
 mod targets;
 mod usage;
@@ -25,7 +26,7 @@ use options::Options;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    // The same program is what it measures in processes of their own.
+    // Measurements in separate processes run the same program.
     match args.split_first() {
         Some((role, rest)) if role == exact::ROLE => exact::child(rest),
         Some((role, rest)) if role == memory::ROLE => memory::child(rest),

@@ -1,4 +1,4 @@
-//! What a permit of an exact window takes in Redis, and what a key takes in process.
+//! The memory of a permit of an exact window in Redis, and of a key in process.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ const PERMITS: [u32; 2] = [1_000, 100_000];
 /// One figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Bytes {
-    pub(crate) what: String,
+    pub(crate) description: String,
     pub(crate) contender: Contender,
     pub(crate) each: f64,
 }
@@ -27,19 +27,19 @@ pub(crate) struct Bytes {
 /// All figures; windows first.
 pub(crate) fn measure(stage: &Stage, contenders: &[Contender]) -> Vec<Bytes> {
     let windows = PERMITS.map(|permits| Bytes {
-        what: format!("a permit of a full window of {permits}, in Redis"),
+        description: format!("a permit of a full window of {permits}, in Redis"),
         contender: Contender::Ours,
         each: window(stage, permits),
     });
     let keys = contenders.iter().map(|contender| Bytes {
-        what: format!("a key of {KEYS}, in process"),
+        description: format!("a key of {KEYS}, in process"),
         contender: *contender,
         each: key(*contender),
     });
     windows.into_iter().chain(keys).collect()
 }
 
-/// Fills a window in steps, as calls would, and asks Redis what its key takes.
+/// Fills a window in steps, as calls would, and queries the memory of its key.
 fn window(stage: &Stage, permits: u32) -> f64 {
     let namespace = format!("bench-memory-{permits}");
     let quota = Quota {
@@ -67,18 +67,19 @@ fn window(stage: &Stage, permits: u32) -> f64 {
     used.sum::<f64>() / f64::from(permits)
 }
 
-/// The growth of a process of its own: what an allocator keeps for later, which an account of
-/// allocations would not show, is kept all the same.
+/// Measures the growth of a separate process, because memory that the allocator reserves is used,
+/// but not visible in counts of allocations.
 fn key(contender: Contender) -> f64 {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     let output = command
         .args([ROLE, contender.name()])
         .output()
         .expect("a process can be had");
-    let told = String::from_utf8_lossy(&output.stdout);
-    told.trim()
+    let printed = String::from_utf8_lossy(&output.stdout);
+    printed
+        .trim()
         .parse()
-        .unwrap_or_else(|_| panic!("{} said `{told}`", contender.name()))
+        .unwrap_or_else(|_| panic!("{} printed `{printed}`", contender.name()))
 }
 
 /// The process: prints by how much it has grown for each key.

@@ -1,4 +1,4 @@
-//! What is to be measured, and how it is told.
+//! The command line: the workloads, the contenders and the output.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::exact;
 use crate::machine::Machine;
 use crate::memory::{self, Bytes};
 use crate::report::{self, Report};
-use crate::sample::{Series, Shared};
+use crate::series::{Series, Shared};
 use crate::stage::Stage;
 use crate::targets::{TARGETS, Target};
 use crate::workload::{Pace, WORKLOADS, Workload};
@@ -53,21 +53,26 @@ impl Options {
         }
     }
 
-    /// Measures, and prints what was found; a full run writes it down as well.
+    /// Measures and prints the figures; a full run also writes them to files.
     pub(crate) fn run(&self) -> Result<(), String> {
         let chosen = self.chosen();
         if self.list {
             for (workload, contenders) in chosen {
                 let names: Vec<_> = contenders.iter().map(|contender| contender.name()).collect();
-                println!("{:<20} {}: {}", workload.name, workload.what, names.join(", "));
+                println!(
+                    "{:<20} {}: {}",
+                    workload.name,
+                    workload.description,
+                    names.join(", ")
+                );
             }
             println!("{MEMORY:<20} bytes a permit in Redis, bytes a key in process");
             return Ok(());
         }
         let counts = self.counts.as_deref().map(read_counts).transpose()?;
         let stage = Stage::default();
-        let machine = Machine::look(&stage);
-        eprintln!("{}", machine.told());
+        let machine = Machine::detect(&stage);
+        eprintln!("{}", machine.describe());
         let mut all = Vec::new();
         for (workload, contenders) in chosen {
             let series = with_shared(measure(workload, &contenders, &stage, self.pace()), &all, &stage);
@@ -100,8 +105,8 @@ impl Options {
         if self.quick { Pace::QUICK } else { Pace::FULL }
     }
 
-    /// A quick run of everything measures what the targets are about, with the contenders that they
-    /// name.
+    /// The selected workloads. A quick run of all workloads is reduced to those with a target, and
+    /// to the contenders of the targets.
     fn chosen(&self) -> Vec<(&'static Workload, Vec<Contender>)> {
         let contenders = |workload: &'static Workload| {
             let targets = TARGETS.iter().filter(|target| target.workload == workload.name);
@@ -136,7 +141,7 @@ fn read_counts(file: &str) -> Result<Counts, String> {
 
 /// Rounds in which every contender has a turn, each round beginning with another one.
 fn measure(workload: &'static Workload, contenders: &[Contender], stage: &Stage, pace: Pace) -> Vec<Series> {
-    eprintln!("{}: {}", workload.name, workload.what);
+    eprintln!("{}: {}", workload.name, workload.description);
     let mut series: Vec<Series> = contenders
         .iter()
         .map(|&contender| Series {
@@ -156,7 +161,7 @@ fn measure(workload: &'static Workload, contenders: &[Contender], stage: &Stage,
     series
 }
 
-/// Adds what four processes make of one limit, which is measured once for each contender and mode.
+/// Adds the admissions of four processes, which are measured once for each contender and mode.
 fn with_shared(mut series: Vec<Series>, before: &[Series], stage: &Stage) -> Vec<Series> {
     for series in &mut series {
         let Some(mode) = series.workload.shared_mode() else {
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_measures_what_the_targets_need_and_nothing_else() {
+    fn quick_run_measures_workloads_with_targets() {
         let chosen = parse("--quick").expect("valid").chosen();
         let named = |name: &str| chosen.iter().find(|(workload, _)| workload.name == name);
         assert!(named("zipf-64").is_none());

@@ -1,4 +1,4 @@
-//! What is printed, and written down.
+//! The report that is printed and written to files.
 
 mod markdown;
 mod plot;
@@ -12,10 +12,10 @@ use limiter_instructions::{Counts, PATHS};
 
 use crate::machine::Machine;
 use crate::memory::Bytes;
-use crate::sample::Series;
+use crate::series::Series;
 use crate::targets::{self, TARGETS, Verdict};
 
-/// All that was found.
+/// All figures of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
@@ -90,7 +90,7 @@ const COLUMNS: [&str; 10] = [
 impl Report {
     /// The table for a terminal.
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("{}\n", self.machine.told());
+        let mut text = format!("{}\n", self.machine.describe());
         let mut workload = "";
         for series in &self.series {
             if series.workload.name != workload {
@@ -99,7 +99,7 @@ impl Report {
                 let _ = writeln!(
                     text,
                     "\n{workload}: {}; ratio to {reference}",
-                    series.workload.what
+                    series.workload.description
                 );
                 text.push_str(&line(&COLUMNS));
             }
@@ -120,7 +120,7 @@ impl Report {
             let _ = writeln!(
                 text,
                 "{:<48} {:<14} {:.1} bytes",
-                figure.what,
+                figure.description,
                 figure.contender.name(),
                 figure.each
             );
@@ -211,7 +211,8 @@ fn thousands(figure: f64) -> String {
 mod tests {
     use super::*;
     use crate::contender::Contender;
-    use crate::sample::{Sample, Shared};
+    use crate::sample::Sample;
+    use crate::series::Shared;
     use crate::workload::WORKLOADS;
 
     fn report() -> Report {
@@ -245,7 +246,7 @@ mod tests {
             },
             series: series.collect(),
             memory: vec![Bytes {
-                what: "a key".into(),
+                description: "a key".into(),
                 contender: Contender::Ours,
                 each: 60.0,
             }],

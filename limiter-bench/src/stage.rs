@@ -10,16 +10,16 @@ use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo};
 
-/// Where a workload's state lies.
+/// The location of a workload's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Server,
-    /// The same server, behind a line that delivers so much later in either direction.
+    /// The same server behind a proxy with this delay in each direction.
     Delayed(Duration),
     Cluster,
 }
 
-/// What the benchmark has started; it ends with this handle.
+/// The servers and proxies of the benchmark, which are stopped when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     server: OnceLock<RedisServer>,
@@ -59,7 +59,7 @@ impl Stage {
     }
 }
 
-/// How contenders reach what decides: ports on loopback.
+/// The loopback ports of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Server(u16),
@@ -71,7 +71,7 @@ impl Address {
         matches!(self, Self::Cluster(_))
     }
 
-    /// The URLs for a user that may do what a limiter needs, and nothing else.
+    /// The URLs with a user that has only the permissions of a limiter.
     pub(crate) fn limited_user(&self) -> Vec<String> {
         self.urls(&format!("{}@", acl::LOGIN))
     }

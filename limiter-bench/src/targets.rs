@@ -1,8 +1,9 @@
-//! What the figures are meant to reach. Nothing fails here: the table says what is met.
+//! The targets of the figures. A missed target fails nothing; the table shows it.
 
 use crate::contender::Contender::{self, Bare, Governor, Incrby, Ours, ScriptMultiplexed, TowerGovernor};
 use crate::memory::Bytes;
-use crate::sample::{Sample, Series};
+use crate::sample::Sample;
+use crate::series::Series;
 
 /// One target.
 #[derive(Debug)]
@@ -11,7 +12,7 @@ pub(crate) struct Target {
     measure: Measure,
 }
 
-/// What has to be at least, or at most, so much.
+/// A figure with its lower or upper bound.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
     /// Decisions a second, of the other's.
@@ -58,7 +59,7 @@ pub(crate) const TARGETS: &[Target] = &[
 /// A permit of a window in Redis, in bytes; a key in process: no more than governor's.
 const WINDOW_BYTES: f64 = 16.0;
 
-/// What was reached, beside what was meant to be.
+/// A measured figure and its target.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) workload: String,
@@ -142,8 +143,8 @@ impl Target {
     }
 }
 
-/// What a layer adds to a request in processor time, which a machine that does something else
-/// meanwhile disturbs least.
+/// The processor time that a layer adds to a request. Other load on the machine disturbs it less
+/// than the elapsed time.
 fn added_micros(with: &Series, without: &Series) -> Option<f64> {
     let turns = with.turns.iter().zip(&without.turns);
     let added: Option<Vec<f64>> = turns
@@ -160,12 +161,12 @@ pub(crate) fn memory(figures: &[Bytes]) -> Vec<Verdict> {
         .map(|figure| figure.each);
     let ours = figures.iter().filter(|figure| figure.contender == Ours);
     ours.filter_map(|figure| {
-        let (limit, target) = match figure.what.contains("window") {
+        let (limit, target) = match figure.description.contains("window") {
             true => (WINDOW_BYTES, format!("≤ {WINDOW_BYTES} bytes")),
             false => (governors?, format!("≤ {:.0} bytes, governor's", governors?)),
         };
         Some(Verdict {
-            workload: figure.what.clone(),
+            workload: figure.description.clone(),
             target,
             reached: format!("{:.1} bytes", figure.each),
             met: figure.each <= limit,

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use limiter_testing::RedisServer;
 
-/// How the threads are named that serve the contenders: those of a proxy, say, are not counted.
+/// The name of the threads that serve the contenders; other threads, such as those of a proxy, are
+/// not counted.
 pub(crate) const THREADS: &str = "bench";
 
-/// What the threads that serve contenders have spent so far, the kernel's part included, to the
-/// nanosecond.
+/// The processor time of the threads that serve contenders, including the kernel's part, in
+/// nanoseconds.
 ///
-/// Threads that have ended are not counted, so both ends of a difference have to be taken while
-/// they live. `None` where the kernel keeps no such account.
+/// Ended threads are not counted, so both values of a difference have to be read while the threads
+/// run. `None` if the kernel does not provide the figure.
 pub(crate) fn client() -> Option<Duration> {
     let mut spent = Duration::ZERO;
     for task in fs::read_dir("/proc/self/task").ok()?.flatten() {
@@ -25,8 +26,7 @@ pub(crate) fn client() -> Option<Duration> {
     Some(spent)
 }
 
-/// What these servers have spent so far: the processor time of their processes, reading and writing
-/// sockets included.
+/// The processor time of these server processes, including socket reads and writes.
 pub(crate) fn servers<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> Duration {
     servers.into_iter().map(server).sum()
 }
@@ -40,7 +40,7 @@ fn server(server: &RedisServer) -> Duration {
     Duration::from_secs_f64(seconds("used_cpu_sys:") + seconds("used_cpu_user:"))
 }
 
-/// What the process keeps in memory, in bytes.
+/// The resident memory of the process, in bytes.
 pub(crate) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = status.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! What is measured, by the names that the tables have.
+//! The workloads, by their names in the tables.
 
 mod layer;
 mod local;
@@ -17,9 +17,8 @@ use crate::stage::{Place, Stage};
 pub(crate) use remote::runtime;
 pub(crate) use table::WORKLOADS;
 
-/// So much that no call is denied, and a permit back in half a minute: what was used is remembered
-/// throughout a turn, where a bucket that fills at once would be as good as absent, and be
-/// forgotten.
+/// So large that no call is denied, with one permit refilled in half a minute: the state of a key
+/// is kept for the whole turn. A bucket that refills at once could be removed from memory.
 pub(crate) const AMPLE: Quota = Quota {
     permits: 100_000_000,
     seconds: 3_000_000_000,
@@ -29,33 +28,33 @@ pub(crate) const AMPLE: Quota = Quota {
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    pub(crate) what: &'static str,
+    pub(crate) description: &'static str,
     pub(crate) kind: Kind,
     pub(crate) contenders: &'static [Contender],
 }
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Tasks that wait for each decision before they ask for the next: a closed loop.
+    /// Tasks that await each decision before the next call: a closed loop.
     Remote(Load),
     /// Threads that decide in process.
     Local { keys: usize, threads: usize },
-    /// Requests through a layer, whose clients are told their limits or not.
-    Layer { app: App, tells: bool },
+    /// Requests through a layer, with or without rate limit headers.
+    Layer { app: App, with_headers: bool },
     /// Calls of an annotated function.
     Macro,
 }
 
-/// What a layer stands in front of.
+/// The inner service of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum App {
-    /// A function, which is the least that a service can be.
+    /// A function, the simplest service.
     Function,
-    /// A router of axum's that says hello.
+    /// An axum router with one route.
     Axum,
 }
 
-/// What is asked of contenders that have to be waited for.
+/// The load on asynchronous contenders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) spread: Spread,
@@ -105,7 +104,7 @@ impl Workload {
         match &self.kind {
             Kind::Remote(load) => remote::turn(self.name, load, contender, stage, pace),
             Kind::Local { keys, threads } => local::turn(*keys, *threads, contender, pace),
-            Kind::Layer { app, tells } => layer::turn(*app, *tells, contender, pace),
+            Kind::Layer { app, with_headers } => layer::turn(*app, *with_headers, contender, pace),
             Kind::Macro => macros::turn(contender, pace),
         }
     }
@@ -119,7 +118,8 @@ impl Workload {
         }
     }
 
-    /// What processes may share under this workload, if that is a question here.
+    /// The mode in which several processes can share a limit under this workload, if it is
+    /// measured.
     pub(crate) fn shared_mode(&self) -> Option<Mode> {
         match &self.kind {
             Kind::Remote(load) => Some(load.mode),

@@ -1,4 +1,4 @@
-//! Counts of one run, with the conditions on which they depend, and the file that keeps both.
+//! Counts of one run, the conditions on which they depend, and the file with both.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -40,8 +40,8 @@ const PROCESSOR: &str = "processor";
 const VALGRIND: &str = "valgrind";
 
 impl Counts {
-    /// The counts of a run, from the instructions of whole functions. Of a function that was
-    /// measured repeatedly, the lowest count is taken: disturbances add instructions.
+    /// The counts of a run, from the instructions of whole functions. If a function was measured
+    /// repeatedly, its lowest count is used, because disturbances add instructions.
     #[must_use]
     pub fn new(conditions: Conditions, of_functions: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut per_decision = BTreeMap::new();

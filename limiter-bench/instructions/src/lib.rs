@@ -1,4 +1,4 @@
-//! The paths of which `cargo xtask bench --instructions` counts the instructions, and the baseline.
+//! The code paths whose instructions `cargo xtask bench --instructions` counts, and the baseline.
 //!
 //! Times vary with the load of a machine by more than most changes cost. The number of executed
 //! instructions does not. Callgrind counts them, driven by the crate `gungraun` in

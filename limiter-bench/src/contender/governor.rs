@@ -19,7 +19,7 @@ impl Governor {
 pub(crate) fn governor_quota(quota: Quota) -> governor::Quota {
     let permits = NonZeroU32::new(quota.permits).expect("a quota is not empty");
     let each = Duration::from_secs(quota.seconds) / quota.permits;
-    let quota = governor::Quota::with_period(each).expect("a permit comes back in some time");
+    let quota = governor::Quota::with_period(each).expect("a refill time above zero");
     quota.allow_burst(permits)
 }
 

@@ -1,11 +1,10 @@
-//! INCRBY: one of the cheapest commands that charge something, and so the floor of one command a
-//! decision.
+//! INCRBY: one of the cheapest commands that write, as the lower bound of one command per decision.
 
 use redis::aio::ConnectionLike;
 
 use super::{Decide, Setup};
 
-/// It never forgets what was used, so it limits nothing but a total.
+/// It has no refill, so it limits only a total.
 #[derive(Debug)]
 pub(super) struct Incrby<C> {
     connection: C,
@@ -20,8 +19,7 @@ impl<C> Incrby<C> {
             connection,
             keys: setup.stored_keys(),
             permits: match setup.quota.seconds {
-                // The count is never taken back, so a quota that would come back at once is taken
-                // as ample.
+                // There is no refill, so a quota that refills at once is treated as unlimited.
                 1 => i64::MAX,
                 _ => setup.quota.permits.into(),
             },

@@ -9,7 +9,7 @@ use limiter_core::{Decision, Limiter, Origin, Policy};
 
 use super::{Decide, DecideNow, Mode, Quota, Setup};
 
-/// So long that a slow machine is no outage, and nothing is decided without Redis.
+/// Long enough for a slow machine, so that Redis makes all decisions.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// For how long permits are borrowed.
 const LEASE: Duration = Duration::from_secs(1);
@@ -61,8 +61,8 @@ impl Decide for Ours {
     }
 }
 
-/// Whether the call is allowed, in Redis' word: as it is, as it was when it denied, or of what it
-/// lent. It must not be the insurance's.
+/// Whether Redis allowed the call, directly, by a cached denial, or from a lease. Panics if the
+/// local fallback decided.
 fn by_the_store(decision: &Decision) -> bool {
     let origin = decision.origin();
     assert!(

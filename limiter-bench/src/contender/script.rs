@@ -10,7 +10,7 @@ const SCRIPT: &str = include_str!("token_bucket.lua");
 /// Enough to keep the server busy, as pools go.
 const POOL: u32 = 16;
 
-/// What one decision sends.
+/// The command of one decision.
 #[derive(Debug)]
 struct Bucket {
     sha: String,

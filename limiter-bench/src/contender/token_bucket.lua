@@ -1,4 +1,4 @@
--- A token bucket as many programs have one. KEYS: the bucket. ARGV: capacity, tokens a second, cost.
+-- A common token bucket script. KEYS: the bucket. ARGV: capacity, tokens per second, cost.
 local capacity, rate, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000

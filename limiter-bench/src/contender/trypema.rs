@@ -1,5 +1,5 @@
-//! The crate `trypema`, whose windows are cut into buckets of ten milliseconds: its three
-//! providers, as they come.
+//! The crate `trypema`, which divides windows into buckets of ten milliseconds: its three providers
+//! with default settings.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use trypema::{RateLimit, RateLimitDecision, RateLimiterBuilder, WindowSize};
 
 use super::{Decide, DecideNow, Quota, Setup};
 
-/// It has windows only, and keeps every bucket of one: a minute is as long as any turn.
+/// It supports only windows, and stores every bucket of a window: a minute is as long as any turn.
 fn seconds(quota: Quota) -> u64 {
     quota.seconds.min(60)
 }
@@ -120,7 +120,7 @@ impl TrypemaHybrid {
 
 impl Decide for TrypemaHybrid {
     async fn decide(&self, key: usize) -> bool {
-        // The way that is meant for hot paths: what is known here is decided here.
+        // The provider for hot paths: it decides locally with its local state.
         let (limiter, key) = (self.provider.absolute(), &self.keys[key]);
         match limiter.try_inc(key.as_key_ref(), 1).expect("the key is valid") {
             Some(decision) => allowed(decision),

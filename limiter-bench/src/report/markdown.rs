@@ -1,4 +1,4 @@
-//! The page for people who want to know before they try.
+//! The Markdown page of a report.
 
 use std::fmt::Write as _;
 
@@ -6,44 +6,43 @@ use super::{COLUMNS, Report, cells, plot, thousands};
 use crate::targets::Verdict;
 
 const HOW: &str = "\
-Contenders take turns in one process, on one Redis server that the benchmark starts on the same machine, each with keys of
-its own; a turn begins with an empty server and new connections; every key is asked for (of many, the first 10,000), and a
-warm-up goes by before anything is counted. Figures are medians over the turns, ratios the medians of
-the ratios within a round of turns. Tasks ask in a closed loop: each waits for its answer before it asks again, so latencies
-are those of that many callers. `ours` runs with its default settings, except that its deadline is so long that every
-decision is made by Redis.
+Contenders take turns in one process, on one Redis server that the benchmark starts on the same machine, each with its own
+keys. A turn begins with an empty server and new connections, one call for every key (at most for the first 10,000), and a
+warm-up that is not measured. Figures are medians over the turns, ratios are the medians of the ratios within a round of
+turns. Tasks call in a closed loop: each awaits its decision before the next call, so latencies are those of that number of
+callers. `ours` runs with its default settings, except for a deadline that is long enough for Redis to make every decision.
 
 - *± %*: half the distance between the fastest and the slowest turn.
-- *server µs*: processor time of the Redis processes, sockets included (`used_cpu_user` and `used_cpu_sys` of INFO), a
-  decision; *client µs*: that of the threads that ask, as the kernel's scheduler counts it.
-- *instructions*: those that the caller's thread executes for a decision, where a path under *Instructions* does the same.
-- *admitted*: what four processes that ask at the same time for one limit of 100 were allowed together, divided by 100.
-- `incrby` is INCRBY on one multiplexed connection, the floor of one command a decision; it limits nothing but a total.
-  `script-multiplexed` and `script-bb8` are a plain token bucket in Lua, one EVALSHA a decision, on one multiplexed
-  connection and on a pool of 16 (without a PING at check-out). Where a decision has three limits, they send three commands
-  in a pipeline, which is not one decision.
+- *server µs*: processor time of the Redis processes per decision, including sockets (`used_cpu_user` and `used_cpu_sys` of
+  INFO); *client µs*: processor time of the calling threads, as counted by the kernel's scheduler.
+- *instructions*: executed by the caller's thread for a decision, if a path under *Instructions* is equivalent.
+- *admitted*: the calls that four concurrent processes with one limit of 100 were allowed together, divided by 100.
+- `incrby` is INCRBY on one multiplexed connection, the lower bound of one command per decision; it limits only a total.
+  `script-multiplexed` and `script-bb8` are a plain token bucket in Lua, one EVALSHA per decision, on one multiplexed
+  connection and on a pool of 16 (without a PING at check-out). For a decision with three limits they send three commands
+  in a pipeline, which is not one atomic decision.
 - In process the clock is read once for 64 decisions: a latency is their mean.
-- Limits are so wide that no call is denied, except where the name says so. With Redis 10 permits a second come back to a key,
-  a little less than 10,000 keys are asked for; in process one in half a minute. So every key's state lasts: one that is whole
-  again at once would be forgotten by who forgets it, and cost less. (Where a permit takes more than a second to come back, a
-  charge of ours sets the key's time to live each time, which takes Redis 0.8 µs more.)
-- A layer's ratio is that to the service without a layer. What it adds is the difference. `axum-governor` adds headers to
-  every response, as it comes; the others add none.
+- Limits are so large that no call is denied, unless the name of the workload says otherwise. With Redis, a key refills 10
+  permits per second, slightly less than the rate of calls on one of 10,000 keys; in process, one in half a minute. So the
+  state of every key is kept: a key that refills at once could be deleted, which costs less. (If a permit takes more than a
+  second to refill, each charge of `ours` sets the time to live of the key, which takes 0.8 µs more in Redis.)
+- The ratio of a layer is relative to the service without a layer; its overhead is the difference. `axum-governor` adds
+  headers to every response by default; the others add none.
 ";
 
 const COUNTED: &str = "\
 `cargo xtask bench --instructions` counts the executed instructions of these paths under valgrind and compares them with
 `benchmarks/instructions/`. Unlike the times, they do not depend on the load of the machine. Only the thread that makes the
-decisions counts: in Redis rows the server does not. The clock of the limiters in process stands still, and is cheaper or
-dearer than the system's by some instructions.
+decisions is counted, not the Redis server. The limiters in process use a manual clock, which differs from the system's by
+a few instructions.
 ";
 
-/// Written by hand: what was found out about the rows that fall short.
+/// Manual explanations of the rows that miss their targets.
 const BOUNDS: &str = include_str!("bounds.md");
 
 pub(super) fn page(report: &Report) -> String {
     let mut page = String::from("# Benchmarks\n\nWritten by `cargo xtask bench`.\n\n");
-    let _ = writeln!(page, "Measured on: {}.\n\n{HOW}", report.machine.told());
+    let _ = writeln!(page, "Measured on: {}.\n\n{HOW}", report.machine.describe());
     page.push_str("## Targets\n\n| workload | target | reached | |\n|---|---|---|---|\n");
     for Verdict {
         workload,
@@ -78,7 +77,7 @@ pub(super) fn page(report: &Report) -> String {
         let _ = writeln!(
             page,
             "| {} | {} | {:.1} |",
-            figure.what,
+            figure.description,
             figure.contender.name(),
             figure.each
         );
@@ -92,7 +91,7 @@ pub(super) fn page(report: &Report) -> String {
             let _ = writeln!(
                 page,
                 "\n`{workload}`: {}. Ratio to `{reference}`.\n",
-                series.workload.what
+                series.workload.description
             );
             let _ = writeln!(
                 page,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::contender::Contender;
-use crate::sample::Series;
+use crate::series::Series;
 use crate::workload::Kind;
 
 const WIDTH: f64 = 760.0;
@@ -12,7 +12,7 @@ const BAR: f64 = 14.0;
 const GAP: f64 = 10.0;
 const TOP: f64 = 34.0;
 
-/// The plots with their names; one that has nothing to show is left out.
+/// The plots with their names, without empty ones.
 pub(super) fn all(series: &[Series]) -> Vec<(&'static str, String)> {
     let rate = |series: &Series| series.median(|sample| sample.decisions_per_second);
     let nanos = |series: &Series| 1e9 / rate(series);

@@ -33,13 +33,13 @@ use crate::sample::Sample;
 const CLIENTS: usize = 1_000;
 static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// `tells`: whether an allowed request is told its limit in headers, each contender's own.
-pub(super) fn turn(app: App, tells: bool, contender: Contender, pace: Pace) -> Sample {
+/// `with_headers`: whether responses to allowed requests have the contender's rate limit headers.
+pub(super) fn turn(app: App, with_headers: bool, contender: Contender, pace: Pace) -> Sample {
     match contender {
         Contender::Bare => requests(app, Identity::new(), pace),
         Contender::Ours => {
             let limits = Limiter::in_process().build();
-            let dialect = if tells {
+            let dialect = if with_headers {
                 RateLimitHeaders::default()
             } else {
                 RateLimitHeaders::None
@@ -56,7 +56,7 @@ pub(super) fn turn(app: App, tells: bool, contender: Contender, pace: Pace) -> S
                 .burst_size(AMPLE.permits)
                 .key_extractor(ApiKey);
             let valid = "the settings are valid";
-            if tells {
+            if with_headers {
                 let config = Arc::new(settings.use_headers().finish().expect(valid));
                 requests(app, tower_governor::GovernorLayer::new(config), pace)
             } else {
@@ -78,7 +78,7 @@ pub(super) fn turn(app: App, tells: bool, contender: Contender, pace: Pace) -> S
     }
 }
 
-/// What `tower_governor` finds keys with; it brings nothing for headers.
+/// A key extractor for `tower_governor`, which has none for headers.
 #[derive(Clone, Debug)]
 struct ApiKey;
 
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// A service that answers requests, whatever its bodies are.
+/// A service for requests, with any body type.
 trait Answers {
     fn answer(&mut self, request: Request) -> StatusCode;
 }
@@ -159,7 +159,7 @@ fn answered<S: Answers>(service: impl Fn() -> S + Sync, pace: Pace) -> Sample {
         move |client: usize| {
             let mut request = Request::new(Body::empty());
             let sent = request.headers_mut();
-            // What curl sends.
+            // The headers of curl.
             sent.insert(HOST, HeaderValue::from_static("localhost:3000"));
             sent.insert(USER_AGENT, HeaderValue::from_static("curl/7.88.1"));
             sent.insert(ACCEPT, HeaderValue::from_static("*/*"));

@@ -1,4 +1,4 @@
-//! Calls of an annotated function, beside the same call written by hand.
+//! Calls of an annotated function, compared with the same call without a macro.
 
 use std::pin::pin;
 use std::sync::Once;

@@ -1,4 +1,4 @@
-//! Tasks that ask one after the other, each once it has its answer.
+//! Tasks that call in a closed loop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, consume_budget};
 
 use super::{Load, Pace};
-use crate::contender::{Contender, Decide, Guest, Mode, Setup, introduce};
+use crate::contender::{Contender, ContenderVisitor, Decide, Mode, Setup, introduce};
 use crate::keys::{Order, Walk, names};
 use crate::latency::Latencies;
 use crate::sample::{Sample, us_each};
@@ -21,8 +21,8 @@ const WARM: u8 = 0;
 const MEASURED: u8 = 1;
 const OVER: u8 = 2;
 
-/// Every one of so many keys is there before anything is measured; of more, the popular ones soon
-/// are.
+/// Up to this number of keys, all exist before the measurement; of more keys, at least the frequent
+/// ones.
 const FILLED: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,8 +49,8 @@ pub(super) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage,
         load: *load,
     };
     // Tasks are spawned on the runtime's threads; this one only waits.
-    let asked = runtime.block_on(introduce(contender, setup, tasks));
-    let handles = asked.unwrap_or_else(|| panic!("{} decides nothing in Redis", contender.name()));
+    let spawned = runtime.block_on(introduce(contender, setup, tasks));
+    let handles = spawned.unwrap_or_else(|| panic!("{} decides nothing in Redis", contender.name()));
     progress.wait_until_filled(&handles);
 
     thread::sleep(pace.warm_up);
@@ -63,21 +63,21 @@ pub(super) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage,
     let took = started.elapsed();
     let after = spent();
 
-    let tally = runtime.block_on(Tally::sum(handles));
-    // What a contender does in the background ends with its turn.
+    let counts = runtime.block_on(LoopCounts::sum(handles));
+    // A contender's background tasks end with its turn.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    tally.check(load, contender);
-    let mut sample = Sample::new(tally.decisions, took, &tally.latencies);
-    sample.server_us = Some(us_each(after.0.saturating_sub(before.0), tally.decisions));
+    counts.check(load, contender);
+    let mut sample = Sample::new(counts.decisions, took, &counts.latencies);
+    sample.server_us = Some(us_each(after.0.saturating_sub(before.0), counts.decisions));
     let client = after
         .1
         .zip(before.1)
         .map(|(after, before)| after.saturating_sub(before));
-    sample.client_us = client.map(|spent| us_each(spent, tally.decisions));
+    sample.client_us = client.map(|spent| us_each(spent, counts.decisions));
     sample
 }
 
-/// As a program has it that says nothing: a worker for each processor.
+/// The default runtime: one worker for each processor.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread()
         .thread_name(THREADS)
@@ -90,12 +90,12 @@ pub(crate) fn runtime() -> Runtime {
 #[derive(Debug, Default)]
 struct Progress {
     phase: AtomicU8,
-    /// Tasks that have asked for their part of the keys once.
+    /// The number of tasks that have called with all of their keys once.
     filled: AtomicUsize,
 }
 
 impl Progress {
-    fn wait_until_filled(&self, tasks: &[JoinHandle<Tally>]) {
+    fn wait_until_filled(&self, tasks: &[JoinHandle<LoopCounts>]) {
         let begun = Instant::now();
         while self.filled.load(Ordering::Relaxed) < tasks.len() {
             let lost = tasks.iter().any(JoinHandle::is_finished) || begun.elapsed() > PATIENCE;
@@ -111,8 +111,8 @@ struct Tasks {
     load: Load,
 }
 
-impl Guest for Tasks {
-    type Answer = Vec<JoinHandle<Tally>>;
+impl ContenderVisitor for Tasks {
+    type Answer = Vec<JoinHandle<LoopCounts>>;
 
     async fn meet<D: Decide>(self, contender: D) -> Self::Answer {
         let (contender, order) = (Arc::new(contender), Order::new(self.load.spread));
@@ -129,10 +129,9 @@ impl Guest for Tasks {
                     contender.decide(key).await;
                 }
                 progress.filled.fetch_add(1, Ordering::Relaxed);
-                // A pool may leave a task without a connection for as long as the others ask for
-                // one.
+                // A pool may starve a task of connections while other tasks request them.
                 all_filled.wait().await;
-                ask(&*contender, walk, &progress.phase, every).await
+                call_in_loop(&*contender, walk, &progress.phase, every).await
             })
         };
         (0..tasks).map(start).collect()
@@ -140,23 +139,23 @@ impl Guest for Tasks {
 }
 
 /// A decision counts if it was made within the time that is measured.
-async fn ask(contender: &impl Decide, mut walk: Walk, phase: &AtomicU8, every: u64) -> Tally {
-    let mut tally = Tally::new();
-    let mut asked = 0_u64;
+async fn call_in_loop(contender: &impl Decide, mut walk: Walk, phase: &AtomicU8, every: u64) -> LoopCounts {
+    let mut counts = LoopCounts::new();
+    let mut calls = 0_u64;
     loop {
-        let timed = asked.is_multiple_of(every).then(Instant::now);
+        let timed = calls.is_multiple_of(every).then(Instant::now);
         let allowed = contender.decide(walk.next()).await;
-        asked += 1;
+        calls += 1;
         match phase.load(Ordering::Relaxed) {
             WARM => {}
-            MEASURED => tally.record(allowed, timed),
+            MEASURED => counts.record(allowed, timed),
             _ => {
-                // One that is kept waiting to the end does not go unseen, though it is no decision
-                // of this time.
-                if let Some(asked) = timed {
-                    tally.latencies.record(asked.elapsed());
+                // A call that is still pending at the end counts as a latency, but not as a
+                // decision.
+                if let Some(started) = timed {
+                    counts.latencies.record(started.elapsed());
                 }
-                return tally;
+                return counts;
             }
         }
         // A decision made in memory is ready at once; the other tasks are to have their turns all
@@ -166,13 +165,13 @@ async fn ask(contender: &impl Decide, mut walk: Walk, phase: &AtomicU8, every: u
 }
 
 #[derive(Debug)]
-struct Tally {
+struct LoopCounts {
     decisions: u64,
     admitted: u64,
     latencies: Latencies,
 }
 
-impl Tally {
+impl LoopCounts {
     fn new() -> Self {
         Self {
             decisions: 0,
@@ -184,23 +183,23 @@ impl Tally {
     fn record(&mut self, allowed: bool, timed: Option<Instant>) {
         self.decisions += 1;
         self.admitted += u64::from(allowed);
-        if let Some(asked) = timed {
-            self.latencies.record(asked.elapsed());
+        if let Some(started) = timed {
+            self.latencies.record(started.elapsed());
         }
     }
 
     async fn sum(tasks: Vec<JoinHandle<Self>>) -> Self {
         let mut sum = Self::new();
         for task in tasks {
-            let tally = task.await.expect("every call is decided");
-            sum.decisions += tally.decisions;
-            sum.admitted += tally.admitted;
-            sum.latencies.add(&tally.latencies);
+            let counts = task.await.expect("every call is decided");
+            sum.decisions += counts.decisions;
+            sum.admitted += counts.admitted;
+            sum.latencies.add(&counts.latencies);
         }
         sum
     }
 
-    /// A figure is worth nothing if the answers were not those that the workload is about.
+    /// Panics if the decisions are not those that the workload expects.
     fn check(&self, load: &Load, contender: Contender) {
         let Self {
             decisions, admitted, ..
@@ -208,10 +207,10 @@ impl Tally {
         let name = contender.name();
         assert!(decisions > 0, "{name} made no decision");
         let expected = if load.denies() { 0 } else { decisions };
-        // Who forgets a little now and then is told by `admitted` beside `allowed`.
-        let off = admitted.abs_diff(expected) as f64 / decisions as f64;
+        // A contender that loses state occasionally deviates; `shared` reports that separately.
+        let deviation = admitted.abs_diff(expected) as f64 / decisions as f64;
         assert!(
-            off < 0.01,
+            deviation < 0.01,
             "{name} admitted {admitted} of {decisions} calls, not {expected}"
         );
     }

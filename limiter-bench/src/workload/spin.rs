@@ -10,16 +10,16 @@ use crate::latency::Latencies;
 use crate::sample::{Sample, us_each};
 use crate::usage::{self, THREADS};
 
-/// The clock is read once for so many decisions, which would otherwise be measured with it; a
-/// latency is their mean.
+/// The number of decisions per clock reading, so that the clock is not measured too; a latency is
+/// their mean.
 const BLOCK: u32 = 64;
 
 const WARM: u8 = 0;
 const MEASURED: u8 = 1;
 const OVER: u8 = 2;
 
-/// Has threads decide, each by what `prepare` makes for it, and each over all keys in an order of
-/// its own.
+/// Decides in several threads, each with the closure that `prepare` returns for it, and over all
+/// keys in its own order.
 pub(super) fn spin<D: FnMut(usize) -> bool>(
     keys: usize,
     threads: usize,

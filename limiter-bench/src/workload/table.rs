@@ -24,13 +24,14 @@ const PLAIN: &[Contender] = &[Ours, Incrby, ScriptMultiplexed];
 const POOLED: &[Contender] = &[Ours, Incrby, ScriptMultiplexed, ScriptBb8];
 const LOCAL: &[Contender] = &[Ours, Governor, TrypemaLocal];
 
-/// So much that no call is denied, and 10 permits a second, which is a little less than a key of
-/// 10,000 is asked for: what was used is remembered throughout a turn, and grows slowly.
+/// So large that no call is denied, and 10 permits per second, which is slightly less than the rate
+/// of calls on one of 10,000 keys: the state of a key is kept for the whole turn, and its usage
+/// grows slowly.
 const STEADY: Quota = Quota {
     permits: 100_000_000,
     seconds: 10_000_000,
 };
-/// What is used once is denied for the rest of the day.
+/// One call uses the quota, and further calls are denied for the rest of the day.
 const SPENT: Quota = Quota {
     permits: 1,
     seconds: 86_400,
@@ -149,7 +150,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ),
     Workload {
         name: "macro-local",
-        what: "calls of an annotated function, in process, one thread",
+        description: "calls of an annotated function, in process, one thread",
         kind: Kind::Macro,
         contenders: &[Ours, ByHand, Governor],
     },
@@ -169,34 +170,34 @@ pub(crate) const WORKLOADS: &[Workload] = &[
 
 const fn redis(
     name: &'static str,
-    what: &'static str,
+    description: &'static str,
     contenders: &'static [Contender],
     load: Load,
 ) -> Workload {
     let kind = Kind::Remote(load);
     Workload {
         name,
-        what,
+        description,
         kind,
         contenders,
     }
 }
 
-const fn local(name: &'static str, what: &'static str, keys: usize, threads: usize) -> Workload {
+const fn local(name: &'static str, description: &'static str, keys: usize, threads: usize) -> Workload {
     let kind = Kind::Local { keys, threads };
     Workload {
         name,
-        what,
+        description,
         kind,
         contenders: LOCAL,
     }
 }
 
-const fn layer(name: &'static str, what: &'static str, app: App, tells: bool) -> Workload {
-    let kind = Kind::Layer { app, tells };
+const fn layer(name: &'static str, description: &'static str, app: App, with_headers: bool) -> Workload {
+    let kind = Kind::Layer { app, with_headers };
     Workload {
         name,
-        what,
+        description,
         kind,
         contenders: &[Ours, TowerGovernor, AxumGovernor, Bare],
     }

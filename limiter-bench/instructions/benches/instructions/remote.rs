@@ -15,7 +15,7 @@ use crate::setup::{ample, names, spent};
 
 const ONE: usize = 1;
 const MANY: usize = 64;
-/// Longer than the measurement, which otherwise may have to ask Redis again.
+/// Longer than the measurement, which would otherwise query Redis again.
 const DENIALS_LAST: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
