@@ -1,7 +1,7 @@
 //! Messages, client and server of `proto/greeter.proto`, in the shape that tonic's generator gives
 //! them. They are committed, so that building needs nothing but Rust.
 
-/// Whom to greet.
+/// The name to greet.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct GreetRequest {
     /// A name.
@@ -34,7 +34,7 @@ pub mod greeter_client {
         ///
         /// # Errors
         ///
-        /// When the endpoint is malformed, or nobody answers there.
+        /// Fails if the endpoint is malformed or no server listens there.
         pub async fn connect<D>(endpoint: D) -> Result<Self, tonic::transport::Error>
         where
             D: TryInto<tonic::transport::Endpoint, Error: Into<StdError>>,
@@ -56,7 +56,7 @@ pub mod greeter_client {
             }
         }
 
-        /// Asks for a greeting.
+        /// Requests a greeting.
         ///
         /// # Errors
         ///
@@ -87,7 +87,7 @@ pub mod greeter_server {
 
     use tonic::codegen::{Body, BoxFuture, Service, StdError, http};
 
-    /// What a server implements.
+    /// The interface of a server.
     #[tonic::async_trait]
     pub trait Greeter: Send + Sync + 'static {
         /// Greets.

@@ -1,4 +1,4 @@
-//! What the examples share: the way to a limiter, and the code of a gRPC service.
+//! Shared code of the examples: the choice of a limiter, and the code of a gRPC service.
 
 #[cfg(feature = "tonic")]
 pub mod english;
@@ -43,8 +43,8 @@ pub async fn limiter(store: &str, namespace: &str) -> Result<Limiter, Failure> {
     Err(format!("cannot decide for `{namespace}` in Redis: built without the feature `redis`").into())
 }
 
-/// How an example ends, which says why if it ends early.
-#[expect(clippy::print_stderr, reason = "an example speaks")]
+/// The exit code of an example; prints its error.
+#[expect(clippy::print_stderr, reason = "an example prints its results")]
 pub fn ended(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,7 +17,7 @@ impl Server {
         Self::start_for(100)
     }
 
-    /// One that takes on so many requests at once.
+    /// A server with this bound of concurrent requests.
     fn start_for(at_once: usize) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_axum_api"))
             .env("PORT", "0")
@@ -98,7 +98,7 @@ fn each_client_has_the_limit_of_its_tier() {
 #[test]
 fn a_route_and_an_annotated_handler_have_limits_of_their_own() {
     let server = Server::start();
-    let upload = |who| server.ask("POST", "/upload", who, "data");
+    let upload = |client| server.ask("POST", "/upload", client, "data");
     assert_eq!(upload(ANN).0, 200);
     let (status, response) = upload(ANN);
     assert_eq!(status, 429);
@@ -152,7 +152,7 @@ fn an_anonymous_client_has_a_quota_for_the_day_and_probes_have_none() {
 #[test]
 fn a_model_is_charged_for_the_tokens_that_it_took() {
     let server = Server::start();
-    let complete = |who, prompt: &str| server.ask("POST", "/complete", who, prompt);
+    let complete = |client, prompt: &str| server.ask("POST", "/complete", client, prompt);
     let (status, response) = complete("", "hello");
     assert_eq!(status, 401);
     has(&response, "www-authenticate: ApiKey\r\n");
@@ -175,12 +175,12 @@ fn a_model_is_charged_for_the_tokens_that_it_took() {
 }
 
 /// Whether one is answered so, of an export of ann's and requests that are sent while it is made.
-fn is_denied_beside_an_export(server: &Server, path: &str, who: &str, denied: u16) -> bool {
+fn is_denied_beside_an_export(server: &Server, path: &str, client: &str, denied: u16) -> bool {
     thread::scope(|scope| {
         let export = scope.spawn(|| server.get("/export", ANN).0);
         let mut is_denied = false;
         while !is_denied && !export.is_finished() {
-            is_denied = server.get(path, who).0 == denied;
+            is_denied = server.get(path, client).0 == denied;
         }
         export.join().unwrap() == denied || is_denied
     })

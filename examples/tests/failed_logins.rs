@@ -1,4 +1,4 @@
-//! Who fails too often is locked out, and nobody else is.
+//! Repeated failures lock out one client and no other.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -41,9 +41,9 @@ fn five_failures_lock_out_and_the_lockout_ends() {
     assert!(of("203.0.113.9")[0].ends_with("forbidden"), "{text}");
 }
 
-/// The environment says it, without a change of the program.
+/// The mode is set by the environment, without a change of the program.
 #[test]
-fn in_shadow_and_off_nobody_is_locked_out() {
+fn shadow_and_off_modes_lock_out_no_client() {
     for enforcement in ["shadow", "off", "OFF"] {
         let text = text(&run(Some(enforcement)));
         let mode = enforcement.to_lowercase();

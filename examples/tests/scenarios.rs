@@ -30,7 +30,7 @@ fn an_outbound_client_is_refused_nothing() {
 fn a_tier_is_changed(text: &str) {
     assert!(text.contains("ann (Free): 2 of 8 calls admitted"), "{text}");
     assert!(text.contains("ann (Pro): 6 of 8 calls admitted"), "{text}");
-    assert!(text.contains(":3:9: "), "the place of the mistake: {text}");
+    assert!(text.contains(":3:9: "), "the position of the error: {text}");
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn a_change_of_a_tier_in_a_file_is_followed() {
     a_tier_is_changed(&says(env!("CARGO_BIN_EXE_tiers")));
 }
 
-/// Twice, since what is there then is what the first has left.
+/// Runs twice, because the second run starts with the state of the first.
 #[cfg(all(feature = "redis", unix))]
 #[test]
-fn a_change_of_a_tier_in_redis_is_followed() {
+fn change_of_tier_in_redis_is_applied() {
     let server = limiter_testing::RedisServer::start();
     for _ in 0..2 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tiers"));

@@ -1,4 +1,4 @@
-//! The sequences come out as they must, in both stores, and mistakes are told.
+//! The sequences are correct in both stores, and usage errors are reported.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 use std::process::{Command, Output};
@@ -52,8 +52,8 @@ fn a_store_that_does_not_answer_ends_it() {
 }
 
 #[test]
-fn a_mistake_is_told_with_the_usage() {
-    for (arguments, mistake) in [
+fn invalid_arguments_print_usage() {
+    for (arguments, error) in [
         (&["--stor", "memory"] as &[&str], "unknown argument `--stor`"),
         (&["--stores"], "unknown argument `--stores`"),
         (&["--store"], "--store needs a value"),
@@ -72,7 +72,7 @@ fn a_mistake_is_told_with_the_usage() {
             "{arguments:?}"
         );
         assert!(
-            complaint.starts_with(mistake) && complaint.contains("usage: seeds"),
+            complaint.starts_with(error) && complaint.contains("usage: seeds"),
             "{complaint}"
         );
     }

@@ -10,11 +10,11 @@ ann, call 3: Ok: hello, ann
 ann, call 4: ResourceExhausted: rate limit reached, retry after 2 seconds
 bob, call 1: Ok: hello, bob
 ann, patiently, tries: 2: Ok: hello, ann
-nobody, patiently, tries: 1: Unauthenticated: Unauthorized
+anonymous, patiently, tries: 1: Unauthenticated: Unauthorized
 ";
 
 #[test]
-fn a_caller_above_its_limit_is_told_when_to_try_again_and_then_gets_through() {
+fn denied_caller_receives_delay_and_succeeds_afterwards() {
     let output = Command::new(env!("CARGO_BIN_EXE_tonic_greeter"))
         .env_remove("REDIS_URL")
         .output()
@@ -30,7 +30,7 @@ fn a_caller_above_its_limit_is_told_when_to_try_again_and_then_gets_through() {
 }
 
 #[test]
-fn a_mistake_is_told() {
+fn invalid_arguments_are_reported() {
     let output = Command::new(env!("CARGO_BIN_EXE_tonic_greeter"))
         .arg("serve")
         .output()

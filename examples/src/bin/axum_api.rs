@@ -1,14 +1,14 @@
-//! An API in front of which limits stand: each client's by its tier, uploads more strictly, failed
-//! logins by address, a report by an attribute, exports by how many there are at once, and a
-//! language model by the tokens that it took; and around all of it, what the process bears at once.
+//! An API with several kinds of limits: clients by tier, stricter uploads, failed logins by
+//! address, a report by an attribute, concurrent exports, and a language model by used tokens; and
+//! a bound on the total load of the process.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin axum_api      # PORT=3000, and REDIS_URL where replicas shall share the limits
 //!                                                           # AT_ONCE=100: how many requests this process takes on
 //! ```
 //!
-//! Of the answers the lines are shown that tell of the limit that is meant; those of the address
-//! stand below them:
+//! The responses are shortened to the lines of the relevant limit; those of the limit by address
+//! are listed below:
 //!
 //! ```sh
 //! curl -i 127.0.0.1:3000/search                                         # 401: no key, no client
@@ -23,7 +23,7 @@
 //! #   retry-after: 10
 //! #   {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",…,"violated-policies":["upload"]}
 //!
-//! curl -i -H 'x-api-key: ann-secret' -d 'hello there' 127.0.0.1:3000/complete    # 200: charged 500 tokens, and then what it took
+//! curl -i -H 'x-api-key: ann-secret' -d 'hello there' 127.0.0.1:3000/complete    # 200: charged 500 tokens, then settled by usage
 //! #   an answer of 10 tokens
 //! curl -i -d 'hello there' 127.0.0.1:3000/complete                      # 401, as key::from_parts has it of the extractor:
 //! #   www-authenticate: ApiKey
@@ -32,10 +32,10 @@
 //! curl -i -d guess 127.0.0.1:3000/login                                 # 401, three times in a quarter of an hour, then 429
 //! curl -i -d 'correct horse' -H 'x-forwarded-for: 198.51.100.7' 127.0.0.1:3000/login    # 200: from elsewhere; not counted
 //! curl -i 127.0.0.1:3000/trial                                          # a hundred a day for each address
-//! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/reports/sales       # twice a minute, whoever asks
+//! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/reports/sales       # twice a minute, for all clients together
 //! curl -i 127.0.0.1:3000/healthz                                        # 200, as often as one likes: a probe
 //! ```
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -59,7 +59,7 @@ use limiter_tower::{
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-/// Who calls, once the key is verified.
+/// The caller, after its key is verified.
 #[derive(Clone)]
 struct Client {
     name: &'static str,
@@ -67,8 +67,8 @@ struct Client {
 }
 
 impl Client {
-    /// Stands for a look into the table of keys. A limit by an unverified key could be evaded with
-    /// a new one each time.
+    /// Stands in for a lookup in the table of keys. A limit by an unverified key could be evaded
+    /// with a new key for each request.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let (name, pays) = match headers.get("x-api-key")?.as_bytes() {
             b"ann-secret" => ("ann", true),
@@ -87,8 +87,8 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// For handlers and limits that ask for the client themselves. Who has no key is told how to show
-/// one.
+/// Extracts the client for handlers and limits. The response to a request without a key explains
+/// how to send one.
 impl<S: Sync> FromRequestParts<S> for Client {
     type Rejection = (StatusCode, [(HeaderName, &'static str); 1], &'static str);
 
@@ -120,7 +120,7 @@ async fn report(Path(name): Path<String>) -> Result<String, Rejection> {
     Ok(format!("the report on {name}\n"))
 }
 
-/// Stands for a language model, which says how many tokens the prompt and its answer were.
+/// Stands in for a language model, which reports the number of tokens of prompt and answer.
 async fn complete(prompt: String) -> (Extension<ReportedCost>, String) {
     let tokens = prompt.split_whitespace().fold(8, |tokens, _| tokens + 1);
     (
@@ -129,7 +129,7 @@ async fn complete(prompt: String) -> (Extension<ReportedCost>, String) {
     )
 }
 
-/// What clients of language models expect, in place of the problem that they would be told.
+/// The error format that clients of language models expect, in place of the problem document.
 fn out_of_tokens(rejection: &Rejection, response: Response<Bytes>) -> Response<String> {
     let (mut head, _problem) = response.into_parts();
     head.headers
@@ -179,8 +179,8 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
         Some(client) if client.pays => pro.clone(),
         _ => free.clone(),
     };
-    // What a proxy on this machine says of its clients is believed; who comes from elsewhere is the
-    // client itself.
+    // Forwarding headers of a proxy on this machine are trusted; any other peer is the client
+    // itself.
     let by_address = || -> Result<_, Failure> {
         Ok(key::client_ip(key::TrustedProxies::networks([
             "127.0.0.1".parse()?
@@ -218,7 +218,7 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
             ),
         )
         .route("/healthz", get(async || "well\n"));
-    // An estimate is charged first; what it was too much comes back with the end of the answer.
+    // An estimate is charged first; the unused part is refunded at the end of the response.
     let model = Router::new().route("/complete", post(complete)).route_layer(
         RateLimitLayer::new(limits, tokens)
             .key(key::from_parts((), |client: Client| client.name))
@@ -231,7 +231,7 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
             .key(by_address()?)
             .skip(skip::probes()),
     );
-    // The process bears no more at once, whoever asks. Logins have places that nothing else takes.
+    // Bounds the total load of the process. Logins have reserved capacity.
     let bears = LoadShedLayer::new(at_once)
         .reserve_for(Priority::High, at_once.div_ceil(5))
         .priority(|request: &Request| match request.uri().path() {
@@ -256,7 +256,7 @@ async fn serve() -> Result<(), Failure> {
     let at_once = env::var("AT_ONCE").map_or(Ok(100), |number| number.parse::<usize>())?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // Tells the layers who has connected.
+    // Provides the peer address to the layers.
     let app = app(&limits, at_once)?.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await?;
     Ok(())

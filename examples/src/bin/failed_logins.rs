@@ -1,15 +1,16 @@
-//! Logins: only those that fail are counted, and who fails too often is locked out for a while.
+//! Logins: only failures are counted, and a client with too many failures is locked out for a
+//! while.
 //!
 //! ```sh
 //! cargo run -p examples --bin failed_logins                                   # decides in this process
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin failed_logins      # on every replica
-//! LIMITER_ENFORCEMENT=shadow cargo run -p examples --bin failed_logins        # tells, and locks nobody out
+//! LIMITER_ENFORCEMENT=shadow cargo run -p examples --bin failed_logins        # reports, and locks no client out
 //! ```
 //!
-//! A peek tells who is locked out, and charges nothing, so that whoever types the right password is
-//! never limited by it. A failure is charged afterwards; one too many is a denial, and so many
-//! denials are a lockout.
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+//! A peek detects locked-out clients and charges nothing, so a correct password is never limited. A
+//! failure is charged afterwards; a failure above the limit is a denial, and a number of denials is
+//! a lockout.
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -53,7 +54,7 @@ async fn login(
     if password == "hunter2" {
         return Ok(Login::Welcome);
     }
-    // It failed, which is what is limited: this is the only call that charges anything.
+    // A failed login is the only call that charges the limit.
     let charged = limits.check(failures, address).await?;
     if charged.is_blocked() && !charged.is_allowed() {
         return Ok(Login::LockedOut(charged.retry_after()));
@@ -76,14 +77,14 @@ async fn run() -> Result<(), Failure> {
 
     let attempt = async |address: &str, password: &str| -> Result<bool, Rejection> {
         let outcome = login(&limits, &failures, address, password).await;
-        let said = match &outcome {
+        let result = match &outcome {
             Ok(Login::Welcome) => "welcome".to_owned(),
             Ok(Login::WrongPassword) => "wrong password".to_owned(),
             Ok(Login::LockedOut(wait)) => format!("locked out for {:.1?}", wait.unwrap_or_default()),
             Err(Rejection::Forbidden { .. }) => "forbidden".to_owned(),
             Err(_) => return outcome.map(|_| false),
         };
-        println!("{address:<14} {password:<9} {said}");
+        println!("{address:<14} {password:<9} {result}");
         Ok(matches!(outcome, Ok(Login::Welcome)))
     };
     for password in ["letmein", "password", "qwerty", "123456", "dragon"] {
@@ -91,15 +92,18 @@ async fn run() -> Result<(), Failure> {
     }
     // The right password comes too late, and others are not locked out.
     let too_late = attempt(attacker, "hunter2").await?;
-    assert!(!(enforced && too_late), "who is locked out stays so");
+    assert!(!(enforced && too_late), "a locked-out client stays locked out");
     assert!(attempt("192.0.2.1", "hunter2").await?, "others log in");
     for _ in 0..9 {
         // On the list, as a health check may be.
         let _ = login(&limits, &failures, "127.0.0.1", "probe").await?;
     }
-    assert!(attempt("127.0.0.1", "hunter2").await?, "listed, whatever fails");
+    assert!(
+        attempt("127.0.0.1", "hunter2").await?,
+        "on the allow list, despite failures"
+    );
     let forbidden = attempt("203.0.113.9", "hunter2").await?;
-    assert!(!(enforced && forbidden), "listed, whatever the password");
+    assert!(!(enforced && forbidden), "on the deny list, despite the password");
 
     if let Some(until) = limits.blocked_until(&failures, attacker).await? {
         println!("\n{attacker} is blocked until {} µs\n", until.as_micros());

@@ -1,10 +1,10 @@
-//! Tokens of a language model: each tenant has a budget by its tier, of which a request takes its
-//! estimate first, and is charged what it has used when the answer has been streamed.
+//! Tokens of a language model: each tenant has a budget by its tier. A request first takes its
+//! estimate, and is charged the actual number of tokens when the answer has been streamed.
 //!
 //! ```sh
 //! cargo run -p examples --bin llm_budget
 //! ```
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,12 +49,12 @@ impl Budgets {
 
 struct Prompt {
     text: &'static str,
-    /// The longest answer that the caller wants.
+    /// Maximum number of tokens of the answer.
     max_tokens: u64,
 }
 
 impl Prompt {
-    /// What it costs at most: the prompt's own tokens, four characters each, and the longest
+    /// Upper bound of the cost: the tokens of the prompt, four characters each, and the longest
     /// answer.
     fn estimate(&self) -> u64 {
         let own = self.text.len().div_ceil(4);
@@ -62,7 +62,7 @@ impl Prompt {
     }
 }
 
-/// Stands for a model that streams: each piece of the answer says how many tokens it is.
+/// Stands in for a streaming model: each part of the answer reports its number of tokens.
 struct Answer(Vec<u64>);
 
 impl Answer {
@@ -72,8 +72,8 @@ impl Answer {
     }
 }
 
-/// Streams the answer to a prompt: how many tokens it took. Whoever hangs up while it is streamed
-/// leaves the reservation at its estimate.
+/// Streams the answer to a prompt and returns its number of tokens. A client that disconnects
+/// during the stream leaves the reservation at its estimate.
 async fn complete(
     limits: &Limiter,
     budgets: &Budgets,
@@ -128,7 +128,8 @@ async fn run() -> Result<(), Failure> {
     );
     assert_eq!((used, left(&ann).await?), (100, 1_900));
 
-    // A model that does not keep to what it was asked for: what is used counts, whatever is left.
+    // A model that exceeds its bound: the actual usage is charged, even beyond the remaining
+    // budget.
     let used = complete(&limits, &budgets, &ann, &prompt, Answer(vec![2_000, 390])).await?;
     println!("ann was answered: {used} used, {} left", left(&ann).await?);
     assert_eq!((used, left(&ann).await?), (2_400, 0));
@@ -155,7 +156,7 @@ async fn run() -> Result<(), Failure> {
     println!("ann was answered: {used} used, {} left", left(&ann).await?);
     assert_eq!(left(&ann).await?, 1_510 - 50);
 
-    // Nobody settles what is cancelled on the way: it stays at its estimate.
+    // A cancelled request is not settled: it stays charged at its estimate.
     let reservation = limits.reserve(budgets.of(&ann), ann.name).cost(1_000).await?;
     drop(reservation);
     println!("ann hung up: {} left", left(&ann).await?);

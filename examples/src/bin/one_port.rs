@@ -1,5 +1,5 @@
-//! HTTP and gRPC on one port, behind one layer: a caller's quota is the same whichever it speaks,
-//! and a denial is told in that.
+//! HTTP and gRPC on one port, behind one layer: a caller has one quota for both protocols, and a
+//! denial is sent in the protocol of the call.
 //!
 //! ```sh
 //! cargo run -p examples --features axum,tonic --bin one_port                # the server on a free port, and a caller, and then ends
@@ -9,7 +9,11 @@
 //! grpcurl -plaintext -proto examples/proto/greeter.proto -rpc-header 'x-caller: ann' -d '{"name": "ann"}' \
 //!     127.0.0.1:3000 greeter.Greeter/Greet
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example prints its results"
+)]
 
 use std::env;
 use std::net::Ipv4Addr;
@@ -54,13 +58,13 @@ async fn call(address: String) -> Result<(), Failure> {
             .header("x-caller", "ann")
             .body(Body::empty())?;
         let response = http.request(request).await?;
-        let told = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let told = ["retry-after", "ratelimit"].map(|name| told(name).unwrap_or("-"));
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let header = ["retry-after", "ratelimit"].map(|name| header(name).unwrap_or("-"));
         println!(
             "HTTP, call {call}: {}, RateLimit: {}, Retry-After: {}",
             response.status().as_u16(),
-            told[1],
-            told[0]
+            header[1],
+            header[0]
         );
 
         let mut request = tonic::Request::new(GreetRequest {

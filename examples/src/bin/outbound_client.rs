@@ -1,12 +1,11 @@
-//! A client that keeps to the quota of a third party: its requests wait until they may be sent, so
-//! that not one is refused. Another knows nothing of the quota, and keeps to what the third party
-//! answers.
+//! A client that respects the quota of a third party: its requests wait, so that none is refused.
+//! Another client has no quota configured, and follows the responses of the third party.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin outbound_client                                 # one process
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin outbound_client    # one budget for all processes
 //! ```
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -27,8 +26,8 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 
 const CALLS: usize = 30;
 
-/// Ten at once, and twenty a second: what the third party says of itself. To whom it refuses it
-/// says when to come again.
+/// The third party admits ten requests at once and twenty per second. A refusal states when to
+/// retry.
 async fn third_party() -> Result<Uri, Failure> {
     let quota = Policy::token_bucket("quota").capacity(10).rate("20/s").build()?;
     let limits = Limiter::in_process().build();
@@ -83,8 +82,8 @@ async fn run() -> Result<(), Failure> {
     let (careless, _) = refused(&http, &third_party().await?).await?;
     println!("{CALLS} calls at once, without a limiter: {careless} refused");
 
-    // A little below the quota: calls take different times on their way, and arrive closer together
-    // than they left.
+    // Slightly below the quota: network delays vary, so calls can arrive closer together than they
+    // were sent.
     let policy = Policy::token_bucket("them").capacity(5).rate("15/s").build()?;
     let limits = examples::limiter(&examples::store(), "outbound").await?;
     let careful = ServiceBuilder::new()

@@ -4,7 +4,7 @@
 //! cargo run -p examples --bin quickstart                                      # decides in this process
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin quickstart         # decides in Redis
 //! ```
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use std::time::Duration;
 use examples::Failure;
 use limiter_core::{Policy, Rejection, token_limiter};
 
-/// Three greetings at once for each user, and one more every second. What is above that goes to
-/// `busy`.
+/// Three greetings at once for each user, and one more every second. Further calls run `busy`.
 #[token_limiter(name = "greet", capacity = 3, rate = 1, key = "user:{user}", fallback = busy, pass_rejection)]
 async fn greet(user: &str) -> String {
     format!("hello, {user}")

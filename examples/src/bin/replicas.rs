@@ -1,15 +1,19 @@
-//! Two replicas of a service, each a process, that share one limit in Redis: together they admit
-//! what one would, exactly.
+//! Two replica processes of a service that share one limit in Redis: together they admit exactly
+//! the quota of one limit.
 //!
 //! ```sh
-//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin replicas               # starts both, asks them, and ends
+//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin replicas               # starts both, calls them, and ends
 //! REDIS_URL=redis://127.0.0.1/ PORT=3001 cargo run -p examples --features axum --bin replicas -- replica    # one of them
 //!
 //! curl -i -H 'x-api-key: ann' 127.0.0.1:3001/
 //! ```
 //!
-//! Which of the replicas admits how many depends on which is asked first; the sum does not.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+//! The number for each replica depends on the order of the calls; the sum does not.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example prints its results"
+)]
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -33,8 +37,8 @@ use tokio::task::JoinSet;
 const LIMIT: u32 = 50;
 const CALLS_TO_EACH: u32 = 100;
 
-/// One replica. It answers 503 when Redis does not, so that what is counted is what the shared
-/// limit admits.
+/// One replica. It answers 503 if Redis does not answer, so that only grants of the shared limit
+/// are counted.
 async fn serve(store: &str) -> Result<(), Failure> {
     let limits = examples::limiter(store, "replicas").await?;
     let policy = Policy::sliding_window("shared")
@@ -53,7 +57,7 @@ async fn serve(store: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A replica in a process of its own, which ends with this.
+/// A replica process, which is stopped when this value is dropped.
 struct Replica {
     process: Child,
     address: String,
@@ -66,13 +70,13 @@ impl Replica {
             .env("PORT", "0")
             .stdout(Stdio::piped())
             .spawn()?;
-        let told = process.stdout.take();
+        let stdout = process.stdout.take();
         let mut replica = Self {
             process,
             address: String::new(),
         };
         let mut line = String::new();
-        BufReader::new(told.ok_or("a replica without an output")?).read_line(&mut line)?;
+        BufReader::new(stdout.ok_or("a replica without an output")?).read_line(&mut line)?;
         let address = line
             .trim()
             .strip_prefix("listening on ")
@@ -90,11 +94,11 @@ impl Drop for Replica {
     }
 }
 
-/// Asks both, all calls at once, and shows how many each admitted.
-async fn ask_both() -> Result<(), Failure> {
+/// Calls both replicas concurrently, and prints the number of calls that each admitted.
+async fn call_both() -> Result<(), Failure> {
     let replicas = [Replica::start()?, Replica::start()?];
     let http = Client::builder(TokioExecutor::new()).build_http::<Body>();
-    // A caller whom no earlier run has charged.
+    // A new key, which no earlier run has charged.
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let caller = format!("run-{}-{}", std::process::id(), now.as_millis());
 
@@ -142,7 +146,7 @@ async fn admitted(
 #[tokio::main]
 async fn main() -> ExitCode {
     let Some(store) = env::var("REDIS_URL").ok().filter(|url| !url.is_empty()) else {
-        eprintln!("replicas share what is in Redis: name a server in REDIS_URL");
+        eprintln!("replicas share their state in Redis: set REDIS_URL to a server");
         return ExitCode::from(2);
     };
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -152,7 +156,7 @@ async fn main() -> ExitCode {
         .collect::<Vec<_>>()
         .as_slice()
     {
-        [] => ask_both().await,
+        [] => call_both().await,
         ["replica"] => serve(&store).await,
         _ => {
             eprintln!("usage: replicas [replica]");

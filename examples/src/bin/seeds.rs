@@ -5,7 +5,11 @@
 //! cargo run -q -p examples --bin seeds
 //! cargo run -q -p examples --bin seeds -- --store redis://127.0.0.1/
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example prints its results"
+)]
 
 use std::env;
 use std::process::{self, ExitCode};
@@ -90,8 +94,8 @@ impl Scenario {
 async fn main() -> ExitCode {
     let store = match chosen_store(env::args().skip(1)) {
         Ok(store) => store,
-        Err(mistake) => {
-            eprintln!("{mistake}\n{USAGE}");
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
@@ -100,7 +104,7 @@ async fn main() -> ExitCode {
 
 async fn play_all(store: &str) -> Result<(), Failure> {
     let limits = examples::limiter(store, "seeds").await?;
-    // The moment and the process tell this run from every other in the same store.
+    // The time and the process id distinguish this run from other runs with the same store.
     let run = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let key = Key::from("run:").part(run).text(":").part(process::id());
     for scenario in scenarios()? {

@@ -5,7 +5,7 @@
 //! cargo test -p examples --bin tested_with_a_clock    # as tests
 //! cargo run -p examples --bin tested_with_a_clock     # the same, one after the other
 //! ```
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use limiter_core::{ConfigError, Limiter, ManualClock, Policy, Rejection};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What is tested: three letters an hour to one address, and ten a day. It is given its limiter,
-/// and need not know which.
+/// The code under test: three letters per hour to one address, and ten per day. The limiter is
+/// injected.
 struct Letters {
     limits: Limiter,
     hourly: Policy,
@@ -91,7 +91,7 @@ async fn the_eleventh_letter_of_a_day_waits_for_the_next() -> Result<(), Failure
     Ok(())
 }
 
-async fn who_waits_is_woken_by_the_clock() -> Result<(), Failure> {
+async fn waiter_is_woken_by_clock() -> Result<(), Failure> {
     let (letters, clock) = letters()?;
     for _ in 0..3 {
         letters.send("ann").await?;
@@ -115,8 +115,8 @@ async fn run() -> Result<(), Failure> {
     println!("one microsecond early is too early");
     the_eleventh_letter_of_a_day_waits_for_the_next().await?;
     println!("the eleventh letter of a day waits for the next");
-    who_waits_is_woken_by_the_clock().await?;
-    println!("who waits is woken by the clock");
+    waiter_is_woken_by_clock().await?;
+    println!("a waiter is woken by the clock");
     println!("\nMore than a day, in {:.1?}.", started.elapsed());
     Ok(())
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_by_the_clock() -> Result<(), Failure> {
-        super::who_waits_is_woken_by_the_clock().await
+    async fn waiter_is_woken_by_clock() -> Result<(), Failure> {
+        super::waiter_is_woken_by_clock().await
     }
 }

@@ -1,14 +1,15 @@
-//! Customers of two tiers, each with a policy of its own, of which one is changed by an operator
-//! while customers are being served.
+//! Customers of two tiers, each with its own policy. An operator changes one of the policies while
+//! customers are served.
 //!
 //! ```sh
 //! cargo run -p examples --bin tiers                                       # the policies are in a file
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin tiers          # in Redis: every replica follows within a second
 //! ```
 //!
-//! The service knows the names of its policies. What they say is in a text, which it follows: a
-//! file that is replaced, as a mounted config map is, or the registry of its namespace in Redis.
-#![expect(clippy::print_stdout, reason = "an example speaks")]
+//! The service refers to its policies by name. They are defined in a text, which the service
+//! watches: a file that is replaced, such as a mounted config map, or the registry of its namespace
+//! in Redis.
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,12 +25,12 @@ use limiter_core::{Limiter, Rejection};
 const NAMESPACE: &str = "tiers";
 
 #[derive(Clone, Copy, Debug)]
-enum Tier {
+enum CustomerTier {
     Free,
     Pro,
 }
 
-impl Tier {
+impl CustomerTier {
     /// The name of its policy.
     fn policy(self) -> &'static str {
         match self {
@@ -41,7 +42,7 @@ impl Tier {
 
 struct Customer {
     name: &'static str,
-    tier: Tier,
+    tier: CustomerTier,
 }
 
 impl fmt::Display for Customer {
@@ -66,28 +67,28 @@ rate = "6/min"
     )
 }
 
-/// Where an operator puts them, and what the service follows. It is followed as long as there is
-/// this.
-enum Desk {
+/// The place where an operator publishes the policies. The service follows it during the life of
+/// this value.
+enum Operator {
     File {
         path: PathBuf,
         followed: FileSource,
     },
     #[cfg(feature = "redis")]
     Redis {
-        /// The operator's own, who is somewhere else.
+        /// The operator's own limiter, in another process.
         registry: RedisRegistry,
         followed: RedisSubscription,
     },
 }
 
-impl Desk {
+impl Operator {
     async fn open(limits: &Limiter, store: &str) -> Result<Self, Failure> {
         #[cfg(feature = "redis")]
         if store != examples::MEMORY {
             let operator = examples::limiter(store, NAMESPACE).await?;
-            let (registry, desk) = (operator.redis_registry()?, limits.redis_registry()?);
-            let followed = desk.follow();
+            let (registry, operator_access) = (operator.redis_registry()?, limits.redis_registry()?);
+            let followed = operator_access.follow();
             followed.synced().await?;
             return Ok(Self::Redis { registry, followed });
         }
@@ -99,11 +100,11 @@ impl Desk {
         Ok(Self::File { path, followed })
     }
 
-    /// What an operator does.
+    /// Publishes a text as an operator does.
     async fn put(&self, text: &str) -> Result<(), Failure> {
         match self {
             Self::File { path, .. } => {
-                // Nobody reads it half written.
+                // A rename, so that no reader sees a partial file.
                 let new = path.with_extension("new");
                 std::fs::write(&new, text)?;
                 std::fs::rename(&new, path)?;
@@ -117,8 +118,8 @@ impl Desk {
         Ok(())
     }
 
-    /// What is wrong with what an operator has put there.
-    fn complaint(&self) -> Option<limiter_core::registry::RegistryError> {
+    /// The current error in the published text.
+    fn error_text(&self) -> Option<limiter_core::registry::RegistryError> {
         match self {
             Self::File { followed, .. } => followed.last_error(),
             #[cfg(feature = "redis")]
@@ -127,7 +128,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Operator {
     fn drop(&mut self) {
         #[cfg_attr(
             not(feature = "redis"),
@@ -174,13 +175,18 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failure> {
     let store = examples::store();
     let limits = examples::limiter(&store, NAMESPACE).await?;
-    let desk = Desk::open(&limits, &store).await?;
+    let operator_access = Operator::open(&limits, &store).await?;
     let registry = limits.registry();
-    desk.put(&text(3)).await?;
+    operator_access.put(&text(3)).await?;
     followed(registry, 3).await?;
-    let [ann, bob] = [("ann", Tier::Free), ("bob", Tier::Pro)].map(|(name, tier)| Customer { name, tier });
-    // Whatever an earlier run has left in Redis.
-    for (tier, customer) in [(Tier::Free, &ann), (Tier::Pro, &ann), (Tier::Pro, &bob)] {
+    let [ann, bob] =
+        [("ann", CustomerTier::Free), ("bob", CustomerTier::Pro)].map(|(name, tier)| Customer { name, tier });
+    // Clears the state of earlier runs in Redis.
+    for (tier, customer) in [
+        (CustomerTier::Free, &ann),
+        (CustomerTier::Pro, &ann),
+        (CustomerTier::Pro, &bob),
+    ] {
         limits.named(tier.policy()).reset(customer.name).await?;
     }
 
@@ -188,27 +194,28 @@ async fn run() -> Result<(), Failure> {
     assert_eq!(calls(&limits, &ann, 8).await?, 3);
     assert_eq!(calls(&limits, &bob, 8).await?, 6);
 
-    desk.put(&text(5)).await?;
+    operator_access.put(&text(5)).await?;
     followed(registry, 5).await?;
     println!("\nFive a minute from now on: the three that she used still count");
     assert_eq!(calls(&limits, &ann, 8).await?, 2);
 
-    // Where it is read before it is written, the operator is told; else the service tells.
-    let refused = desk.put(&text("plenty")).await;
-    let complaint = match refused {
+    // If the text is validated before it is stored, the operator receives the error; otherwise the
+    // service reports it.
+    let refused = operator_access.put(&text("plenty")).await;
+    let error_text = match refused {
         Err(refused) => examples::describe(&refused),
-        Ok(()) => complained(&desk).await?,
+        Ok(()) => reported_error(&operator_access).await?,
     };
-    println!("\nA mistake changes nothing: {complaint}");
+    println!("\nAn invalid text changes nothing: {error_text}");
     assert_eq!(calls(&limits, &ann, 8).await?, 0);
 
-    desk.put(&text(2)).await?;
+    operator_access.put(&text(2)).await?;
     followed(registry, 2).await?;
     println!("\nBack, and further: two a minute");
     assert_eq!(calls(&limits, &ann, 8).await?, 0);
 
     let upgraded = Customer {
-        tier: Tier::Pro,
+        tier: CustomerTier::Pro,
         ..ann
     };
     println!("\nShe pays, and has a limit of the other tier");
@@ -216,13 +223,13 @@ async fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the service has found something wrong.
-async fn complained(desk: &Desk) -> Result<String, Failure> {
+/// Waits until the service reports an error.
+async fn reported_error(operator_access: &Operator) -> Result<String, Failure> {
     for _ in 0..500 {
-        if let Some(complaint) = desk.complaint() {
-            return Ok(complaint.to_string());
+        if let Some(error_text) = operator_access.error_text() {
+            return Ok(error_text.to_string());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    Err("nobody complains".into())
+    Err("the service reported no error".into())
 }

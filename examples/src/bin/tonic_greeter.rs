@@ -1,12 +1,15 @@
-//! A gRPC service behind a limit, and a client that meets it: it tries again when the server says,
-//! and not earlier.
+//! A gRPC service behind a limit, and a client that retries after the delay that the server sends.
 //!
 //! ```sh
 //! cargo run -p examples --features tonic --bin tonic_greeter                # both, on a free port, and then ends
 //! cargo run -p examples --features tonic --bin tonic_greeter -- server      # on PORT, 50051 by default; REDIS_URL shares the limits
 //! cargo run -p examples --features tonic --bin tonic_greeter -- client http://127.0.0.1:50051
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example prints its results"
+)]
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -60,14 +63,13 @@ async fn greet(client: &mut GreeterClient<Channel>, caller: &'static str) -> Res
     Ok(client.greet(request).await?.into_inner().message)
 }
 
-/// For how long the server asks to wait before the call is tried again. It says so where that
-/// helps, and nowhere else.
-fn told_to_wait(status: &Status) -> Option<Duration> {
+/// The retry delay that the server sends. It is present only if a retry can succeed.
+fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay
 }
 
-/// Tries a call again when the server has said, not earlier, and not at all where it has not. The
-/// second value is how often the call was tried.
+/// Retries a call after the delay that the server sent, and not without one. The second value is
+/// the number of attempts.
 async fn patiently(
     client: &mut GreeterClient<Channel>,
     caller: &'static str,
@@ -76,7 +78,7 @@ async fn patiently(
     let mut tries = 1;
     loop {
         let outcome = greet(client, caller).await;
-        match outcome.as_ref().err().and_then(told_to_wait) {
+        match outcome.as_ref().err().and_then(retry_delay) {
             Some(wait) if wait <= longest && tries < TRIES => sleep(wait).await,
             _ => return (outcome, tries),
         }
@@ -86,17 +88,17 @@ async fn patiently(
 
 async fn call(endpoint: String) -> Result<(), Failure> {
     let mut client = GreeterClient::connect(endpoint).await?;
-    let show = |who: &str, outcome: Result<String, Status>| match outcome {
-        Ok(message) => println!("{who}: Ok: {message}"),
-        Err(status) => println!("{who}: {:?}: {}", status.code(), status.message()),
+    let show = |name: &str, outcome: Result<String, Status>| match outcome {
+        Ok(message) => println!("{name}: Ok: {message}"),
+        Err(status) => println!("{name}: {:?}: {}", status.code(), status.message()),
     };
     for call in 1..=4 {
         show(&format!("ann, call {call}"), greet(&mut client, "ann").await);
     }
     show("bob, call 1", greet(&mut client, "bob").await);
-    for (who, caller) in [("ann", "ann"), ("nobody", "")] {
+    for (name, caller) in [("ann", "ann"), ("anonymous", "")] {
         let (outcome, tries) = patiently(&mut client, caller, Duration::from_secs(10)).await;
-        show(&format!("{who}, patiently, tries: {tries}"), outcome);
+        show(&format!("{name}, patiently, tries: {tries}"), outcome);
     }
     Ok(())
 }
