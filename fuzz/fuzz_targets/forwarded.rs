@@ -1,4 +1,4 @@
-//! What clients and proxies write of whom a request was forwarded for.
+//! Forwarding headers of clients and proxies.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(

@@ -1,5 +1,4 @@
-//! Forwarding headers: whatever a client writes, it changes nothing of what the proxies behind it
-//! have written.
+//! Forwarding headers: no client input changes the entries that trusted proxies append.
 
 use std::net::IpAddr;
 
@@ -7,7 +6,7 @@ use arbitrary::Arbitrary;
 use limiter_tower::fuzzing::Lines;
 use limiter_tower::key::TrustedProxies;
 
-/// What a client sends, and whom each proxy names, the farthest first: it names the client.
+/// A client's request, and the elements of the proxies, the farthest first, which names the client.
 #[derive(Arbitrary, Debug)]
 pub struct Request {
     is_rfc_7239: bool,

@@ -1,5 +1,5 @@
-//! What arbitrary input must not break. Each module states what holds for any input; the binaries
-//! in `fuzz_targets` feed it.
+//! Properties that hold for arbitrary input. Each module states its properties; the binaries in
+//! `fuzz_targets` run them.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 /// The longest part of a name that is not a hash.
 const MAX_PART_BYTES: usize = 200;
 
-/// What tells one state from another.
+/// The attributes that distinguish two states.
 #[derive(Arbitrary, Debug)]
 pub struct Identity {
     namespace: String,
@@ -42,7 +42,7 @@ enum Piece {
 /// A key's bytes; a colon that came with a part is another one than a colon between parts.
 type Letters = Vec<(u8, bool)>;
 
-/// What an identity is, told without any escaping.
+/// The identity, in a form without escaping.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning<'a> {
     namespace: &'a str,
@@ -150,8 +150,8 @@ impl Identity {
         }
     }
 
-    /// Bounded, printable, one tag in braces, and the bars that we put there: nothing that a user
-    /// said shows through.
+    /// Bounded and printable, with one tag in braces and our separators: user input cannot appear
+    /// unescaped.
     fn check_name(&self, name: &str) {
         assert!(name.len() <= 4 * MAX_PART_BYTES + 10, "{name}");
         assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
@@ -172,7 +172,7 @@ impl Identity {
 }
 
 impl Meaning<'_> {
-    /// The name as the documentation of the layout tells it.
+    /// The name according to the documentation of the key layout.
     fn name(&self) -> String {
         let text = |text: &str| part(&text.bytes().map(|byte| (byte, false)).collect::<Letters>());
         let algorithm = match self.algorithm {

@@ -1,5 +1,4 @@
-//! Policies as people write them: what is accepted reads back as the same, what is refused is
-//! named.
+//! Policy texts: an accepted text prints to an equal policy, and a rejected one names the error.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ pub enum Written<'a> {
     Policy(Shape<'a>, Common<'a>),
 }
 
-/// What an algorithm needs.
+/// Parameters of an algorithm.
 #[derive(Arbitrary, Debug)]
 #[expect(missing_docs, reason = "as the builders name them")]
 pub enum Shape<'a> {
@@ -36,7 +35,7 @@ pub enum Shape<'a> {
     },
 }
 
-/// What every policy has.
+/// Settings of every policy.
 #[derive(Arbitrary, Debug)]
 pub struct Common<'a> {
     name: &'a str,
@@ -65,7 +64,7 @@ pub enum Span<'a> {
 }
 
 impl Written<'_> {
-    /// Reads what was written.
+    /// Parses the input.
     pub fn check(self) {
         match self {
             Self::Amount(text) => match text.parse::<Amount>() {
@@ -173,7 +172,7 @@ impl Common<'_> {
     }
 }
 
-/// What is printed is read as the same.
+/// The printed form parses as the same policy.
 fn reads_back<T>(value: T)
 where
     T: ToString + std::str::FromStr<Err = ConfigError> + PartialEq + std::fmt::Debug,
@@ -184,7 +183,7 @@ where
 
 /// The error states the purpose of the value and shows the value in one line: at least the
 /// characters that take 200 bytes when control characters are escaped.
-fn names(what: &str, text: &str, error: &ConfigError) {
+fn names(argument: &str, text: &str, error: &ConfigError) {
     const MIN_SHOWN_BYTES: usize = 200;
     let mut beginning = String::new();
     for character in text.chars() {
@@ -198,7 +197,7 @@ fn names(what: &str, text: &str, error: &ConfigError) {
         beginning.push_str(&escaped);
     }
     let shown = error.to_string();
-    assert!(shown.starts_with(&format!("{what} is `{beginning}")), "{shown}");
+    assert!(shown.starts_with(&format!("{argument} is `{beginning}")), "{shown}");
     names_some(error);
 }
 
@@ -212,7 +211,7 @@ fn names_some(error: &ConfigError) {
     );
 }
 
-/// A policy tells what was given, and shows it so that it can be built again from what it shows.
+/// A policy returns its settings, and its printed form builds an equal policy.
 fn check_policy(policy: &Policy, common: &Common<'_>) {
     assert_eq!((policy.name(), policy.group()), (common.name, common.group));
     assert!(!policy.quota().is_zero() && !policy.window().is_zero() && !policy.deadline().is_zero());

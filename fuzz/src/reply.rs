@@ -1,4 +1,4 @@
-//! Answers of a server: whatever they are, they are decoded or refused.
+//! Replies of a server: arbitrary bytes are decoded or rejected.
 
 use arbitrary::Arbitrary;
 use bb8_redis::redis::{Value, parse_redis_value};
@@ -13,15 +13,15 @@ pub enum Answer {
     Script {
         /// All of them.
         bytes: Vec<u8>,
-        /// How many limits each question has, and how often it was asked.
+        /// The number of limits and of repetitions of each request.
         questions: Vec<(u8, u8)>,
     },
     /// An answer that is well formed.
     Outcomes {
         /// The moment.
         now: u64,
-        /// How often each question was asked and granted, and what is told of its limits.
-        questions: Vec<(u8, u8, Vec<Told>)>,
+        /// Repetitions, grants and limit data of each request.
+        questions: Vec<(u8, u8, Vec<LimitData>)>,
     },
     /// The map of a cluster.
     Slots(Vec<Range>),
@@ -29,21 +29,21 @@ pub enum Answer {
     Error {
         /// Whether it is a redirection.
         code: Code,
-        /// What follows the code.
+        /// The data after the code.
         detail: String,
     },
     /// Anything else.
     Any(Tree),
 }
 
-/// What is told of one limit.
+/// The data of one limit.
 #[derive(Arbitrary, Debug)]
-pub enum Told {
-    /// A level, or a window: so many numbers.
+pub enum LimitData {
+    /// A level, or a window: a list of numbers.
     Numbers(Vec<u64>),
     /// A level that may have been stored: amount, remainder, parts, how long ago, for how long.
     Level(u32, u16, u16, i32, u32),
-    /// That there is nothing to tell.
+    /// No data.
     Nothing,
     /// That it cannot be read.
     Unreadable(u8),
@@ -52,14 +52,14 @@ pub enum Told {
 /// A range of slots.
 #[derive(Arbitrary, Debug)]
 pub struct Range {
-    first: Number,
-    last: Number,
+    first: ReplyNumber,
+    last: ReplyNumber,
     nodes: Vec<Node>,
 }
 
 /// A bound, mostly of a slot that exists.
 #[derive(Arbitrary, Debug)]
-pub enum Number {
+pub enum ReplyNumber {
     /// A slot or a little more.
     Small(u16),
     /// Any number.
@@ -73,7 +73,7 @@ pub enum Number {
 pub enum Node {
     /// Host and port.
     Known(Vec<u8>, i64),
-    /// One that does not know its own endpoint.
+    /// A node that does not know its own endpoint.
     Unknown(u16),
     /// Anything else.
     Odd(Tree),
@@ -117,7 +117,7 @@ impl Answer {
                 for (_, granted, limits) in &questions {
                     write_answer(&mut bytes, now, u16::from(*granted), limits);
                 }
-                let question = |(times, _, limits): &(u8, u8, Vec<Told>)| {
+                let question = |(times, _, limits): &(u8, u8, Vec<LimitData>)| {
                     (limits.len().clamp(1, 16), usize::from(*times))
                 };
                 let questions: Vec<_> = questions.iter().map(question).collect();
@@ -142,7 +142,7 @@ impl Answer {
     }
 }
 
-/// Decodes whatever the client's parser makes of these bytes.
+/// Decodes the values that the client's parser produces from these bytes.
 pub fn check_bytes(bytes: &[u8]) {
     if let Ok(value) = parse_redis_value(bytes) {
         check_value(value);
@@ -168,7 +168,7 @@ fn check_decisions(answer: &Value, questions: &[(usize, usize)]) {
     }
 }
 
-/// Those who ask first are granted first.
+/// Earlier requests are granted first.
 fn check_answers(decisions: Vec<Decision>) {
     assert!(
         decisions.is_sorted_by_key(|decision| !decision.is_allowed()),
@@ -177,25 +177,25 @@ fn check_answers(decisions: Vec<Decision>) {
     decisions.into_iter().for_each(check_decision);
 }
 
-/// An answer as the script writes it, if what is told of each limit is of the right length.
-fn write_answer(bytes: &mut Vec<u8>, now: u64, granted: u16, limits: &[Told]) {
+/// Writes a reply as the script does, if the data of each limit has the right length.
+fn write_answer(bytes: &mut Vec<u8>, now: u64, granted: u16, limits: &[LimitData]) {
     let limits = &limits[..limits.len().min(16)];
     bytes.extend(granted.to_le_bytes());
-    let found = |told: &Told| {
-        if let Told::Unreadable(found) = told {
+    let found = |data: &LimitData| {
+        if let LimitData::Unreadable(found) = data {
             *found
         } else {
             0
         }
     };
     bytes.extend(limits.iter().map(found));
-    if limits.iter().any(|told| found(told) != 0) {
+    if limits.iter().any(|data| found(data) != 0) {
         return;
     }
-    for told in limits {
-        let numbers = match told {
-            Told::Numbers(numbers) => numbers.clone(),
-            Told::Level(amount, remainder, parts, age, life) => {
+    for data in limits {
+        let numbers = match data {
+            LimitData::Numbers(numbers) => numbers.clone(),
+            LimitData::Level(amount, remainder, parts, age, life) => {
                 let at = now.saturating_add_signed(-i64::from(*age));
                 let rest = [
                     (*amount).into(),
@@ -205,7 +205,7 @@ fn write_answer(bytes: &mut Vec<u8>, now: u64, granted: u16, limits: &[Told]) {
                 ];
                 [u64::from(*parts)].into_iter().chain(rest).collect()
             }
-            Told::Nothing | Told::Unreadable(_) => Vec::new(),
+            LimitData::Nothing | LimitData::Unreadable(_) => Vec::new(),
         };
         let head: &[u8] = if numbers.len() == 5 { &[1, 1] } else { &[] };
         bytes.push(u8::try_from(head.len() + 8 * numbers.len()).unwrap_or(u8::MAX));
@@ -219,7 +219,7 @@ fn check_decision(decision: Decision) {
     let allowed = decision.limits().iter().all(|limit| limit.is_allowed());
     assert_eq!(decision.is_allowed(), allowed, "{decision:?}");
     assert_eq!(decision.retry_after().is_none(), allowed, "{decision:?}");
-    // Whoever waits asks again after that time.
+    // Waiting callers retry after that time.
     assert!(
         decision.retry_after().is_none_or(|retry| !retry.is_zero()),
         "{decision:?}"
@@ -258,12 +258,12 @@ impl Range {
     }
 }
 
-impl From<Number> for Value {
-    fn from(number: Number) -> Self {
+impl From<ReplyNumber> for Value {
+    fn from(number: ReplyNumber) -> Self {
         match number {
-            Number::Small(slot) => Self::Int(slot.into()),
-            Number::Large(number) => Self::Int(number),
-            Number::Odd(tree) => tree.into(),
+            ReplyNumber::Small(slot) => Self::Int(slot.into()),
+            ReplyNumber::Large(number) => Self::Int(number),
+            ReplyNumber::Odd(tree) => tree.into(),
         }
     }
 }

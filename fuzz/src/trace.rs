@@ -12,15 +12,15 @@ use arbitrary::Arbitrary;
 use limiter_core::{Amount, Decision, Limiter, ManualClock, Policy, Rate};
 use promise::Grant;
 
-/// A policy and what happens under it.
+/// A policy and the events under it.
 #[derive(Arbitrary, Debug)]
 pub struct Trace {
-    shape: Shape,
+    shape: TracePolicy,
     steps: Vec<Step>,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-enum Shape {
+enum TracePolicy {
     Level {
         funnel: bool,
         capacity: u64,
@@ -35,7 +35,7 @@ enum Shape {
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Step {
-    /// Asks for some part of the quota.
+    /// Requests a part of the quota.
     Call(u16),
     Advance(u32),
     Leap(u64),
@@ -68,7 +68,7 @@ impl Trace {
                     assert_eq!(
                         peeked.is_allowed(),
                         decision.is_allowed(),
-                        "a peek says what a check does"
+                        "a peek predicts the check"
                     );
                     assert_eq!(peeked.retry_after(), decision.retry_after());
                     retry = decision.retry_after().unwrap_or_default();
@@ -115,7 +115,7 @@ fn retry_is_exact(limits: &Limiter, clock: &ManualClock, policy: &Policy, cost: 
     );
 }
 
-/// What has passed, steps back not counted, and what was granted.
+/// The elapsed time without backward steps, and the grants.
 struct World {
     passed: u64,
     grants: Vec<Grant>,
@@ -130,7 +130,7 @@ impl World {
 
     fn record(&mut self, decision: &Decision, cost: Amount, policy: &Policy) {
         let [limit] = decision.limits() else {
-            unreachable!("one limit was asked for")
+            unreachable!("the decision has one limit")
         };
         assert!(limit.remaining() <= policy.quota(), "{decision:?}");
         assert!(limit.reset_after() <= limit.expires_after(), "{decision:?}");
@@ -144,7 +144,7 @@ impl World {
     }
 }
 
-impl Shape {
+impl TracePolicy {
     fn policy(self) -> Option<Policy> {
         match self {
             Self::Level {

@@ -157,9 +157,9 @@ fn next_generation(generation: u32) -> Result<u32, ConfigError> {
         .ok_or_else(|| invalid("generation", &generation, "a generation below the last one"))
 }
 
-pub(super) fn invalid(what: &'static str, value: &dyn fmt::Display, expected: &str) -> ConfigError {
+pub(super) fn invalid(subject: &'static str, value: &dyn fmt::Display, expected: &str) -> ConfigError {
     ConfigError::Invalid {
-        what,
+        what: subject,
         value: value.to_string(),
         expected: expected.to_owned(),
     }

@@ -32,7 +32,7 @@ use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
 use tokio::time::timeout;
 
-/// Clients that know of each other's rates, under one clock.
+/// Clients that share their rates, with one clock.
 struct World {
     clock: ManualClock,
     make: Box<dyn Fn() -> Limiter + Send + Sync>,
@@ -118,8 +118,8 @@ async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
     let _ = (limits, rate, interval);
 }
 
-/// Waits until this client knows of that rate.
-async fn hears_of(limits: &Limiter, rate: Option<u64>) {
+/// Waits until this client has received the rate.
+async fn await_rate(limits: &Limiter, rate: Option<u64>) {
     let registry = limits.registry();
     let synced = async {
         loop {
@@ -278,7 +278,7 @@ async fn a_change_reaches_every_client(world: World) {
     let one = world.configured(RateType::Overall, 5, "1h").await;
     let limits = (world.make)();
     let other = Client::new(&limits).rate_limiter("p");
-    assert!(other.try_acquire(5).await.unwrap(), "asked for when it is used");
+    assert!(other.try_acquire(5).await.unwrap(), "read at its first use");
     assert!(!one.try_acquire(1).await.unwrap());
     one.update_rate(RateType::Overall, 7, "1h").await.unwrap();
     assert_eq!(
@@ -286,10 +286,10 @@ async fn a_change_reaches_every_client(world: World) {
         2,
         "at once where it was made"
     );
-    hears_of(&limits, Some(7)).await;
+    await_rate(&limits, Some(7)).await;
     assert_eq!(other.available_permits().await.unwrap(), 2);
     assert!(one.delete().await.unwrap());
-    hears_of(&limits, None).await;
+    await_rate(&limits, None).await;
     assert!(matches!(
         other.try_acquire(1).await,
         Err(Rejection::NotConfigured { .. })
@@ -354,7 +354,7 @@ async fn an_end_is_a_part_of_the_configuration(world: World) {
     assert_eq!(
         limiter.available_permits().await.unwrap(),
         2,
-        "what was used was not touched"
+        "the usage was not changed"
     );
 }
 
@@ -391,7 +391,7 @@ async fn clients_are_counted_together_or_each_by_itself(world: World) {
     one.update_rate(RateType::Overall, 2, "1h").await.unwrap();
     assert!(
         one.try_acquire(2).await.unwrap(),
-        "what all have used is counted elsewhere"
+        "the total usage is counted separately"
     );
 }
 
@@ -406,7 +406,7 @@ async fn release_creates_no_permits(world: World) {
     assert_eq!(limiter.available_permits().await.unwrap(), 5);
     assert!(limiter.try_acquire(5).await.unwrap() && !limiter.try_acquire(1).await.unwrap());
 
-    // Given back, and gone from the interval: once.
+    // Released permits leave the interval once.
     limiter.release(2).await.unwrap();
     world.clock.advance(secs(60));
     assert_eq!(limiter.available_permits().await.unwrap(), 5);
@@ -418,7 +418,7 @@ async fn a_wait_is_exact_for_all_permits(world: World) {
     assert!(limiter.try_acquire(1).await.unwrap());
     world.clock.advance(millis(400));
     assert!(limiter.try_acquire(2).await.unwrap());
-    // The oldest leaves after 600 ms, and two that were asked for together after a second.
+    // The oldest permit leaves after 600 ms, and two that were acquired together after a second.
     world.clock.advance(millis(600));
     assert!(!limiter.try_acquire(2).await.unwrap());
     world.clock.advance(millis(400) - micros(1));

@@ -1,13 +1,13 @@
-//! The user as whom tests log in: it may do what a limiter needs, and nothing else.
+//! The user of the tests, which has only the permissions of a limiter.
 //!
-//! Every server has it from the start, beside the default user, as whom
-//! [`command`](crate::RedisServer::command) goes on. A test that passes as this user needs no
-//! permission that the documentation does not name.
+//! Every server has this user from the start, in addition to the default user, which
+//! [`command`](crate::RedisServer::command) uses. A test that passes with this user needs only
+//! documented permissions.
 
 /// Name and password of the user, as they stand in a URL.
 pub const LOGIN: &str = "limiter:limits";
 
-/// What a limiter has to be permitted on every server: to run its script, and what the script does.
+/// The permissions that every server needs: to run the script, and the commands of the script.
 pub const SCRIPT: &[&str] = &[
     "+evalsha",
     "+eval",
@@ -23,11 +23,11 @@ pub const SCRIPT: &[&str] = &[
     "+del",
 ];
 
-/// What has the changes of a registry be told at once, on the channel `namespace|book`; without it
-/// they are found out within a second.
+/// The permission for notifications of registry changes on the channel `namespace|book`. Without
+/// it, changes are found within a second by polling.
 pub const REGISTRY: &[&str] = &["+publish", "+subscribe"];
 
-/// What it has to be permitted besides where policies of concurrency are entered.
+/// The additional permissions for concurrency policies.
 pub const CONCURRENCY: &[&str] = &[
     "+zadd",
     "+zrem",
@@ -37,10 +37,10 @@ pub const CONCURRENCY: &[&str] = &[
     "+zremrangebyscore",
 ];
 
-/// What it has to be permitted besides on the nodes of a cluster.
+/// The additional permissions on the nodes of a cluster.
 pub const CLUSTER: &[&str] = &["+cluster|slots", "+asking"];
 
-/// What it has to be permitted besides on servers that sentinels watch over …
+/// The additional permissions on servers that sentinels monitor.
 pub const SENTINEL: &[&str] = &["+role"];
 
 /// … and all that it has to be permitted on the sentinels.

@@ -10,7 +10,7 @@ const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
 const HINT: &str = "install Redis 6.2 or later (Debian, Ubuntu: `apt-get install redis-server`; Fedora, \
                     Alpine, Homebrew: the package `redis`), or run `cargo xtask test`, which does that";
 
-/// The server program, or a message that says how to get one.
+/// The path of the server program, or an error that names the remedy.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     match env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
@@ -23,7 +23,7 @@ pub(crate) fn find() -> Result<PathBuf, String> {
     }
 }
 
-/// Absolute, because the server is started from a directory of its own.
+/// Absolute, because the server runs in its own directory.
 fn locate(program: &Path, path: &OsString) -> Option<PathBuf> {
     let candidates = if program.components().count() > 1 {
         vec![program.to_path_buf()]

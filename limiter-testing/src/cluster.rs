@@ -18,8 +18,8 @@ const AGREE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A Redis Cluster on loopback; its servers live as long as this handle.
 ///
-/// It consists of primaries, each with its replicas, if there are any. The place of a primary
-/// stands for the replicas as well: one of them may own the slots later.
+/// Primaries, each with an optional number of replicas. The index of a primary identifies its
+/// shard: after a failover, a replica is its primary.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -28,8 +28,8 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts three primaries without replicas that share the slots evenly, and waits until each
-    /// knows about all.
+    /// Starts three primaries without replicas, which share the slots evenly, and waits until all
+    /// nodes know each other.
     ///
     /// # Panics
     /// As [`RedisServer::start`], or if the nodes do not agree within thirty seconds.
@@ -38,7 +38,7 @@ impl RedisCluster {
         Self::builder().start()
     }
 
-    /// Prepares a cluster with a configuration of its own.
+    /// Returns a builder of a cluster.
     #[must_use]
     pub fn builder() -> RedisClusterBuilder {
         RedisClusterBuilder {
@@ -110,27 +110,26 @@ impl RedisCluster {
     #[must_use]
     #[track_caller]
     pub fn slot_of<K: AsRef<[u8]>>(&self, key: K) -> u16 {
-        let reply = self.ask(&[b"CLUSTER", b"KEYSLOT", key.as_ref()]);
+        let reply = self.query(&[b"CLUSTER", b"KEYSLOT", key.as_ref()]);
         u16::try_from(reply.integer()).unwrap_or_else(|_| panic!("not a slot: {reply:?}"))
     }
 
-    /// The place of the node that owns a slot, itself or by its replica, as the first that answers
-    /// knows it.
+    /// Returns the index of the shard that owns a slot, according to the first node that replies.
     ///
     /// # Panics
     /// If no node answers, or none owns the slot.
     #[must_use]
     #[track_caller]
     pub fn owner_of(&self, slot: u16) -> usize {
-        owner_in(&ranges(&self.ask(&[b"CLUSTER", b"SLOTS"])), slot)
+        owner_in(&ranges(&self.query(&[b"CLUSTER", b"SLOTS"])), slot)
             .and_then(|port| {
                 (0..self.nodes.len()).find(|place| self.members(*place).any(|member| member.port() == port))
             })
             .unwrap_or_else(|| panic!("no node owns slot {slot}"))
     }
 
-    /// Opens the migration of a slot from the node that owns it to another: from now on the owner
-    /// answers `ASK` for keys of the slot that it does not hold.
+    /// Starts the migration of a slot to another node: from now on the owner replies `ASK` for keys
+    /// of the slot that it does not have.
     ///
     /// # Panics
     /// If the slot belongs to that node already, or if a node does not answer.
@@ -159,7 +158,7 @@ impl RedisCluster {
     }
 
     #[track_caller]
-    fn ask(&self, args: &[&[u8]]) -> RespValue {
+    fn query(&self, args: &[&[u8]]) -> RespValue {
         self.servers()
             .find_map(|node| node.try_command(args).ok())
             .unwrap_or_else(|| panic!("no node of the cluster answers"))

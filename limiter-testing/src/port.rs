@@ -6,9 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Below every common ephemeral range. A port the kernel may hand out as a source port could be
-/// taken between a kill and a restart, and a client reconnecting to it might be connected to
-/// itself.
+/// Below all common ephemeral ranges. The kernel could assign a port of such a range as source port
+/// between a kill and a restart, and a client that reconnects could be connected to itself.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 10_000;
 

@@ -1,4 +1,4 @@
-//! A network that fails when it is told to.
+//! A TCP proxy with injectable network failures.
 
 mod link;
 mod pipe;
@@ -16,11 +16,10 @@ use link::Link;
 const PORT_ATTEMPTS: usize = 20;
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A TCP proxy in this process, in front of one server on loopback.
+/// A TCP proxy in this process, in front of one server on the loopback interface.
 ///
-/// It starts out as a plain forwarder. When one end of a connection closes, the other is told once
-/// it has been given all that was sent before. Dropping the proxy ends its connections and its
-/// threads.
+/// By default it forwards all data. When one end of a connection closes, the other end receives all
+/// earlier data and is then closed. Dropping the proxy ends its connections and threads.
 ///
 /// ```
 /// use limiter_testing::{Proxy, RedisServer};
@@ -40,7 +39,7 @@ pub struct Proxy {
     listener: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the connections share.
+/// State shared by the connections.
 #[derive(Debug, Default)]
 struct Network {
     target: AtomicU16,
@@ -68,7 +67,7 @@ impl Proxy {
                 Some((port, TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?))
             })
             .unwrap_or_else(|| {
-                panic!("{PORT_ATTEMPTS} ports in a row were taken before the proxy could listen")
+                panic!("{PORT_ATTEMPTS} consecutive ports were in use; the proxy could not listen")
             });
         let network = Arc::new(Network::default());
         network.target.store(target_port, Ordering::SeqCst);
@@ -86,7 +85,7 @@ impl Proxy {
         self.port
     }
 
-    /// Where a client connects to, and as whom: the user with [the least permissions](crate::acl).
+    /// The URL for clients, with the user that has [the least permissions](crate::acl).
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}@127.0.0.1:{}/", crate::acl::LOGIN, self.port)
@@ -114,11 +113,10 @@ impl Proxy {
         }
     }
 
-    /// Has whatever arrives from now on, in either direction, delivered this much later; zero by
-    /// default.
+    /// Delays the delivery of data in both directions by this time. Default: zero.
     ///
-    /// It is the delay of a long line, not of a narrow one: what arrives in quick succession is
-    /// delivered in quick succession. Connecting takes no longer.
+    /// This simulates latency, not bandwidth: data that arrives in quick succession is delivered in
+    /// quick succession. Connecting is not delayed.
     pub fn set_delay(&self, delay: Duration) {
         let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.network.delay_us.store(delay_us, Ordering::SeqCst);
@@ -127,9 +125,9 @@ impl Proxy {
     /// Has nothing delivered any more, in either direction, not even that the server closed a
     /// connection; or ends that state.
     ///
-    /// Connections stay open and new ones are accepted; what arrives is thrown away. A connection
-    /// that lost something is silent for ever, also once the state has ended, until its client
-    /// closes it (which the server is then told). Connections that lost nothing work on.
+    /// Connections stay open and new ones are accepted, but received data is discarded. A
+    /// connection that lost data stays silent, also after this state, until its client closes it,
+    /// which is then forwarded to the server. Other connections continue to work.
     pub fn set_black_hole(&self, on: bool) {
         self.network.black_hole.store(on, Ordering::SeqCst);
     }
@@ -137,8 +135,8 @@ impl Proxy {
     /// Has the next `count` replies thrown away and their connections closed: the request has run,
     /// and the client does not learn it.
     ///
-    /// A reply is what arrives from the server in one piece on one connection; those to pipelined
-    /// requests may come as one. The replies to what a client sends on connecting count as well.
+    /// A reply is the data that arrives from the server at once on one connection, so replies to
+    /// pipelined requests may count as one. Replies to the client's connection set-up count too.
     pub fn cut_replies(&self, count: usize) {
         self.network.replies_to_cut.store(count, Ordering::SeqCst);
     }
@@ -152,23 +150,23 @@ impl Proxy {
     /// present ones stay.
     ///
     /// # Panics
-    /// If the port cannot be had back.
+    /// Panics if the port cannot be bound again.
     #[track_caller]
     pub fn refuse(&self, on: bool) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if on {
             self.network.refusing.store(true, Ordering::SeqCst);
             if let Some(thread) = listener.take() {
-                // It sleeps until somebody connects.
+                // Sleeps until a connection arrives.
                 let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
                 let _ = thread.join();
             }
         } else if listener.is_none() {
-            // Whoever else may have been given the port by chance is likely to give it back soon.
+            // Another process that received the port by chance is likely to release it soon.
             let bound = wait::poll(LISTEN_LIMIT, || {
                 TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).ok()
             })
-            .unwrap_or_else(|| panic!("port {} was taken by another process", self.port));
+            .unwrap_or_else(|| panic!("port {} is used by another process", self.port));
             self.network.refusing.store(false, Ordering::SeqCst);
             *listener = Some(accept(Arc::clone(&self.network), bound));
         }

@@ -4,10 +4,10 @@ use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Far above what any command of a test takes; only a paused server is slower.
+/// Far above the duration of any test command; only a paused server is slower.
 pub(crate) const PATIENTLY: Duration = Duration::from_secs(10);
 
-/// For asking many servers, some of which may be paused, again and again.
+/// Timeout for repeated queries to many servers, some of which may be paused.
 pub(crate) const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// A reply of a server.
@@ -92,7 +92,7 @@ impl RespValue {
     }
 }
 
-/// One command on a connection of its own, which a restarted server cannot have broken.
+/// Sends one command on a new connection, which a server restart cannot have broken.
 pub(crate) fn call<A: AsRef<[u8]>>(port: u16, args: &[A], timeout: Duration) -> io::Result<RespValue> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_reply() {
+    fn malformed_reply_is_rejected() {
         for wire in [&b"\r\n"[..], b"?\r\n", b":x\r\n", b"HTTP/1.1 400\r\n"] {
             let error = decode(&mut &wire[..]).err();
             assert_eq!(

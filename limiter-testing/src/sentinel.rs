@@ -16,9 +16,9 @@ const ATTEMPTS: usize = 3;
 
 /// A primary, its replicas and three sentinels on loopback; all live as long as this handle.
 ///
-/// Two sentinels have to agree that the primary is down before a replica takes its place. A former
-/// primary that is there, or comes back, is made a replica about ten seconds later, and until then
-/// takes writes that will be lost; see [`await_replicas`](Self::await_replicas).
+/// Two sentinels have to agree that the primary is down before a replica is promoted. A former
+/// primary that is reachable becomes a replica about ten seconds later, and until then accepts
+/// writes that will be lost; see [`await_replicas`](Self::await_replicas).
 #[derive(Debug)]
 pub struct RedisSentinel {
     servers: Vec<RedisServer>,
@@ -26,8 +26,8 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    /// Starts a primary with one replica and three sentinels, and waits until these know each other
-    /// and both servers.
+    /// Starts a primary with one replica and three sentinels, and waits until the sentinels know
+    /// each other and both servers.
     ///
     /// # Panics
     /// As [`RedisServer::start`], or if the sentinels do not agree within a minute.
@@ -42,19 +42,19 @@ impl RedisSentinel {
         RedisSentinelBuilder::new()
     }
 
-    /// Where a client asks for the primary, one URL for each sentinel.
+    /// The URLs of the sentinels, at which clients request the primary.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
-    /// What a client logs in to the primary with: its name stands in place of a host.
+    /// The URL of the primary for clients; its name replaces the host.
     #[must_use]
     pub fn primary_url(&self) -> String {
         format!("redis://{}@{NAME}/", crate::acl::LOGIN)
     }
 
-    /// The name under which the sentinels know the primary.
+    /// The name of the primary in the sentinels' configuration.
     #[must_use]
     pub fn primary_name(&self) -> &'static str {
         NAME
@@ -72,7 +72,7 @@ impl RedisSentinel {
         &self.servers
     }
 
-    /// The primary, as the first sentinel that answers knows it.
+    /// The primary, according to the first sentinel that replies.
     ///
     /// # Panics
     /// If no sentinel answers.
@@ -88,7 +88,8 @@ impl RedisSentinel {
     /// Has the sentinels put a replica in the place of the primary; returns it once they all name
     /// it.
     ///
-    /// First waits for the replicas, since a sentinel also promotes what merely is to become one.
+    /// Waits for the replicas first, because a sentinel also promotes a replica that is not
+    /// synchronised yet.
     ///
     /// # Panics
     /// If there is no replica fit for it, or if that has not happened within a minute.
@@ -100,7 +101,7 @@ impl RedisSentinel {
             // Refused as long as the sentinel takes no replica for fit, as after another failover.
             wait::poll(ATTEMPT_LIMIT, || {
                 let accepts = |sentinel: &RedisServer| {
-                    let reply = sentinel.ask(&["SENTINEL", "FAILOVER", NAME]);
+                    let reply = sentinel.query(&["SENTINEL", "FAILOVER", NAME]);
                     matches!(reply, Ok(RespValue::Status(_)))
                 };
                 self.sentinels.iter().any(accepts).then_some(())
@@ -121,7 +122,7 @@ impl RedisSentinel {
         let followed = wait::poll(AGREE_LIMIT, || {
             let primary = self.primary();
             let settled = |server: &RedisServer| {
-                server.port() == primary.port() || server.follows(primary) || server.ask(&["PING"]).is_err()
+                server.port() == primary.port() || server.follows(primary) || server.query(&["PING"]).is_err()
             };
             self.servers.iter().all(settled).then_some(())
         });
@@ -151,13 +152,13 @@ impl RedisSentinel {
     #[track_caller]
     pub fn await_fail_over(&self, old: &RedisServer) -> &RedisServer {
         wait::poll(AGREE_LIMIT, || self.successor(old))
-            .unwrap_or_else(|| panic!("nobody took over from port {}; {}", old.port(), self.shown()))
+            .unwrap_or_else(|| panic!("no replica took over from port {}; {}", old.port(), self.shown()))
     }
 
-    /// Who took over from `old`, if it is settled.
+    /// Returns the successor of `old` after the failover has finished.
     fn successor(&self, old: &RedisServer) -> Option<&RedisServer> {
         let views = self.sentinels.iter().filter_map(|sentinel| {
-            let about = sentinel.ask(&["SENTINEL", "MASTER", NAME]).ok()?;
+            let about = sentinel.query(&["SENTINEL", "MASTER", NAME]).ok()?;
             Some((self.named_by(sentinel)?, field(&about, "flags")? == "master"))
         });
         let mut agreed = None;
@@ -172,7 +173,7 @@ impl RedisSentinel {
 
     fn named_by(&self, sentinel: &RedisServer) -> Option<&RedisServer> {
         let reply = sentinel
-            .ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])
+            .query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])
             .ok()?;
         match &reply {
             RespValue::Array(address) => {
@@ -185,10 +186,10 @@ impl RedisSentinel {
         }
     }
 
-    /// Whether a sentinel knows all others, and all servers in their roles.
+    /// Whether a sentinel knows all other sentinels and the roles of all servers.
     fn is_known_to(&self, sentinel: &RedisServer) -> Option<()> {
-        let primary = sentinel.ask(&["SENTINEL", "MASTER", NAME]).ok()?;
-        let replicas = sentinel.ask(&["SENTINEL", "REPLICAS", NAME]).ok()?;
+        let primary = sentinel.query(&["SENTINEL", "MASTER", NAME]).ok()?;
+        let replicas = sentinel.query(&["SENTINEL", "REPLICAS", NAME]).ok()?;
         let followed = |replica: &RespValue| {
             field(replica, "flags").as_deref() == Some("slave")
                 && field(replica, "master-link-status").as_deref() == Some("ok")
@@ -197,7 +198,7 @@ impl RedisSentinel {
             && field(&primary, "num-other-sentinels")? == (SENTINELS - 1).to_string()
             && replicas.items().len() + 1 == self.servers.len()
             && replicas.items().iter().all(followed);
-        let quorum = sentinel.ask(&["SENTINEL", "CKQUORUM", NAME]).ok()?;
+        let quorum = sentinel.query(&["SENTINEL", "CKQUORUM", NAME]).ok()?;
         (known && matches!(quorum, RespValue::Status(_))).then_some(())
     }
 

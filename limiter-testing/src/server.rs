@@ -17,11 +17,11 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const PORT_ATTEMPTS: usize = 20;
 
-/// What a server logs once it listens, and what a sentinel does.
+/// The log line of a server that listens, and of a sentinel.
 const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
 
-/// Before the arguments of the builder, which therefore win: persistence off, loopback only, and
-/// replicas are not kept waiting for others to sync together with.
+/// The builder's arguments follow these, and override them: no persistence, loopback only, and no
+/// delay of the replication for further replicas.
 const DEFAULTS: [&str; 12] = [
     "--bind",
     "127.0.0.1",
@@ -57,14 +57,14 @@ impl RedisServer {
         Self::builder().start()
     }
 
-    /// Prepares a server with a configuration of its own.
+    /// Returns a builder of a server.
     #[must_use]
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// The server that all tests of this process share: its users keep to keys of their own, and
-    /// leave it running and configured as it is.
+    /// The server shared by all tests of this process. A test uses its own keys, and neither stops
+    /// nor configures it.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -73,7 +73,7 @@ impl RedisServer {
         SHARED.get_or_init(Self::start)
     }
 
-    /// Where a client connects to, and as whom: the user with [the least permissions](crate::acl).
+    /// The URL for clients, with the user that has [the least permissions](crate::acl).
     #[must_use]
     pub fn url(&self) -> String {
         self.url_as(acl::LOGIN)
@@ -98,7 +98,7 @@ impl RedisServer {
         self.watchdog.dir()
     }
 
-    /// What the server has logged since it was last started.
+    /// Returns the log of the server since its last start.
     #[must_use]
     pub fn log(&self) -> String {
         self.watchdog.log()
@@ -126,7 +126,7 @@ impl RedisServer {
     }
 
     /// As [`try_command`](Self::try_command), but gives up within a second.
-    pub(crate) fn ask(&self, args: &[&str]) -> io::Result<RespValue> {
+    pub(crate) fn query(&self, args: &[&str]) -> io::Result<RespValue> {
         resp::call(self.port, args, BRIEFLY)
     }
 
@@ -145,7 +145,7 @@ impl RedisServer {
         assert!(stopped.is_some(), "the server on port {} did not stop", self.port);
     }
 
-    /// Lets a paused server go on; what was sent in the meantime is answered now.
+    /// Resumes a paused server, which then replies to the commands that were sent meanwhile.
     ///
     /// # Panics
     /// If no server runs.
@@ -169,15 +169,15 @@ impl RedisServer {
     /// Starts the server again, on the same port and in the same directory, killing it first if it
     /// runs.
     ///
-    /// It comes back empty unless it was built with persistence, such as
-    /// `.arg("appendonly", "yes")`.
+    /// The data is lost unless the server was built with persistence, such as `.arg("appendonly",
+    /// "yes")`.
     ///
     /// # Panics
     /// If the server does not come up.
     #[track_caller]
     pub fn restart(&self) {
         self.order(Order::Kill);
-        // Whoever else may have been given the port by chance is likely to give it back soon.
+        // Another process that received the port by chance is likely to release it soon.
         let up = wait::poll(STOP_LIMIT, || match launch(&self.watchdog, self.port) {
             Err(Failure::PortTaken) => None,
             other => Some(other),
@@ -185,7 +185,7 @@ impl RedisServer {
         match up {
             Some(Ok(())) => {}
             Some(Err(Failure::Other(message))) => panic!("{message}"),
-            Some(Err(Failure::PortTaken)) | None => panic!("port {} was taken by another process", self.port),
+            Some(Err(Failure::PortTaken)) | None => panic!("port {} is used by another process", self.port),
         }
     }
 
@@ -208,7 +208,7 @@ impl RedisServer {
                 Err(Failure::Other(message)) => panic!("{message}"),
             }
         }
-        panic!("{PORT_ATTEMPTS} ports in a row were taken before redis-server could have them");
+        panic!("{PORT_ATTEMPTS} consecutive ports were in use; redis-server could not start");
     }
 
     /// The last lines that the server has logged.
@@ -239,9 +239,9 @@ pub struct RedisServerBuilder {
 impl RedisServerBuilder {
     /// Adds a line of configuration, such as `.arg("maxmemory", "1mb")`; none by default.
     ///
-    /// It prevails over what this crate configures, except for the port and the directory. The log
-    /// has to stay on standard output and at level `notice` or below, for it tells when the server
-    /// is ready.
+    /// It overrides the configuration of this crate, except for the port and the directory. The log
+    /// has to stay on standard output and at level `notice` or below, because it shows when the
+    /// server is ready.
     #[must_use]
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.extend([format!("--{name}"), value.to_owned()]);
@@ -279,14 +279,14 @@ enum Failure {
 
 /// Starts a server and waits until it listens.
 ///
-/// Its own log is asked, not the port: another process's server may be answering there.
+/// Reads the server's log and does not probe the port, which another process's server may use.
 fn launch(watchdog: &Watchdog, port: u16) -> Result<(), Failure> {
     let failed = |why: &str| Failure::Other(format!("redis-server {why}; its log ends:\n{}", tail(watchdog)));
     let Ok(Some(pid)) = watchdog.order(Order::Start(port)) else {
         return Err(failed("was not started"));
     };
     wait::poll(START_LIMIT, || {
-        // Asked first, so that the log of a dead server is known to be complete.
+        // Checked first, so that the log of a dead server is complete.
         let alive = watchdog::is_alive(pid);
         let log = watchdog.log();
         match alive {

@@ -1,4 +1,4 @@
-//! Servers that speak TLS, and an authority made for the test that signs for them.
+//! Servers with TLS, and a certificate authority of the test.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 
 use crate::{RedisServer, RespValue, acl, port};
 
-/// An authority that nobody knows but the test.
+/// A certificate authority that only the test trusts.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -83,9 +83,9 @@ impl Default for Authority {
     }
 }
 
-/// Has a server speak TLS on a second port, as `identity`, and returns its URL there, on
-/// `localhost`. It shows `authority` to its own peers, and demands a certificate of it from clients
-/// if `demanding` says so.
+/// Opens a TLS port on a server with the certificate of `identity`, and returns its URL on
+/// `localhost`. The server verifies its peers with `authority`, and requires client certificates if
+/// `demanding` is set.
 ///
 /// `None` if the program that `REDIS_SERVER` names was built without TLS.
 ///
@@ -119,7 +119,7 @@ pub fn serve(
     match server.try_command(&command) {
         Ok(RespValue::Status(_)) => Some(format!("rediss://{}@localhost:{port}/", acl::LOGIN)),
         answer if std::env::var_os("REDIS_SERVER").is_none() => {
-            panic!("the server does not speak TLS: {answer:?}")
+            panic!("the server does not accept TLS connections: {answer:?}")
         }
         // Redis 8 built without it does not refuse, but ends.
         _ => None,

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Asks until there is an answer; `None` once `limit` has passed without one.
-pub(crate) fn poll<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+/// Calls a function until it returns a value; `None` after `limit`.
+pub(crate) fn poll<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = attempt() {
             return Some(answer);
         }
         if Instant::now() >= deadline {

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SCRIPT: &str = include_str!("watchdog.sh");
 
-/// What the shell is told to do with its server.
+/// A command to the shell about its server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
     /// Starts a server on this port, in place of the one that runs.
@@ -81,7 +81,7 @@ impl Watchdog {
         &self.dir
     }
 
-    /// What the running server has printed.
+    /// The output of the running server.
     pub(crate) fn log(&self) -> String {
         let bytes = fs::read(self.dir.join("redis.log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -113,8 +113,8 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop(shell.orders.take());
-        // Its end is the proof that server and directory are gone; there is nobody to tell of a
-        // failure.
+        // The end of the shell proves that server and directory are gone; a failure cannot be
+        // reported.
         let _ = shell.child.wait();
     }
 }

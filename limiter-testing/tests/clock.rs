@@ -1,4 +1,4 @@
-//! A server's clock goes where it is put, and everything that is timed by it goes along.
+//! The clock of a server can be set, and all timers of the server follow it.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::indexing_slicing,
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use limiter_testing::{RedisServer, RespValue};
 
 const HOUR_US: i64 = 3_600_000_000;
-/// How late a command may be looked at.
+/// The maximum delay between a command and its inspection.
 const TOLERANCE_US: i64 = 5_000_000;
 
 #[test]

@@ -55,7 +55,7 @@ fn a_slot_moves_with_its_keys() {
     assert!(is_error(migration.source(), &["GET", "{tag}unknown"], "ASK"));
     migration.move_key(&keys[0]);
     assert!(is_error(migration.source(), &["GET", &keys[0]], "ASK"));
-    // Redis 6.2 sends to the target, which then says TRYAGAIN.
+    // Redis 6.2 redirects to the target, which then replies TRYAGAIN.
     let both = ["MGET", &keys[0], &keys[1]];
     assert!(
         ["TRYAGAIN", "ASK"]
@@ -99,7 +99,7 @@ fn a_node_that_was_killed_rejoins() {
 }
 
 #[test]
-fn replicas_take_over_when_told_to_and_when_their_primary_dies() {
+fn replicas_take_over_on_request_and_after_primary_death() {
     let cluster = RedisCluster::builder()
         .replicas(1)
         .arg("cluster-node-timeout", "1000")
@@ -119,7 +119,7 @@ fn replicas_take_over_when_told_to_and_when_their_primary_dies() {
     }
     assert_eq!(replica.command(&["INCR", "key"]).integer(), 2);
 
-    // A slot is moved by whoever owns it now.
+    // The current owner moves the slot.
     let other = (place + 1) % 3;
     let migration = cluster.begin_migration(slot, other);
     assert_eq!(migration.source().port(), replica.port());
@@ -139,7 +139,7 @@ fn is_error(node: &RedisServer, args: &[&str], code: &str) -> bool {
 }
 
 #[test]
-fn replicas_follow_from_the_start_and_take_over_when_told() {
+fn replicas_follow_from_start_and_take_over_on_request() {
     let cluster = RedisCluster::builder().replicas(1).start();
     assert_eq!((cluster.nodes().len(), cluster.urls().len()), (3, 6));
     let slot = cluster.slot_of("key");
@@ -159,7 +159,7 @@ fn replicas_follow_from_the_start_and_take_over_when_told() {
     }
     assert_eq!(replica.command(&["INCR", "key"]).integer(), 2);
 
-    // A slot is moved by whoever owns it now.
+    // The current owner moves the slot.
     let to = (place + 1) % 3;
     let migration = cluster.begin_migration(slot, to);
     assert_eq!(migration.source().port(), replica.port());

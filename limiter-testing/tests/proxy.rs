@@ -1,4 +1,4 @@
-//! Each fault of the network is there when it is asked for, and only then.
+//! Each network fault is active while it is enabled, and only then.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a failed assumption is a failed test")]
 
@@ -72,15 +72,15 @@ fn a_delay_holds_for_each_direction_and_does_not_add_up() {
     let mut client = Client::to(&proxy);
     assert!(client.pings());
     proxy.set_delay(SOON);
-    let asked = Instant::now();
+    let started = Instant::now();
     for _ in 0..20 {
         client.send("PING\r\n");
         // Apart enough to arrive as pieces of their own.
         std::thread::sleep(Duration::from_millis(2));
     }
     client.receive("+PONG\r\n".len() * 20).unwrap();
-    assert!(asked.elapsed() >= 2 * SOON, "{:?}", asked.elapsed());
-    assert!(asked.elapsed() < 10 * SOON, "{:?}", asked.elapsed());
+    assert!(started.elapsed() >= 2 * SOON, "{:?}", started.elapsed());
+    assert!(started.elapsed() < 10 * SOON, "{:?}", started.elapsed());
     proxy.set_delay(Duration::ZERO);
     assert!(client.pings());
 }
@@ -147,7 +147,7 @@ fn refuses_new_connections_and_keeps_the_old() {
 }
 
 #[test]
-fn is_gone_once_dropped_whatever_is_on_its_way() {
+fn dropped_proxy_closes_connections_with_data_in_transit() {
     let proxy = Proxy::start(RedisServer::shared().port());
     let mut client = Client::to(&proxy);
     assert!(client.pings());
@@ -169,7 +169,7 @@ impl Client {
         Self(stream)
     }
 
-    /// What is sent to a closed connection may fail or not; what matters is seen on reading.
+    /// A write to a closed connection may succeed or fail; only the read matters.
     fn send(&mut self, text: &str) {
         let _ = self.0.write_all(text.as_bytes());
     }

@@ -5,7 +5,7 @@
 use limiter_testing::{RedisServer, RespValue};
 
 #[test]
-fn a_replica_holds_what_its_primary_holds() {
+fn replica_copies_its_primary() {
     let primary = RedisServer::start();
     primary.command(&["SET", "before", "x"]);
     let replica = RedisServer::builder().replica_of(&primary).start();

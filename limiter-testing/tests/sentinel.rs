@@ -1,4 +1,4 @@
-//! Sentinels know the primary, and put another in its place, told to or not.
+//! Sentinels report the primary and replace it, on request and after its death.
 #![cfg(unix)]
 #![expect(
     clippy::indexing_slicing,
@@ -12,7 +12,7 @@ use limiter_testing::{RedisSentinel, RespValue};
 use support::eventually;
 
 #[test]
-fn a_replica_takes_over_when_the_sentinels_are_told() {
+fn replica_takes_over_on_request_to_sentinels() {
     let watched = RedisSentinel::builder()
         .replicas(2)
         .arg("maxmemory", "64mb")

@@ -49,7 +49,7 @@ fn takes_configuration() {
 #[test]
 #[should_panic(expected = "maxmemory-policy")]
 fn shows_the_log_of_a_server_that_fails_to_start() {
-    let _server = RedisServer::builder().arg("maxmemory-policy", "whatever").start();
+    let _server = RedisServer::builder().arg("maxmemory-policy", "invalid").start();
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn carries_raw_bytes() {
 }
 
 #[test]
-fn returns_errors_as_values_if_asked_to() {
+fn try_command_returns_errors_as_values() {
     let server = RedisServer::shared();
     server.command(&["SET", "string", "x"]);
     let reply = server.try_command(&["HGET", "string", "field"]).unwrap();

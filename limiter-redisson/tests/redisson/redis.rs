@@ -101,10 +101,10 @@ async fn unconfigured_calls_query_redis_rarely() {
         );
     }
     let quarters = u64::try_from(began.elapsed().as_millis() / 250).unwrap();
-    let asked = calls() - before;
+    let queries = calls() - before;
     assert!(
-        asked <= 2 * quarters + 6,
-        "{asked} in {quarters} quarters of a second"
+        queries <= 2 * quarters + 6,
+        "{queries} in {quarters} quarters of a second"
     );
 }
 
@@ -134,7 +134,7 @@ async fn last_known_usage_counts_in_outage() {
     }
     assert_eq!(p.config().await.unwrap().unwrap().rate, 5);
 
-    // It comes back without its data: the next change of one name brings all of them back.
+    // It restarts without its data: the next change of one name restores all of them.
     server.restart();
     let q = client.rate_limiter("q");
     let set = async {
@@ -206,7 +206,7 @@ async fn policy_of_other_source_is_changed_not_deleted() {
     assert_eq!(
         p.available_permits().await.unwrap(),
         5,
-        "what the program says counts again"
+        "the program's rate applies again"
     );
 }
 

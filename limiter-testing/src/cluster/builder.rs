@@ -97,8 +97,8 @@ impl RedisClusterBuilder {
     }
 }
 
-/// Has the replicas follow their primaries, and waits until they hold the same and every node knows
-/// it.
+/// Makes the replicas follow their primaries, and waits until they are synchronised and all nodes
+/// know them.
 fn follow(cluster: &RedisCluster) {
     let mut pairs = Vec::new();
     for (place, node) in cluster.nodes().iter().enumerate() {
@@ -133,7 +133,7 @@ fn await_all(cluster: &RedisCluster, knows: impl Fn(&RedisServer) -> io::Result<
     }
 }
 
-/// The slots of one node out of `count`; the shares differ by one slot at most.
+/// The slots of one node of `count`; shares differ by at most one slot.
 fn share(place: u16, count: u16) -> RangeInclusive<u16> {
     let bound = |place: u16| {
         let bound = u32::from(SLOTS) * u32::from(place) / u32::from(count);
@@ -146,7 +146,7 @@ fn assign(node: &RedisServer, slots: RangeInclusive<u16>) {
     let (first, last) = (slots.start().to_string(), slots.end().to_string());
     let reply = node.try_command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
     if !matches!(reply, Ok(RespValue::Status(_))) {
-        // Redis 6.2 knows no ranges.
+        // Redis 6.2 does not support ranges.
         let args = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter();
         node.command(&args.chain(slots.map(|slot| slot.to_string())).collect::<Vec<_>>());
     }

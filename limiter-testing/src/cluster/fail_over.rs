@@ -6,7 +6,7 @@ use super::view::{knows_replicas, ranges};
 use super::{AGREE_LIMIT, RedisCluster};
 use crate::{RedisServer, wait};
 
-/// A replica that was told to take over gives up after five seconds, without a word.
+/// A replica gives up a requested failover after five seconds without a report.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 5;
 
@@ -28,9 +28,8 @@ impl RedisCluster {
             .unwrap_or_else(|| panic!("node {place} and its replicas have no primary among them"))
     }
 
-    /// Has a replica take the place of its primary, which follows it from then on; no acknowledged
-    /// write is lost. Returns the new primary once every server that answers knows it, and its
-    /// replicas are in touch.
+    /// Promotes a replica, which its former primary then follows. No acknowledged write is lost.
+    /// Returns the new primary when all reachable servers know it and its replicas are connected.
     ///
     /// The nodes elect no successor to the same server twice within two `cluster-node-timeout`s; a
     /// second call that soon takes accordingly longer.
@@ -70,18 +69,18 @@ impl RedisCluster {
         primary
     }
 
-    /// Waits until another server than this one is the primary at a place, every server that
-    /// answers knows it, and its replicas are in touch; returns the new primary.
+    /// Waits until a shard has another primary than `old`, all reachable servers know it, and its
+    /// replicas are connected. Returns the new primary.
     ///
     /// # Panics
     /// If that is not so after thirty seconds.
     #[track_caller]
     pub fn await_fail_over(&self, place: usize, old: &RedisServer) -> &RedisServer {
         wait::poll(AGREE_LIMIT, || self.successor(place, old))
-            .unwrap_or_else(|| panic!("nobody took over from the server on port {}", old.port()))
+            .unwrap_or_else(|| panic!("no replica took over from the server on port {}", old.port()))
     }
 
-    /// Who took over from `old`, if it is settled.
+    /// Returns the successor of `old` after the failover has finished.
     fn successor(&self, place: usize, old: &RedisServer) -> Option<&RedisServer> {
         let new = self
             .members(place)
@@ -92,7 +91,7 @@ impl RedisCluster {
             .filter(|port| *port != new.port())
             .collect();
         let settled = |server: &RedisServer| {
-            let Ok(slots) = server.ask(&["CLUSTER", "SLOTS"]) else {
+            let Ok(slots) = server.query(&["CLUSTER", "SLOTS"]) else {
                 return true;
             };
             let owners: Vec<u16> = ranges(&slots).into_iter().map(|(_, port)| port).collect();
@@ -101,13 +100,14 @@ impl RedisCluster {
                 && (!gone.contains(&server.port()) || is_ready(server, new))
         };
         let healthy = new
-            .ask(&["CLUSTER", "INFO"])
+            .query(&["CLUSTER", "INFO"])
             .is_ok_and(|info| info.text().contains("cluster_state:ok"));
         (healthy && self.servers().all(settled)).then_some(new)
     }
 }
 
-/// Whether a replica could take over from its primary: one that has not heard of it yet ignores it.
+/// Returns whether a replica could take over from its primary; the request to an uninitialised one
+/// is ignored.
 fn is_ready(replica: &RedisServer, primary: &RedisServer) -> bool {
     replica.follows(primary) && knows_replicas(primary, &[(replica.port(), primary.port())]).unwrap_or(false)
 }
@@ -115,7 +115,7 @@ fn is_ready(replica: &RedisServer, primary: &RedisServer) -> bool {
 /// The age of a node's claim to its slots; higher is younger.
 fn config_epoch(node: &RedisServer) -> u64 {
     let info = node
-        .ask(&["CLUSTER", "INFO"])
+        .query(&["CLUSTER", "INFO"])
         .map(|info| info.text())
         .unwrap_or_default();
     info.lines()

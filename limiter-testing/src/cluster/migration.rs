@@ -29,8 +29,7 @@ impl<'a> SlotMigration<'a> {
             source: cluster.primary_of(from),
             target: cluster.primary_of(to),
         };
-        // In this order: a source that already answers ASK needs a target that is ready for the
-        // question.
+        // In this order: a source that replies ASK needs a target that accepts the redirection.
         migration.set_slot(migration.target(), &["IMPORTING", &id(migration.source())]);
         migration.set_slot(migration.source(), &["MIGRATING", &id(migration.target())]);
         migration
@@ -67,8 +66,8 @@ impl<'a> SlotMigration<'a> {
         }
     }
 
-    /// Moves one key, and leaves the others: commands that name keys of both kinds get `TRYAGAIN`
-    /// (before Redis 7.0, `ASK` first).
+    /// Moves one key. Afterwards, a command with moved and unmoved keys gets `TRYAGAIN` (before
+    /// Redis 7.0, `ASK` first).
     ///
     /// # Panics
     /// As [`move_keys`](Self::move_keys).
@@ -77,8 +76,8 @@ impl<'a> SlotMigration<'a> {
         self.migrate(&[key.as_ref()]);
     }
 
-    /// Gives the slot to the target, after moving the keys that are left, and waits until every
-    /// node knows.
+    /// Assigns the slot to the target after moving the remaining keys, and waits until all nodes
+    /// know.
     ///
     /// # Panics
     /// As [`move_keys`](Self::move_keys), or if the nodes do not agree within thirty seconds.
@@ -86,7 +85,7 @@ impl<'a> SlotMigration<'a> {
     pub fn finish(self) {
         self.move_keys();
         let owner = id(self.target());
-        // The target first: a source that has let go points to it, and it must not point back.
+        // The target first: the source redirects to it afterwards, and it must not redirect back.
         self.set_slot(self.target(), &["NODE", &owner]);
         self.set_slot(self.source(), &["NODE", &owner]);
         for place in 0..self.cluster.nodes().len() {
@@ -98,7 +97,7 @@ impl<'a> SlotMigration<'a> {
         self.cluster.await_owner(self.slot, self.target);
     }
 
-    /// Gives the slot back to its source, together with the keys moved so far.
+    /// Returns the slot, and the moved keys, to the source.
     ///
     /// # Panics
     /// As [`move_keys`](Self::move_keys).
@@ -127,10 +126,10 @@ impl<'a> SlotMigration<'a> {
     }
 
     #[track_caller]
-    fn set_slot(&self, node: &RedisServer, what: &[&str]) {
+    fn set_slot(&self, node: &RedisServer, subcommand: &[&str]) {
         let slot = self.slot.to_string();
         let mut args = vec!["CLUSTER", "SETSLOT", &slot];
-        args.extend(what);
+        args.extend(subcommand);
         node.command(&args);
     }
 }

@@ -1,4 +1,4 @@
-//! What a node says about the cluster.
+//! The view of the cluster that a node reports.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -30,7 +30,7 @@ pub(super) fn owner_in(ranges: &[(RangeInclusive<u16>, u16)], slot: u16) -> Opti
         .map(|(_, port)| *port)
 }
 
-/// Whether a node knows, for each pair of ports, that the first is a replica of the second.
+/// Returns whether a node knows the replicas: pairs of the replica's and the primary's port.
 pub(super) fn knows_replicas(node: &RedisServer, expected: &[(u16, u16)]) -> io::Result<bool> {
     let nodes = node.try_command(&["CLUSTER", "NODES"])?.text();
     let lines: Vec<Line<'_>> = nodes.lines().filter_map(Line::read).collect();

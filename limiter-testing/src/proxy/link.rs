@@ -13,7 +13,7 @@ use super::pipe::{Piece, Pipe};
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const READ_SIZE: usize = 64 * 1024;
 
-/// The two sockets of a connection, and what is on its way between them.
+/// The two sockets of a connection, and the data in transit between them.
 #[derive(Debug)]
 pub(super) struct Link {
     client: TcpStream,
@@ -47,14 +47,14 @@ impl Link {
     pub(super) fn run(&self, network: &Network) {
         let Some(server) = self.connect(network) else {
             if network.is_black_hole() {
-                // The client has been accepted, and does not learn that there is nobody else.
+                // The client was accepted and does not learn that the server is absent.
                 self.silenced.store(true, Ordering::SeqCst);
                 self.read(&self.client, &self.requests, Direction::Request, network);
             }
             return self.close();
         };
-        // Two threads for each direction: the one that delays what has come must not keep the other
-        // from noting when the next piece comes.
+        // Two threads for each direction: the thread that delays data must not keep the other from
+        // recording the arrival time of the next data.
         thread::scope(|scope| {
             scope.spawn(|| self.read(server, &self.replies, Direction::Reply, network));
             scope.spawn(|| self.write(&self.client, &self.replies, Direction::Reply, network));
@@ -66,7 +66,7 @@ impl Link {
     /// Ends the connection at both ends, and so the threads that run it.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        // What is closed already needs no closing.
+        // A closed socket needs no further action.
         let _ = self.client.shutdown(Shutdown::Both);
         if let Some(server) = self.server.get() {
             let _ = server.shutdown(Shutdown::Both);
@@ -80,7 +80,7 @@ impl Link {
         stream.set_nodelay(true).ok()?;
         self.client.set_nodelay(true).ok()?;
         let server = self.server.get_or_init(|| stream);
-        // Whoever closed the link in the meantime could not see this socket.
+        // A concurrent close of the link could not see this socket.
         if self.closed.load(Ordering::SeqCst) {
             self.close();
         }
@@ -98,7 +98,7 @@ impl Link {
                         pipe.push(due, Piece::Bytes(bytes.to_vec()));
                     }
                 }
-                // Nobody is left who could be kept waiting.
+                // No peer is left.
                 _ if direction == Direction::Request && self.swallows(network) => return self.close(),
                 _ => return pipe.push(due, Piece::End),
             }
@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Whether what has come is to be thrown away; it is asked only when something has.
+    /// Returns whether received data is discarded; called only after data was received.
     fn swallows(&self, network: &Network) -> bool {
         if network.is_black_hole() {
             self.silenced.store(true, Ordering::SeqCst);

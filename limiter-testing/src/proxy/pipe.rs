@@ -1,4 +1,4 @@
-//! What is on its way in one direction of a connection.
+//! Data in transit in one direction of a connection.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ struct State {
     closed: bool,
 }
 
-/// What one read of a socket has given.
+/// The result of one read of a socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Bytes(Vec<u8>),
@@ -53,7 +53,7 @@ impl Pipe {
         }
     }
 
-    /// Wakes the reader, and drops what is on its way.
+    /// Wakes the reader and discards the data in transit.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! Starting what is watched and those who watch.
+//! Starts a primary, its replicas and the sentinels.
 
 use std::fs;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl RedisSentinelBuilder {
         self
     }
 
-    /// Starts servers and sentinels, and waits until the sentinels know all of them.
+    /// Starts servers and sentinels, and waits until the sentinels know them.
     ///
     /// # Panics
     /// As [`RedisSentinel::start`].

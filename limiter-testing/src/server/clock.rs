@@ -16,7 +16,7 @@ const OFFSET_FILE: &str = "clock.offset";
 const LIBRARY: &str = "clock.so";
 /// How long a server may take to follow its clock.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(5);
-/// What the library prints once it is in charge.
+/// The output of the library once it is active.
 const LOADED: &str = "the clock of this server is movable";
 
 impl RedisServerBuilder {
@@ -59,7 +59,7 @@ impl RedisServer {
     /// does not answer follows when it does.
     #[track_caller]
     fn wait_for_clock(&self, old: i64, new: i64) {
-        let followed = wait::poll(FOLLOW_LIMIT, || match self.ask(&["TIME"]) {
+        let followed = wait::poll(FOLLOW_LIMIT, || match self.query(&["TIME"]) {
             Ok(reply) => {
                 let shift = shift_of(reply.items());
                 (shift.abs_diff(new) <= shift.abs_diff(old)).then_some(())
@@ -121,7 +121,7 @@ pub(super) fn spawn(program: &Path, args: &[&str]) -> RedisServer {
 }
 
 fn prepare(dir: &Path) -> io::Result<()> {
-    // Only the outcome is kept, for a directory of the process's own would outlive it.
+    // Only the file's content is kept, because a directory of this process would outlive it.
     static BUILT: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
     let library = BUILT
         .get_or_init(|| build(dir).map_err(|error| error.to_string()))

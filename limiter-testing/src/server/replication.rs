@@ -13,8 +13,8 @@ impl RedisServerBuilder {
     /// Has the server follow another one; [`start`](Self::start) then returns once it holds all
     /// that the other holds. It follows none by default.
     ///
-    /// After a [`restart`](RedisServer::restart) it follows that server again, whatever it did in
-    /// between.
+    /// After a [`restart`](RedisServer::restart) it follows that server again, independent of its
+    /// role before.
     #[must_use]
     pub fn replica_of(mut self, primary: &RedisServer) -> Self {
         let port = primary.port().to_string();
@@ -28,7 +28,7 @@ impl RedisServerBuilder {
 impl RedisServer {
     /// Makes a primary of a replica: it stops following and accepts writes.
     ///
-    /// Whoever else is a replica of its former primary stays so.
+    /// Other replicas of its former primary keep following that one.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -37,8 +37,8 @@ impl RedisServer {
         self.command(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Makes a replica of this server: what it holds is replaced by what that primary holds; waits
-    /// until that has happened.
+    /// Makes the server a replica of another one, with a copy of its data, and waits for the
+    /// synchronisation.
     ///
     /// # Panics
     /// If one of the two does not answer, or if the replica is not in step within thirty seconds.
@@ -48,7 +48,7 @@ impl RedisServer {
         self.wait_for_replication();
     }
 
-    /// Waits until this replica holds all that its primary had been told before the call.
+    /// Waits until this replica has received all earlier writes of its primary.
     ///
     /// # Panics
     /// If this is no replica, or if it is not in step within thirty seconds.
@@ -68,8 +68,8 @@ impl RedisServer {
                 written = primary.number("master_repl_offset");
             }
             let caught_up = here.number("slave_repl_offset") >= written && written.is_some();
-            // Asked for as well, because the offset that a replica starts from may be that of
-            // another history.
+            // Also requires the link state, because the initial offset of a replica may belong to
+            // another replication history.
             (caught_up && here.is("master_link_status", "up")).then_some(())
         });
         assert!(

@@ -1,4 +1,4 @@
-//! What several of these tests ask for.
+//! Shared helpers of the tests.
 #![allow(dead_code, reason = "each test uses its own part of it")]
 
 use std::io::ErrorKind;
