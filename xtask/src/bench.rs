@@ -1,4 +1,4 @@
-//! Runs the benchmark, a program in a workspace of its own.
+//! Runs the benchmark, which is a separate workspace.
 
 use crate::commands::{self, cargo, root, target_dir};
 use crate::{instructions, redis};

@@ -1,5 +1,5 @@
-//! Has clients that others wrote ask the examples: curl and a load generator over HTTP, PyPI's
-//! grpcio over gRPC.
+//! Calls the examples with independent clients: curl and a load generator over HTTP, grpcio of PyPI
+//! over gRPC.
 
 mod grpc;
 mod http;
@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::commands::{self, cargo, root, target_dir};
 
-/// `cargo xtask clients`. What is missing on the machine is installed, or named in the failure;
-/// nothing is left out.
+/// `cargo xtask clients`. Missing tools are installed, or named in the failure; no client is
+/// skipped.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if let Some(other) = args.first() {
         return Err(format!("`clients` takes no arguments, got `{other}`"));
@@ -24,8 +24,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .args(["--bin", "axum_api", "--bin", "tonic_greeter"])
         .current_dir(root());
     commands::succeed(build, "clients")?;
-    http::ask(&Server::start("axum_api", &[])?)?;
-    grpc::ask(&python, &Server::start("tonic_greeter", &["server"])?)
+    http::check(&Server::start("axum_api", &[])?)?;
+    grpc::check(&python, &Server::start("tonic_greeter", &["server"])?)
 }
 
 /// An example that serves on a free port of this machine, until this is dropped.
@@ -59,7 +59,7 @@ impl Server {
         server
             .output
             .read_line(&mut line)
-            .map_err(|error| format!("cannot hear {example}: {error}"))?;
+            .map_err(|error| format!("cannot read the output of {example}: {error}"))?;
         line.trim()
             .strip_prefix("listening on http://")
             .ok_or_else(|| format!("{example} does not start"))?

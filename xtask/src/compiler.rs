@@ -2,9 +2,9 @@
 
 use std::env;
 
-use crate::packages::{Wanted, on_path};
+use crate::packages::{Package, on_path};
 
-const CPLUSPLUS: Wanted = Wanted {
+const CPLUSPLUS: Package = Package {
     name: "a compiler for C++",
     found,
     packages: |manager| match manager {

@@ -1,4 +1,4 @@
-//! Runs the fault suite, which is a program of its own.
+//! Runs the fault suite, which is a separate program.
 
 use crate::commands::{self, Strictness, cargo, root};
 use crate::redis;

@@ -1,9 +1,8 @@
 //! Feeds arbitrary input to the targets in `fuzz/` and `limiter-server/fuzz/`.
 //!
-//! The flags are those of `cargo fuzz run -s none`, which works here too; setting them ourselves
-//! spares everybody who only runs the targets, CI above all, from building that tool. They work on
-//! the stable toolchain, since no sanitizer is asked for: the library has no unsafe code for one to
-//! watch.
+//! The flags are those of `cargo fuzz run -s none`, which works here too. Setting them here means
+//! that CI need not build that tool. They work on the stable toolchain, because no sanitizer is
+//! used: the library has no unsafe code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,9 +59,9 @@ const FLAGS: [&str; 8] = [
     "--cfg=fuzzing",
 ];
 
-/// What follows `fuzz`.
+/// The arguments after `fuzz`.
 #[derive(Debug, PartialEq, Eq)]
-struct Options {
+struct FuzzOptions {
     seconds: u32,
     target: Option<String>,
     /// One input, to be tried again.
@@ -71,7 +70,7 @@ struct Options {
 
 /// `cargo xtask fuzz`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let options = Options::parse(args)?;
+    let options = FuzzOptions::parse(args)?;
     let is_selected = |name: &str| options.target.as_deref().is_none_or(|only| only == name);
     for project in &PROJECTS {
         let selected: Vec<_> = project.targets.iter().filter(|name| is_selected(name)).collect();
@@ -89,8 +88,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The short form, which tries the same inputs every time: it says whether a change broke
-/// something, and leaves it to the long form to find out what has always been broken.
+/// The short form tries the same inputs in every run: it detects regressions and leaves the search
+/// for old defects to the long form.
 pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
     for project in &PROJECTS {
         let mut fuzzer = Fuzzer::build(project, strictness)?;
@@ -102,7 +101,7 @@ pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
     Ok(())
 }
 
-impl Options {
+impl FuzzOptions {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut options = Self {
             seconds: SECONDS,
@@ -134,9 +133,9 @@ impl Options {
 /// The targets, built.
 struct Fuzzer {
     programs: PathBuf,
-    /// What earlier runs have found out.
+    /// Inputs that earlier runs found.
     found: PathBuf,
-    /// What a person knows: inputs to begin with, and words that mean something.
+    /// Manually written inputs and dictionary words.
     seeds: PathBuf,
     dictionaries: PathBuf,
     /// Where the choice of inputs begins; by chance without one.
@@ -178,7 +177,7 @@ impl Fuzzer {
         })
     }
 
-    /// Tries inputs for so many seconds, beginning with those that are known.
+    /// Fuzzes for a number of seconds, starting with the known inputs.
     fn search(&self, target: &str, seconds: u32) -> Result<(), String> {
         let (corpus, culprits) = (self.found.join(target), self.found.join("culprits"));
         let (seeds, dictionary) = (self.seeds.join(target), self.dictionaries.join(target));
@@ -201,15 +200,15 @@ impl Fuzzer {
         // The message of a panic matters; the fuzzer's own frames would hide it.
         command.env("RUST_BACKTRACE", "0");
         let output = output(command)?;
-        let told = String::from_utf8_lossy(&output.stderr);
+        let report = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
-            let runs = told
+            let runs = report
                 .lines()
                 .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
             println!("    {} inputs, all well", runs.unwrap_or("?").trim());
             return Ok(());
         }
-        let last: Vec<_> = told
+        let last: Vec<_> = report
             .lines()
             .filter(|line| !line.starts_with(['#', '\t']))
             .collect();
@@ -246,19 +245,19 @@ fn output(mut command: Command) -> Result<Output, String> {
 fn host() -> Result<String, String> {
     let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     command.arg("-vV");
-    let told = output(command)?.stdout;
-    let host = String::from_utf8_lossy(&told)
+    let report = output(command)?.stdout;
+    let host = String::from_utf8_lossy(&report)
         .lines()
         .find_map(|line| line.strip_prefix("host: ").map(str::to_owned));
-    host.ok_or_else(|| "rustc does not tell its host".to_owned())
+    host.ok_or_else(|| "rustc does not print its host".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(args: &str) -> Result<Options, String> {
-        Options::parse(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    fn parse(args: &str) -> Result<FuzzOptions, String> {
+        FuzzOptions::parse(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
@@ -266,7 +265,7 @@ mod tests {
         let (target, input) = (Some("name".to_owned()), None);
         assert_eq!(
             parse("--seconds 5 name"),
-            Ok(Options {
+            Ok(FuzzOptions {
                 seconds: 5,
                 target,
                 input

@@ -10,14 +10,14 @@ use limiter_instructions::{Baseline, Conditions, Counts};
 use serde_json::Value;
 
 use crate::commands::{self, cargo, root, target_dir};
-use crate::packages::{Wanted, on_path};
+use crate::packages::{Package, on_path};
 use crate::redis;
 
 /// The program that the crate `gungraun` starts, and the version of both.
 const RUNNER: &str = "gungraun-runner";
 const RUNNER_VERSION: &str = "0.20.0";
 
-const VALGRIND: Wanted = Wanted {
+const VALGRIND: Package = Package {
     name: "valgrind",
     found: || on_path("valgrind"),
     packages: |_| &["valgrind"],

@@ -69,7 +69,7 @@ fn help() -> String {
          test [--only <step>] [-- <args>]   check everything; <args> go to `cargo test`\n\
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
          faults [--quick] [--json] [--only <fault>] [--list]\n\
-         \x20                                   break what the limiter depends on, and measure what it promises\n\
+         \x20                                   cause faults of the limiter's servers, and measure its guarantees\n\
          bench [--quick] [--json] [--only <workload>] [--list]\n\
          \x20                                   how fast decisions are, beside others'; without --quick it writes BENCHMARKS.md\n\
          bench --instructions [--record | --against <file>]\n\
@@ -77,7 +77,7 @@ fn help() -> String {
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, oldest dependencies, the public API\n\
-         clients                            curl, wrk or oha, and grpcio ask the examples\n\
+         clients                            call the examples with curl, wrk or oha, and grpcio\n\
          tidy [--update] [--list <check>[/<path>]]\n\
          \x20                                   layers, names, words and widths; --update lowers the baseline\n\
          docs                               check the links of all documents, and build docs with mdBook\n\
@@ -94,7 +94,7 @@ fn help() -> String {
     text
 }
 
-/// What follows `test` or `ci`.
+/// The arguments after `test` or `ci`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     only: Option<String>,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn unknown_arguments_are_rejected() {
         assert!(parse("--olny test").is_err_and(|message| message.contains("--olny")));
         assert!(parse("--only").is_err());
     }

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::commands::{cargo, root, succeed, target_dir, text};
 
-/// Checks the given packages of the workspace.
+/// Checks these packages of the workspace.
 pub(crate) fn check(packages: &[&str]) -> Result<(), String> {
     let copy = target_dir().join("minimal-versions");
     let manifest = read(&root().join("Cargo.toml"))?;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_of_tests_are_left_out() {
+    fn test_tables_are_removed() {
         let manifest = "[dependencies]\na = \"1\"\n\n[target.'cfg(x)'.dev-dependencies]\nb = \"1\"\n\n\
                         [[test]]\nname = \"t\"\n\n[lints]\nworkspace = true\n";
         let expected = "[dependencies]\na = \"1\"\n\n[lints]\nworkspace = true\n";
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_members_are_left_out() {
+    fn other_members_are_removed() {
         let manifest = "[workspace]\nmembers = [\"a\", \"b\"]\nexclude = [\"c\"]\nresolver = \"3\"\n";
         let expected = "[workspace]\nmembers = [\"b\"]\nresolver = \"3\"\n";
         assert_eq!(with_members(manifest, &["b"]), expected);

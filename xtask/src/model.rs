@@ -1,5 +1,5 @@
-//! Runs the tests named `model` under the schedules of a model checker. No part of CI, since all
-//! crates are compiled anew for them.
+//! Runs the tests named `model` under the schedules of a model checker. Not part of CI, because it
+//! compiles all crates again.
 
 use crate::commands::{self, cargo, root, target_dir};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         ])
         .args(args)
         .current_dir(root())
-        // Every crate is compiled anew under these flags, beside the usual builds.
+        // These flags need a separate build of every crate.
         .env("CARGO_TARGET_DIR", target_dir().join("model"))
         .env("RUSTFLAGS", "--cfg shuttle");
     commands::succeed(command, "model")

@@ -1,8 +1,8 @@
 //! Compiles the libraries with the oldest compiler that they declare in `rust-version`.
 //!
-//! They are compiled as the dependencies of another crate, as users compile them: with the newest
-//! dependencies that support this compiler, which the lock file of the workspace does not contain,
-//! and without dependencies of tests.
+//! They are compiled as dependencies of another crate, as users compile them: with the newest
+//! dependencies that support this compiler, which the workspace's lock file does not contain, and
+//! without dev-dependencies.
 
 mod compiler;
 

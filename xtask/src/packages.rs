@@ -1,46 +1,46 @@
-//! Installs what the chores need and the machine has not, with the machine's own package manager.
+//! Installs missing tools with the machine's package manager.
 
 use std::env;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Something that is needed.
-pub(crate) struct Wanted {
+/// A tool that xtask installs.
+pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// Whether it is there.
+    /// Returns whether the tool is installed.
     pub(crate) found: fn() -> bool,
-    /// The packages that bring it, in order of preference, by package manager.
+    /// The packages that contain it, in order of preference, by package manager.
     pub(crate) packages: fn(&str) -> &'static [&'static str],
-    /// What a person can do instead.
+    /// Manual alternative to the installation.
     pub(crate) advice: &'static str,
 }
 
-/// A package manager, and what to tell it.
-struct Manager {
+/// A package manager and its commands.
+struct PackageManager {
     program: &'static str,
-    /// Run first, for images come without the lists of packages.
+    /// Runs first, because images contain no package lists.
     refresh: &'static [&'static str],
     install: &'static [&'static str],
     as_root: bool,
 }
 
-const MANAGERS: [Manager; 7] = [
-    Manager {
+const MANAGERS: [PackageManager; 7] = [
+    PackageManager {
         refresh: &["update"],
-        ..Manager::with("apt-get", &["install", "--yes", "--no-install-recommends"])
+        ..PackageManager::with("apt-get", &["install", "--yes", "--no-install-recommends"])
     },
-    Manager::with("dnf", &["install", "-y"]),
-    Manager::with("yum", &["install", "-y"]),
-    Manager::with("apk", &["add", "--no-cache"]),
-    Manager::with("pacman", &["-Sy", "--noconfirm"]),
-    Manager::with("zypper", &["--non-interactive", "install"]),
-    Manager {
+    PackageManager::with("dnf", &["install", "-y"]),
+    PackageManager::with("yum", &["install", "-y"]),
+    PackageManager::with("apk", &["add", "--no-cache"]),
+    PackageManager::with("pacman", &["-Sy", "--noconfirm"]),
+    PackageManager::with("zypper", &["--non-interactive", "install"]),
+    PackageManager {
         as_root: false,
-        ..Manager::with("brew", &["install"])
+        ..PackageManager::with("brew", &["install"])
     },
 ];
 
-impl Wanted {
+impl Package {
     /// Installs it, unless it is there.
     pub(crate) fn ensure(&self) -> Result<(), String> {
         if (self.found)() {
@@ -63,8 +63,8 @@ impl Wanted {
     }
 }
 
-/// What to put in front of a command that needs root; `None` if there is no way to become it.
-fn privileges(manager: &Manager) -> Option<&'static [&'static str]> {
+/// Returns the prefix of a command that needs root; `None` if root is unavailable.
+fn privileges(manager: &PackageManager) -> Option<&'static [&'static str]> {
     let user = Command::new("id")
         .arg("-u")
         .output()
@@ -75,7 +75,7 @@ fn privileges(manager: &Manager) -> Option<&'static [&'static str]> {
     } else if !on_path("sudo") {
         None
     } else if env::var_os("CI").is_some() {
-        // Nobody is there to type a password.
+        // No user is present to type a password.
         Some(&["sudo", "-n"])
     } else {
         Some(&["sudo"])
@@ -97,7 +97,7 @@ pub(crate) fn install_from(release: &str, packages: &[&str]) -> Result<(), Strin
     quietly(&install.split(' ').collect::<Vec<_>>())
 }
 
-impl Manager {
+impl PackageManager {
     const fn with(program: &'static str, install: &'static [&'static str]) -> Self {
         Self {
             program,
@@ -107,22 +107,22 @@ impl Manager {
         }
     }
 
-    fn install(&self, prefix: &[&'static str], wanted: &Wanted) -> Result<(), String> {
+    fn install(&self, prefix: &[&'static str], package_to_install: &Package) -> Result<(), String> {
         let command = |args: &[&'static str]| [prefix, &[self.program], args].concat();
         let mut failures = Vec::new();
-        for package in (wanted.packages)(self.program) {
+        for package in (package_to_install.packages)(self.program) {
             let install = [command(self.install), vec![*package]].concat();
             println!(
                 "==> {} is missing: installing it with `{}`",
-                wanted.name,
+                package_to_install.name,
                 install.join(" ")
             );
             if failures.is_empty() && !self.refresh.is_empty() {
-                // A list that is stale in part may still do; the installation is what counts.
+                // An outdated list may still suffice; only the installation must succeed.
                 let _ = quietly(&command(self.refresh));
             }
             match quietly(&install) {
-                Ok(()) if (wanted.found)() => return Ok(()),
+                Ok(()) if (package_to_install.found)() => return Ok(()),
                 Ok(()) => failures.push(format!("the package {package} brought none")),
                 Err(why) => failures.push(why),
             }
@@ -131,7 +131,7 @@ impl Manager {
     }
 }
 
-/// Runs a command without showing what it prints; on failure, the last line is the reason.
+/// Runs a command without showing its output; on failure, the last line is the reason.
 fn quietly(words: &[&str]) -> Result<(), String> {
     let (program, args) = words.split_first().ok_or("nothing to run")?;
     let output = Command::new(program)

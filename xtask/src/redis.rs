@@ -2,12 +2,12 @@
 
 use std::env;
 
-use crate::packages::{Wanted, on_path};
+use crate::packages::{Package, on_path};
 
 /// The names `limiter-testing` looks for, too.
 const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
 
-const SERVER: Wanted = Wanted {
+const SERVER: Package = Package {
     name: "redis-server",
     found: || NAMES.iter().any(|name| on_path(name)),
     // Some distributions have replaced the one with the other.

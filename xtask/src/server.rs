@@ -1,10 +1,10 @@
-//! Checks limiter-server, which is a workspace of its own, in front of a real Envoy.
+//! Checks limiter-server, which is a separate workspace, with a real Envoy.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::commands::{self, Strictness, cargo, root, target_dir, text};
-use crate::packages::{Wanted, on_path};
+use crate::packages::{Package, on_path};
 use crate::python;
 use crate::redis;
 
@@ -47,7 +47,7 @@ const MARIADB: Wanted = Wanted {
 };
 
 /// A client of the RESP listener.
-const REDIS_CLI: Wanted = Wanted {
+const REDIS_CLI: Package = Package {
     name: "redis-cli",
     found: || on_path("redis-cli"),
     packages: |manager| match manager {

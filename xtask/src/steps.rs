@@ -11,21 +11,21 @@ use crate::{faults, fuzz, msrv, redis, server, tidy};
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) purpose: &'static str,
-    work: Work,
-    needs: Need,
+    work: Action,
+    needs: Requirement,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+enum Action {
     /// These commands of cargo.
     Cargo(&'static [&'static [&'static str]]),
-    /// A chore of its own.
+    /// A function of its own.
     Chore(fn(Strictness) -> Result<(), String>),
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Need {
+enum Requirement {
     Nothing,
     /// A component of the toolchain: its name, and the subcommand of cargo it provides.
     Component(&'static str, &'static str),
@@ -36,7 +36,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "fmt",
         purpose: "the code is formatted",
-        work: Work::Cargo(&[
+        work: Action::Cargo(&[
             &["fmt", "--all", "--check"],
             &["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"],
             &[
@@ -60,18 +60,18 @@ pub(crate) const STEPS: &[Step] = &[
                 "limiter-server/Cargo.toml",
             ],
         ]),
-        needs: Need::Component("rustfmt", "fmt"),
+        needs: Requirement::Component("rustfmt", "fmt"),
     },
     Step {
         name: "tidy",
         purpose: "layers, names, words and widths; `cargo xtask tidy --update` lowers the baseline",
-        work: Work::Chore(|_| tidy::run(&[])),
-        needs: Need::Nothing,
+        work: Action::Chore(|_| tidy::run(&[])),
+        needs: Requirement::Nothing,
     },
     Step {
         name: "clippy",
         purpose: "the lints are silent",
-        work: Work::Cargo(&[&[
+        work: Action::Cargo(&[&[
             "clippy",
             "--workspace",
             "--all-targets",
@@ -80,12 +80,12 @@ pub(crate) const STEPS: &[Step] = &[
             "-D",
             "warnings",
         ]]),
-        needs: Need::Component("clippy", "clippy"),
+        needs: Requirement::Component("clippy", "clippy"),
     },
     Step {
         name: "features",
         purpose: "the libraries build without their default features, and the lints are silent",
-        work: Work::Cargo(&[
+        work: Action::Cargo(&[
             &[
                 "clippy",
                 "-p",
@@ -114,53 +114,53 @@ pub(crate) const STEPS: &[Step] = &[
                 "warnings",
             ],
         ]),
-        needs: Need::Component("clippy", "clippy"),
+        needs: Requirement::Component("clippy", "clippy"),
     },
     Step {
         name: "test",
         purpose: "unit and integration tests, against Redis servers of their own",
-        work: Work::Cargo(&[&["test", "--workspace", "--all-features", "--tests"]]),
-        needs: Need::Redis,
+        work: Action::Cargo(&[&["test", "--workspace", "--all-features", "--tests"]]),
+        needs: Requirement::Redis,
     },
     Step {
         name: "doctest",
         purpose: "the examples in the documentation",
-        work: Work::Cargo(&[&["test", "--workspace", "--all-features", "--doc"]]),
-        needs: Need::Redis,
+        work: Action::Cargo(&[&["test", "--workspace", "--all-features", "--doc"]]),
+        needs: Requirement::Redis,
     },
     Step {
         name: "doc",
         purpose: "the documentation builds without a warning",
-        work: Work::Cargo(&[&["doc", "--workspace", "--no-deps", "--all-features"]]),
-        needs: Need::Nothing,
+        work: Action::Cargo(&[&["doc", "--workspace", "--no-deps", "--all-features"]]),
+        needs: Requirement::Nothing,
     },
     Step {
         name: "msrv",
         purpose: "the libraries compile with the oldest compiler that they declare",
-        work: Work::Chore(msrv::run),
-        needs: Need::Nothing,
+        work: Action::Chore(msrv::run),
+        needs: Requirement::Nothing,
     },
     Step {
         name: "server",
         purpose: "lints and tests of limiter-server, also behind Envoy and with an independent client",
-        work: Work::Chore(server::run_in_ci),
-        needs: Need::Redis,
+        work: Action::Chore(server::run_in_ci),
+        needs: Requirement::Redis,
     },
     Step {
         name: "faults",
-        purpose: "what breaks is survived; `cargo xtask faults` tries more, for longer",
-        work: Work::Chore(faults::run_in_ci),
-        needs: Need::Redis,
+        purpose: "faults are survived; `cargo xtask faults` runs more of them, for longer",
+        work: Action::Chore(faults::run_in_ci),
+        needs: Requirement::Redis,
     },
     Step {
         name: "fuzz",
         purpose: "arbitrary input for some seconds; `cargo xtask fuzz` takes longer",
-        work: Work::Chore(fuzz::run_in_ci),
-        needs: Need::Nothing,
+        work: Action::Chore(fuzz::run_in_ci),
+        needs: Requirement::Nothing,
     },
 ];
 
-/// What to run.
+/// The selected steps.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) only: Option<String>,
@@ -183,13 +183,13 @@ pub(crate) fn run(plan: &Plan) -> Result<(), String> {
 
 fn run_step(plan: &Plan, step: &Step) -> Result<(), String> {
     match step.needs {
-        Need::Nothing => {}
-        Need::Component(component, subcommand) => require(component, subcommand)?,
-        Need::Redis => redis::ensure()?,
+        Requirement::Nothing => {}
+        Requirement::Component(component, subcommand) => require(component, subcommand)?,
+        Requirement::Redis => redis::ensure()?,
     }
     match step.work {
-        Work::Chore(chore) => chore(plan.strictness),
-        Work::Cargo(commands) => commands
+        Action::Chore(chore) => chore(plan.strictness),
+        Action::Cargo(commands) => commands
             .iter()
             .map(|command| arguments(step, command, &plan.test_args))
             .try_for_each(|args| execute(plan, step.name, &args)),
@@ -269,8 +269,8 @@ mod tests {
             .iter()
             .filter(|step| step.name == "test")
             .flat_map(|step| match step.work {
-                Work::Cargo(commands) => commands.iter().map(|command| (step, command)).collect(),
-                Work::Chore(_) => Vec::new(),
+                Action::Cargo(commands) => commands.iter().map(|command| (step, command)).collect(),
+                Action::Chore(_) => Vec::new(),
             })
             .flat_map(|(step, command)| arguments(step, command, &args))
             .collect()

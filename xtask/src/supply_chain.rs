@@ -1,5 +1,5 @@
-//! What is shipped, and what it rests on: licences, duplicates, advisories, packages, the public
-//! API, unsafe code.
+//! Checks of the published crates: licences, duplicates, advisories, packages, the public API,
+//! unsafe code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::commands::{self, cargo, root, target_dir, text};
 use crate::minimal_versions;
 use crate::packages::on_path;
 
-/// What users get, each after those on which it depends.
+/// The published crates in the order of their dependencies.
 const PUBLISHED: [&str; 4] = [
     "limiter-macros",
     "limiter-core",
@@ -17,7 +17,7 @@ const PUBLISHED: [&str; 4] = [
     "limiter-tower",
 ];
 
-/// What a check finds, beside its failure: why it could look at nothing.
+/// The result of a check that did not fail: the reason why it was skipped, if it was.
 type Findings = Result<Option<&'static str>, String>;
 type Check = fn() -> Findings;
 
@@ -62,7 +62,7 @@ fn licences() -> Findings {
     commands::succeed(deny, "supply-chain").map(|()| None)
 }
 
-/// The database of advisories comes from a git host of its own, which not every machine reaches.
+/// The advisory database is on a separate git host, which some machines cannot reach.
 fn advisories() -> Findings {
     let mut fetch = tool("cargo-deny")?;
     fetch.args(["fetch", "db"]);
@@ -74,8 +74,8 @@ fn advisories() -> Findings {
     commands::succeed(deny, "supply-chain").map(|()| None)
 }
 
-/// `forbid` cannot be taken back in a source, so it is enough that every crate inherits it; a crate
-/// of its own workspace says it itself.
+/// A source cannot relax `forbid`, so it suffices that every crate inherits it; a crate with its
+/// own workspace sets it itself.
 fn unsafe_code() -> Findings {
     if !read(&root().join("Cargo.toml"))?.contains("\nunsafe_code = \"forbid\"\n") {
         return Err("the workspace does not forbid it".to_owned());
@@ -108,7 +108,7 @@ fn members() -> Result<Vec<PathBuf>, String> {
         .collect()
 }
 
-/// The packages build from what is in them, and what has to be in them is.
+/// The packages build from their own content and contain all required files.
 fn packages() -> Findings {
     let of_each = || PUBLISHED.iter().flat_map(|name| ["-p", name]);
     let mut package = cargo();
@@ -162,7 +162,7 @@ fn scripts(dir: &Path) -> Result<Vec<String>, String> {
     Ok(text(list)?.lines().map(str::to_owned).collect())
 }
 
-/// What has changed since the last tag is what its version says.
+/// The version reflects the changes since the last tag.
 fn public_api() -> Findings {
     let mut describe = Command::new("git");
     describe
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_is_looked_at_and_forbids_unsafe_code() {
+    fn every_member_forbids_unsafe_code() {
         let members = members().map(|members| members.len());
         assert!(members.is_ok_and(|members| members >= 6));
         assert_eq!(unsafe_code(), Ok(None));

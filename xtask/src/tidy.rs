@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use baseline::{Baseline, Key};
 use tree::Tree;
 
-/// A violation: where it is, and what is wrong.
+/// A violation with its place and description.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     key: Key,

@@ -7,7 +7,7 @@ use super::Server;
 use crate::commands::{root, succeed_silently, text};
 use crate::python;
 
-/// A Python that has the libraries, in an environment of its own in the target directory.
+/// A Python interpreter with the libraries, in a virtual environment in the target directory.
 pub(super) fn python() -> Result<PathBuf, String> {
     let python = python::environment("clients")?;
     let mut install = python::pip_install(&python);
@@ -17,8 +17,8 @@ pub(super) fn python() -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// Has the script ask; it shows what it gets, and fails where that is not what it must be.
-pub(super) fn ask(python: &Path, greeter: &Server) -> Result<(), String> {
+/// Runs the script's calls; the script prints the replies and fails on an unexpected one.
+pub(super) fn check(python: &Path, greeter: &Server) -> Result<(), String> {
     println!("==> clients: grpcio");
     let mut client = Command::new(python);
     client.arg(script("grpc_client.py")).arg(&greeter.address);

@@ -1,27 +1,27 @@
-//! Over HTTP: curl reads what the API tells, and a load generator counts what it admits.
+//! HTTP clients: curl reads the API's responses, and a load generator counts the grants.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::Server;
 use crate::commands::text;
-use crate::packages::{Wanted, on_path};
+use crate::packages::{Package, on_path};
 
-const CURL: Wanted = Wanted {
+const CURL: Package = Package {
     name: "curl",
     found: || on_path("curl"),
     packages: |_| &["curl"],
     advice: "install it",
 };
 
-const LOAD: Wanted = Wanted {
+const LOAD: Package = Package {
     name: "a load generator",
     found: || on_path("oha") || on_path("wrk"),
     packages: |_| &["wrk"],
     advice: "install oha or wrk",
 };
 
-/// What the example grants an address in a day, by `GET /trial`.
+/// The daily quota of an address at `GET /trial`.
 const TRIAL: u64 = 100;
 /// After which time the example admits another upload, in seconds.
 const UPLOAD_EVERY: u64 = 10;
@@ -31,28 +31,28 @@ pub(super) fn ensure() -> Result<(), String> {
     LOAD.ensure()
 }
 
-pub(super) fn ask(api: &Server) -> Result<(), String> {
+pub(super) fn check(api: &Server) -> Result<(), String> {
     let version = text(command("curl", &["--version"]))?;
     println!("==> clients: {}", version.lines().next().unwrap_or("curl"));
     let upload = api.url("/upload");
     let upload = ["--header", "x-api-key: ann-secret", "--data", "text", &upload];
 
-    let nobody = Answer::of(&[&api.url("/search")])?;
-    nobody.expect(401, &[])?;
+    let anonymous = Answer::of(&[&api.url("/search")])?;
+    anonymous.expect(401, &[])?;
     let allowed = Answer::of(&["--header", "x-api-key: ann-secret", &api.url("/search")])?;
-    let told = [
+    let expected = [
         ("ratelimit-policy", "\"pro\";q=20;w=2"),
         ("ratelimit", "\"pro\";r=19"),
     ];
-    allowed.expect(200, &told)?;
+    allowed.expect(200, &expected)?;
 
     Answer::of(&upload)?.expect(200, &[])?;
     let denied = Answer::of(&upload)?;
-    let told = [
+    let expected = [
         ("ratelimit", "\"upload\";r=0;t="),
         ("content-type", "application/problem+json"),
     ];
-    denied.expect(429, &told)?;
+    denied.expect(429, &expected)?;
     let wait = denied
         .header("retry-after")
         .and_then(|seconds| seconds.parse().ok());
@@ -66,7 +66,7 @@ pub(super) fn ask(api: &Server) -> Result<(), String> {
     }
     denied.show();
 
-    heeds_retry_after(&upload, wait)?;
+    honours_retry_after(&upload, wait)?;
     let probe = Answer::of(&[&api.url("/healthz")])?;
     probe.expect(200, &[])?;
     if probe.header("ratelimit").is_some() {
@@ -75,22 +75,22 @@ pub(super) fn ask(api: &Server) -> Result<(), String> {
     count(&api.url("/trial"))
 }
 
-/// curl retries by itself, a second later unless `Retry-After` says otherwise: the first try is
-/// denied, the second admitted.
-fn heeds_retry_after(upload: &[&str], at_most: u64) -> Result<(), String> {
+/// curl retries after a second, or after `Retry-After`: the first attempt is denied, the second
+/// admitted.
+fn honours_retry_after(upload: &[&str], at_most: u64) -> Result<(), String> {
     let started = Instant::now();
     let retried = Answer::of(&[&["--retry", "1"], upload].concat())?;
     let took = started.elapsed();
     retried.expect(200, &[])?;
-    // A second may have passed since it was told to wait for so long.
+    // A second may have passed since the response.
     if took < Duration::from_secs(at_most.saturating_sub(2)) {
         return Err(format!("curl waited for {took:.1?}, expected about {at_most} s"));
     }
-    println!("    curl --retry 1: 200 after {took:.1?}, as Retry-After says");
+    println!("    curl --retry 1: 200 after {took:.1?}, after Retry-After");
     Ok(())
 }
 
-/// A load generator: 16 connections that ask as often as they can.
+/// A load generator with 16 connections in closed loops.
 struct Load {
     program: &'static str,
     args: &'static [&'static str],
@@ -110,7 +110,7 @@ const WRK: Load = Load {
     admitted: admitted_by_wrk,
 };
 
-/// However many ask at once, exactly the quota is admitted.
+/// Exactly the quota is admitted, for any number of concurrent requests.
 fn count(url: &str) -> Result<(), String> {
     let Load {
         program,
@@ -121,17 +121,21 @@ fn count(url: &str) -> Result<(), String> {
     match admitted(&report) {
         Some(TRIAL) => {}
         Some(other) => return Err(format!("{program}: {other} admitted, expected {TRIAL}\n{report}")),
-        None => return Err(format!("{program} does not tell what was admitted\n{report}")),
+        None => {
+            return Err(format!(
+                "{program} does not report the number of admitted requests\n{report}"
+            ));
+        }
     }
-    let asked = asked(&report).unwrap_or_default();
-    println!("    {program}: {TRIAL} admitted of a quota of {TRIAL}; {asked}");
+    let request_line = request_line(&report).unwrap_or_default();
+    println!("    {program}: {TRIAL} admitted of a quota of {TRIAL}; {request_line}");
     Answer::of(&[url])?.expect(429, &[])
 }
 
-/// The line of a report that tells how much was asked, for people.
-fn asked(report: &str) -> Option<&str> {
-    let told = |line: &&str| line.contains("requests in") || line.contains("[429]");
-    report.lines().find(told).map(str::trim)
+/// The line of a report with the number of requests.
+fn request_line(report: &str) -> Option<&str> {
+    let expected = |line: &&str| line.contains("requests in") || line.contains("[429]");
+    report.lines().find(expected).map(str::trim)
 }
 
 /// Of all requests those that were not answered with an error; none may be lost.
@@ -180,7 +184,7 @@ impl Answer {
     }
 
     fn read(shown: &str) -> Result<Self, String> {
-        // With retries, what came before stands before it.
+        // With retries, the output contains the earlier responses first.
         let last = shown.rfind("HTTP/1.1 ").unwrap_or_default();
         let (head, body) = shown
             .get(last..)
@@ -196,8 +200,8 @@ impl Answer {
 
     fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
-            let (given, value) = line.split_once(':')?;
-            given.eq_ignore_ascii_case(name).then_some(value.trim())
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then_some(value.trim())
         })
     }
 
@@ -232,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_admitted_is_read_from_both_reports() {
+    fn grants_are_parsed_from_both_reports() {
         let wrk = "Running 2s test @ http://127.0.0.1:1/trial\n  100 requests in 2.00s, 16KB read\n";
         assert_eq!(admitted_by_wrk(wrk), Some(100));
         let refused = format!("{wrk}  Non-2xx or 3xx responses: 60\nRequests/sec: 50\n");

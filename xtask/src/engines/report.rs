@@ -14,7 +14,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Notes the end of one call of cargo.
+    /// Records the end of a cargo command.
     pub(super) fn ended(&mut self, is_success: bool) {
         self.has_error |= !is_success;
     }

@@ -1,4 +1,4 @@
-//! Finds or installs a compiler of a given version.
+//! Finds or installs a compiler of a specific version.
 
 use std::env;
 use std::fmt;
