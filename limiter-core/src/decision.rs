@@ -217,10 +217,10 @@ impl Decision {
                 decision: Box::new(self),
             }),
             // Denied because the store is unavailable: no limit was reached.
-            Some(error) if self.origin == Origin::FailedClosed => {
-                let error = StoreError::clone(error);
-                Err(Rejection::Unavailable(error.denying(self)))
-            }
+            Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable {
+                error: StoreError::clone(error),
+                decision: Some(Box::new(self)),
+            }),
             _ => Err(Rejection::Limited(Box::new(self))),
         }
     }

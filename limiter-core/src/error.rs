@@ -6,8 +6,6 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::decision::Decision;
-
 /// An invalid value, its name, and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -217,8 +215,6 @@ pub struct StoreError {
     source: Option<Arc<dyn Error + Send + Sync>>,
     /// The error occurred before anything was sent.
     unsent: bool,
-    /// The decision that denies the call because of this error, if the policy denies such calls.
-    denial: Option<Box<Decision>>,
 }
 
 /// The cases of a [`StoreError`].
@@ -264,18 +260,7 @@ impl StoreError {
             detail: detail.into(),
             source: None,
             unsent: false,
-            denial: None,
         }
-    }
-
-    /// Adds the denial that this error caused.
-    pub(crate) fn denying(mut self, denial: Decision) -> Self {
-        self.denial = Some(Box::new(denial));
-        self
-    }
-
-    pub(crate) fn denial(&self) -> Option<&Decision> {
-        self.denial.as_deref()
     }
 
     /// Marks the error as one that occurred before anything was sent.

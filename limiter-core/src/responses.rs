@@ -75,7 +75,7 @@ impl Rejection {
                 };
             }
             Self::NeverFits { .. } => "the request costs more than is ever admitted",
-            Self::Unavailable(_) => "the rate limiter is unavailable",
+            Self::Unavailable { .. } => "the rate limiter is unavailable",
             Self::NotConfigured { .. } => "no rate limit is configured for the request",
             Self::Config(_) => "the rate limiter is misconfigured",
         })
@@ -86,7 +86,7 @@ impl Rejection {
             Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } | Self::NeverFits { .. } => {
                 (429, grpc::RESOURCE_EXHAUSTED)
             }
-            Self::Unavailable(_) => (503, grpc::UNAVAILABLE),
+            Self::Unavailable { .. } => (503, grpc::UNAVAILABLE),
             Self::Forbidden { .. } => (403, grpc::PERMISSION_DENIED),
             Self::NotConfigured { .. } => (500, grpc::FAILED_PRECONDITION),
             Self::Config(_) => (500, grpc::INTERNAL),

@@ -243,7 +243,7 @@ async fn promoted_replica_charges_each_call_once() {
                             assert!(decision.is_allowed());
                             charged += 1;
                         }
-                        Err(Rejection::Unavailable(error))
+                        Err(Rejection::Unavailable { error, .. })
                             if may_be_down && error.kind() == StoreErrorKind::Refused => {}
                         Err(rejection) => unreachable!("{rejection:?}"),
                     }

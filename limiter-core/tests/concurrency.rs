@@ -611,7 +611,8 @@ async fn acquisition_keeps_value_of_another_type() {
         server.command(&command);
         let local = Policy::concurrency("p").max(2).deadline(PATIENT).build().unwrap();
         for policy in [&policy, &local] {
-            let Err(Rejection::Unavailable(error)) = limits.acquire_concurrency(policy, KEY).await else {
+            let Err(Rejection::Unavailable { error, .. }) = limits.acquire_concurrency(policy, KEY).await
+            else {
                 panic!("{command:?}")
             };
             assert_eq!(error.kind(), expected, "{command:?}");

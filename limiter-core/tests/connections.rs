@@ -151,7 +151,7 @@ async fn demoted_server_is_replaced_behind_same_address() {
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     let refused_for = std::time::Instant::now();
     while refused_for.elapsed() < Duration::from_millis(600) {
-        let Err(Rejection::Unavailable(error)) = limits.check(&policy, "k").await else {
+        let Err(Rejection::Unavailable { error, .. }) = limits.check(&policy, "k").await else {
             panic!("a replica cannot decide");
         };
         assert_eq!(error.kind(), StoreErrorKind::Refused);

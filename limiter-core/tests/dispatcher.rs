@@ -258,7 +258,7 @@ async fn invalid_key_fails_only_its_own_calls() {
     for call in calls {
         result.push(match call.await {
             Ok(decision) => Ok(decision.remaining()),
-            Err(Rejection::Unavailable(error)) => Err(error.kind()),
+            Err(Rejection::Unavailable { error, .. }) => Err(error.kind()),
             Err(other) => panic!("{other}"),
         });
     }
@@ -317,7 +317,7 @@ async fn impatient_calls_time_out_and_others_succeed() {
     for (number, answer) in calls.join_all().await {
         match answer {
             Ok(decision) => assert!(number % 2 == 0 && decision.is_allowed()),
-            Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::Timeout => {
+            Err(Rejection::Unavailable { error, .. }) if error.kind() == StoreErrorKind::Timeout => {
                 assert_eq!(number % 2, 1);
             }
             Err(other) => panic!("{number}: {other}"),

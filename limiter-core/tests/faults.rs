@@ -20,7 +20,7 @@ use support::{SLACK, answers_again, limiter, patient, policy};
 
 fn kind(rejection: Rejection) -> StoreErrorKind {
     match rejection {
-        Rejection::Unavailable(error) => error.kind(),
+        Rejection::Unavailable { error, .. } => error.kind(),
         other => panic!("no failure of the store: {other}"),
     }
 }
@@ -28,7 +28,8 @@ fn kind(rejection: Rejection) -> StoreErrorKind {
 /// Makes a call under each failure mode, and returns the kind of the failure.
 async fn failure_mode_of_policy_applies(limits: &Limiter) -> StoreErrorKind {
     let started = Instant::now();
-    let Err(Rejection::Unavailable(error)) = limits.check(&policy(OnStoreFailure::Error), "k").await else {
+    let Err(Rejection::Unavailable { error, .. }) = limits.check(&policy(OnStoreFailure::Error), "k").await
+    else {
         panic!("the call must fail");
     };
     let open = limits
@@ -48,7 +49,7 @@ async fn failure_mode_of_policy_applies(limits: &Limiter) -> StoreErrorKind {
         (closed.is_allowed(), closed.origin(), closed.retry_after()),
         (false, Origin::FailedClosed, None)
     );
-    assert!(matches!(closed.require(), Err(Rejection::Unavailable(_))));
+    assert!(matches!(closed.require(), Err(Rejection::Unavailable { .. })));
     assert!(
         started.elapsed() < 3 * Policy::DEFAULT_DEADLINE + SLACK,
         "{:?}",
@@ -77,7 +78,7 @@ async fn a_refused_connection_is_an_answer_at_once() {
         .timeout(Duration::from_secs(60))
         .await;
     assert!(
-        matches!(waited, Err(Rejection::Unavailable(_))),
+        matches!(waited, Err(Rejection::Unavailable { .. })),
         "the end of the outage is unknown: {waited:?}"
     );
 }
@@ -201,7 +202,7 @@ async fn an_error_of_the_server_is_refused_and_charges_nothing() {
 async fn wrong_password_error_hides_password() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     let limits = limiter(server.url_as(":wrong"));
-    let Err(Rejection::Unavailable(error)) = limits.check(&patient(), "k").await else {
+    let Err(Rejection::Unavailable { error, .. }) = limits.check(&patient(), "k").await else {
         panic!("the call must fail");
     };
     let observed = format!("{error} {error:?} {limits:?}");

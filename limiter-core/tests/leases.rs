@@ -257,7 +257,7 @@ async fn unsent_call_in_outage_costs_no_leased_permit() {
     let plain = without_lease(&policy);
     let nothing_is_sent = async {
         let sent = |answer: Result<_, Rejection>| match answer {
-            Err(Rejection::Unavailable(error)) => error.may_have_been_charged(),
+            Err(Rejection::Unavailable { error, .. }) => error.may_have_been_charged(),
             _ => true,
         };
         while sent(limits.check(&plain, KEY).await) {}

@@ -402,7 +402,7 @@ async fn unreadable_value_is_an_error_and_no_outage() {
     for command in ["RPUSH", "SET"] {
         server.command(&["DEL", "ns|tb|bucket|{k}"]);
         server.command(&[command, "ns|tb|bucket|{k}", "not ours"]);
-        let Err(Rejection::Unavailable(error)) = limits.check(&policy, "k").await else {
+        let Err(Rejection::Unavailable { error, .. }) = limits.check(&policy, "k").await else {
             unreachable!("it cannot be read")
         };
         let kinds = [StoreErrorKind::WrongType, StoreErrorKind::UnknownLayout];
@@ -456,7 +456,7 @@ async fn strictest_denial_handling_applies() {
     };
     assert_eq!(both(&open).await.unwrap().origin(), Origin::LocalFallback);
     assert_eq!(both(&closed).await.unwrap().origin(), Origin::FailedClosed);
-    assert!(matches!(both(&error).await, Err(Rejection::Unavailable(_))));
+    assert!(matches!(both(&error).await, Err(Rejection::Unavailable { .. })));
 }
 
 #[tokio::test]
@@ -476,7 +476,7 @@ async fn keys_above_the_bound_are_rejected_and_others_served() {
                 assert!(decision.is_allowed());
                 served.push(key);
             }
-            Err(Rejection::Unavailable(error)) => {
+            Err(Rejection::Unavailable { error, .. }) => {
                 assert_eq!(error.kind(), StoreErrorKind::Full);
                 refused += 1;
             }

@@ -178,7 +178,7 @@ async fn penalty_keeps_values_of_another_type() {
     fixture.server.command(&["RPUSH", &key("blocked"), "x"]);
     fixture.clock.advance(secs(2));
     let answer = limits.check(&policy, KEY).await;
-    let Err(Rejection::Unavailable(error)) = answer else {
+    let Err(Rejection::Unavailable { error, .. }) = answer else {
         unreachable!("{answer:?}")
     };
     assert_eq!(error.kind(), StoreErrorKind::WrongType);

@@ -129,7 +129,7 @@ async fn each_documented_permission_is_needed() {
         server.command(&["FLUSHALL"]);
         // With EVALSHA alone the script has to be known already.
         server.command(&["SCRIPT", "FLUSH"]);
-        let Err(Rejection::Unavailable(error)) = does_everything(&limits).await else {
+        let Err(Rejection::Unavailable { error, .. }) = does_everything(&limits).await else {
             panic!("{missing} is not needed");
         };
         assert_eq!(error.kind(), StoreErrorKind::Refused, "{missing}");
@@ -148,7 +148,7 @@ async fn keys_of_other_namespaces_are_out_of_reach() {
         .namespace("prod:checkout2")
         .build()
         .unwrap();
-    let Err(Rejection::Unavailable(error)) = limits.check(&bucket("p", 5, 1), "k").await else {
+    let Err(Rejection::Unavailable { error, .. }) = limits.check(&bucket("p", 5, 1), "k").await else {
         panic!("the key is not the user's");
     };
     assert_eq!(limits.ready().await.unwrap_err().kind(), error.kind());

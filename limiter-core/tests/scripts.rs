@@ -70,7 +70,7 @@ fn set(server: &RedisServer, name: &str, value: &[u8]) {
 
 fn kind_of(answer: Result<limiter_core::Decision, Rejection>) -> StoreErrorKind {
     match answer {
-        Err(Rejection::Unavailable(error)) => error.kind(),
+        Err(Rejection::Unavailable { error, .. }) => error.kind(),
         other => unreachable!("expected the store to have no answer: {other:?}"),
     }
 }

@@ -93,7 +93,7 @@ async fn use_limiter(limits: &Limiter, shown: &mut Shown) {
     match limits.check(&policy, "k").await {
         Ok(decision) => shown.debug("the decision", &decision),
         Err(rejection) => {
-            if let Rejection::Unavailable(error) = &rejection {
+            if let Rejection::Unavailable { error, .. } = &rejection {
                 shown.error("the store error", error);
             }
             shown.error("the rejection", &rejection);

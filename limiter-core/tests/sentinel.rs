@@ -247,7 +247,7 @@ async fn server_without_primary_role_is_not_used() {
         .start();
     // Behind the sentinels' back.
     watched.primary().command(&["REPLICAOF", "127.0.0.1", "1"]);
-    let Err(Rejection::Unavailable(error)) = limiter(&watched).check(&patient(), "k").await else {
+    let Err(Rejection::Unavailable { error, .. }) = limiter(&watched).check(&patient(), "k").await else {
         panic!("a replica cannot decide");
     };
     let result = error.source().unwrap().to_string();

@@ -140,7 +140,7 @@ async fn wait_is_one_span_and_outage_log_has_no_key() {
     assert!(limits.acquire(&policy, "hidden").await.is_err());
     assert!(matches!(
         limits.check(&policy, "hidden").await,
-        Err(Rejection::Unavailable(_))
+        Err(Rejection::Unavailable { .. })
     ));
     let local = support::policy(OnStoreFailure::Local);
     let _ = limits.check(&local, "hidden").await.unwrap();

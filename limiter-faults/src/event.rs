@@ -68,7 +68,7 @@ impl Event {
                 decision.decided_at().as_micros(),
                 decision.store_error().map(StoreFailure::of),
             ),
-            Err(Rejection::Unavailable(error)) => {
+            Err(Rejection::Unavailable { error, .. }) => {
                 (false, DecisionSource::Undecided, 0, Some(StoreFailure::of(error)))
             }
             Err(_) => (false, DecisionSource::Undecided, 0, None),

@@ -56,7 +56,7 @@ impl Reporter {
         let cause: &dyn fmt::Display = match rejection {
             Rejection::Config(error) => error,
             Rejection::NotConfigured { .. } => &diagnostic,
-            Rejection::Unavailable(error) if error.kind() == StoreErrorKind::NotInstalled => error,
+            Rejection::Unavailable { error, .. } if error.kind() == StoreErrorKind::NotInstalled => error,
             _ => return,
         };
         if is_due(&self.next, START.elapsed()) {

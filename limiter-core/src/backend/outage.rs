@@ -27,7 +27,7 @@ pub(crate) fn without_store(
     let (allowed, origin) = match answer {
         OnStoreFailure::FailOpen => (true, Origin::FailedOpen),
         OnStoreFailure::FailClosed => (false, Origin::FailedClosed),
-        OnStoreFailure::Error | OnStoreFailure::Local => return Err(Rejection::Unavailable(error)),
+        OnStoreFailure::Error | OnStoreFailure::Local => return Err(Rejection::from(error)),
     };
     Ok(Decision {
         allowed,

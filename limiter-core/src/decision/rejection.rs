@@ -61,9 +61,13 @@ pub enum Rejection {
     /// A value computed at run time is invalid: a cost, a key or a group.
     Config(ConfigError),
     /// The limiter could not decide: the store did not answer, Redis contains a value in an unknown
-    /// format, or the limiter was shut down. [`StoreError::kind`] returns the cause. (HTTP 503,
-    /// gRPC UNAVAILABLE)
-    Unavailable(StoreError),
+    /// format, or the limiter was shut down. (HTTP 503, gRPC UNAVAILABLE)
+    Unavailable {
+        /// The failure; [`StoreError::kind`] returns the cause.
+        error: StoreError,
+        /// The denial, if the policy says [`FailClosed`](crate::OnStoreFailure::FailClosed).
+        decision: Option<Box<Decision>>,
+    },
 }
 
 impl Rejection {
@@ -84,9 +88,8 @@ impl Rejection {
     pub fn decision(&self) -> Option<&Decision> {
         match self {
             Self::Limited(decision) => Some(decision),
-            Self::TimedOut { decision, .. } => decision.as_deref(),
+            Self::TimedOut { decision, .. } | Self::Unavailable { decision, .. } => decision.as_deref(),
             Self::Forbidden { decision, .. } => Some(decision),
-            Self::Unavailable(error) => error.denial(),
             _ => None,
         }
     }
@@ -104,7 +107,7 @@ impl Rejection {
     /// Returns whether the limiter could not decide.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable { .. })
     }
 }
 
@@ -184,7 +187,9 @@ impl fmt::Display for Diagnostic<'_> {
             NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
             Forbidden { policy, .. } => write!(f, "policy `{policy}` denies the key"),
             Config(error) => write!(f, "the limit is misconfigured: {error}"),
-            Unavailable(error) => write!(f, "the rate limiter is unavailable: {}", error.with_causes()),
+            Unavailable { error, .. } => {
+                write!(f, "the rate limiter is unavailable: {}", error.with_causes())
+            }
         }
     }
 }
@@ -193,7 +198,7 @@ impl Error for Rejection {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Config(error) => Some(error),
-            Self::Unavailable(error) => Some(error),
+            Self::Unavailable { error, .. } => Some(error),
             _ => None,
         }
     }
@@ -207,7 +212,10 @@ impl From<ConfigError> for Rejection {
 
 impl From<StoreError> for Rejection {
     fn from(error: StoreError) -> Self {
-        Self::Unavailable(error)
+        Self::Unavailable {
+            error,
+            decision: None,
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl Limiter {
             None => {
                 let unknown = || StoreError::new(StoreErrorKind::Connection, "the store did not reply");
                 let error = decision.store_error.map_or_else(unknown, |error| *error);
-                Err(Rejection::Unavailable(error))
+                Err(Rejection::from(error))
             }
         }
     }

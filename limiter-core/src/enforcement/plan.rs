@@ -293,7 +293,7 @@ impl<'a> EnforcementPlan<'a> {
                 ..Decision::without_query(self.limiter.inner.backend.origin(), now)
             };
             // Any other rejection is caused by an invalid call, which is not sent to the store.
-            if let Rejection::Unavailable(error) = rejection {
+            if let Rejection::Unavailable { error, .. } = rejection {
                 decision.origin = Origin::FailedOpen;
                 decision.store_error = Some(Box::new(error));
             }

@@ -219,8 +219,8 @@ fn count_rejection<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, r
         Rejection::TimedOut { .. } => MetricOutcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => MetricOutcome::Invalid,
         // A rejection that the failure mode of the policy determined.
-        Rejection::Unavailable(_) if rejection.decision().is_some() => MetricOutcome::Denied,
-        Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => MetricOutcome::Error,
+        Rejection::Unavailable { .. } if rejection.decision().is_some() => MetricOutcome::Denied,
+        Rejection::NotConfigured { .. } | Rejection::Unavailable { .. } => MetricOutcome::Error,
     };
     let origin = rejection.decision().map(Decision::origin);
     // One of several policies forbids the call, and the others were not evaluated.

@@ -78,8 +78,8 @@ fn outcome(rejection: &Rejection) -> &'static str {
         Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => "denied",
         Rejection::TimedOut { .. } => "timed_out",
         Rejection::NeverFits { .. } | Rejection::Config(_) => "invalid",
-        Rejection::Unavailable(_) if rejection.decision().is_some() => "denied",
-        Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => "error",
+        Rejection::Unavailable { .. } if rejection.decision().is_some() => "denied",
+        Rejection::NotConfigured { .. } | Rejection::Unavailable { .. } => "error",
     }
 }
 

@@ -68,7 +68,7 @@ fn reason(rejection: &Rejection) -> &'static str {
         Rejection::Limited(_) | Rejection::TimedOut { .. } => "RATE_LIMIT_EXCEEDED",
         Rejection::Paused { .. } => "PEER_ASKED_FOR_PAUSE",
         Rejection::NeverFits { .. } => "COST_EXCEEDS_QUOTA",
-        Rejection::Unavailable(_) => "RATE_LIMITER_UNAVAILABLE",
+        Rejection::Unavailable { .. } => "RATE_LIMITER_UNAVAILABLE",
         Rejection::Forbidden { .. } => "KEY_DENIED",
         Rejection::NotConfigured { .. } => "RATE_LIMIT_NOT_CONFIGURED",
         Rejection::Config(_) => "RATE_LIMITER_MISCONFIGURED",

@@ -51,7 +51,7 @@ impl Rejection {
                 "Request cannot be satisfied as assigned quota has been exceeded",
             ),
             Self::Paused { .. } => (NO_TYPE, "Too Many Requests"),
-            Self::Unavailable(_) => (NO_TYPE, "Service Unavailable"),
+            Self::Unavailable { .. } => (NO_TYPE, "Service Unavailable"),
             Self::Forbidden { .. } => (NO_TYPE, "Forbidden"),
             Self::NotConfigured { .. } | Self::Config(_) => (NO_TYPE, "Internal Server Error"),
         };

@@ -327,7 +327,7 @@ mod tests {
         let estimate = limits.acquire(&policy, "b").cost(1).await;
         assert!(estimate.is_ok(), "a call that does not wait needs no slot");
         let estimate = limits.acquire(&policy, "b").await;
-        let Err(Rejection::Unavailable(error)) = estimate else {
+        let Err(Rejection::Unavailable { error, .. }) = estimate else {
             unreachable!("{estimate:?}")
         };
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);

@@ -39,7 +39,7 @@ mod tests {
 
     fn kind(result: Result<(), Rejection>) -> StoreErrorKind {
         match result {
-            Err(Rejection::Unavailable(error)) => error.kind(),
+            Err(Rejection::Unavailable { error, .. }) => error.kind(),
             result => unreachable!("{result:?}"),
         }
     }

@@ -274,7 +274,7 @@ pub(crate) async fn shutdown_ends_waits_and_keeps_held_permits(subject: Subject)
     subject.limits.shutdown(PATIENT).await;
     let answer = tokio::time::timeout(PATIENT, waiting).await.unwrap().unwrap();
     for answer in [answer, enter(&subject, &policy, 1).await] {
-        let Err(Rejection::Unavailable(error)) = answer else {
+        let Err(Rejection::Unavailable { error, .. }) = answer else {
             unreachable!("{answer:?}")
         };
         assert_eq!(error.kind(), StoreErrorKind::ShutDown);

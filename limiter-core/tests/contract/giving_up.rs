@@ -214,7 +214,7 @@ pub(crate) async fn shutdown_ends_waits_and_refuses_later_calls(subject: Subject
             .map(Allowed::into_decision),
     );
     for answer in answers {
-        let Err(Rejection::Unavailable(error)) = answer else {
+        let Err(Rejection::Unavailable { error, .. }) = answer else {
             unreachable!("{answer:?}")
         };
         assert_eq!(error.kind(), StoreErrorKind::ShutDown);

@@ -116,7 +116,7 @@ pub(crate) async fn key_lists_follow_enforcement_mode(subject: Subject) {
     subject.limits.set_enforcement(Enforcement::Enforce);
     subject.limits.shutdown(secs(1)).await;
     let closed = subject.limits.check(&policy, "bob").await;
-    assert!(matches!(closed, Err(Rejection::Unavailable(_))), "{closed:?}");
+    assert!(matches!(closed, Err(Rejection::Unavailable { .. })), "{closed:?}");
 }
 
 pub(crate) async fn a_list_that_cannot_be_read_names_its_entry(_: Subject) {

@@ -193,7 +193,7 @@ async fn invalid_lease_numbers_are_an_unknown_layout() {
             );
             let refund = limits.refund(&policy, KEY).await;
             assert!(
-                matches!(&refund, Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::UnknownLayout),
+                matches!(&refund, Err(Rejection::Unavailable { error, .. }) if error.kind() == StoreErrorKind::UnknownLayout),
                 "{policy}: {value:?}: {refund:?}"
             );
             assert_eq!(get(server, &name), value, "the value was touched");

@@ -133,7 +133,9 @@ async fn call_next(limits: Limiter, policy: Policy, next: Arc<AtomicU64>, count:
                 counts.fresh += 1
             }
             Ok(_) => counts.used += 1,
-            Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::Full => counts.full += 1,
+            Err(Rejection::Unavailable { error, .. }) if error.kind() == StoreErrorKind::Full => {
+                counts.full += 1
+            }
             Err(_) => {}
         }
         // In process nothing else gives way.

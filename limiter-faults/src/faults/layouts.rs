@@ -58,7 +58,7 @@ fn call_on(
     server.command(&[b"SET", name.as_slice(), &value, b"PX", b"600000"]);
 
     let kind = match check() {
-        Err(Rejection::Unavailable(error)) => Some(error.kind()),
+        Err(Rejection::Unavailable { error, .. }) => Some(error.kind()),
         _ => None,
     };
     let remaining_ttl = server.command(&[b"PTTL", name.as_slice()]).integer();

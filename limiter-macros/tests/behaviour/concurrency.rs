@@ -149,7 +149,7 @@ async fn calls_wait_for_each_other() {
     let (limiter, _) = fresh();
     limiter.shutdown(Duration::ZERO).await;
     with_limiter(limiter, async {
-        let Err(Rejection::Unavailable(error)) = in_turn(true, Duration::ZERO).await else {
+        let Err(Rejection::Unavailable { error, .. }) = in_turn(true, Duration::ZERO).await else {
             panic!("it was shut down")
         };
         assert_eq!(error.kind(), StoreErrorKind::ShutDown);

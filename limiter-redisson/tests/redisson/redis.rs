@@ -128,7 +128,7 @@ async fn last_known_usage_counts_in_outage() {
         p.update_rate(RateType::Overall, 6, "1h").await,
     ] {
         assert!(
-            matches!(unavailable, Err(Rejection::Unavailable(_))),
+            matches!(unavailable, Err(Rejection::Unavailable { .. })),
             "{unavailable:?}"
         );
     }
@@ -224,7 +224,10 @@ async fn concurrent_name_lookups_share_one_reply() {
     });
     for call in calls.collect::<Vec<_>>() {
         let refused = call.await.unwrap();
-        assert!(matches!(refused, Err(Rejection::Unavailable(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Rejection::Unavailable { .. })),
+            "{refused:?}"
+        );
     }
     assert!(began.elapsed() < millis(1_500), "{:?}", began.elapsed());
     server.resume();

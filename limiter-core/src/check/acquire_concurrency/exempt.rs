@@ -62,7 +62,7 @@ impl AcquireConcurrency<'_> {
                         allowed: true,
                         ..Decision::clone(denied)
                     },
-                    Rejection::Unavailable(_) => without_query(Origin::FailedOpen),
+                    Rejection::Unavailable { .. } => without_query(Origin::FailedOpen),
                     // The call is invalid, so the store was not queried and is assumed to be
                     // available.
                     _ => without_query(limiter.inner.backend.origin()),

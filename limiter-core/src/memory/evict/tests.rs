@@ -279,7 +279,7 @@ async fn held_permits_are_never_evicted() {
             .await
             .unwrap_err();
         assert!(
-            matches!(&full, Rejection::Unavailable(error) if error.kind() == StoreErrorKind::Full),
+            matches!(&full, Rejection::Unavailable { error, .. } if error.kind() == StoreErrorKind::Full),
             "{full:?}"
         );
     }

@@ -158,7 +158,7 @@ impl RedisEdits {
 fn rejection(error: RegistryError, action: &str) -> Rejection {
     match error {
         RegistryError::Config(error) => Rejection::Config(error),
-        error => Rejection::Unavailable(store_error(error, action)),
+        error => Rejection::from(store_error(error, action)),
     }
 }
 
