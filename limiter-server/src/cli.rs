@@ -1,8 +1,9 @@
-//! The command line: `serve`, `check`, `explain`, `import`, `replay`, `token`, `completions`.
+//! The command line: `serve`, `check`, `explain`, `import`, `policy`, `replay`, `token`, `user`,
+//! `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
-//! command line.
+//! command line and for a dry run that would change something.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -10,10 +11,13 @@
 )]
 
 mod check;
+mod database;
 mod explain;
 mod import;
+mod policy;
 mod replay;
 mod token;
+mod user;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +62,16 @@ enum Command {
         #[command(subcommand)]
         from: ImportFrom,
     },
+    /// Apply, print and restore policies of the database.
+    Policy {
+        #[command(subcommand)]
+        command: policy::PolicyCommand,
+    },
+    /// Manage the users of the admin part.
+    User {
+        #[command(subcommand)]
+        command: user::UserCommand,
+    },
     /// Compute the decisions of policies for recorded traffic.
     Replay(Box<replay::ReplayArgs>),
     /// Manage the tokens of clients.
@@ -101,6 +115,11 @@ pub fn run() -> ExitCode {
         Command::Import {
             from: ImportFrom::Envoy { file },
         } => import::envoy(&file),
+        Command::Policy { command } => match policy::run(command) {
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
+        Command::User { command } => user::run(command),
         Command::Replay(args) => replay::run(*args),
         Command::Token {
             command: TokenCommand::New(args),

@@ -126,6 +126,22 @@ impl PolicyText {
         Ok(())
     }
 
+    /// The same policy with the quotas of another version.
+    #[must_use]
+    pub fn with_overrides_of(&self, other: &Self) -> Self {
+        Self {
+            entry: Arc::clone(&self.entry),
+            overrides: other.overrides.clone(),
+        }
+    }
+
+    /// Whether another text, saved in place of this one, would change nothing but notes.
+    #[must_use]
+    pub fn has_content_of(&self, new: &Self) -> bool {
+        let saved = new.replacing(self, Inheritance::AsIs, Timestamp::from_micros(0));
+        saved.is_ok_and(|saved| saved.content() == self.content())
+    }
+
     /// The same policy with other notes.
     #[must_use]
     pub fn with_metadata(&self, metadata: PolicyMetadata) -> Self {

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use crate::policy_text::{PolicyText, TextError};
 use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
 use crate::publish::registry_text::{imported, known_contents, put, read_mark, with_mark};
-use crate::store::{Author, Origin, Store, StoreError, now_micros};
+use crate::store::{Author, DocumentKind, Origin, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -221,6 +221,20 @@ impl Publisher {
         }
         let documents = inner.store.documents(&inner.namespace).await?;
         let mut confirmed = Vec::new();
+        // A cache of an earlier run can contain others.
+        for name in registry.names() {
+            if !documents
+                .iter()
+                .any(|of| of.kind == DocumentKind::Policy && of.name == name)
+            {
+                registry.remove(&name);
+            }
+        }
+        if !documents.iter().any(|of| of.kind == DocumentKind::Rules) {
+            registry
+                .set_rules([])
+                .map_err(|error| TextError::Unsuitable(error.to_string()))?;
+        }
         for document in &documents {
             let of_registry = PolicyText::of(registry, &document.name);
             let is_same = of_registry.is_some_and(|of| of.to_toml() == document.body);

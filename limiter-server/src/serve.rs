@@ -4,6 +4,7 @@
 //! report "not serving", listeners close, requests in flight finish, the limiter returns its
 //! leases. The end takes at most [`Settings::drain`].
 
+mod cache;
 mod clients;
 mod control;
 mod limits;
@@ -55,36 +56,30 @@ pub(crate) fn init_log() {
 
 async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), String> {
     let mut signals = signals::Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
-    let mut source = policies::Source::open(&settings.policies)?;
+    let mut source = policies::Source::open(&settings.policies, settings.state_dir.as_deref())?;
     let limiter = limits::build(&settings.store, source.policies())?;
     let readiness = Readiness::new(source.has_policies());
-    policies::subscribe(&limiter, &readiness);
+    policies::subscribe(&limiter, &readiness, source.is_cached());
+    if let Some(directory) = &settings.state_dir {
+        tokio::spawn(cache::follow(directory.clone(), limiter.registry().clone()));
+    }
     let clients = ClientFollower::start(&settings.access, &settings.client_source);
     tokio::spawn(run_upkeep(metrics.clone()));
 
     let (end, ended) = watch::channel(false);
     let mut addresses = Vec::new();
     let mut control = start_control(settings, source.policies(), &readiness, &ended, &mut addresses)?;
-    let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
-    let limits = &settings.limits;
-    let grpc = Listener::bind("grpc", &settings.grpc, limits).await?;
-    let http = Listener::bind("http", &settings.http, limits).await?;
-    let http_address = http.address().clone();
-    addresses.splice(
-        0..0,
-        [("grpc", grpc.address().clone()), ("http", http_address.clone())],
-    );
     let mut servers = tokio::task::JoinSet::new();
-    servers.spawn(grpc::serve(gateway.clone(), grpc, ended.clone()));
-    servers.spawn(http::serve(gateway.clone(), metrics, http, ended.clone()));
-    if let Some(address) = &settings.resp {
-        let resp = Listener::bind("resp", address, limits).await?;
-        addresses.push(("resp", resp.address().clone()));
-        servers.spawn(resp::serve(gateway, resp, ended));
+    if settings.role != ProcessRole::Admin {
+        let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
+        let own = start_gateway(settings, gateway, metrics, &ended, &mut servers).await?;
+        addresses.splice(0..0, own);
     }
     listeners::announce(&addresses);
-    if settings.policies == Policies::Example {
-        listeners::print_commands(&http_address);
+    if settings.policies == Policies::Example
+        && let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
+    {
+        listeners::print_commands(http);
     }
 
     let failed = loop {
@@ -96,7 +91,7 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
                 }
                 Signal::End => break None,
             },
-            ended = servers.join_next() => break Some(ended),
+            ended = servers.join_next(), if !servers.is_empty() => break Some(ended),
             reason = control_failure(&mut control) => break Some(Some(Ok(Err(reason)))),
         }
     };
@@ -122,6 +117,28 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
         Some(Some(Err(error))) => Err(format!("a listener failed: {error}")),
         _ => Ok(()),
     }
+}
+
+/// Binds the listeners of the gateway and serves them. Returns their addresses.
+async fn start_gateway(
+    settings: &Settings,
+    gateway: Gateway,
+    metrics: PrometheusHandle,
+    ended: &watch::Receiver<bool>,
+    servers: &mut tokio::task::JoinSet<Result<(), String>>,
+) -> Result<Vec<(&'static str, ListenAddress)>, String> {
+    let limits = &settings.limits;
+    let grpc = Listener::bind("grpc", &settings.grpc, limits).await?;
+    let http = Listener::bind("http", &settings.http, limits).await?;
+    let mut addresses = vec![("grpc", grpc.address().clone()), ("http", http.address().clone())];
+    servers.spawn(grpc::serve(gateway.clone(), grpc, ended.clone()));
+    servers.spawn(http::serve(gateway.clone(), metrics, http, ended.clone()));
+    if let Some(address) = &settings.resp {
+        let resp = Listener::bind("resp", address, limits).await?;
+        addresses.push(("resp", resp.address().clone()));
+        servers.spawn(resp::serve(gateway, resp, ended.clone()));
+    }
+    Ok(addresses)
 }
 
 /// Starts the control plane, if there is a database.

@@ -7,6 +7,7 @@ use limiter_core::Limiter;
 use limiter_core::registry::{FileSource, PolicyRegistry, RegistryError};
 
 use crate::gateway::readiness::Readiness;
+use crate::serve::cache;
 use crate::settings::Policies;
 
 /// The policies of the example.
@@ -20,11 +21,13 @@ pub(super) struct Source {
     registry: PolicyRegistry,
     file: Option<(PathBuf, FileSource)>,
     has_policies: bool,
+    is_cached: bool,
 }
 
 impl Source {
-    /// Reads the policies and follows their file.
-    pub(super) fn open(policies: &Policies) -> Result<Self, String> {
+    /// Reads the policies and follows their file. Policies of Redis and of the database are read
+    /// later; until then, those of the cache are in force.
+    pub(super) fn open(policies: &Policies, state_dir: Option<&Path>) -> Result<Self, String> {
         match policies {
             Policies::File(path) => {
                 let registry = PolicyRegistry::new();
@@ -33,18 +36,25 @@ impl Source {
                     registry,
                     file: Some((path.clone(), source)),
                     has_policies: true,
+                    is_cached: false,
                 })
             }
             Policies::Example => Ok(Self {
                 registry: PolicyRegistry::from_toml(EXAMPLE).map_err(|error| message(&error))?,
                 file: None,
                 has_policies: true,
+                is_cached: false,
             }),
-            Policies::Redis | Policies::Database { .. } => Ok(Self {
-                registry: PolicyRegistry::new(),
-                file: None,
-                has_policies: false,
-            }),
+            Policies::Redis | Policies::Database { .. } => {
+                let registry = PolicyRegistry::new();
+                let is_cached = state_dir.is_some_and(|directory| cache::load(directory, &registry));
+                Ok(Self {
+                    registry,
+                    file: None,
+                    has_policies: is_cached,
+                    is_cached,
+                })
+            }
         }
     }
 
@@ -55,6 +65,11 @@ impl Source {
     /// Whether policies are in force before Redis has answered.
     pub(super) fn has_policies(&self) -> bool {
         self.has_policies
+    }
+
+    /// Whether the policies are those of the cache.
+    pub(super) fn is_cached(&self) -> bool {
+        self.is_cached
     }
 
     /// Reads the file now. A file with errors changes nothing.
@@ -78,18 +93,23 @@ impl Source {
 
 /// Follows the registry in Redis in a task, if the limiter uses Redis. The gateway is ready when
 /// Redis has answered once, also if it has no registry yet.
-pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness) {
+pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness, is_cached: bool) {
     let Ok(redis) = limiter.redis_registry() else {
         return;
     };
     let source = redis.follow();
     let readiness = readiness.clone();
+    let registry = limiter.registry().clone();
     tokio::spawn(async move {
         if let Err(error) = source.synced().await {
             tracing::warn!(reason = %message(&error), "the registry in Redis cannot be read; trying again");
             while source.last_error().is_some() {
                 tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
             }
+        }
+        // A Redis server that lost its data does not end the limits.
+        if is_cached && registry.published().is_some() {
+            cache::clear(&registry);
         }
         readiness.policies_received();
     });

@@ -1,0 +1,76 @@
+//! The database of commands that do not need a running server.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::admin::permissions::Actor;
+use crate::store::Store;
+
+/// The arguments that select a database and a namespace.
+#[derive(Args, Debug)]
+pub(super) struct DatabaseArgs {
+    /// Database of the server: sqlite:FILE, postgres://… or mysql://….
+    #[arg(long, value_name = "URL", env = "LIMITER_DATABASE", hide_env_values = true)]
+    database: Option<String>,
+    /// File that contains the URL of the database.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LIMITER_DATABASE_FILE",
+        conflicts_with = "database"
+    )]
+    database_file: Option<PathBuf>,
+    /// Namespace of the policies. Default: the namespace of a server without Redis.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "LIMITER_NAMESPACE",
+        default_value = "default"
+    )]
+    pub(super) namespace: String,
+}
+
+impl DatabaseArgs {
+    /// Opens the database and runs a command on it.
+    pub(super) fn run<T>(&self, command: impl AsyncFnOnce(Store) -> Result<T, String>) -> Result<T, String> {
+        let url = match (&self.database, &self.database_file) {
+            (Some(url), _) => url.clone(),
+            (None, Some(path)) => std::fs::read_to_string(path)
+                .map(|text| text.trim_end().to_owned())
+                .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
+            (None, None) => return Err("no database: set --database or LIMITER_DATABASE".to_owned()),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| format!("cannot start the runtime: {error}"))?;
+        runtime.block_on(async {
+            let store = Store::open(&url).await.map_err(|error| message(&error))?;
+            let result = command(store.clone()).await;
+            store.close().await;
+            result
+        })
+    }
+}
+
+/// The operator of the command. Access to the database is access to everything.
+pub(super) fn operator() -> Actor {
+    let user = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
+    Actor {
+        name: format!("command:{user}"),
+        is_server_admin: true,
+        roles: Vec::new(),
+    }
+}
+
+/// An error with its causes.
+pub(super) fn message(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,324 @@
+//! `limiter-server policy`: applies policy files to the database, prints and restores policies.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use limiter_core::Inheritance;
+use limiter_core::registry::PolicyRegistry;
+
+use crate::admin::edit::{self, EditError, MANAGED_BY_UI, PolicyEdit};
+use crate::admin::preview::unified_diff;
+use crate::cli::database::{DatabaseArgs, message, operator};
+use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
+use crate::serve::policies;
+use crate::store::{DocumentKind, Origin, RULES, Store, StoredDocument};
+
+/// The exit code of a dry run that would change something.
+const WOULD_CHANGE: u8 = 2;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Make the database equal to a policy file; other policies keep their state.
+    Apply(ApplyArgs),
+    /// Print the changes that `apply` would make. Exits with 2 if there are some.
+    Diff(ApplyArgs),
+    /// Print the policies and rules as a policy file.
+    Export {
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Save an earlier revision of a policy again.
+    Rollback {
+        #[command(flatten)]
+        database: DatabaseArgs,
+        /// The name of the policy.
+        name: String,
+        /// The revision to restore. Default: the one before the current revision.
+        #[arg(long, value_name = "NUMBER")]
+        to: Option<i64>,
+        /// The reason in the history.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// The policy file.
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Print the changes only. Exits with 2 if there are some.
+    #[arg(long)]
+    dry_run: bool,
+    /// Change policies of other owners too, and own them from now on.
+    #[arg(long)]
+    take_over: bool,
+    /// The owner of the policies of this file, such as the address of a repository.
+    #[arg(long, value_name = "NAME", default_value = "git")]
+    managed_by: String,
+    /// The reason in the history.
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+/// A change that makes the database equal to a file.
+#[derive(Debug)]
+enum PlannedChange {
+    Save { text: PolicyText, revision: i64 },
+    Delete { name: String, revision: i64 },
+    Rules { text: String, revision: i64 },
+}
+
+/// Runs the command.
+pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
+    match command {
+        PolicyCommand::Apply(args) => {
+            let is_dry_run = args.dry_run;
+            apply(&args, is_dry_run)
+        }
+        PolicyCommand::Diff(args) => apply(&args, true),
+        PolicyCommand::Export { database } => {
+            let text = database.run(async |store| export(&store, &database.namespace).await)?;
+            print!("{text}");
+            Ok(ExitCode::SUCCESS)
+        }
+        PolicyCommand::Rollback {
+            database,
+            name,
+            to,
+            reason,
+        } => {
+            let namespace = &database.namespace;
+            let revision =
+                database.run(async |store| rollback(&store, namespace, &name, to, reason).await)?;
+            println!("{name}: revision {revision}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
+    let desired = policies::read(&args.file)?;
+    args.database.run(async |store| {
+        let namespace = &args.database.namespace;
+        let documents = store
+            .documents(namespace)
+            .await
+            .map_err(|error| message(&error))?;
+        let changes = plan(&desired, &documents, args)?;
+        if changes.is_empty() {
+            println!("no changes");
+            return Ok(ExitCode::SUCCESS);
+        }
+        for change in &changes {
+            print_change(change, &documents);
+        }
+        if is_dry_run {
+            return Ok(ExitCode::from(WOULD_CHANGE));
+        }
+        for change in changes {
+            execute(&store, args, change).await?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// The changes, or the policies of other owners that they would change.
+fn plan(
+    desired: &PolicyRegistry,
+    documents: &[StoredDocument],
+    args: &ApplyArgs,
+) -> Result<Vec<PlannedChange>, String> {
+    let mut changes = Vec::new();
+    let mut foreign = Vec::new();
+    let names: BTreeSet<String> = desired.names().into_iter().collect();
+    let find = |kind, name: &str| documents.iter().find(|of| of.kind == kind && of.name == name);
+    for name in &names {
+        let text = PolicyText::of(desired, name)
+            .ok_or_else(|| format!("the name of policy `{name}` is too long for the database"))?;
+        let current = find(DocumentKind::Policy, name).filter(|of| !of.is_deleted);
+        let before = current.and_then(|of| of.policy().ok());
+        // Quotas that are set by the API stay, unless the file lists quotas of the policy.
+        let text = match &before {
+            Some(before) if text.overrides().is_empty() => text.with_overrides_of(before),
+            _ => text,
+        };
+        let is_same = before.as_ref().is_some_and(|before| before.has_content_of(&text));
+        let is_foreign = current.is_some_and(|of| of.managed_by != args.managed_by);
+        if is_same && !(is_foreign && args.take_over) {
+            continue;
+        }
+        if is_foreign && !args.take_over {
+            foreign.push(name.clone());
+        }
+        let revision = current.map_or(0, |of| of.revision);
+        changes.push(PlannedChange::Save { text, revision });
+    }
+    for document in documents {
+        let is_removed = document.kind == DocumentKind::Policy
+            && !document.is_deleted
+            && document.managed_by == args.managed_by
+            && !names.contains(&document.name);
+        if is_removed {
+            changes.push(PlannedChange::Delete {
+                name: document.name.clone(),
+                revision: document.revision,
+            });
+        }
+    }
+    let rules = desired.rules();
+    if !rules.is_empty() {
+        let text = rules_to_toml(&rules).map_err(|error| error.to_string())?;
+        let current = find(DocumentKind::Rules, RULES);
+        if current.is_none_or(|of| of.body != text) {
+            let revision = current.map_or(0, |of| of.revision);
+            changes.push(PlannedChange::Rules { text, revision });
+        }
+    }
+    match foreign.is_empty() {
+        true => Ok(changes),
+        false => Err(format!(
+            "these policies have another owner than `{}`: {}; use --take-over to change them",
+            args.managed_by,
+            foreign.join(", ")
+        )),
+    }
+}
+
+fn print_change(change: &PlannedChange, documents: &[StoredDocument]) {
+    let body = |kind, name: &str| {
+        let found = documents.iter().find(|of| of.kind == kind && of.name == name);
+        found.filter(|of| !of.is_deleted)
+    };
+    let content = |name: &str| {
+        let text = body(DocumentKind::Policy, name).and_then(|of| of.policy().ok());
+        text.map(|text| text.content()).unwrap_or_default()
+    };
+    let (title, before, after) = match change {
+        PlannedChange::Save { text, revision } => {
+            let action = if *revision == 0 { "create" } else { "change" };
+            let title = format!("{action} policy {}", text.name());
+            (title, content(text.name()), text.content())
+        }
+        PlannedChange::Delete { name, .. } => (format!("delete policy {name}"), content(name), String::new()),
+        PlannedChange::Rules { text, .. } => {
+            let before = body(DocumentKind::Rules, RULES).map(|of| of.body.clone());
+            (
+                "change rules".to_owned(),
+                before.unwrap_or_default(),
+                text.clone(),
+            )
+        }
+    };
+    println!("{title}");
+    print!("{}", unified_diff(&before, &after));
+}
+
+async fn execute(store: &Store, args: &ApplyArgs, change: PlannedChange) -> Result<(), String> {
+    let namespace = args.database.namespace.clone();
+    let reason = args
+        .reason
+        .clone()
+        .or_else(|| Some(format!("applied {}", args.file.display())));
+    let (name, expected, text) = match change {
+        PlannedChange::Save { text, revision } => (text.name().to_owned(), revision, Some(text.to_toml())),
+        PlannedChange::Delete { name, revision } => (name, revision, None),
+        PlannedChange::Rules { text, revision } => {
+            let (operator, origin) = (operator(), Origin::Command);
+            let saved = edit::save_rules(store, &operator, &namespace, revision, &text, reason, origin);
+            return saved
+                .await
+                .map(|_| ())
+                .map_err(|error| edit_message("rules", error));
+        }
+    };
+    let edit = PolicyEdit {
+        namespace,
+        name: name.clone(),
+        expected,
+        text,
+        inheritance: Inheritance::AsIs,
+        reason,
+        origin: Origin::Command,
+        managed_by: args.managed_by.clone(),
+        takes_over: args.take_over,
+    };
+    let saved = edit::save_policy(store, &operator(), edit).await;
+    saved.map(|_| ()).map_err(|error| edit_message(&name, error))
+}
+
+async fn export(store: &Store, namespace: &str) -> Result<String, String> {
+    let documents = store
+        .documents(namespace)
+        .await
+        .map_err(|error| message(&error))?;
+    let registry = PolicyRegistry::new();
+    for document in documents.iter().filter(|of| !of.is_deleted) {
+        let invalid = |error: &dyn std::error::Error| format!("{}: {}", document.name, message(error));
+        match document.kind {
+            DocumentKind::Policy => {
+                let text = document.policy().map_err(|error| invalid(&error))?;
+                text.put_into(&registry).map_err(|error| invalid(&error))?;
+            }
+            DocumentKind::Rules => {
+                let rules = parse_rules(&document.body).map_err(|error| invalid(&error))?;
+                registry
+                    .set_rules(rules.iter().cloned())
+                    .map_err(|error| invalid(&error))?;
+            }
+        }
+    }
+    Ok(registry.to_toml())
+}
+
+async fn rollback(
+    store: &Store,
+    namespace: &str,
+    name: &str,
+    to: Option<i64>,
+    reason: Option<String>,
+) -> Result<i64, String> {
+    let kind = DocumentKind::Policy;
+    let current = store
+        .document(namespace, kind, name)
+        .await
+        .map_err(|error| message(&error))?;
+    let current = current.ok_or_else(|| format!("there is no policy `{name}`"))?;
+    let number = to.unwrap_or(current.revision - 1);
+    let revision = store.revision(namespace, kind, name, number).await;
+    let revision = revision.map_err(|error| message(&error))?;
+    let revision = revision.filter(|of| !of.is_deletion);
+    let revision = revision.ok_or_else(|| format!("policy `{name}` has no text of revision {number}"))?;
+    let edit = PolicyEdit {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        expected: current.revision,
+        text: Some(revision.body),
+        inheritance: Inheritance::AsIs,
+        reason: reason.or_else(|| Some(format!("restored revision {number}"))),
+        origin: Origin::Restore,
+        managed_by: match current.is_deleted {
+            true => MANAGED_BY_UI.to_owned(),
+            false => current.managed_by,
+        },
+        takes_over: false,
+    };
+    match edit::save_policy(store, &operator(), edit).await {
+        Ok(edit::EditOutcome::Saved { revision }) => Ok(revision),
+        Ok(edit::EditOutcome::Proposed { exceeded, .. }) => Err(exceeded),
+        Err(error) => Err(edit_message(name, error)),
+    }
+}
+
+fn edit_message(name: &str, error: EditError) -> String {
+    let reason = match error {
+        EditError::Hidden => "there is no such policy".to_owned(),
+        EditError::Forbidden(reason) | EditError::Invalid(reason) | EditError::Managed(reason) => reason,
+        EditError::Store(error) => message(&error),
+    };
+    format!("{name}: {reason}")
+}

@@ -1,0 +1,101 @@
+//! `limiter-server user`: users of the admin part.
+
+use std::io::Read as _;
+
+use clap::Subcommand;
+
+use crate::admin::auth::password::{PasswordError, Passwords};
+use crate::cli::database::{DatabaseArgs, message, operator};
+use crate::store::{NewAccount, Store, now_micros};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum UserCommand {
+    /// Add a user. Reads the password from standard input.
+    Add {
+        #[command(flatten)]
+        database: DatabaseArgs,
+        /// The name.
+        name: String,
+        /// Make the user an administrator of the server.
+        #[arg(long)]
+        admin: bool,
+    },
+    /// Set the password of a user and end the user's sessions. Reads it from standard input.
+    Password {
+        #[command(flatten)]
+        database: DatabaseArgs,
+        /// The name.
+        name: String,
+    },
+    /// List the users.
+    List {
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Remove a user, with the user's sessions and grants, and revoke the user's tokens.
+    Remove {
+        #[command(flatten)]
+        database: DatabaseArgs,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Runs the command.
+pub(super) fn run(command: UserCommand) -> Result<(), String> {
+    match command {
+        UserCommand::Add {
+            database,
+            name,
+            admin,
+        } => database.run(async |store| add(&store, name, admin).await),
+        UserCommand::Password { database, name } => database.run(async |store| {
+            let hash = read_password().await?;
+            let operator = operator();
+            let set = store.set_password(&name, &hash, &operator.name, now_micros());
+            set.await.map_err(|error| message(&error))
+        }),
+        UserCommand::List { database } => database.run(async |store| {
+            for account in store.accounts().await.map_err(|error| message(&error))? {
+                let role = if account.is_admin { "admin" } else { "user" };
+                let state = if account.is_disabled {
+                    "disabled"
+                } else {
+                    "enabled"
+                };
+                println!("{}\t{role}\t{state}", account.name);
+            }
+            Ok(())
+        }),
+        UserCommand::Remove { database, name } => database.run(async |store| {
+            let operator = operator();
+            let removed = store.remove_account(&name, &operator.name, now_micros());
+            removed.await.map_err(|error| message(&error))
+        }),
+    }
+}
+
+async fn add(store: &Store, name: String, is_admin: bool) -> Result<(), String> {
+    let new = NewAccount {
+        name,
+        password: Some(read_password().await?),
+        is_admin,
+    };
+    let operator = operator();
+    let added = store.add_account(&new, &operator.name, now_micros());
+    added.await.map_err(|error| message(&error))
+}
+
+/// Reads a password from standard input and hashes it.
+async fn read_password() -> Result<String, String> {
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| format!("cannot read the password from standard input: {error}"))?;
+    let password = text.trim_end_matches(['\r', '\n']).to_owned();
+    let hashed = Passwords::new()?.hash(password).await;
+    hashed.map_err(|error| match error {
+        PasswordError::Unsuitable(reason) => reason.to_owned(),
+        PasswordError::Busy => "cannot hash the password".to_owned(),
+    })
+}

@@ -1,0 +1,70 @@
+//! The last policies in force, in a file: a node that finds neither Redis nor the database starts
+//! with them. The file is a cache and no source: policies of Redis and of the database replace it.
+
+use std::path::{Path, PathBuf};
+
+use limiter_core::registry::PolicyRegistry;
+
+use crate::policy_text::PolicyText;
+
+const FILE: &str = "registry.toml";
+
+/// Puts the cached policies into a registry. Returns whether there are some.
+pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> bool {
+    let path = directory.join(FILE);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return false;
+    };
+    let cached = match PolicyRegistry::from_toml(&text) {
+        Ok(cached) => cached,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cached policies rejected");
+            return false;
+        }
+    };
+    let names = cached.names();
+    for name in &names {
+        let put = PolicyText::of(&cached, name).map(|text| text.put_into(registry));
+        if let Some(Err(error)) = put {
+            tracing::warn!(path = %path.display(), %error, "cached policy rejected");
+        }
+    }
+    if let Err(error) = registry.set_rules(cached.rules().iter().cloned()) {
+        tracing::warn!(path = %path.display(), %error, "cached rules rejected");
+    }
+    tracing::info!(path = %path.display(), policies = names.len(), "started with cached policies");
+    !names.is_empty()
+}
+
+/// Removes the cached policies from a registry, because their source has answered.
+pub(super) fn clear(registry: &PolicyRegistry) {
+    for name in registry.names() {
+        registry.remove(&name);
+    }
+    // No rules are never too many.
+    let _ = registry.set_rules([]);
+}
+
+/// Writes the policies in force after each change, until the task is dropped.
+pub(super) async fn follow(directory: PathBuf, registry: PolicyRegistry) {
+    let mut revision = registry.revision();
+    loop {
+        if !registry.names().is_empty() {
+            let (directory, text) = (directory.clone(), registry.to_toml());
+            let written = tokio::task::spawn_blocking(move || write(&directory, &text)).await;
+            if let Ok(Err(error)) = written {
+                tracing::warn!(%error, "cannot write the cached policies");
+            }
+        }
+        revision = registry.changed(revision).await;
+    }
+}
+
+/// Writes by renaming, so that a reader never sees a part of the text.
+fn write(directory: &Path, text: &str) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    let draft = directory.join("registry.toml.new");
+    std::fs::write(&draft, text)?;
+    std::fs::File::open(&draft)?.sync_all()?;
+    std::fs::rename(draft, directory.join(FILE))
+}

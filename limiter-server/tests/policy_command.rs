@@ -1,0 +1,154 @@
+//! The commands `policy` and `user`, on a database without a running server.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use support::server::{Directory, command, run};
+
+const POLICIES: &str = "
+[policy.search]
+algorithm = 'token_bucket'
+capacity = 5
+rate = '1/s'
+
+[policy.mail]
+algorithm = 'token_bucket'
+capacity = 7
+rate = '1/s'
+";
+
+/// A directory with a database and policy files.
+struct Workspace(Directory);
+
+impl Workspace {
+    fn new() -> Self {
+        Self(Directory::new())
+    }
+
+    fn policy(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let url = format!("sqlite:{}", self.0.path().join("limiter.db").display());
+        let database = ["--database", url.as_str()];
+        run(&[&["policy"], args, &database].concat())
+    }
+
+    fn apply(&self, text: &str, args: &[&str]) -> (Option<i32>, String, String) {
+        let path = self.0.write("policies.toml", text);
+        let path = path.to_str().unwrap().to_owned();
+        self.policy(&[&["apply", "-f", &path], args].concat())
+    }
+}
+
+#[test]
+fn dry_run_prints_the_diff_and_exits_with_2() {
+    let workspace = Workspace::new();
+    let (code, output, errors) = workspace.apply(POLICIES, &["--dry-run"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(
+        output.contains("create policy search") && output.contains("+capacity = 5"),
+        "{output}"
+    );
+    let (code, output, _) = workspace.policy(&["export"]);
+    assert_eq!(code, Some(0));
+    assert!(!output.contains("search"), "a dry run changes nothing: {output}");
+
+    let (code, _, errors) = workspace.apply(POLICIES, &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, output, _) = workspace.apply(POLICIES, &["--dry-run"]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"));
+    let changed = POLICIES.replace("capacity = 5", "capacity = 6");
+    let (code, output, _) = workspace.apply(&changed, &["--dry-run"]);
+    assert_eq!(code, Some(2));
+    assert!(output.contains("-capacity = 5\n+capacity = 6"), "{output}");
+    assert!(!output.contains("mail"), "{output}");
+}
+
+#[test]
+fn apply_deletes_its_own_policies_and_refuses_those_of_others() {
+    let workspace = Workspace::new();
+    let (code, _, errors) = workspace.apply(POLICIES, &["--managed-by", "ui"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let changed = POLICIES.replace("capacity = 5", "capacity = 6");
+    let (code, _, errors) = workspace.apply(&changed, &[]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains("search") && errors.contains("--take-over"),
+        "{errors}"
+    );
+    assert!(
+        !errors.contains("mail"),
+        "an equal policy is no conflict: {errors}"
+    );
+    let (code, _, errors) = workspace.apply(&changed, &["--take-over"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(exported.contains("capacity = 6"), "{exported}");
+
+    let (one, _) = changed.split_once("[policy.mail]").unwrap();
+    let (code, output, _) = workspace.apply(one, &[]);
+    assert_eq!(code, Some(0));
+    assert!(output.contains("delete policy mail"), "{output}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(!exported.contains("mail"), "{exported}");
+}
+
+#[test]
+fn exported_file_applies_without_changes() {
+    let workspace = Workspace::new();
+    let rules =
+        format!("{POLICIES}\n[[rule]]\ndomain = 'edge'\nmatch = ['route=search']\npolicy = 'search'\n");
+    let (code, _, errors) = workspace.apply(&rules, &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(exported.contains("route=search"), "{exported}");
+    let (code, output, _) = workspace.apply(&exported, &["--dry-run"]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"));
+}
+
+#[test]
+fn rollback_restores_an_earlier_revision() {
+    let workspace = Workspace::new();
+    workspace.apply(POLICIES, &[]);
+    workspace.apply(&POLICIES.replace("capacity = 5", "capacity = 6"), &[]);
+    let (code, output, errors) = workspace.policy(&["rollback", "search", "--reason", "a test"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(output, "search: revision 3\n");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(exported.contains("capacity = 5"), "{exported}");
+    let (code, _, errors) = workspace.policy(&["rollback", "search", "--to", "9"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no text of revision 9"), "{errors}");
+}
+
+#[test]
+fn users_are_managed_without_a_server() {
+    let workspace = Workspace::new();
+    let url = format!("sqlite:{}", workspace.0.path().join("limiter.db").display());
+    let user = |args: &[&str], input: &str| {
+        let mut child = command()
+            .arg("user")
+            .args(args)
+            .args(["--database", &url])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(user(&["add", "ann", "--admin"], "short\n").0, Some(1));
+    assert_eq!(
+        user(&["add", "ann", "--admin"], "correct horse battery\n").0,
+        Some(0)
+    );
+    assert_eq!(user(&["list"], "").1, "ann\tadmin\tenabled\n");
+    assert_eq!(
+        user(&["remove", "ann"], "").0,
+        Some(1),
+        "the last administrator stays"
+    );
+}
