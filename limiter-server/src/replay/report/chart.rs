@@ -109,8 +109,14 @@ impl Chart {
             "<path stroke=\"var(--line)\" fill=\"none\" d=\"M0 0V{HEIGHT}H{WIDTH}\"/>\
              <path stroke=\"var(--muted)\" stroke-width=\"2\" fill=\"none\" d=\"{line}\"/>{dots}"
         );
+        let recommended = suggestion.recommendation().map_or_else(String::new, |bucket| {
+            format!("; recommended: {} at {}", grouped(bucket.capacity), bucket.rate)
+        });
         Some(Self {
-            title: format!("smallest capacity of each rate with {}", suggestion.target),
+            title: format!(
+                "smallest capacity of each rate with {}{recommended}",
+                suggestion.target
+            ),
             shapes,
             vertical: [grouped(most), grouped(least)],
             horizontal: [first.rate.to_string(), last.rate.to_string()],
