@@ -72,8 +72,8 @@ impl OutboundLayer {
 }
 
 impl<E> OutboundLayer<E> {
-    /// Sets the key whose permits a request takes, and whose requests pause together: one of the
-    /// extractors in [`key`](crate::key), such as `key::header("authorization")`,
+    /// Sets the key: requests with the same key share their permits and pauses. The argument is one
+    /// of the extractors in [`key`](crate::key), such as `key::header("authorization")`,
     /// [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all
     /// requests share one budget.
     ///
