@@ -240,12 +240,35 @@ pub fn rules_to_toml(rules: &[Rule]) -> Result<String, ConfigError> {
 ///
 /// [`TextError`] with all errors of the text.
 pub fn parse_rules(text: &str) -> Result<Arc<[Rule]>, TextError> {
-    let registry = PolicyRegistry::from_toml(text).map_err(TextError::Registry)?;
-    if !registry.names().is_empty() {
+    let registry = PolicyRegistry::from_toml(&with_placeholders(text)?).map_err(TextError::Registry)?;
+    Ok(registry.rules())
+}
+
+/// Adds a policy for each name in the rules, since a registry rejects rules without their policies.
+fn with_placeholders(text: &str) -> Result<String, TextError> {
+    let Ok(table) = text.parse::<toml::Table>() else {
+        // The registry reports the errors.
+        return Ok(text.to_owned());
+    };
+    if table.contains_key("policy") {
         let reason = "the text contains policies, which are stored separately".to_owned();
         return Err(TextError::Unsuitable(reason));
     }
-    Ok(registry.rules())
+    let rules = table.get("rule").and_then(toml::Value::as_array);
+    let names: std::collections::BTreeSet<&str> = rules
+        .into_iter()
+        .flatten()
+        .filter_map(|rule| rule.get("policy")?.as_str())
+        .collect();
+    let mut completed = text.to_owned();
+    for name in names {
+        // Strings of JSON without control characters are strings of TOML.
+        let name = serde_json::Value::from(name);
+        completed.push_str(&format!(
+            "\n[policy.{name}]\nalgorithm = \"sliding_window\"\nlimit = 1\nwindow = \"1s\"\n"
+        ));
+    }
+    Ok(completed)
 }
 
 impl fmt::Display for TextError {
@@ -315,6 +338,18 @@ rate = '10/s'
             let changed = parse(&SEARCH.replace(from, to));
             assert_eq!(changed.differs_in_numbers_only(&text), numbers_only, "{to}");
         }
+    }
+
+    #[test]
+    fn rules_are_parsed_without_their_policies() {
+        let text = "[[rule]]\nmatch = ['route=a']\npolicy = 'a b'\n";
+        let rules = parse_rules(text).unwrap();
+        assert_eq!(rules.len(), 1);
+        let written = rules_to_toml(&rules).unwrap();
+        assert_eq!(parse_rules(&written).unwrap(), rules);
+        assert!(parse_rules("").unwrap().is_empty());
+        assert!(parse_rules(SEARCH).is_err());
+        assert!(parse_rules("[[rule]]\nmatch = []\npolicy = 'a'\n").is_err());
     }
 
     #[test]

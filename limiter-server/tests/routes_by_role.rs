@@ -118,7 +118,12 @@ fn every_route_answers_by_role() {
         }
     }
     let current = json_of(&root.get("/namespaces/default/policies/search"));
-    assert_eq!(current["updated_by"], "root", "only root changed the policy");
+    let change = (&current["revision"], &current["updated_by"]);
+    assert_eq!(
+        change,
+        (&json!(2), &json!("owner")),
+        "the owner approved the proposal"
+    );
 }
 
 /// The session of a user, which is created on the first call.
