@@ -197,7 +197,10 @@ fn names(argument: &str, text: &str, error: &ConfigError) {
         beginning.push_str(&escaped);
     }
     let shown = error.to_string();
-    assert!(shown.starts_with(&format!("{argument} is `{beginning}")), "{shown}");
+    assert!(
+        shown.starts_with(&format!("{argument} is `{beginning}")),
+        "{shown}"
+    );
     names_some(error);
 }
 
