@@ -6,6 +6,7 @@
 
 pub mod http;
 mod stream;
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +22,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::access::Client;
 use crate::listener::stream::Socket;
 pub use crate::listener::stream::TimedStream;
-use crate::settings::{ListenAddress, ListenerLimits};
+use crate::listener::tls::ServerTls;
+use crate::settings::{ListenAddress, ListenerLimits, TlsSettings};
 
 /// The pause after a failed accept, which fails again at once when files are exhausted.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,6 +40,7 @@ pub struct Listener {
     connections: Arc<Semaphore>,
     /// The answer to a connection above the limit.
     refusal: &'static [u8],
+    tls: Option<ServerTls>,
     is_full: AtomicBool,
 }
 
@@ -45,6 +48,40 @@ pub struct Listener {
 enum Inner {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+/// A connection that was accepted, before its TLS handshake.
+#[derive(Debug)]
+pub struct PendingConnection {
+    socket: Socket,
+    tls: Option<ServerTls>,
+    limits: ListenerLimits,
+    permit: OwnedSemaphorePermit,
+}
+
+impl PendingConnection {
+    /// Completes the handshake, if the listener uses TLS.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the handshake failed.
+    pub async fn establish(self) -> io::Result<ClientConnection> {
+        let peer = self.socket.peer();
+        let (socket, client) = match (self.socket, self.tls) {
+            (Socket::Tcp(stream), Some(tls)) => {
+                let handshake = tokio::time::timeout(self.limits.read_timeout, tls.accept(stream)).await;
+                let (stream, client) = handshake.map_err(|_| io::ErrorKind::TimedOut)??;
+                (Socket::Tls(Box::new(stream)), client)
+            }
+            (socket, _) => (socket, Client::Anonymous),
+        };
+        Ok(ClientConnection {
+            stream: TimedStream::new(socket, &self.limits),
+            peer,
+            client,
+            permit: self.permit,
+        })
+    }
 }
 
 /// A connection of a client.
@@ -71,6 +108,7 @@ impl Listener {
         protocol: &'static str,
         address: &ListenAddress,
         limits: &ListenerLimits,
+        tls: Option<&TlsSettings>,
     ) -> Result<Self, String> {
         let failed = |error| format!("cannot listen on {address} for {protocol}: {error}");
         let (inner, address) = match address {
@@ -84,8 +122,12 @@ impl Listener {
                 (Inner::Unix(inner), address.clone())
             }
         };
+        // Connections of a unix socket do not leave the machine.
+        let tls = tls.filter(|_| matches!(address, ListenAddress::Tcp(_)));
+        let tls = tls.map(|tls| ServerTls::load(tls, protocol)).transpose()?;
         Ok(Self {
             protocol,
+            tls,
             inner,
             address,
             connections: Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS))),
@@ -119,7 +161,7 @@ impl Listener {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub async fn accept(&self) -> ClientConnection {
+    pub async fn accept(&self) -> PendingConnection {
         loop {
             let socket = match self.accept_socket().await {
                 Ok(socket) => socket,
@@ -132,7 +174,10 @@ impl Listener {
             let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
                 metrics::counter!("limiter_server_refused_connections_total", "protocol" => self.protocol)
                     .increment(1);
-                socket.try_write(self.refusal);
+                // A client that expects TLS does not read plain text.
+                if self.tls.is_none() {
+                    socket.try_write(self.refusal);
+                }
                 if !self.is_full.swap(true, Ordering::Relaxed) {
                     let max = self.limits.max_connections;
                     tracing::warn!(
@@ -146,10 +191,10 @@ impl Listener {
             if self.is_full.swap(false, Ordering::Relaxed) {
                 tracing::info!(protocol = self.protocol, "accepting connections again");
             }
-            return ClientConnection {
-                peer: socket.peer(),
-                stream: TimedStream::new(socket, &self.limits),
-                client: Client::Anonymous,
+            return PendingConnection {
+                socket,
+                tls: self.tls.clone(),
+                limits: self.limits.clone(),
                 permit,
             };
         }

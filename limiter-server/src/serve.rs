@@ -127,14 +127,14 @@ async fn start_gateway(
     ended: &watch::Receiver<bool>,
     servers: &mut tokio::task::JoinSet<Result<(), String>>,
 ) -> Result<Vec<(&'static str, ListenAddress)>, String> {
-    let limits = &settings.limits;
-    let grpc = Listener::bind("grpc", &settings.grpc, limits).await?;
-    let http = Listener::bind("http", &settings.http, limits).await?;
+    let (limits, tls) = (&settings.limits, settings.tls.as_ref());
+    let grpc = Listener::bind("grpc", &settings.grpc, limits, tls).await?;
+    let http = Listener::bind("http", &settings.http, limits, tls).await?;
     let mut addresses = vec![("grpc", grpc.address().clone()), ("http", http.address().clone())];
     servers.spawn(grpc::serve(gateway.clone(), grpc, ended.clone()));
     servers.spawn(http::serve(gateway.clone(), metrics, http, ended.clone()));
     if let Some(address) = &settings.resp {
-        let resp = Listener::bind("resp", address, limits).await?;
+        let resp = Listener::bind("resp", address, limits, tls).await?;
         addresses.push(("resp", resp.address().clone()));
         servers.spawn(resp::serve(gateway, resp, ended.clone()));
     }

@@ -16,6 +16,7 @@ mod file;
 mod limits;
 mod proxies;
 mod secret_file;
+mod tls;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub use crate::settings::error::SettingsError;
 use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 pub use crate::settings::limits::ListenerLimits;
 pub use crate::settings::proxies::ForwardingProxies;
+pub use crate::settings::tls::TlsSettings;
 
 /// The settings of `limiter-server serve`.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// The limits of the listeners.
     pub limits: ListenerLimits,
+    /// The files of TLS, if the listeners on TCP use it.
+    pub tls: Option<TlsSettings>,
     /// Where the state of the limits is kept.
     pub store: StoreSettings,
     /// The name of this node in explanations.
@@ -252,6 +256,7 @@ impl Settings {
             resp_deadline: args.resp_deadline()?,
             allowed_hosts: args.allowed_hosts.clone().unwrap_or_default(),
             limits: args.limits()?,
+            tls: args.tls()?,
             store,
             drain: args.drain()?,
             trusted_proxies: args.trusted_proxies()?,

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+};
 
 use crate::{RedisServer, RespValue, acl, port};
 
@@ -65,6 +67,26 @@ impl Authority {
     #[must_use]
     pub fn client(&self) -> Identity {
         self.sign(CertificateParams::default(), ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// Signs for a client with these DNS names and URIs.
+    ///
+    /// # Panics
+    /// If a name cannot stand in a certificate.
+    #[must_use]
+    pub fn client_named(&self, names: &[&str]) -> Identity {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names
+            .iter()
+            .map(|&name| match name.contains("://") {
+                true => SanType::URI(made(name.try_into())),
+                false => SanType::DnsName(made(name.try_into())),
+            })
+            .collect();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a named client");
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Identity {

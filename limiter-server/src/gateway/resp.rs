@@ -53,14 +53,19 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        // Clients keep idle connections in pools and do not expect their end.
-        let stream = accepted.stream.without_idle_timeout();
-        let permit = accepted.permit;
-        let connection = Connection::new(stream, gateway.clone());
-        let end = end.clone();
+        let (gateway, end) = (gateway.clone(), end.clone());
         connections.spawn(async move {
-            let _permit = permit;
-            if let Err(error) = connection.run(end).await {
+            let ended = match accepted.establish().await {
+                Ok(established) => {
+                    let _permit = established.permit;
+                    // Clients keep idle connections in pools and do not expect their end.
+                    let stream = established.stream.without_idle_timeout();
+                    let session = Session::new(gateway, established.client);
+                    Connection::new(stream, session).run(end).await
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a RESP connection ended");
             }
         });
@@ -80,10 +85,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TimedStream, gateway: Gateway) -> Self {
+    fn new(stream: TimedStream, session: Session) -> Self {
         Self {
             stream,
-            session: Session::new(gateway),
+            session,
             received: Vec::new(),
             incomplete_since: None,
         }

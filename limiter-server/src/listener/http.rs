@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
 
-use crate::listener::{ClientConnection, Listener};
+use crate::listener::{ClientConnection, Listener, PendingConnection};
 use crate::settings::ListenerLimits;
 
 /// The largest number of requests at once on one HTTP/2 connection.
@@ -101,16 +101,23 @@ fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExec
 async fn serve_connection(
     builder: Builder<TokioExecutor>,
     versions: HttpVersions,
-    connection: ClientConnection,
+    connection: PendingConnection,
     routes: Router,
     mut end: watch::Receiver<bool>,
 ) {
+    let established = match connection.establish().await {
+        Ok(established) => established,
+        Err(error) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            return;
+        }
+    };
     let ClientConnection {
         stream,
         peer,
         client,
         permit,
-    } = connection;
+    } = established;
     let stream = match versions {
         HttpVersions::All => stream.with_phases(),
         HttpVersions::Http2 => stream,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::server::TlsStream;
 
 use crate::settings::ListenerLimits;
 
@@ -32,6 +33,7 @@ const FOREVER: Duration = Duration::from_secs(1 << 32);
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Socket {
@@ -39,6 +41,7 @@ impl Socket {
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Tls(stream) => stream.get_ref().0.peer_addr().ok(),
             Self::Unix(_) => None,
         }
     }
@@ -48,6 +51,8 @@ impl Socket {
         let _ = match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Unix(stream) => stream.try_write(bytes),
+            // Plain bytes would break the session.
+            Self::Tls(_) => Ok(0),
         };
     }
 }
@@ -261,6 +266,7 @@ macro_rules! forward {
         match $socket.get_mut() {
             Socket::Tcp($stream) => $call,
             Socket::Unix($stream) => $call,
+            Socket::Tls($stream) => $call,
         }
     };
 }
@@ -296,6 +302,7 @@ impl AsyncWrite for Socket {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -12,9 +12,10 @@ use crate::settings::duration::duration;
 use crate::settings::file::SettingsFile;
 use crate::settings::limits::LimitArgs;
 use crate::settings::secret_file::read_secret;
+use crate::settings::tls::TlsArgs;
 use crate::settings::{
     EnvoySettings, ForwardingProxies, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies,
-    RedisDeployment, SettingsError, StoreSettings, Unmatched,
+    RedisDeployment, SettingsError, StoreSettings, TlsSettings, Unmatched,
 };
 
 const DEFAULT_GRPC: ListenAddress = ListenAddress::loopback(8081);
@@ -141,6 +142,8 @@ pub struct ServeArgs {
     pub(super) allowed_hosts: Option<Vec<String>>,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl ServeArgs {
@@ -198,6 +201,7 @@ impl ServeArgs {
             key_secret_file: self.key_secret_file.or(file.key_secret_file),
             allowed_hosts: self.allowed_hosts.or(file.allowed_hosts),
             limits: self.limits.or(file.limits),
+            tls: self.tls.or(file.tls),
         }
     }
 
@@ -207,6 +211,10 @@ impl ServeArgs {
 
     pub(super) fn http(&self) -> ListenAddress {
         self.http.clone().unwrap_or(DEFAULT_HTTP)
+    }
+
+    pub(super) fn tls(&self) -> Result<Option<TlsSettings>, SettingsError> {
+        self.tls.resolve()
     }
 
     pub(super) fn limits(&self) -> Result<ListenerLimits, SettingsError> {
@@ -343,6 +351,9 @@ impl ServeArgs {
                     expected: "a loopback address or a unix socket, because no [[token]] or [[client]] is configured and \
                                allow_unauthenticated is not set",
                 });
+            }
+            if has_clients && self.tls.is_absent() {
+                tracing::warn!(setting, %address, "listener without TLS receives tokens in plain text; set tls.cert_file");
             }
             if !has_clients {
                 tracing::warn!(setting, %address, "listener accepts unauthenticated clients from other machines");

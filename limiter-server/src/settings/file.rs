@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::access::{AccessTable, CertificateClient, Token};
 use crate::settings::control::{ControlArgs, ProcessRole};
 use crate::settings::limits::LimitArgs;
+use crate::settings::tls::TlsArgs;
 use crate::settings::{KeyForm, ListenAddress, SettingsError, Unmatched};
 
 /// The file that is read if it exists and `--config` names no other one.
@@ -52,6 +53,8 @@ pub(super) struct SettingsFile {
     pub(super) allowed_hosts: Option<Vec<String>>,
     #[serde(default)]
     pub(super) limits: LimitArgs,
+    #[serde(default)]
+    pub(super) tls: TlsArgs,
     #[serde(default)]
     token: Vec<Token>,
     #[serde(default)]

@@ -42,7 +42,7 @@ pub(super) struct CommandOutcome {
 /// The state of a connection.
 pub(super) struct Session {
     gateway: Gateway,
-    /// The token of the last AUTH. Its scopes are decided by each command.
+    /// The token of the last AUTH, or else the certificate. Its scopes are decided by each command.
     client: Client,
     protocol: Protocol,
     id: i64,
@@ -50,11 +50,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(gateway: Gateway) -> Self {
+    pub(super) fn new(gateway: Gateway, client: Client) -> Self {
         static NEXT: AtomicI64 = AtomicI64::new(1);
         Self {
             gateway,
-            client: Client::Anonymous,
+            client,
             protocol: Protocol::Resp2,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             name: Vec::new(),

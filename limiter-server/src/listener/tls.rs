@@ -1,0 +1,91 @@
+//! TLS of listeners, and the clients that identify themselves by certificates.
+
+mod names;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::access::Client;
+use crate::settings::TlsSettings;
+
+/// The protocols of HTTP listeners, the preferred one first.
+const HTTP_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// The TLS of one listener. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct ServerTls(TlsAcceptor);
+
+/// Shows no key.
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerTls(..)")
+    }
+}
+
+impl ServerTls {
+    /// Reads the files of TLS for a protocol.
+    pub(super) fn load(settings: &TlsSettings, protocol: &str) -> Result<Self, String> {
+        let unusable = |path: &Path, error: &dyn std::fmt::Display| {
+            format!("cannot use the TLS file {}: {error}", path.display())
+        };
+        let certificates = |path: &Path| {
+            let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            match read {
+                Ok(read) if read.is_empty() => Err(unusable(path, &"it contains no certificate in PEM")),
+                Ok(read) => Ok(read),
+                Err(error) => Err(unusable(path, &error)),
+            }
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("cannot configure TLS: {error}"))?;
+        let builder = match &settings.client_ca_file {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| unusable(path, &error))?;
+                }
+                // A client without a certificate can send a token.
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .allow_unauthenticated()
+                    .build()
+                    .map_err(|error| unusable(path, &error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_file(&settings.key_file)
+            .map_err(|error| unusable(&settings.key_file, &error))?;
+        let mut config = builder
+            .with_single_cert(certificates(&settings.cert_file)?, key)
+            .map_err(|error| unusable(&settings.cert_file, &error))?;
+        config.alpn_protocols = match protocol {
+            "grpc" => HTTP_PROTOCOLS.iter().take(1).map(|name| name.to_vec()).collect(),
+            "http" => HTTP_PROTOCOLS.iter().map(|name| name.to_vec()).collect(),
+            _ => Vec::new(),
+        };
+        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    /// Completes the handshake: the stream and the client.
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Client)> {
+        let stream = self.0.accept(stream).await?;
+        let (_, session) = stream.get_ref();
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        let client = match certificate {
+            None => Client::Anonymous,
+            Some(certificate) => Client::Certificate(names::of(certificate).into()),
+        };
+        Ok((stream, client))
+    }
+}
