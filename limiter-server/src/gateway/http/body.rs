@@ -1,5 +1,7 @@
 //! Reads the bodies of requests within the limits, before the calls take their places.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -10,6 +12,20 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use crate::gateway::Gateway;
 use crate::gateway::admission::BodyError;
 use crate::gateway::http::problem::Problem;
+
+/// The bytes of a rejected request that are read, and the time for them.
+const DISCARDED_BYTES: usize = 16 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reads the rest of a small body whose request is rejected. An answer that ends an HTTP/2 stream
+/// before the request is complete resets the stream, and some clients then drop the answer (curl
+/// 7.88).
+pub(super) async fn discard(request: Request) {
+    let mut body = Limited::new(request.into_body(), DISCARDED_BYTES);
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    // A longer or slower body is not worth the wait: the answer follows in any case.
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
+}
 
 /// Reads the body, then takes the place of the call.
 pub(super) async fn admit(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {

@@ -6,6 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::access::{Action, Client};
+use crate::gateway::http::body;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::{Gateway, credentials};
 
@@ -39,11 +40,14 @@ impl FromRequestParts<Gateway> for Caller {
     }
 }
 
-/// Rejects requests of invalid clients before their bodies are read.
+/// Rejects requests of invalid clients without keeping their bodies.
 pub(super) async fn require_client(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
     let client = credentials::client(request.headers(), request.extensions());
     match gateway.access().validate(&client) {
         Ok(()) => next.run(request).await,
-        Err(denial) => Problem::of_denial(&denial).into_response(),
+        Err(denial) => {
+            body::discard(request).await;
+            Problem::of_denial(&denial).into_response()
+        }
     }
 }
