@@ -47,9 +47,8 @@ enum Command {
     },
     /// Print the rule, policy and key of a descriptor.
     Explain {
-        /// The policy file.
-        #[arg(long, value_name = "FILE", env = "LIMITER_POLICIES")]
-        policies: PathBuf,
+        #[command(flatten)]
+        source: explain::RegistrySource,
         /// The domain of the request.
         #[arg(long)]
         domain: String,
@@ -108,10 +107,10 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve_with(*args),
         Command::Check { file } => check::run(&file),
         Command::Explain {
-            policies,
+            source,
             domain,
             entries,
-        } => explain::run(&policies, &domain, &entries),
+        } => explain::run(&source, &domain, &entries),
         Command::Import {
             from: ImportFrom::Envoy { file },
         } => import::envoy(&file),

@@ -7,6 +7,7 @@ pub mod envoy;
 pub mod explanation;
 pub mod grpc;
 pub mod http;
+pub mod issued_policies;
 pub mod policies;
 pub mod quota;
 pub mod readiness;
@@ -20,6 +21,7 @@ use limiter_core::Limiter;
 
 use crate::access::{Access, AccessDenial, Action, Client, Target};
 use crate::gateway::admission::Admission;
+use crate::gateway::issued_policies::IssuedPolicies;
 use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::resp::ThrottlePolicies;
@@ -41,6 +43,7 @@ struct Shared {
     node: String,
     envoy: EnvoySettings,
     policies: PreparedPolicies,
+    issued_policies: IssuedPolicies,
     throttle_policies: ThrottlePolicies,
     proxies: ForwardingProxies,
     unmatched: UnmatchedDescriptors,
@@ -60,6 +63,7 @@ impl Gateway {
             node: settings.node.clone(),
             envoy: settings.envoy.clone(),
             policies: PreparedPolicies::new(settings.envoy.decision_deadline),
+            issued_policies: IssuedPolicies::default(),
             throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
             proxies: settings.trusted_proxies.clone(),
             unmatched: UnmatchedDescriptors::default(),
@@ -128,6 +132,12 @@ impl Gateway {
     #[must_use]
     pub fn policies(&self) -> &PreparedPolicies {
         &self.0.policies
+    }
+
+    /// The policies of the ids that this node issued.
+    #[must_use]
+    pub fn issued_policies(&self) -> &IssuedPolicies {
+        &self.0.issued_policies
     }
 
     /// The policies of limits that `CL.THROTTLE` describes.

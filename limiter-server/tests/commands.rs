@@ -3,6 +3,8 @@
 
 mod support;
 
+use limiter_core::Limiter;
+use limiter_testing::RedisServer;
 use support::server::{Directory, run};
 
 const POLICIES: &str = "
@@ -160,4 +162,36 @@ descriptors:
     let (code, _, errors) = run(&["import", "envoy", "/nonexistent.yaml"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("cannot read"), "{errors}");
+}
+
+#[test]
+fn explain_reads_the_registry_in_redis() {
+    let redis = RedisServer::start();
+    let args = [
+        "explain",
+        "--redis",
+        &redis.url(),
+        "--namespace",
+        "prod",
+        "--domain",
+        "edge",
+        "route=login",
+    ];
+    let (code, _, errors) = run(&args);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("prod of Redis has no registry"), "{errors}");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let limiter = Limiter::redis(redis.url()).namespace("prod").build().unwrap();
+        let text = "[policy.login]\nalgorithm = 'sliding_window'\nlimit = 5\nwindow = '1m'\n\
+                    [[rule]]\nmatch = ['route']\npolicy = 'login'\n";
+        limiter.redis_registry().unwrap().publish(text, 0).await.unwrap();
+    });
+    let (code, output, errors) = run(&args);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("policy: login"), "{output}");
+    assert!(output.contains("key: login"), "{output}");
 }

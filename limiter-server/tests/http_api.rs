@@ -299,3 +299,24 @@ fn printed_commands_work() {
         );
     }
 }
+
+#[test]
+fn ids_stay_valid_after_their_policy_was_removed() {
+    let server = Server::with_token(POLICIES, &[]);
+    let permit = json!({"policy": "export", "key": "ann"});
+    let permit = json!({"id": json_of(&post(&server, "/v1/acquire", &permit))["id"]});
+    let reservation = json!({"policy": "search", "key": "ann", "cost": 4});
+    let reservation = json_of(&post(&server, "/v1/reserve", &reservation))["id"].clone();
+    let rest = "policy.other = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+    server.directory().write("policies.toml", rest);
+    server.signal("HUP");
+    server.wait_for_log("policy file read again");
+    let removed = post(&server, "/v1/check", &json!({"policy": "search", "key": "ann"}));
+    assert_eq!(removed.status, 404, "{}", removed.body);
+    let renewed = post(&server, "/v1/renew", &permit);
+    assert_eq!(renewed.status, 200, "{}", renewed.body);
+    let released = post(&server, "/v1/release", &permit);
+    assert_eq!(json_of(&released)["released"], true, "{}", released.body);
+    let settled = post(&server, "/v1/settle", &json!({"id": reservation, "actual": 1}));
+    assert_eq!(json_of(&settled)["settled"], true, "{}", settled.body);
+}

@@ -1,17 +1,73 @@
 //! `limiter-server explain`: the rule, policy and key of a descriptor.
 
-use std::path::Path;
+use std::path::PathBuf;
+
+use clap::Args;
+use limiter_core::Limiter;
+use limiter_core::registry::PolicyRegistry;
 
 use crate::gateway::rules::RuleSet;
 use crate::serve::policies;
 
+/// Where the policies and rules come from.
+#[derive(Args, Debug)]
+pub(super) struct RegistrySource {
+    /// The policy file.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LIMITER_POLICIES",
+        required_unless_present = "redis"
+    )]
+    policies: Option<PathBuf>,
+    /// Redis server whose registry is read, unless a policy file is given.
+    #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
+    redis: Option<String>,
+    /// First part of every key in Redis.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "LIMITER_NAMESPACE",
+        default_value = "limiter"
+    )]
+    namespace: String,
+}
+
+impl RegistrySource {
+    /// Reads the policies and rules: the registry, its origin, and the revision in Redis.
+    fn read(&self) -> Result<(PolicyRegistry, String), String> {
+        match (&self.policies, &self.redis) {
+            (Some(file), _) => Ok((policies::read(file)?, file.display().to_string())),
+            (None, Some(url)) => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
+                runtime.block_on(self.read_redis(url))
+            }
+            (None, None) => Err("no policies: give --policies or --redis".to_owned()),
+        }
+    }
+
+    async fn read_redis(&self, url: &str) -> Result<(PolicyRegistry, String), String> {
+        let namespace = &self.namespace;
+        let limiter = Limiter::redis(url).namespace(namespace).build();
+        let limiter = limiter.map_err(|error| format!("cannot use the Redis settings: {error}"))?;
+        let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
+        let read = redis.read().await.map_err(|error| policies::message(&error))?;
+        let Some((revision, text)) = read else {
+            return Err(format!("the namespace {namespace} of Redis has no registry"));
+        };
+        let registry = PolicyRegistry::from_toml(&text).map_err(|error| policies::message(&error))?;
+        Ok((registry, format!("revision {revision} in Redis")))
+    }
+}
+
 /// Prints the limit of a descriptor.
-pub(super) fn run(file: &Path, domain: &str, entries: &[(String, String)]) -> Result<(), String> {
-    let registry = policies::read(file)?;
+pub(super) fn run(source: &RegistrySource, domain: &str, entries: &[(String, String)]) -> Result<(), String> {
+    let (registry, origin) = source.read()?;
     let rules = RuleSet::new(registry.rules());
     let entries: Vec<(&str, &str)> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
     let Some(found) = rules.find(domain, &entries) else {
-        return Err(format!("no rule of {} matches the descriptor", file.display()));
+        return Err(format!("no rule of {origin} matches the descriptor"));
     };
     match found.rule {
         None => println!("rule: none, the default mapping applies"),

@@ -37,6 +37,7 @@ pub(super) async fn acquire(caller: Caller, body: Bytes) -> Result<Response, Pro
     let acquire = gateway.limiter().acquire_concurrency(&limit.policy, &limit.key);
     let acquired = acquire.cost(limit.cost).detached().await;
     let permit = acquired.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    gateway.issued_policies().record(&limit.policy);
     let id = ClientId {
         id: permit.id().to_owned(),
         limits: names,
@@ -103,7 +104,7 @@ fn find_permit(caller: &Caller, text: &str) -> Result<(String, Policy, Key<'stat
     };
     caller.require(Action::Acquire, policy)?;
     let (gateway, key) = (&caller.gateway, key.to_key());
-    let found = gateway.limiter().policy(policy, &key);
+    let found = gateway.issued_policies().find(gateway.limiter(), policy, &key);
     let policy = found.map_err(|rejection: Rejection| Problem::of_rejection(gateway, &rejection))?;
     Ok((id, policy, key))
 }

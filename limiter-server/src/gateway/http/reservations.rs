@@ -40,6 +40,9 @@ pub(super) async fn reserve(caller: Caller, body: Bytes) -> Result<Response, Pro
         .reserve_all(limits.iter().map(|limit| limit.request()));
     let reservation = reserved.await.map_err(rejected)?;
     let reservation = reservation.detach(lifetime).await.map_err(rejected)?;
+    for limit in &limits {
+        gateway.issued_policies().record(&limit.policy);
+    }
     let id = ClientId {
         id: reservation.id().to_owned(),
         limits: names,
@@ -70,7 +73,8 @@ pub(super) async fn settle(caller: Caller, body: Bytes) -> Result<Response, Prob
     for (policy, key) in &limits {
         caller.require(Action::Reserve, policy)?;
         let key = key.to_key();
-        let policy = gateway.limiter().policy(policy, &key).map_err(rejected)?;
+        let policy = gateway.issued_policies().find(gateway.limiter(), policy, &key);
+        let policy = policy.map_err(rejected)?;
         found.push((policy, key));
     }
     let used = found.iter().zip(actuals);
