@@ -251,7 +251,10 @@ async fn permit(
     let namespace = edit.namespace.as_str();
     let changes_numbers = match (current, before, new) {
         (Some(_), Some(before), Some(new)) => {
-            edit.inheritance == Inheritance::AsIs && new.differs_in_numbers_only(before)
+            // Only owners restore a revision, whatever it changes.
+            edit.origin != Origin::Restore
+                && edit.inheritance == Inheritance::AsIs
+                && new.differs_in_numbers_only(before)
         }
         _ => false,
     };

@@ -144,6 +144,10 @@ impl ControlPlane {
             result = work => result,
             _ = end.wait_for(|end| *end) => Ok(()),
         };
+        if result.is_err() {
+            // The listener ends with the process otherwise, which waits for this error.
+            server.abort_all();
+        }
         while server.join_next().await.is_some() {}
         // The entry is removed by other nodes if the database does not answer.
         let _ = store.remove_node(&self.instance).await;
