@@ -96,7 +96,7 @@ impl Annotation {
         self.0.group.and_then(|group| group.text())
     }
 
-    /// Returns the policy, if it is the same for every call.
+    /// Returns the policy, if every call uses one policy.
     ///
     /// # Errors
     ///

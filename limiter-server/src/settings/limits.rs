@@ -24,7 +24,7 @@ pub struct ListenerLimits {
     pub max_body_bytes: usize,
     /// The largest gRPC message, in bytes.
     pub max_message_bytes: usize,
-    /// The largest number of calls at once, over all listeners. More are answered as unavailable.
+    /// The largest number of calls at once over gRPC and HTTP. More are answered as unavailable.
     pub max_in_flight: usize,
 }
 
