@@ -251,7 +251,7 @@ async fn permit(
     let namespace = edit.namespace.as_str();
     let changes_numbers = match (current, before, new) {
         (Some(_), Some(before), Some(new)) => {
-            // Only owners restore a revision, whatever it changes.
+            // Only owners restore a revision, also one that differs in its numbers only.
             edit.origin != Origin::Restore
                 && edit.inheritance == Inheritance::AsIs
                 && new.differs_in_numbers_only(before)

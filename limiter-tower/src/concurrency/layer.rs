@@ -66,8 +66,8 @@ use crate::responses::ResponseConfig;
 /// | a policy of a rate, several policies, a cost that cannot be used | 500 | INTERNAL | none |
 /// | no key | the extractor's response | the code that is paired with it | none |
 ///
-/// Responses, extensions and events equal those of [`RateLimitLayer`](crate::RateLimitLayer), and so
-/// do the headers in the drafts that can express a number of concurrent requests.
+/// Responses, extensions and events equal those of [`RateLimitLayer`](crate::RateLimitLayer), and
+/// so do the headers in the drafts that can express a number of concurrent requests.
 /// [`responses`](Self::responses) changes them.
 ///
 /// # With Redis
