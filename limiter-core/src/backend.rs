@@ -7,6 +7,15 @@
 //!
 //! Tests: `tests/contract` runs one suite on both stores and on a cluster.
 
+#![cfg_attr(
+    not(feature = "redis"),
+    expect(
+        unused_variables,
+        clippy::unused_async,
+        reason = "the memory of this process does not wait and has no outages"
+    )
+)]
+
 mod detached;
 pub(crate) mod memory;
 pub(crate) mod outage;
@@ -84,14 +93,6 @@ impl Backend {
     /// # Cancel safety
     ///
     /// Dropping the future leaves open whether the request was charged; it is never charged twice.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn decide(
         &self,
         request: &DecisionRequest<'_>,
@@ -130,10 +131,6 @@ impl Backend {
 
     /// Decides a request without Redis, which has not replied within `timeout` since `started`.
     /// `None` in process.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "the memory of this process does not fail so")
-    )]
     pub(crate) fn decide_without_store(
         &self,
         request: &DecisionRequest<'_>,
@@ -179,10 +176,6 @@ impl Backend {
 
     /// As [`change`](Self::change), of the share from which this replica decided during an outage
     /// of Redis.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "the memory of this process has no outages")
-    )]
     pub(crate) fn change_share(
         &self,
         request: &DecisionRequest<'_>,
@@ -228,14 +221,6 @@ impl Backend {
 
     /// Counts a denial for a penalty, within `left`. Returns the microseconds for which the key is
     /// blocked, if it is.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn count_denial(
         &self,
         punishing: &PenaltyLimits,
@@ -250,14 +235,6 @@ impl Backend {
     }
 
     /// Connects to every node, loads the scripts and checks permissions.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process is ready"
-        )
-    )]
     pub(crate) async fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -270,13 +247,6 @@ impl Backend {
     }
 
     /// Reports denials, returns leases, and deregisters this replica.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            clippy::unused_async,
-            reason = "the memory of this process has nothing to return"
-        )
-    )]
     pub(crate) async fn shutdown(&self) {
         match self {
             Self::Memory(_) => {}
@@ -298,10 +268,6 @@ impl Backend {
     }
 
     /// Returns the name of the Redis key of a request's first limit. `None` in process.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "states in memory have no names")
-    )]
     pub(crate) fn redis_key(&self, request: &DecisionRequest<'_>) -> Option<String> {
         match self {
             Self::Memory(_) => None,

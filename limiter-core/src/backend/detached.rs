@@ -26,14 +26,6 @@ use crate::units::Timestamp;
 impl Backend {
     /// Acquires concurrency permits that are held under a detached id, within a deadline. In
     /// process the id refers to a table of the limiter.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn acquire_detached(
         &self,
         request: &ConcurrencyRequest<'_>,
@@ -53,14 +45,6 @@ impl Backend {
     /// # Errors
     ///
     /// In process every id is rejected, since only Redis keeps detached permits.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn renew_detached(
         &self,
         request: &ConcurrencyRequest<'_>,
@@ -79,14 +63,6 @@ impl Backend {
     /// # Errors
     ///
     /// In process every id is rejected, since only Redis keeps detached permits.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn release_detached(
         &self,
         request: &ConcurrencyRequest<'_>,
@@ -129,14 +105,6 @@ impl Backend {
 
     /// Stores the record of a detached reservation. Returns the time of the store, or `None` in
     /// process.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn store_reservation(
         &self,
         id: StoredId,

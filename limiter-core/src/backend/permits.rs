@@ -23,14 +23,6 @@ impl Backend {
     }
 
     /// Acquires concurrency permits without joining the queue, within a deadline.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn acquire(
         &self,
         request: &ConcurrencyRequest<'_>,
@@ -67,10 +59,6 @@ impl Backend {
     }
 
     /// Reports whether concurrency permits are available.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(clippy::unused_async, reason = "the memory of this process does not wait")
-    )]
     pub(crate) async fn peek_permits(&self, request: &ConcurrencyRequest<'_>) -> Result<Decision, Rejection> {
         match self {
             Self::Memory(memory) => Ok(memory.peek_permits(request)),
@@ -85,14 +73,6 @@ impl Backend {
 
     /// Deletes the leases of concurrency permits that other processes may hold. In process all
     /// holders are known, and nothing is deleted.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "the memory of this process does not wait"
-        )
-    )]
     pub(crate) async fn reset_permits(&self, request: &ConcurrencyRequest<'_>) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
