@@ -109,8 +109,10 @@ impl Reservation {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
     /// use limiter_core::{LimitRequest, Limiter, ManualClock, Policy};
-    ///     ///
+    ///
     /// let clock = ManualClock::new();
     /// let limits = Limiter::in_process().clock(&clock).build();
     /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
