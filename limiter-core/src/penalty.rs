@@ -3,9 +3,7 @@
 //! A penalty consists of two limits beside the policy's own: a window that counts denials and a
 //! funnel that holds the block. `blocks` adds them to a request; `denial_counts` collects the
 //! denials that this replica has not reported to Redis; `denial_window` charges them there. The
-//! stores charge both limits after a denial ([`Backend::count_denial`]).
-//!
-//! [`Backend::count_denial`]: crate::backend::Backend::count_denial
+//! stores charge both limits after a denial (`Backend::count_denial`).
 
 pub(crate) mod blocks;
 #[cfg(feature = "redis")]

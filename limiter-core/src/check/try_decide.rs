@@ -33,7 +33,7 @@ use crate::request::{LimitRequest, charge};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
-/// The result of [`Limiter::try_pass`].
+/// The result of an attempt to pass a limit without waiting.
 #[derive(Debug)]
 pub enum Passage {
     /// The call is allowed, and was charged.
