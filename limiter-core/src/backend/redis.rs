@@ -4,7 +4,7 @@
 //! in Redis within the deadline of the policies, the local fallback (if Redis does not reply and a
 //! policy says so).
 //!
-//! Tests: `tests/contract`, `tests/store_failure.rs`, `limiter-faults`.
+//! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 
 mod detached;
 pub(crate) mod inheritance;
