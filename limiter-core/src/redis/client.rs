@@ -1,16 +1,13 @@
-//! Connections to one Redis server: addresses, sockets, TLS, pools, health and the circuit breaker.
+//! Connections to one Redis server: addresses, sockets, TLS, health and the circuit breaker.
 //!
-//! `node` is the entry point: it sends one script call to one server within a deadline. Everything
-//! else in this directory establishes connections for it or decides whether a connection is still
-//! usable.
+//! `dial` opens a `connection` to an `endpoint`; `health` and `breaker` decide from the results of
+//! calls whether a connection and its server are still usable.
 
 pub(crate) mod breaker;
 pub(crate) mod connection;
 pub(crate) mod dial;
-pub(crate) mod dial_failures;
 pub(crate) mod dns;
 pub(crate) mod endpoint;
+pub(crate) mod failure;
 pub(crate) mod health;
-pub(crate) mod node;
-pub(crate) mod pools;
 pub(crate) mod tls;

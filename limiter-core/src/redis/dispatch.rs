@@ -13,13 +13,8 @@
 //! Invariant: every waiting caller receives a reply or an error. Tests: `tests.rs`, and `model.rs`
 //! under every schedule.
 
-pub(crate) mod batch;
 pub(crate) mod in_flight;
-pub(crate) mod operation;
-mod queue;
-pub(crate) mod repeat;
-#[cfg(test)]
-pub(crate) mod repeat_tests;
+pub(crate) mod queue;
 mod run;
 
 use std::fmt;
@@ -222,7 +217,7 @@ impl QueueState {
 
 impl BatchStart {
     /// Takes the calls of the next batch from the queue.
-    fn take_batch(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
+    pub(crate) fn take_batch(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
         let lane = self.0.take()?;
         let mut state = lane.lock();
         state.starting = false;
@@ -257,7 +252,7 @@ impl InFlightBatch {
     }
 
     /// Returns the moment at which the slot counts as late.
-    fn late_at(&self) -> Instant {
+    pub(crate) fn late_at(&self) -> Instant {
         self.began + self.lane.lock().late_after()
     }
 
@@ -269,7 +264,7 @@ impl InFlightBatch {
     }
 
     /// Releases the slot before the batch has ended.
-    fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         if !std::mem::take(&mut self.is_held) {
             return;
         }

@@ -10,7 +10,7 @@ use bb8_redis::redis;
 use bb8_redis::redis::RedisError;
 
 use crate::error::StoreError;
-use crate::redis::client::node::Node;
+use crate::redis::node::Node;
 use crate::support::real_time;
 
 const WITHIN: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::dispatch::operation::DecideOperation;
+use crate::redis::node::DecideOperation;
 use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::wire;
 use crate::redis::token_lease::leased_limit;

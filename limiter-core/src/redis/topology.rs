@@ -1,10 +1,9 @@
-//! Discovery of the server that owns a key: Redis Cluster slots and Redis Sentinel primaries.
+//! Discovery of servers: Redis Sentinel primaries, and the slots and seed nodes of a cluster.
 //!
-//! `cluster` maps slots to nodes and refreshes the map after redirections and failures; `sentinel`
-//! finds the current primary. A standalone server needs neither.
+//! `dialer` opens a connection to one server, which Sentinel may have to find first. `slots` parses
+//! the replies of cluster nodes; the `cluster` module above this one routes calls by them.
 
-pub(crate) mod cluster;
+pub(crate) mod dialer;
 pub(crate) mod seed_nodes;
 pub(crate) mod sentinel;
-pub(crate) mod slot_map_refresh;
 pub(crate) mod slots;

@@ -2,29 +2,37 @@
 //!
 //! `layers.txt` lists the modules of a crate from the bottom to the top. A module may name modules
 //! of lines below its own. Files below `src/a/` belong to the module `a`. Names that the crate's
-//! root re-exports count as their modules. Below the top level there is no table: modules of one
-//! folder must not form a cycle.
+//! root re-exports count as their modules. A section may list the modules of a folder in the same
+//! way. The modules of all other folders must not form a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
 use super::baseline::Key;
-use super::modules::Crate;
+use super::modules::{Crate, Path};
 use super::tree::Tree;
 
-/// For each crate its modules, each with the number of its layer.
+/// Modules of one folder, each with the number of its layer.
+type Layers = BTreeMap<String, usize>;
+
+/// The layers of folders. A folder is a crate and the path of a module, which is empty for the
+/// crate's root.
 #[derive(Debug, Default)]
-pub(super) struct Table(BTreeMap<String, BTreeMap<String, usize>>);
+pub(super) struct Table(BTreeMap<(String, Path), Layers>);
 
 impl Table {
-    /// Reads sections `[crate]` of lines of modules, the lowest layer first. `#` starts a comment.
+    /// Reads sections `[crate]` and `[crate module::path]` of lines of modules, the lowest layer
+    /// first. `#` starts a comment.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut table = Self::default();
         let mut current = None;
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-                current = Some(table.0.entry(name.to_owned()).or_default());
+                let (name, module) = name.split_once(' ').unwrap_or((name, ""));
+                let module = module.split("::").filter(|name| !name.is_empty());
+                let folder = (name.to_owned(), module.map(str::to_owned).collect());
+                current = Some(table.0.entry(folder).or_default());
                 continue;
             }
             for module in line.split_whitespace() {
@@ -46,29 +54,34 @@ pub(super) fn check(tree: &Tree, table: &Table) -> Result<Vec<Finding>, String> 
     let mut findings = Vec::new();
     for path in tree.crates() {
         let modules = Crate::new(tree, path);
-        if let Some(layers) = table.0.get(path) {
-            let children = modules.children(&[]);
+        for ((_, parent), layers) in table.0.iter().filter(|((name, _), _)| name == path) {
+            let children = modules.children(parent);
             let missing: Vec<_> = children
                 .into_iter()
                 .filter(|module| !layers.contains_key(*module))
                 .collect();
             if !missing.is_empty() {
+                let folder = [&[path.to_owned()], parent.as_slice()].concat().join("::");
                 return Err(format!(
-                    "modules of {path} that are not in xtask/tidy/layers.txt: `{}`; add each to a layer",
+                    "modules of {folder} that are not in xtask/tidy/layers.txt: `{}`; add each to a layer",
                     missing.join("`, `")
                 ));
             }
-            findings.extend(upward(&modules, layers));
+            findings.extend(upward(&modules, parent, layers));
         }
         findings.extend(cycles(&modules, path));
     }
     Ok(findings)
 }
 
-fn upward(modules: &Crate<'_>, layers: &BTreeMap<String, usize>) -> Vec<Finding> {
+fn upward(modules: &Crate<'_>, parent: &Path, layers: &Layers) -> Vec<Finding> {
     let mut findings = Vec::new();
     for named in modules.uses() {
-        let (Some(from), Some(to)) = (named.from.first(), modules.child_named(&Vec::new(), &named.to)) else {
+        let from = named.from.strip_prefix(parent.as_slice());
+        let Some((from, to)) = from
+            .and_then(<[String]>::first)
+            .zip(modules.child_named(parent, &named.to))
+        else {
             continue;
         };
         if *from != to && layers.get(from) <= layers.get(&to) {
@@ -177,6 +190,33 @@ mod tests {
                 "c/src/units.rs layers `units` is not above `limiter`, and names Limiter::new"
             ]
         );
+    }
+
+    #[test]
+    fn folder_with_section_has_layers() {
+        let table = "[c]\na\n[c a]\nlow\nhigh\n";
+        let files = [
+            ("c/src/lib.rs", "mod a;"),
+            ("c/src/a.rs", "mod low; mod high; fn b() { crate::a::high::x() }"),
+            ("c/src/a/low.rs", "use crate::a::high::deeper::X;"),
+            ("c/src/a/high.rs", "mod deeper; use super::low::Y;"),
+        ];
+        let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        let check = |files: &[(&str, &str)]| {
+            let tree = Tree::of(files.iter().map(own).collect());
+            check(&tree, &Table::parse(table).unwrap_or_default())
+        };
+        let found = check(&files).unwrap_or_default();
+        let upward = found
+            .iter()
+            .filter(|found| found.key.to_string().ends_with("layers"));
+        let messages: Vec<_> = upward.map(|found| found.message.as_str()).collect();
+        assert_eq!(
+            messages,
+            ["`low` is not above `high`, and names a::high::deeper::X"]
+        );
+        let unlisted = [files.as_slice(), &[("c/src/a/new.rs", "fn a() {}")]].concat();
+        assert!(check(&unlisted).is_err_and(|error| error.contains("c::a") && error.contains("`new`")));
     }
 
     #[test]

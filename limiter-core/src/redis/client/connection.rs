@@ -1,52 +1,18 @@
-//! Connections with a health state, and the dialers that open them.
+//! A connection with a health state.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bb8_redis::RedisConnectionManager;
-use bb8_redis::bb8::{ManageConnection, Pool};
 use bb8_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
-use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
+use bb8_redis::redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::task::AbortHandle;
 
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::dial;
-use crate::redis::client::dial::Driver;
-use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::health::Health;
-use crate::redis::topology::sentinel::Sentinel;
 
 /// One reply for each command.
 type CommandReplies = Vec<Result<Value, RedisError>>;
-
-/// Opens connections.
-#[derive(Clone)]
-pub(crate) enum Dialer {
-    /// To one server.
-    To(Endpoint),
-    /// To the current primary that Sentinel reports.
-    Primary(Arc<Sentinel>),
-    /// Through the manager of a user's pool.
-    Through(Pool<RedisConnectionManager>),
-}
-
-/// Writes the address, never the credentials.
-impl fmt::Display for Dialer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::To(endpoint) => write!(f, "{endpoint}"),
-            Self::Primary(sentinel) => write!(f, "{sentinel}"),
-            Self::Through(_) => f.write_str("the address of a pool's manager"),
-        }
-    }
-}
-
-impl fmt::Debug for Dialer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dialer({self})")
-    }
-}
 
 /// One multiplexed connection. Clones share it and send concurrently.
 #[derive(Clone, Debug)]
@@ -54,6 +20,23 @@ pub(crate) struct Connection {
     inner: MultiplexedConnection,
     health: Arc<Health>,
     _driver: Option<Arc<Driver>>,
+}
+
+/// The task that drives a connection. Dropping the last clone of the connection aborts it;
+/// otherwise it would wait for missing replies of a dead server.
+#[derive(Debug)]
+pub(crate) struct Driver(AbortHandle);
+
+impl Driver {
+    pub(crate) fn new(task: AbortHandle) -> Self {
+        Self(task)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Connection {
@@ -102,6 +85,11 @@ impl Connection {
             self.health.message_or_end().await;
         }
         !self.health.is_broken()
+    }
+
+    /// Returns whether the connection is unusable for all calls.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.health.is_broken()
     }
 
     /// Returns whether `other` is a clone of this connection.
@@ -182,32 +170,5 @@ impl Connection {
         let answer = answer.and_then(Value::extract_error);
         health.answered(answer.as_ref().err());
         answer
-    }
-}
-
-impl ManageConnection for Dialer {
-    type Connection = Connection;
-    type Error = RedisError;
-
-    async fn connect(&self) -> Result<Connection, RedisError> {
-        match self {
-            Self::To(endpoint) => dial::open(endpoint).await,
-            Self::Primary(sentinel) => sentinel.connect().await,
-            Self::Through(pool) => {
-                let health = Arc::new(Health::new());
-                Ok(Connection::new(pool.dedicated_connection().await?, health, None))
-            }
-        }
-    }
-
-    async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        if connection.health.is_broken() {
-            return Err(RedisError::from((ErrorKind::Io, "the connection is broken")));
-        }
-        Ok(())
-    }
-
-    fn has_broken(&self, connection: &mut Connection) -> bool {
-        connection.health.is_broken()
     }
 }

@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
-use crate::redis::client::connection::Connection;
+use crate::redis::client::connection::{Connection, Driver};
 use crate::redis::client::dns;
 use crate::redis::client::endpoint::{Endpoint, HostPort};
 use crate::redis::client::health::Health;
@@ -175,19 +175,8 @@ where
     let logging_in = MultiplexedConnection::new_with_config(&endpoint.login, stream, config);
     let (inner, driver) =
         with_deadline(deadline, "the server did not answer to the login", logging_in).await?;
-    let driver = Driver(tokio::spawn(driver).abort_handle());
+    let driver = Driver::new(tokio::spawn(driver).abort_handle());
     Ok(Connection::new(inner, health, Some(driver)))
-}
-
-/// The task that drives a connection. Dropping the last clone of the connection aborts it;
-/// otherwise it would wait for missing replies of a dead server.
-#[derive(Debug)]
-pub(crate) struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 #[cfg(test)]

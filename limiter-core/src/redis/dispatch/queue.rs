@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::identity::Identity;
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::node::Failure;
+use crate::redis::client::failure::Failure;
 use crate::redis::script::input::{LazyInput, ScriptInput};
 use crate::request::Verdict;
 

@@ -3,17 +3,21 @@
 
 use std::fmt;
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bb8_redis::bb8::Pool;
+use bb8_redis::bb8::{CustomizeConnection, Pool};
+use bb8_redis::redis::RedisError;
 use tokio::runtime;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::redis::client::connection::{Connection, Dialer};
+use crate::redis::client::breaker::Breaker;
+use crate::redis::client::connection::Connection;
 use crate::redis::dispatch::BatchQueue;
+use crate::redis::topology::dialer::Dialer;
 
 /// Upper bound of runtimes per node. Beyond it, the set of the oldest runtime is dropped and
 /// created again on its next call.
@@ -121,6 +125,20 @@ impl RuntimeConnections {
     }
 }
 
+/// Reports each new connection to the breaker.
+#[derive(Debug)]
+pub(crate) struct BreakerNotifier(pub(crate) Arc<Breaker>);
+
+impl CustomizeConnection<Connection, RedisError> for BreakerNotifier {
+    fn on_acquire<'a>(
+        &'a self,
+        _connection: &'a mut Connection,
+    ) -> Pin<Box<dyn Future<Output = Result<(), RedisError>> + Send + 'a>> {
+        self.0.connected(Instant::now());
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
 impl RuntimeEntry {
     /// Returns whether the entry belongs to a live runtime. A new runtime may reuse the id of an
     /// ended one.
@@ -146,8 +164,8 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use crate::redis::client::endpoint::Endpoint;
-    use crate::redis::client::pools::*;
     use crate::redis::client::tls::Certificates;
+    use crate::redis::node::pools::*;
 
     fn use_in(runtime: &Runtime, pools: &RuntimePools) -> Arc<RuntimeConnections> {
         let endpoint = Endpoint::parse(&"redis://127.0.0.1:1/".into(), &Certificates::default()).unwrap();

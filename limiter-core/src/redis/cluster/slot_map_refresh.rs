@@ -112,7 +112,7 @@ mod model;
 
 #[cfg(test)]
 mod tests {
-    use crate::redis::topology::slot_map_refresh::*;
+    use crate::redis::cluster::slot_map_refresh::*;
 
     #[test]
     fn refreshes_do_not_overlap_and_respect_interval() {

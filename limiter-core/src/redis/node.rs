@@ -1,28 +1,42 @@
 //! One Redis server: its connections, circuit breaker and bound of calls in flight.
+//!
+//! A node sends a call of a script within a deadline, alone or in a batch of concurrent calls:
+//! `pools` keeps connections and batch queues of each runtime, `batch` executes a batch,
+//! `repeat` decides a request several times.
+
+mod batch;
+mod dial_failures;
+mod pools;
+pub(crate) mod repeat;
+#[cfg(test)]
+pub(crate) mod repeat_tests;
 
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "registry")]
 use bb8_redis::bb8::ManageConnection as _;
-use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
-use bb8_redis::redis::{RedisError, Value};
+use bb8_redis::bb8::{Pool, RunError};
+use bb8_redis::redis::Value;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::{Breaker, Pass};
-use crate::redis::client::connection::{Connection, Dialer};
-use crate::redis::client::dial_failures::DialFailures;
-use crate::redis::client::pools::{RuntimeConnections, RuntimePools};
+use crate::redis::client::connection::Connection;
+use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
-use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch, batch};
+use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
+use crate::redis::node::dial_failures::DialFailures;
+use crate::redis::node::pools::{BreakerNotifier, RuntimeConnections, RuntimePools};
 use crate::redis::script::input::{LazyInput, ScriptInput};
 use crate::redis::script::reply::Replies;
 use crate::redis::script::wire::Item;
 use crate::redis::script::{Call, is_unknown, reply, wire};
+use crate::redis::topology::dialer::Dialer;
+use crate::redis::topology::slots::slot;
 use crate::request::Verdict;
 use crate::support::clock::{Clock, LogThrottle};
 use crate::units::Timestamp;
@@ -56,17 +70,6 @@ pub(crate) struct NodeSettings {
     pub(crate) connections: u32,
     /// Upper bound of calls in flight.
     pub(crate) max_in_flight: u32,
-}
-
-/// Failure of a call to a node.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// Nothing was sent.
-    Unreachable(StoreError),
-    /// The server replied with an error, or the connection failed.
-    Answered(RedisError),
-    /// The script reported that it cannot decide, or its reply is malformed.
-    Undecided(StoreError),
 }
 
 impl Node {
@@ -268,7 +271,7 @@ impl Node {
 
     /// Opens a connection outside of the pools.
     #[cfg(feature = "registry")]
-    pub(crate) async fn dial(&self) -> Result<Connection, RedisError> {
+    pub(crate) async fn dial(&self) -> Result<Connection, bb8_redis::redis::RedisError> {
         self.0.dialer.connect().await
     }
 
@@ -296,6 +299,66 @@ impl Node {
             });
             RuntimeConnections::new(self.0.new_pool(), lane)
         })
+    }
+}
+
+/// An operation on a node. It is repeated on another node only if the reply proves that nothing was
+/// executed.
+pub(crate) trait NodeOperation: Sync {
+    type Output: Send;
+
+    /// Returns the slot of its keys in a cluster.
+    fn slot(&self) -> u16;
+
+    /// Returns the deadline of the caller.
+    fn wait(&self) -> &CallDeadline;
+
+    /// Executes the operation on a node.
+    fn execute(
+        &self,
+        node: &Node,
+        part: BatchPart,
+    ) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
+}
+
+/// A decision, which may be sent in a batch.
+#[derive(Debug)]
+pub(crate) struct DecideOperation<Q> {
+    pub(crate) input: Q,
+    pub(crate) wait: CallDeadline,
+}
+
+impl<Q: LazyInput> NodeOperation for DecideOperation<Q> {
+    type Output = Verdict;
+
+    fn slot(&self) -> u16 {
+        let keys = &self.input.input().keys;
+        slot(keys.first().map_or("", String::as_str))
+    }
+
+    fn wait(&self) -> &CallDeadline {
+        &self.wait
+    }
+
+    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Verdict, Failure> {
+        node.decide(part, &self.input, &self.wait).await
+    }
+}
+
+/// A call of a script outside of batches.
+impl NodeOperation for Call<'_> {
+    type Output = Value;
+
+    fn slot(&self) -> u16 {
+        slot(self.key())
+    }
+
+    fn wait(&self) -> &CallDeadline {
+        self.wait()
+    }
+
+    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Self::Output, Failure> {
+        node.try_run(self, part.asking).await
     }
 }
 
@@ -330,29 +393,6 @@ impl NodeInner {
             .error_sink(self.failures.sink())
             .connection_customizer(Box::new(BreakerNotifier(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
-    }
-}
-
-/// Reports each new connection to the breaker.
-#[derive(Debug)]
-struct BreakerNotifier(Arc<Breaker>);
-
-impl CustomizeConnection<Connection, RedisError> for BreakerNotifier {
-    fn on_acquire<'a>(
-        &'a self,
-        _connection: &'a mut Connection,
-    ) -> Pin<Box<dyn Future<Output = Result<(), RedisError>> + Send + 'a>> {
-        self.0.connected(Instant::now());
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unreachable(error) | Failure::Undecided(error) => error,
-            Failure::Answered(error) => error.into(),
-        }
     }
 }
 

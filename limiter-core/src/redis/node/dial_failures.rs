@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::redis::client::connection::Dialer;
+use crate::redis::topology::dialer::Dialer;
 
 /// The failed dials of one node.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use limiter_testing::RedisServer;
 use crate::algorithm::Mode;
 use crate::memory::MemoryStore;
 use crate::policy::Policy;
-use crate::redis::client::node;
+use crate::redis::node::{self, Node};
 use crate::redis::script::input::ScriptInput;
 use crate::redis::script::{reply, wire};
 use crate::redis::*;

@@ -4,6 +4,8 @@
 //! task at a time. Invariant: a call is sent again only if a node's reply proves that nothing was
 //! executed.
 
+mod slot_map_refresh;
+
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,12 +18,13 @@ use tokio::task::JoinSet;
 
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::connection::Dialer;
 use crate::redis::client::endpoint::Endpoint;
-use crate::redis::client::node::{Failure, Node, NodeSettings};
+use crate::redis::client::failure::Failure;
+use crate::redis::cluster::slot_map_refresh::{ABANDONED_AFTER, SlotMapRefresh};
 use crate::redis::dispatch::BatchPart;
-use crate::redis::dispatch::operation::NodeOperation;
-use crate::redis::topology::slot_map_refresh::{ABANDONED_AFTER, SlotMapRefresh};
+use crate::redis::node::NodeOperation;
+use crate::redis::node::{Node, NodeSettings};
+use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::slots::{Address, Owners, owners, redirected};
 use crate::support::clock::Clock;
 use crate::support::real_time::{sleep, timeout, timeout_at};

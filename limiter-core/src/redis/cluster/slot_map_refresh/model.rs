@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shuttle::{check_dfs, check_random, future, thread};
 
-use crate::redis::topology::slot_map_refresh::SlotMapRefresh;
+use crate::redis::cluster::slot_map_refresh::SlotMapRefresh;
 
 const LONG_AGO: Duration = Duration::from_secs(1);
 

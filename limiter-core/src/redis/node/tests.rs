@@ -5,8 +5,8 @@ use crate::algorithm::Mode;
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::redis::client::endpoint::Endpoint;
-use crate::redis::client::node::*;
 use crate::redis::client::tls::Certificates;
+use crate::redis::node::*;
 use crate::redis::script::input::Operation;
 use crate::request::{DecisionRequest, LimitRequest};
 
