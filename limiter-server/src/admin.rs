@@ -7,8 +7,10 @@ pub mod api;
 pub mod auth;
 pub mod bounds;
 pub mod edit;
+pub mod pages;
 pub mod permissions;
 pub mod preview;
+pub mod sentence;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,6 +116,13 @@ impl Admin {
     }
 }
 
+/// The routes of the API and of the pages. `allowed_hosts` are the accepted names in the header
+/// `Host`, besides addresses and `localhost`.
+pub fn router(admin: Admin, allowed_hosts: &[String]) -> axum::Router {
+    let api = api::router(admin.clone());
+    pages::router(admin, api, allowed_hosts)
+}
+
 /// Serves the admin part until `end` is true, then finishes the requests in flight.
 ///
 /// # Errors
@@ -128,7 +137,7 @@ pub async fn serve(
         // An error means that the sender is gone, which is an end as well.
         let _ = end.wait_for(|end| *end).await;
     };
-    let service = api::router(admin).into_make_service_with_connect_info::<std::net::SocketAddr>();
+    let service = router(admin, &[]).into_make_service_with_connect_info::<std::net::SocketAddr>();
     axum::serve(listener, service)
         .with_graceful_shutdown(ended)
         .await

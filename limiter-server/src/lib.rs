@@ -19,6 +19,7 @@ pub mod access;
 pub mod admin;
 pub mod cli;
 pub mod gateway;
+pub mod host_name;
 pub mod import;
 pub mod listener;
 pub mod policy_text;

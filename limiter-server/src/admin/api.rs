@@ -7,7 +7,7 @@ mod caller;
 mod documents;
 mod people;
 mod policies;
-mod problem;
+pub(crate) mod problem;
 mod proposals;
 mod records;
 pub mod routes;

@@ -16,11 +16,15 @@ use limiter_core::{Limiter, Policy};
 use crate::admin::Admin;
 use crate::admin::auth::password::PasswordError;
 use crate::admin::permissions::{Actor, Role};
+use crate::host_name;
 use crate::secret::{self, Secret};
 use crate::store::{GrantedRole, NewAccount, StoreError, StoredToken, micros, now_micros};
 
 /// The name of the session cookie.
 pub const COOKIE: &str = "__Host-limiter";
+/// The name of the session cookie on `http://localhost` and loopback addresses, where browsers
+/// accept no cookie with the prefix `__Host-`. Requests to another `Host` cannot use it.
+pub const LOOPBACK_COOKIE: &str = "limiter";
 /// The lifetime of a session.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
 /// The prefix of the secret of a token.
@@ -118,17 +122,29 @@ pub struct StartedSession {
 impl StartedSession {
     /// The value of the header `Set-Cookie`.
     #[must_use]
-    pub fn cookie(&self) -> String {
-        let seconds = SESSION.as_secs();
-        let value = self.secret.reveal();
-        format!("{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Lax")
+    pub fn cookie(&self, request: &HeaderMap) -> String {
+        set_cookie(request, self.secret.reveal(), SESSION)
     }
 }
 
 /// The value of the header `Set-Cookie` that removes the session.
 #[must_use]
-pub fn removed_cookie() -> String {
-    format!("{COOKIE}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax")
+pub fn removed_cookie(request: &HeaderMap) -> String {
+    set_cookie(request, "", Duration::ZERO)
+}
+
+fn set_cookie(request: &HeaderMap, value: &str, lifetime: Duration) -> String {
+    let seconds = lifetime.as_secs();
+    match is_for_loopback(request) {
+        true => format!("{LOOPBACK_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax"),
+        false => format!("{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Lax"),
+    }
+}
+
+/// Whether the browser addresses this machine itself.
+fn is_for_loopback(request: &HeaderMap) -> bool {
+    let host = request.get(header::HOST).and_then(|value| value.to_str().ok());
+    host.is_some_and(host_name::is_loopback)
 }
 
 impl Admin {
@@ -320,12 +336,16 @@ pub fn parse_admin_scope(scope: &str) -> Option<(Role, &str)> {
 }
 
 fn session_of(headers: &HeaderMap) -> Option<String> {
+    let expected = match is_for_loopback(headers) {
+        true => LOOPBACK_COOKIE,
+        false => COOKIE,
+    };
     let cookies = headers.get_all(header::COOKIE).iter();
     let cookies = cookies.filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';'));
     pairs.find_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;
-        (name == COOKIE && !value.is_empty()).then(|| value.to_owned())
+        (name == expected && !value.is_empty()).then(|| value.to_owned())
     })
 }
 
@@ -399,6 +419,9 @@ mod tests {
         assert_eq!(session_of(&headers).as_deref(), Some("secret"));
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, "limiter=secret".parse().unwrap());
+        headers.append(header::HOST, "limits.example".parse().unwrap());
         assert_eq!(session_of(&headers), None);
+        headers.insert(header::HOST, "127.0.0.1:8082".parse().unwrap());
+        assert_eq!(session_of(&headers).as_deref(), Some("secret"));
     }
 }

@@ -16,7 +16,7 @@ use limiter_core::registry::PolicyRegistry;
 use tokio::sync::{oneshot, watch};
 use tower::ServiceExt as _;
 
-use crate::admin::{Admin, api};
+use crate::admin::{self, Admin};
 use crate::gateway::readiness::Readiness;
 use crate::policy_text::{PolicyText, rules_to_toml};
 use crate::publish::{PublicationTarget, Publisher};
@@ -196,7 +196,7 @@ impl ControlPlane {
             let admin = Admin::new(store.clone(), [publisher.clone()], proxy, node)?;
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
-            let _ = router.set(api::router(admin));
+            let _ = router.set(admin::router(admin, &self.settings.allowed_hosts));
         }
         if !shares_limits {
             let published = publisher.publish().await;

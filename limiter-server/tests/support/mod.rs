@@ -10,6 +10,7 @@
 
 pub(crate) mod access;
 pub(crate) mod admin;
+pub(crate) mod browser;
 pub(crate) mod databases;
 pub(crate) mod envoy;
 pub(crate) mod http;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admin::sentence::sentence;
 use crate::store::{StoredDocument, StoredRevision};
 
 /// A policy as JSON.
@@ -10,7 +11,7 @@ pub(super) fn policy_json(document: &StoredDocument) -> Value {
     json!({
         "namespace": document.namespace,
         "name": document.name,
-        "sentence": text.as_ref().map(|text| text.entry().policy().to_string()),
+        "sentence": text.as_ref().map(sentence),
         "enforcement": text.as_ref().map(|text| text.entry().policy().enforcement().to_string()),
         "apps": document.apps,
         "toml": document.body,

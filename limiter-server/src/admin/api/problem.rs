@@ -47,6 +47,16 @@ impl AdminProblem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
+    /// The status, and the detail as text.
+    pub(crate) fn into_status_and_detail(self) -> (StatusCode, String) {
+        let detail = self
+            .fields
+            .get("detail")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        (self.status, detail.to_owned())
+    }
+
     /// Fails unless a verdict is [`Permission::Allowed`].
     pub(crate) fn unless(verdict: Permission, detail: &str) -> Result<(), Self> {
         match verdict {

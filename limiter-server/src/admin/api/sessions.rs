@@ -33,13 +33,14 @@ pub(super) struct SigninBody {
 pub(super) async fn set_up(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<SetupBody>,
 ) -> Result<Response, AdminProblem> {
     require_name(&body.user)?;
     let session = admin
         .set_up(&body.token, &body.user, body.password, peer.ip())
         .await?;
-    Ok(started(StatusCode::CREATED, &session))
+    Ok(started(&headers, &session))
 }
 
 pub(super) async fn sign_in(
@@ -50,12 +51,12 @@ pub(super) async fn sign_in(
 ) -> Result<Response, AdminProblem> {
     require_same_origin(&Method::POST, &headers)?;
     let session = admin.sign_in(&body.user, body.password, peer.ip()).await?;
-    Ok(started(StatusCode::CREATED, &session))
+    Ok(started(&headers, &session))
 }
 
-fn started(status: StatusCode, session: &StartedSession) -> Response {
-    let mut response = (status, Json(json!({ "user": session.user }))).into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&session.cookie()) {
+fn started(request: &HeaderMap, session: &StartedSession) -> Response {
+    let mut response = (StatusCode::CREATED, Json(json!({ "user": session.user }))).into_response();
+    if let Ok(cookie) = HeaderValue::from_str(&session.cookie(request)) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response
@@ -79,7 +80,7 @@ pub(super) async fn sign_out(
 ) -> Result<Response, AdminProblem> {
     admin.sign_out(&headers).await?;
     let mut response = StatusCode::NO_CONTENT.into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&removed_cookie()) {
+    if let Ok(cookie) = HeaderValue::from_str(&removed_cookie(&headers)) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::gateway::Gateway;
 use crate::gateway::http::problem::Problem;
+use crate::host_name;
 
 /// A path whose clients send no content type, as with envoyproxy/ratelimit.
 const TYPELESS_PATH: &str = "/json";
@@ -47,57 +48,11 @@ pub(super) async fn require_allowed_host(
         .get(header::HOST)
         .and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().host());
-    let is_allowed = |host: &str| is_local(host) || gateway.allows_host(name_of(host));
+    let is_allowed =
+        |host: &str| host_name::is_local(host) || gateway.allows_host(host_name::without_port(host));
     if !host.is_some_and(is_allowed) {
         let detail = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
         return Problem::bad_request(detail.into()).into_response();
     }
     next.run(request).await
-}
-
-/// Whether a `Host` is an address or `localhost`, with or without a port.
-fn is_local(host: &str) -> bool {
-    let name = name_of(host);
-    let address = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
-}
-
-/// A `Host` without its port.
-fn name_of(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
-        _ => host,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_and_localhost_are_local() {
-        for host in [
-            "localhost",
-            "LOCALHOST:80",
-            "127.0.0.1",
-            "127.0.0.1:8080",
-            "[::1]",
-            "[::1]:80",
-            "10.0.0.7",
-        ] {
-            assert!(is_local(host), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "127.0.0.1.evil.example:80",
-            "localhost.evil.example",
-            "localhost:x",
-        ] {
-            assert!(!is_local(host), "{host}");
-        }
-    }
 }

@@ -1,0 +1,101 @@
+//! The admin UI: HTML pages on top of the API.
+//!
+//! A page reads and changes nothing by itself. It calls the routes of [`api`](crate::admin::api) in
+//! this process on behalf of its user ([`PageApi`]), so permissions, validation and audit are those
+//! of the API. [`forms`] maps each form to its route, and `tests/pages.rs` compares both with the
+//! pages. Every page works without scripts; the scripts refresh numbers and show local times.
+
+mod api_client;
+mod app;
+mod apps;
+mod assets;
+mod caller;
+mod failure;
+pub mod forms;
+mod layout;
+mod links;
+mod search;
+mod security;
+mod setup;
+mod sign_in;
+mod time;
+mod views;
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use tower_http::csrf::CsrfLayer;
+
+use crate::admin::Admin;
+use crate::admin::pages::failure::PageFailure;
+
+/// The largest body of a form, in bytes.
+const MAX_FORM: usize = 4 << 20;
+
+/// The state of the pages. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Pages {
+    admin: Admin,
+    /// The routes of the API.
+    api: Router,
+    allowed_hosts: Arc<[String]>,
+}
+
+/// The routes of the API and of the pages.
+pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Router {
+    let pages = Pages {
+        admin,
+        api: api.clone(),
+        allowed_hosts: allowed_hosts.into(),
+    };
+    let environment = Router::new()
+        .route("/", get(apps::first_page))
+        .route("/apps", get(apps::list))
+        .route("/apps/{app}", get(app::policies))
+        .route("/search", get(search::find));
+    let private = Router::new()
+        .route("/", get(apps::first_environment))
+        .route("/signin", get(sign_in::form).post(sign_in::sign_in))
+        .route("/setup", get(setup::form).post(setup::set_up))
+        .route("/setup/start", get(apps::first_environment))
+        .route("/signout", post(sign_in::sign_out))
+        .nest("/e/{environment}", environment)
+        .fallback(unknown_page)
+        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(CsrfLayer::new())
+        .layer(middleware::map_response(security::with_page_headers))
+        .with_state(pages.clone());
+    Router::new()
+        .route("/assets/{file}", get(assets::read))
+        .merge(private)
+        .merge(api)
+        .layer(middleware::from_fn_with_state(
+            pages,
+            security::require_allowed_host,
+        ))
+}
+
+async fn unknown_page() -> PageFailure {
+    PageFailure::not_found()
+}
+
+/// A page from its template.
+fn render(page: &impl Template) -> Response {
+    match page.render() {
+        Ok(html) => Html(html).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "cannot render a page");
+            PageFailure::internal().into_response()
+        }
+    }
+}
+
+/// Answers a form: the browser reads this page next, so a reload does not send the form again.
+fn see(path: &str) -> Response {
+    Redirect::to(path).into_response()
+}

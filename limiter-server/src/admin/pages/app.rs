@@ -1,0 +1,111 @@
+//! The policies of an app.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::response::Response;
+
+use crate::admin::pages::apps::{NoticeQuery, all_policies};
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, NavLink, Section};
+use crate::admin::pages::views::PolicyView;
+use crate::admin::pages::{links, render};
+use crate::admin::permissions::{ALL_APPS, AdminAction};
+
+/// The pages of an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AppTab {
+    Policies,
+}
+
+const TABS: [(AppTab, &str, &str); 1] = [(AppTab::Policies, "Policies", "")];
+
+/// The head of the pages of an app.
+#[derive(Debug)]
+pub(super) struct AppHead {
+    pub(super) name: String,
+    pub(super) tabs: Vec<NavLink>,
+    pub(super) apps_href: String,
+}
+
+/// A policy in a list.
+#[derive(Debug)]
+pub(super) struct PolicyRow {
+    pub(super) href: String,
+    pub(super) policy: PolicyView,
+}
+
+#[derive(Template)]
+#[template(path = "app.html")]
+struct AppTemplate {
+    layout: Layout,
+    head: AppHead,
+    rows: Vec<PolicyRow>,
+    /// The page on which the user creates a policy; `None` if the user may not.
+    new_policy: Option<String>,
+}
+
+impl AppHead {
+    /// Fails for an app in which the user has no role.
+    pub(super) fn new(
+        caller: &PageCaller,
+        environment: &str,
+        app: &str,
+        tab: AppTab,
+    ) -> Result<Self, PageFailure> {
+        caller.require_environment(environment)?;
+        if app != ALL_APPS && caller.actor.role_in(environment, app).is_none() {
+            return Err(PageFailure::not_found());
+        }
+        let tabs = TABS.iter().map(|(of, text, path)| NavLink {
+            href: match path.is_empty() {
+                true => links::page(environment, &["apps", app]),
+                false => links::page(environment, &["apps", app, path]),
+            },
+            text: (*text).to_owned(),
+            is_current: *of == tab,
+        });
+        Ok(Self {
+            name: match app {
+                ALL_APPS => "All apps".to_owned(),
+                app => app.to_owned(),
+            },
+            tabs: tabs.collect(),
+            apps_href: links::page(environment, &["apps"]),
+        })
+    }
+}
+
+impl PolicyRow {
+    pub(super) fn new(environment: &str, policy: PolicyView) -> Self {
+        Self {
+            href: links::page(environment, &["policies", &policy.name]),
+            policy,
+        }
+    }
+}
+
+pub(super) async fn policies(
+    caller: PageCaller,
+    Path((environment, app)): Path<(String, String)>,
+    Query(query): Query<NoticeQuery>,
+) -> Result<Response, PageFailure> {
+    let head = AppHead::new(&caller, &environment, &app, AppTab::Policies)?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let policies = all_policies(&caller, &environment).await?;
+    let is_of_app = |policy: &PolicyView| match (&policy.apps, app.as_str()) {
+        (None, _) => true,
+        (Some(apps), app) => apps.iter().any(|of| of == app),
+    };
+    let rows = policies.into_iter().filter(is_of_app);
+    let of_app = [app.clone()];
+    let apps = (app != ALL_APPS).then_some(of_app.as_slice());
+    let is_owner = caller.may_edit(&environment, AdminAction::EditPolicy, apps);
+    let new = links::page(&environment, &["new"]);
+    Ok(render(&AppTemplate {
+        layout: layout.with_notice(query.notice.as_deref()),
+        rows: rows.map(|policy| PolicyRow::new(&environment, policy)).collect(),
+        new_policy: is_owner.then(|| format!("{new}?app={}", links::encode(&app))),
+        head,
+    }))
+}

@@ -1,0 +1,124 @@
+//! The apps of an environment.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::response::Response;
+use serde::Deserialize;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section, count};
+use crate::admin::pages::links;
+use crate::admin::pages::views::{AppListView, PolicyListView, PolicyView};
+use crate::admin::pages::{render, see};
+use crate::admin::permissions::{ALL_APPS, AdminAction};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NoticeQuery {
+    pub(super) notice: Option<String>,
+}
+
+/// An app with the number of its policies.
+#[derive(Debug, Default)]
+struct AppRow {
+    name: String,
+    href: String,
+    policies: usize,
+    pending: usize,
+    role: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "apps.html")]
+struct AppsTemplate {
+    layout: Layout,
+    rows: Vec<AppRow>,
+    /// The number of policies that are for all apps.
+    common: usize,
+    common_href: String,
+    /// The page on which the user creates a policy; `None` if the user may not.
+    new_policy: Option<String>,
+}
+
+/// Shows the first environment that the user may read.
+pub(super) async fn first_environment(caller: PageCaller) -> Result<Response, PageFailure> {
+    match caller.namespaces().await?.first() {
+        Some(first) => Ok(see(&(links::page(&first.name, &[]) + "/"))),
+        None => Err(PageFailure::new(
+            axum::http::StatusCode::FORBIDDEN,
+            "You have no role in any environment. An administrator grants roles.",
+        )),
+    }
+}
+
+pub(super) async fn first_page(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    Ok(see(&links::page(&environment, &["apps"])))
+}
+
+/// All policies that the user may read.
+pub(super) async fn all_policies(
+    caller: &PageCaller,
+    environment: &str,
+) -> Result<Vec<PolicyView>, PageFailure> {
+    let mut policies = Vec::new();
+    let mut after = String::new();
+    loop {
+        let path = links::api(environment, &["policies"]);
+        let path = format!("{path}?limit=1000&after={}", links::encode(&after));
+        let page: PolicyListView = caller.api.get(&path).await?;
+        policies.extend(page.policies);
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(policies),
+        }
+    }
+}
+
+pub(super) async fn list(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(query): Query<NoticeQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, "Apps").await?;
+    let layout = layout.with_notice(query.notice.as_deref());
+    let configured: AppListView = caller.api.get(&links::api(&environment, &["apps"])).await?;
+    let mut rows: BTreeMap<String, AppRow> = BTreeMap::new();
+    for app in configured.apps {
+        let row = rows.entry(app.name).or_default();
+        row.role = app.role;
+    }
+    let mut common = 0;
+    for policy in all_policies(&caller, &environment).await? {
+        common += usize::from(policy.apps.is_none());
+        for app in policy.apps.iter().flatten() {
+            let row = rows.entry(app.clone()).or_default();
+            row.policies += 1;
+            row.pending += usize::from(!policy.is_in_force());
+        }
+    }
+    // A policy of several apps names apps in which the user has no role.
+    rows.retain(|name, _| caller.actor.role_in(&environment, name).is_some());
+    let rows = rows.into_iter().map(|(name, row)| AppRow {
+        href: links::page(&environment, &["apps", &name]),
+        role: caller
+            .actor
+            .role_in(&environment, &name)
+            .map(|role| role.name().to_owned()),
+        name,
+        ..row
+    });
+    let is_owner = caller.may_edit(&environment, AdminAction::EditPolicy, None);
+    Ok(render(&AppsTemplate {
+        rows: rows.collect(),
+        common,
+        common_href: links::page(&environment, &["apps", ALL_APPS]),
+        new_policy: is_owner.then(|| links::page(&environment, &["new"])),
+        layout,
+    }))
+}

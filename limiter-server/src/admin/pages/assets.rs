@@ -1,0 +1,115 @@
+//! Style sheet and scripts, with a hash of their content in the path.
+//!
+//! A browser keeps them without asking again, since changed content has another path. They are
+//! compressed once at the first use.
+
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha2::{Digest, Sha256};
+
+/// The source files: name, extension, type, content.
+const SOURCES: [(&str, &str, &str, &str); 3] = [
+    ("icon", "svg", "image/svg+xml", include_str!("assets/icon.svg")),
+    (
+        "style",
+        "css",
+        "text/css; charset=utf-8",
+        include_str!("assets/style.css"),
+    ),
+    (
+        "app",
+        "js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/app.js"),
+    ),
+];
+
+static FILES: LazyLock<Vec<AssetFile>> = LazyLock::new(|| SOURCES.map(AssetFile::new).into());
+static LINKS: LazyLock<AssetLinks> = LazyLock::new(AssetLinks::new);
+
+#[derive(Debug)]
+struct AssetFile {
+    path: String,
+    name: &'static str,
+    content_type: &'static str,
+    content: &'static str,
+    compressed: Vec<u8>,
+}
+
+/// The paths of the files, for the templates.
+#[derive(Debug)]
+pub(super) struct AssetLinks {
+    pub(super) style: String,
+    pub(super) app: String,
+    pub(super) icon: String,
+}
+
+impl AssetFile {
+    fn new(
+        (name, extension, content_type, content): (&'static str, &str, &'static str, &'static str),
+    ) -> Self {
+        let digest = Sha256::digest(content.as_bytes());
+        let hash: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        // A write to memory does not fail.
+        let _ = encoder.write_all(content.as_bytes());
+        Self {
+            path: format!("{name}.{hash}.{extension}"),
+            name,
+            content_type,
+            content,
+            compressed: encoder.finish().unwrap_or_default(),
+        }
+    }
+}
+
+impl AssetLinks {
+    fn new() -> Self {
+        let path = |name: &str| {
+            let file = FILES.iter().find(|file| file.name == name);
+            file.map(|file| format!("/assets/{}", file.path))
+                .unwrap_or_default()
+        };
+        Self {
+            style: path("style"),
+            app: path("app"),
+            icon: path("icon"),
+        }
+    }
+}
+
+/// The paths of the files.
+pub(super) fn links() -> &'static AssetLinks {
+    &LINKS
+}
+
+pub(super) async fn read(Path(path): Path<String>, request: HeaderMap) -> Response {
+    let Some(file) = FILES.iter().find(|file| file.path == path) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let headers = [
+        (header::CONTENT_TYPE, file.content_type),
+        (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
+        (header::VARY, "accept-encoding"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    let accepted = request.get(header::ACCEPT_ENCODING);
+    let accepts_gzip = accepted
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(',').any(|of| of.trim().starts_with("gzip")));
+    match accepts_gzip {
+        true => (
+            headers,
+            [(header::CONTENT_ENCODING, "gzip")],
+            file.compressed.as_slice(),
+        )
+            .into_response(),
+        false => (headers, file.content).into_response(),
+    }
+}

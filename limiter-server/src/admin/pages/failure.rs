@@ -1,0 +1,119 @@
+//! Pages that report a failure.
+
+use askama::Template;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde_json::Value;
+
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::auth::AuthError;
+use crate::admin::pages::assets::{self, AssetLinks};
+
+/// Why a page cannot be shown, or a form was refused.
+#[derive(Debug)]
+pub(super) struct PageFailure {
+    pub(super) status: StatusCode,
+    /// One sentence for the user.
+    pub(super) detail: String,
+    retry_after: Option<u64>,
+    /// Another page that the browser shows instead.
+    see: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "failure.html")]
+struct FailureTemplate<'a> {
+    assets: &'static AssetLinks,
+    heading: &'a str,
+    detail: &'a str,
+}
+
+impl PageFailure {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            detail: detail.into(),
+            retry_after: None,
+            see: None,
+        }
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "There is no such page, or you may not read it.",
+        )
+    }
+
+    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn internal() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The page cannot be shown. The log of the server contains the reason.",
+        )
+    }
+
+    /// Shows another page instead.
+    pub(super) fn see(path: String) -> Self {
+        Self {
+            see: Some(path),
+            ..Self::new(StatusCode::SEE_OTHER, "")
+        }
+    }
+
+    /// The failure of a call of the API.
+    pub(super) fn from_problem(status: StatusCode, headers: &HeaderMap, problem: &Value) -> Self {
+        let detail = problem.get("detail").and_then(Value::as_str);
+        let detail = detail.unwrap_or("the request failed").to_owned();
+        Self {
+            retry_after: headers.get(header::RETRY_AFTER).and_then(seconds),
+            ..Self::new(status, detail)
+        }
+    }
+
+    fn heading(&self) -> &'static str {
+        match self.status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::FORBIDDEN => "Not permitted",
+            StatusCode::CONFLICT => "Conflict",
+            StatusCode::UNAUTHORIZED => "Not signed in",
+            StatusCode::TOO_MANY_REQUESTS => "Too many attempts",
+            status if status.is_server_error() => "Not available",
+            _ => "Not accepted",
+        }
+    }
+}
+
+fn seconds(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+impl From<AuthError> for PageFailure {
+    fn from(error: AuthError) -> Self {
+        let (status, detail) = AdminProblem::from(error).into_status_and_detail();
+        Self::new(status, detail)
+    }
+}
+
+impl IntoResponse for PageFailure {
+    fn into_response(self) -> Response {
+        if let Some(path) = &self.see {
+            return Redirect::to(path).into_response();
+        }
+        let page = FailureTemplate {
+            assets: assets::links(),
+            heading: self.heading(),
+            detail: &self.detail,
+        };
+        // The template has no failing filters.
+        let html = page.render().unwrap_or_default();
+        let mut response = (self.status, axum::response::Html(html)).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}

@@ -1,0 +1,202 @@
+//! The parts that all pages share: the top bar with environment, sections, health and user.
+
+use crate::admin::pages::assets::{self, AssetLinks};
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::links;
+use crate::admin::pages::views::{NamespaceListView, NamespaceView, StatusView};
+
+/// A section of the pages of an environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Apps,
+    Search,
+    Settings,
+}
+
+/// The sections of an environment in the order of the top bar: section, name, path.
+const SECTIONS: [(Section, &str, &str); 1] = [(Section::Apps, "Apps", "apps")];
+
+/// The state of the server, as the top bar shows it.
+#[derive(Debug)]
+pub(super) struct Health {
+    pub(super) class: &'static str,
+    pub(super) text: String,
+}
+
+/// A link of the top bar.
+#[derive(Debug)]
+pub(super) struct NavLink {
+    pub(super) href: String,
+    pub(super) text: String,
+    pub(super) is_current: bool,
+}
+
+/// The top bar and the title of a page.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) title: String,
+    pub(super) assets: &'static AssetLinks,
+    pub(super) user: String,
+    pub(super) is_server_admin: bool,
+    /// The environment of the page.
+    pub(super) environment: Option<NamespaceView>,
+    /// All environments that the user may read.
+    pub(super) environments: Vec<NavLink>,
+    pub(super) sections: Vec<NavLink>,
+    pub(super) is_settings: bool,
+    pub(super) health: Option<Health>,
+    /// The state that `health` summarizes.
+    pub(super) status: Option<StatusView>,
+    /// The result of the form that led to this page.
+    pub(super) notice: Option<&'static str>,
+}
+
+impl Health {
+    fn of(status: &StatusView) -> Self {
+        let (class, text) = match status {
+            of if of.read_only => ("bad", "Read-only: the database has a newer version".to_owned()),
+            StatusView {
+                publisher_error: Some(error),
+                ..
+            } => ("bad", format!("Cannot publish: {error}")),
+            of if !of.alerts.is_empty() => ("bad", count(of.alerts.len(), "alert")),
+            of if of.pending > 0 => {
+                let pending = usize::try_from(of.pending).unwrap_or_default();
+                (
+                    "waiting",
+                    format!("{} not in force yet", count(pending, "change")),
+                )
+            }
+            _ => ("ok", "All changes in force".to_owned()),
+        };
+        Self { class, text }
+    }
+}
+
+/// `1 change`, `2 changes`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
+impl NamespaceView {
+    /// The name that the top bar shows.
+    pub(super) fn shown_name(&self) -> &str {
+        self.label
+            .as_deref()
+            .filter(|label| !label.is_empty())
+            .unwrap_or(&self.name)
+    }
+
+    /// The class of the colour.
+    pub(super) fn colour_class(&self) -> &'static str {
+        match self.colour.as_deref() {
+            Some("red") => "env-red",
+            Some("amber") => "env-amber",
+            Some("green") => "env-green",
+            Some("blue") => "env-blue",
+            _ => "env-grey",
+        }
+    }
+}
+
+impl Layout {
+    /// A page of an environment. Fails for environments that the user may not read.
+    pub(super) async fn of_environment(
+        caller: &PageCaller,
+        environment: &str,
+        section: Section,
+        title: impl Into<String>,
+    ) -> Result<Self, PageFailure> {
+        caller.require_environment(environment)?;
+        let mut layout = Self::of_server(caller, title).await?;
+        let status: StatusView = caller.api.get(&links::api(environment, &["status"])).await?;
+        layout.health = Some(Health::of(&status));
+        layout.status = Some(status);
+        for link in &mut layout.environments {
+            link.is_current = link.href == links::page(environment, &[]) + "/";
+        }
+        layout.environment = caller
+            .namespaces()
+            .await?
+            .into_iter()
+            .find(|of| of.name == environment);
+        layout.is_settings = section == Section::Settings;
+        layout.sections = SECTIONS
+            .iter()
+            .map(|(of, text, path)| NavLink {
+                href: links::page(environment, &[path]),
+                text: (*text).to_owned(),
+                is_current: *of == section,
+            })
+            .collect();
+        Ok(layout)
+    }
+
+    /// A page of the server.
+    pub(super) async fn of_server(
+        caller: &PageCaller,
+        title: impl Into<String>,
+    ) -> Result<Self, PageFailure> {
+        let environments = caller.namespaces().await?;
+        let environments = environments.iter().map(|of| NavLink {
+            href: links::page(&of.name, &[]) + "/",
+            text: of.shown_name().to_owned(),
+            is_current: false,
+        });
+        Ok(Self {
+            title: title.into(),
+            assets: assets::links(),
+            user: caller.actor.name.clone(),
+            is_server_admin: caller.actor.is_server_admin,
+            environment: None,
+            environments: environments.collect(),
+            sections: Vec::new(),
+            is_settings: true,
+            health: None,
+            status: None,
+            notice: None,
+        })
+    }
+
+    /// Shows the result of the form that led to this page, by its code in the query.
+    pub(super) fn with_notice(mut self, code: Option<&str>) -> Self {
+        self.notice = code.and_then(notice);
+        self
+    }
+
+    /// The path of the search.
+    pub(super) fn search_href(&self) -> String {
+        links::page(self.environment_name(), &["search"])
+    }
+
+    /// The name of the environment; empty on pages of the server.
+    pub(super) fn environment_name(&self) -> &str {
+        self.environment.as_ref().map_or("", |of| of.name.as_str())
+    }
+}
+
+/// The sentence of a code. Other texts of a query are not shown.
+fn notice(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "saved" => "Saved.",
+        "proposed" => "Proposed. An owner of the app approves or rejects the change.",
+        "removed" => "Removed.",
+        "restored" => "Restored.",
+        "rejected" => "Rejected.",
+        "revoked" => "Revoked.",
+        "confirmed" => "Confirmed.",
+        _ => return None,
+    })
+}
+
+impl PageCaller {
+    /// The environments that the user may read.
+    pub(super) async fn namespaces(&self) -> Result<Vec<NamespaceView>, PageFailure> {
+        let list: NamespaceListView = self.api.get("/namespaces").await?;
+        Ok(list.namespaces)
+    }
+}

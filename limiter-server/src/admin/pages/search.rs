@@ -1,0 +1,68 @@
+//! The search of the top bar: policies and apps by a part of their name.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::response::Response;
+use serde::Deserialize;
+
+use crate::admin::pages::app::PolicyRow;
+use crate::admin::pages::apps::all_policies;
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, NavLink, Section};
+use crate::admin::pages::{links, render};
+
+/// The largest number of policies in a result.
+const MAX_ROWS: usize = 100;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SearchQuery {
+    #[serde(default)]
+    q: String,
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct SearchTemplate {
+    layout: Layout,
+    text: String,
+    apps: Vec<NavLink>,
+    rows: Vec<PolicyRow>,
+    is_truncated: bool,
+}
+
+pub(super) async fn find(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(query): Query<SearchQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Search, "Search").await?;
+    let text = query.q.trim().to_lowercase();
+    let contains = |name: &str| name.to_lowercase().contains(&text);
+    let policies = all_policies(&caller, &environment).await?;
+    let mut apps: Vec<String> = policies
+        .iter()
+        .flat_map(|of| of.apps.clone().unwrap_or_default())
+        .collect();
+    apps.sort();
+    apps.dedup();
+    apps.retain(|app| contains(app) && caller.actor.role_in(&environment, app).is_some());
+    let apps = apps.into_iter().map(|app| NavLink {
+        href: links::page(&environment, &["apps", &app]),
+        text: app,
+        is_current: false,
+    });
+    let mut found: Vec<_> = policies.into_iter().filter(|of| contains(&of.name)).collect();
+    let is_truncated = found.len() > MAX_ROWS;
+    found.truncate(MAX_ROWS);
+    Ok(render(&SearchTemplate {
+        layout,
+        text: query.q,
+        apps: apps.collect(),
+        rows: found
+            .into_iter()
+            .map(|of| PolicyRow::new(&environment, of))
+            .collect(),
+        is_truncated,
+    }))
+}
