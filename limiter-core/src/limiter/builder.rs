@@ -11,7 +11,8 @@ macro_rules! names_of_policies {
         }
 
         /// Name of this app, for policies [of certain
-        /// apps](crate::registry::PolicyEntry::for_apps). Default: none.
+        /// apps](crate::registry::PolicyEntry::for_apps). A server that decides for other programs
+        /// sets `*`, which selects the policies of all apps. Default: none.
         pub fn app(mut self, app: impl Into<String>) -> Self {
             self.names.app = Some(app.into().into());
             self

@@ -7,6 +7,9 @@ use crate::policy::{Policy, check_text};
 use crate::registry::{PolicyMetadata, RateType};
 use crate::units::Timestamp;
 
+/// The app of a limiter that decides for the programs of all apps.
+const EVERY_APP: &str = "*";
+
 /// A policy in a [`PolicyRegistry`](crate::registry::PolicyRegistry), for all apps or for those of
 /// a list.
 ///
@@ -19,6 +22,7 @@ use crate::units::Timestamp;
 /// assert!(entry.is_for(Some("checkout")));
 /// assert!(!entry.is_for(Some("check")), "apps are matched whole");
 /// assert!(!entry.is_for(None));
+/// assert!(entry.is_for(Some("*")), "a server decides for all apps");
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,11 +178,12 @@ impl PolicyEntry {
         Self { policy, ..self }
     }
 
-    /// Returns whether the policy applies to this app, or to a limiter without an app name.
+    /// Returns whether the policy applies to this app, or to a limiter without an app name. Each
+    /// policy applies to the app `*`.
     #[must_use]
     pub fn is_for(&self, app: Option<&str>) -> bool {
         match (&self.apps, app) {
-            (None, _) => true,
+            (None, _) | (Some(_), Some(EVERY_APP)) => true,
             (Some(apps), Some(app)) => apps.iter().any(|listed| **listed == *app),
             (Some(_), None) => false,
         }
