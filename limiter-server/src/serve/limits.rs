@@ -5,6 +5,9 @@ use limiter_core::registry::PolicyRegistry;
 
 use crate::settings::{RedisDeployment, StoreSettings};
 
+/// The clients of the server belong to all apps, so the policies of all apps apply.
+const EVERY_APP: &str = "*";
+
 /// Builds the limiter for a store. Does not connect.
 ///
 /// # Errors
@@ -12,7 +15,9 @@ use crate::settings::{RedisDeployment, StoreSettings};
 /// The reason, which contains no password.
 pub(super) fn build(store: &StoreSettings, registry: &PolicyRegistry) -> Result<Limiter, String> {
     let (deployment, namespace) = match store {
-        StoreSettings::InProcess => return Ok(Limiter::in_process().registry(registry).build()),
+        StoreSettings::InProcess => {
+            return Ok(Limiter::in_process().registry(registry).app(EVERY_APP).build());
+        }
         StoreSettings::Redis {
             deployment,
             namespace,
@@ -32,6 +37,7 @@ pub(super) fn build(store: &StoreSettings, registry: &PolicyRegistry) -> Result<
     builder
         .namespace(namespace)
         .registry(registry)
+        .app(EVERY_APP)
         .build()
         .map_err(|error| format!("cannot use the Redis settings: {error}"))
 }
