@@ -18,6 +18,7 @@ mod publication;
 mod save;
 mod sql;
 mod tokens;
+mod usage;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +36,7 @@ pub use crate::store::save::{SaveRequest, SavedDocument};
 pub use crate::store::sql::Dialect;
 use crate::store::sql::SqlPool;
 pub use crate::store::tokens::{NewStoredToken, StoredToken};
+pub use crate::store::usage::{UsagePoint, UsageSpan, UsageTotals};
 
 /// The name of the document that contains the rules of a namespace.
 pub const RULES: &str = "rules";

@@ -301,3 +301,41 @@ fn lists_are_paginated_and_filtered() {
     assert_eq!(names(&viewer, "limit=2"), ("ac".to_owned(), Some("c".to_owned())));
     assert_eq!(names(&viewer, "limit=2&after=c"), ("e".to_owned(), None));
 }
+
+#[test]
+fn policy_of_an_app_denies_at_the_gateway() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy("search", 1, "checkout"));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| check(&server, "search") == 429, || server.log());
+}
+
+#[test]
+fn decisions_are_counted_by_policy_and_minute() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy("search", 2, "checkout"));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    // Before it is in force, the policy is not configured.
+    wait_until(|| check(&server, "search") == 200, || server.log());
+    assert_eq!([200, 429, 429], [(); 3].map(|()| check(&server, "search")));
+
+    let usage = || json_of(&root.get(&format!("{POLICIES}/search/usage")));
+    let sum = |usage: &Value, outcome: &str| -> i64 {
+        let points = usage["points"].as_array().unwrap();
+        points.iter().map(|point| point[outcome].as_i64().unwrap()).sum()
+    };
+    wait_until(|| sum(&usage(), "denied") == 2, || usage().to_string());
+    assert_eq!(sum(&usage(), "allowed"), 2);
+    let policies = json_of(&root.get("/namespaces/default/usage"))["policies"].clone();
+    assert_eq!(policies[0]["policy"], "search");
+    assert_eq!(policies[0]["denied"], 2);
+
+    let foreign = root.add_user("bob", &[("mobile", "owner")]);
+    assert_eq!(foreign.get(&format!("{POLICIES}/search/usage")).status, 404);
+    let policies = json_of(&foreign.get("/namespaces/default/usage"))["policies"].clone();
+    assert_eq!(policies, json!([]));
+    let refused = root.get(&format!("{POLICIES}/search/usage?from=5&to=5"));
+    assert_eq!(refused.status, 400, "{}", refused.body);
+}

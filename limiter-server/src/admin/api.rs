@@ -14,6 +14,7 @@ pub mod routes;
 mod rules;
 mod sessions;
 mod tokens;
+mod usage;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -36,6 +37,8 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/history/{number}", get(policies::revision))
         .route("/policies/{name}/restore", post(policies::restore))
         .route("/policies/{name}/preview", post(policies::preview))
+        .route("/policies/{name}/usage", get(usage::of_policy))
+        .route("/usage", get(usage::by_policy))
         .route("/rules", get(rules::read).put(rules::save))
         .route("/apps", get(people::apps))
         .route("/apps/{app}", put(people::set_app))

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use limiter_server::store::{
     AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, NewAccount, NewProposal,
-    NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind,
+    NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind, UsagePoint, UsageSpan,
+    UsageTotals,
 };
 
 use super::databases::Database;
@@ -41,6 +42,7 @@ pub(crate) fn run(database: &Database) {
         grants_are_replaced,
         proposal_is_decided_once,
         alerts_are_raised_once,
+        usage_is_summed_by_minute_and_hour,
     ];
 }
 
@@ -517,4 +519,54 @@ async fn alerts_are_raised_once(store: Store, _: &str) {
         .await
         .expect("raised");
     assert_eq!(store.alerts("prod").await.expect("a list").len(), 1);
+}
+
+async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
+    const MINUTE: i64 = 60_000_000;
+    const HOUR: i64 = 60 * MINUTE;
+    let totals = |allowed, denied| UsageTotals {
+        allowed,
+        denied,
+        ..UsageTotals::default()
+    };
+    // More policies than one statement adds.
+    let mut counts: Vec<_> = (0..120)
+        .map(|number| (format!("p{number:03}"), totals(1, 0)))
+        .collect();
+    counts.push(("search".to_owned(), totals(5, 2)));
+    let start = 10 * HOUR;
+    for at in [start + 1, start + MINUTE - 1, start + MINUTE, start + HOUR] {
+        store.add_usage("prod", at, &counts).await.expect("added");
+    }
+    let read = async |span, from, to| {
+        let points = store.usage("prod", "search", span, (from, to)).await;
+        points.expect("readable")
+    };
+    let point = |start_at, totals| UsagePoint { start_at, totals };
+    assert_eq!(
+        read(UsageSpan::Minute, start, start + HOUR).await,
+        [point(start, totals(10, 4)), point(start + MINUTE, totals(5, 2))]
+    );
+    let hours = [point(start, totals(15, 6)), point(start + HOUR, totals(5, 2))];
+    assert_eq!(read(UsageSpan::Hour, 0, i64::MAX).await, hours);
+    let sums = store.usage_by_policy("prod", UsageSpan::Hour, (start, start + HOUR));
+    let sums = sums.await.expect("readable");
+    assert_eq!(sums.len(), 121);
+    assert_eq!(sums[120], ("search".to_owned(), totals(15, 6)));
+    assert_eq!(
+        store
+            .usage_by_policy("staging", UsageSpan::Hour, (0, i64::MAX))
+            .await
+            .expect("readable"),
+        []
+    );
+
+    // 48 hours after the first minute, its count has ended, and that of its hour has not.
+    store
+        .prune_usage(start + 48 * HOUR + MINUTE)
+        .await
+        .expect("pruned");
+    let minutes = read(UsageSpan::Minute, 0, i64::MAX).await;
+    assert_eq!(minutes.len(), 2, "{minutes:?}");
+    assert_eq!(read(UsageSpan::Hour, 0, i64::MAX).await, hours);
 }

@@ -52,7 +52,7 @@ const fn route(
 use RouteAccess::{NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 38] = [
+pub const ROUTES: [Route; 40] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -116,6 +116,18 @@ pub const ROUTES: [Route; 38] = [
         "/namespaces/{namespace}/policies/{name}/preview",
         Viewer,
         "Differences and warnings of a text.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/policies/{name}/usage",
+        Viewer,
+        "Decisions per minute or hour; from, to, span.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/usage",
+        Viewer,
+        "Decisions by policy; from, to.",
     ),
     route(
         "GET",

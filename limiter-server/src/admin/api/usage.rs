@@ -1,0 +1,135 @@
+//! Decisions of policies over time.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::Admin;
+use crate::admin::api::caller::AdminCaller;
+use crate::admin::api::policies::is_readable;
+use crate::admin::api::problem::AdminProblem;
+use crate::store::{DocumentKind, UsageSpan, UsageTotals, now_micros};
+
+const MINUTE: i64 = 60_000_000;
+const DAY: i64 = 24 * 60 * MINUTE;
+/// The largest number of points of one answer.
+const MAX_POINTS: i64 = 3_000;
+
+/// A range of time in microseconds.
+#[derive(Debug, Deserialize)]
+pub(super) struct RangeQuery {
+    from: Option<i64>,
+    to: Option<i64>,
+    span: Option<SpanName>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SpanName {
+    Minute,
+    Hour,
+}
+
+impl RangeQuery {
+    /// The start and the end; without them, the last `length` until now.
+    fn range(&self, length: i64) -> Result<(i64, i64), AdminProblem> {
+        let to = self.to.unwrap_or_else(now_micros);
+        let from = self.from.unwrap_or_else(|| to.saturating_sub(length));
+        match from < to {
+            true => Ok((from, to)),
+            false => Err(AdminProblem::bad_request("expected `from` before `to`")),
+        }
+    }
+}
+
+/// The counts under the name of a field and its value.
+fn totals_json(field: &str, value: impl Into<Value>, totals: UsageTotals) -> Value {
+    json!({
+        field: value.into(),
+        "allowed": totals.allowed,
+        "denied": totals.denied,
+        "would_deny": totals.would_deny,
+        "failed": totals.failed,
+    })
+}
+
+/// The decisions of a policy, by default of the last 24 hours by minute.
+pub(super) async fn of_policy(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<RangeQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let document = admin.store().document(&namespace, DocumentKind::Policy, &name);
+    let document = document.await?.ok_or_else(AdminProblem::not_found)?;
+    if !is_readable(&caller.0, &namespace, document.apps.as_deref()) {
+        return Err(AdminProblem::not_found());
+    }
+    let (from, to) = query.range(DAY)?;
+    let span = match query.span {
+        Some(SpanName::Minute) => UsageSpan::Minute,
+        Some(SpanName::Hour) => UsageSpan::Hour,
+        None if to.saturating_sub(from) / MINUTE <= MAX_POINTS => UsageSpan::Minute,
+        None => UsageSpan::Hour,
+    };
+    if to.saturating_sub(from) / span.micros() > MAX_POINTS * 4 {
+        let reason = "the range has too many points, expected a shorter one or `span=hour`";
+        return Err(AdminProblem::bad_request(reason));
+    }
+    let points = admin.store().usage(&namespace, &name, span, (from, to)).await?;
+    let points: Vec<Value> = points
+        .iter()
+        .map(|point| totals_json("at", point.start_at, point.totals))
+        .collect();
+    Ok(Json(json!({
+        "policy": name,
+        "span": span.name(),
+        "from": from,
+        "to": to,
+        "now": now_micros(),
+        "points": points,
+    })))
+}
+
+/// The decisions of all policies that the caller may read, by default of the last five minutes.
+pub(super) async fn by_policy(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<RangeQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let (from, to) = query.range(5 * MINUTE)?;
+    let span = match to.saturating_sub(from) <= DAY {
+        true => UsageSpan::Minute,
+        false => UsageSpan::Hour,
+    };
+    let readable = readable_policies(&admin, &caller, &namespace).await?;
+    let sums = admin
+        .store()
+        .usage_by_policy(&namespace, span, (from, to))
+        .await?;
+    let policies: Vec<Value> = sums
+        .into_iter()
+        .filter(|(policy, _)| readable.contains(policy))
+        .map(|(policy, totals)| totals_json("policy", policy, totals))
+        .collect();
+    Ok(Json(
+        json!({ "from": from, "to": to, "now": now_micros(), "policies": policies }),
+    ))
+}
+
+/// The names of the policies that the caller may read.
+async fn readable_policies(
+    admin: &Admin,
+    caller: &AdminCaller,
+    namespace: &str,
+) -> Result<std::collections::BTreeSet<String>, AdminProblem> {
+    let documents = admin.store().documents(namespace).await?;
+    let readable = documents.into_iter().filter(|document| {
+        document.kind == DocumentKind::Policy && is_readable(&caller.0, namespace, document.apps.as_deref())
+    });
+    Ok(readable.map(|document| document.name).collect())
+}

@@ -1,0 +1,225 @@
+//! Counts of decisions per policy, by minute and by hour.
+//!
+//! Counts are added, so several nodes write the same rows. Each addition goes to the row of its
+//! minute and to the row of its hour, so removal of old minutes loses nothing of the hours.
+
+use std::time::Duration;
+
+use crate::store::sql::{Bind, Dialect, SqlRow, binds};
+use crate::store::{Store, StoreError, micros};
+
+/// How long the counts of minutes are kept.
+const MINUTES_KEPT: Duration = Duration::from_secs(48 * 3_600);
+/// How long the counts of hours are kept: 13 months.
+const HOURS_KEPT: Duration = Duration::from_secs(396 * 86_400);
+/// The number of rows of one statement. SQLite accepts at least 999 values.
+const CHUNK: usize = 50;
+const COUNTS: &str = "allowed, denied, would_deny, failed";
+
+/// The length of the time of one count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageSpan {
+    /// One minute.
+    Minute,
+    /// One hour.
+    Hour,
+}
+
+impl UsageSpan {
+    /// The name in the database and in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+        }
+    }
+
+    /// The length in microseconds.
+    #[must_use]
+    pub fn micros(self) -> i64 {
+        match self {
+            Self::Minute => 60_000_000,
+            Self::Hour => 3_600_000_000,
+        }
+    }
+
+    /// The start of the span that contains a time.
+    #[must_use]
+    pub fn start(self, at: i64) -> i64 {
+        at - at.rem_euclid(self.micros())
+    }
+}
+
+/// The decisions of a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageTotals {
+    /// Calls that passed.
+    pub allowed: i64,
+    /// Calls that were denied.
+    pub denied: i64,
+    /// Calls that passed in shadow mode and would have been denied.
+    pub would_deny: i64,
+    /// Calls without a decision, by an error or an invalid request.
+    pub failed: i64,
+}
+
+impl UsageTotals {
+    /// The counts, in the order of the columns.
+    #[must_use]
+    pub fn counts(self) -> [i64; 4] {
+        [self.allowed, self.denied, self.would_deny, self.failed]
+    }
+
+    /// The number of calls.
+    #[must_use]
+    pub fn calls(self) -> i64 {
+        self.counts().into_iter().fold(0, i64::saturating_add)
+    }
+}
+
+/// The counts of a policy in one span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsagePoint {
+    /// The start of the span.
+    pub start_at: i64,
+    /// The counts.
+    pub totals: UsageTotals,
+}
+
+impl Store {
+    /// Adds the counts of some policies at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer. Nothing is added then.
+    pub async fn add_usage(
+        &self,
+        namespace: &str,
+        at: i64,
+        counts: &[(String, UsageTotals)],
+    ) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        for span in [UsageSpan::Minute, UsageSpan::Hour] {
+            for chunk in counts.chunks(CHUNK) {
+                let sql = addition(self.dialect(), chunk.len());
+                let mut values: Vec<Bind> = Vec::with_capacity(chunk.len() * 8);
+                for (policy, totals) in chunk {
+                    values.extend(binds![namespace, policy, span.name(), span.start(at)]);
+                    values.extend(totals.counts().map(Bind::from));
+                }
+                transaction.execute(&sql, values).await?;
+            }
+        }
+        transaction.commit().await
+    }
+
+    /// The counts of a policy from a time to a later one, the oldest first. Spans without a
+    /// decision have no point.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn usage(
+        &self,
+        namespace: &str,
+        policy: &str,
+        span: UsageSpan,
+        (from, to): (i64, i64),
+    ) -> Result<Vec<UsagePoint>, StoreError> {
+        let sql = format!(
+            "SELECT start_at, {COUNTS} FROM usage_count \
+             WHERE namespace = ? AND span = ? AND start_at >= ? AND start_at < ? AND policy = ? ORDER BY start_at"
+        );
+        let binds = binds![namespace, span.name(), from, to, policy];
+        let rows = self.pool.rows(&sql, binds).await?;
+        let points = rows.iter().map(|row| {
+            Ok(UsagePoint {
+                start_at: row.int(0)?,
+                totals: read_totals(row)?,
+            })
+        });
+        points.collect()
+    }
+
+    /// The sums of all policies from a time to a later one, in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn usage_by_policy(
+        &self,
+        namespace: &str,
+        span: UsageSpan,
+        (from, to): (i64, i64),
+    ) -> Result<Vec<(String, UsageTotals)>, StoreError> {
+        // Sums are decimals in PostgreSQL and MySQL.
+        let integer = match self.dialect() {
+            Dialect::MySql => "SIGNED",
+            Dialect::Sqlite | Dialect::Postgres => "BIGINT",
+        };
+        let sums = COUNTS
+            .split(", ")
+            .map(|column| format!("CAST(SUM({column}) AS {integer})"));
+        let sql = format!(
+            "SELECT policy, {} FROM usage_count \
+             WHERE namespace = ? AND span = ? AND start_at >= ? AND start_at < ? GROUP BY policy ORDER BY policy",
+            sums.collect::<Vec<_>>().join(", ")
+        );
+        let rows = self
+            .pool
+            .rows(&sql, binds![namespace, span.name(), from, to])
+            .await?;
+        rows.iter()
+            .map(|row| Ok((row.text(0)?, read_totals(row)?)))
+            .collect()
+    }
+
+    /// Removes the counts of minutes after 48 hours, and those of hours after 13 months.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn prune_usage(&self, now: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        for (span, kept) in [(UsageSpan::Minute, MINUTES_KEPT), (UsageSpan::Hour, HOURS_KEPT)] {
+            let sql = "DELETE FROM usage_count WHERE span = ? AND start_at < ?";
+            let oldest = now.saturating_sub(micros(kept));
+            self.pool.execute(sql, binds![span.name(), oldest]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The statement that adds this number of rows.
+fn addition(dialect: Dialect, rows: usize) -> String {
+    let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?)"; rows].join(", ");
+    let on_duplicate = match dialect {
+        Dialect::Sqlite | Dialect::Postgres => {
+            "ON CONFLICT (namespace, span, start_at, policy) DO UPDATE SET"
+        }
+        Dialect::MySql => "ON DUPLICATE KEY UPDATE",
+    };
+    let sums = COUNTS.split(", ").map(|column| match dialect {
+        Dialect::Sqlite | Dialect::Postgres => {
+            format!("{column} = usage_count.{column} + excluded.{column}")
+        }
+        Dialect::MySql => format!("{column} = {column} + VALUES({column})"),
+    });
+    let sums: Vec<String> = sums.collect();
+    format!(
+        "INSERT INTO usage_count (namespace, policy, span, start_at, {COUNTS}) VALUES {values} {on_duplicate} {}",
+        sums.join(", ")
+    )
+}
+
+/// The counts of a row, after its first column.
+fn read_totals(row: &SqlRow) -> Result<UsageTotals, StoreError> {
+    Ok(UsageTotals {
+        allowed: row.int(1)?,
+        denied: row.int(2)?,
+        would_deny: row.int(3)?,
+        failed: row.int(4)?,
+    })
+}

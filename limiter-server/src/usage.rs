@@ -1,0 +1,241 @@
+//! Counts decisions per policy and outcome, for the plots of the admin UI.
+//!
+//! The library counts the decisions of all protocols through the facade `metrics`.
+//! [`UsageRecorder`] wraps the recorder of the process and gives these counters a second number,
+//! which [`fold`] moves to the database every half second. A decision costs one more increment and
+//! never waits. Counts that the database did not accept are added to the next ones.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+use crate::store::{Store, UsageTotals, now_micros};
+
+/// The counter of the library.
+const DECISIONS: &str = "limiter_decisions_total";
+/// The interval between additions to the database: a denial is on an open page within 6 seconds,
+/// and a page asks every 5 seconds.
+const FOLD_INTERVAL: Duration = Duration::from_millis(500);
+/// The number of intervals between removals of old counts.
+const PRUNE_EVERY: u64 = 1_200;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum UsageOutcome {
+    Allowed,
+    Denied,
+    WouldDeny,
+    Failed,
+}
+
+impl UsageOutcome {
+    /// The outcome of a label; `None` for calls that another limit denied.
+    fn of_label(label: &str) -> Option<Self> {
+        match label {
+            "allowed" => Some(Self::Allowed),
+            "denied" | "blocked" | "timed_out" => Some(Self::Denied),
+            "shadow_denied" => Some(Self::WouldDeny),
+            "invalid" | "error" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+
+    /// The count of the outcome.
+    fn of(self, totals: &mut UsageTotals) -> &mut i64 {
+        match self {
+            Self::Allowed => &mut totals.allowed,
+            Self::Denied => &mut totals.denied,
+            Self::WouldDeny => &mut totals.would_deny,
+            Self::Failed => &mut totals.failed,
+        }
+    }
+}
+
+type CountTable = HashMap<(String, UsageOutcome), Arc<AtomicU64>>;
+
+/// The decisions of this process that are not in the database yet. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct UsageCounts(Arc<Mutex<CountTable>>);
+
+impl UsageCounts {
+    fn counter(&self, policy: &str, outcome: UsageOutcome) -> Arc<AtomicU64> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(table.entry((policy.to_owned(), outcome)).or_default())
+    }
+
+    /// Takes all counts. Policies without a decision since the last call are absent.
+    fn take(&self) -> Vec<(String, UsageTotals)> {
+        let mut totals: BTreeMap<String, UsageTotals> = BTreeMap::new();
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((policy, outcome), counter) in table.iter() {
+            let count = counter.swap(0, Ordering::Relaxed);
+            if count > 0 {
+                let total = outcome.of(totals.entry(policy.clone()).or_default());
+                *total = total.saturating_add(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+        totals.into_iter().collect()
+    }
+
+    /// Puts counts back that were taken.
+    fn put_back(&self, counts: &[(String, UsageTotals)]) {
+        const OUTCOMES: [UsageOutcome; 4] = [
+            UsageOutcome::Allowed,
+            UsageOutcome::Denied,
+            UsageOutcome::WouldDeny,
+            UsageOutcome::Failed,
+        ];
+        for (policy, totals) in counts {
+            for (outcome, count) in OUTCOMES.into_iter().zip(totals.counts()) {
+                let count = u64::try_from(count).unwrap_or_default();
+                if count > 0 {
+                    self.counter(policy, outcome).fetch_add(count, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the counts to the database until the task is dropped.
+pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
+    for pass in 0_u64.. {
+        tokio::time::sleep(FOLD_INTERVAL).await;
+        let taken = counts.take();
+        if !taken.is_empty()
+            && let Err(error) = store.add_usage(&namespace, now_micros(), &taken).await
+        {
+            tracing::debug!(%error, "the database did not accept the usage; trying again");
+            counts.put_back(&taken);
+        }
+        if pass % PRUNE_EVERY == 0
+            && let Err(error) = store.prune_usage(now_micros()).await
+        {
+            tracing::debug!(%error, "cannot remove old usage");
+        }
+    }
+}
+
+/// A recorder that also counts the decisions in [`UsageCounts`].
+#[derive(Debug)]
+pub struct UsageRecorder<R> {
+    inner: R,
+    counts: UsageCounts,
+}
+
+impl<R> UsageRecorder<R> {
+    /// Wraps a recorder.
+    pub fn new(inner: R, counts: UsageCounts) -> Self {
+        Self { inner, counts }
+    }
+}
+
+/// A counter with a second number.
+#[derive(Debug)]
+struct CountedTwice {
+    inner: Counter,
+    own: Arc<AtomicU64>,
+}
+
+impl CounterFn for CountedTwice {
+    fn increment(&self, value: u64) {
+        self.inner.increment(value);
+        self.own.fetch_add(value, Ordering::Relaxed);
+    }
+
+    fn absolute(&self, value: u64) {
+        // The library counts increments only.
+        self.inner.absolute(value);
+    }
+}
+
+impl<R: Recorder> Recorder for UsageRecorder<R> {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.inner.describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.inner.describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.inner.describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        let inner = self.inner.register_counter(key, metadata);
+        if key.name() != DECISIONS {
+            return inner;
+        }
+        let label = |name: &str| {
+            let mut labels = key.labels();
+            labels
+                .find(|label| label.key() == name)
+                .map(metrics::Label::value)
+        };
+        let outcome = label("outcome").and_then(UsageOutcome::of_label);
+        match (label("policy"), outcome) {
+            (Some(policy), Some(outcome)) if !policy.is_empty() => {
+                let own = self.counts.counter(policy, outcome);
+                Counter::from_arc(Arc::new(CountedTwice { inner, own }))
+            }
+            _ => inner,
+        }
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.inner.register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.inner.register_histogram(key, metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::{Label, Level, NoopRecorder};
+
+    use super::*;
+
+    fn register(recorder: &impl Recorder, name: &'static str, outcome: &str, origin: &str) -> Counter {
+        let labels = [("policy", "search"), ("outcome", outcome), ("origin", origin)];
+        let labels: Vec<Label> = labels
+            .into_iter()
+            .map(|(name, value)| Label::new(name, value.to_owned()))
+            .collect();
+        let metadata = Metadata::new("test", Level::INFO, None);
+        recorder.register_counter(&Key::from_parts(name, labels), &metadata)
+    }
+
+    #[test]
+    fn decisions_of_all_origins_are_summed_by_outcome() {
+        let counts = UsageCounts::default();
+        let recorder = UsageRecorder::new(NoopRecorder, counts.clone());
+        for (outcome, origin, count) in [
+            ("allowed", "memory", 2),
+            ("allowed", "lease", 1),
+            ("denied", "memory", 4),
+            ("blocked", "memory", 1),
+            ("shadow_denied", "memory", 8),
+            ("error", "none", 16),
+            ("spared", "memory", 32),
+        ] {
+            register(&recorder, DECISIONS, outcome, origin).increment(count);
+        }
+        register(&recorder, "limiter_shed_total", "allowed", "memory").increment(64);
+        let expected = UsageTotals {
+            allowed: 3,
+            denied: 5,
+            would_deny: 8,
+            failed: 16,
+        };
+        let taken = counts.take();
+        assert_eq!(taken, [("search".to_owned(), expected)]);
+        assert_eq!(counts.take(), []);
+        counts.put_back(&taken);
+        assert_eq!(counts.take(), taken);
+    }
+}
