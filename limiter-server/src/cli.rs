@@ -1,5 +1,5 @@
-//! The command line: `serve`, `check`, `explain`, `import`, `policy`, `replay`, `token`, `user`,
-//! `completions`.
+//! The command line: `serve`, `demo`, `check`, `explain`, `import`, `policy`, `replay`, `token`,
+//! `user`, `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
@@ -12,6 +12,7 @@
 
 mod check;
 mod database;
+mod demo;
 mod explain;
 mod import;
 mod policy;
@@ -40,6 +41,8 @@ pub struct CommandLine {
 enum Command {
     /// Serve rate limit decisions until SIGTERM or SIGINT.
     Serve(Box<ServeArgs>),
+    /// Serve a demonstration: apps, policies, users and generated traffic. Keeps nothing.
+    Demo(demo::DemoArgs),
     /// Check a policy file. Prints all errors with line, column and expectation.
     Check {
         /// The policy file.
@@ -105,6 +108,7 @@ enum TokenCommand {
 pub fn run() -> ExitCode {
     let ended = match CommandLine::parse().command {
         Command::Serve(args) => serve_with(*args),
+        Command::Demo(args) => demo::run(args),
         Command::Check { file } => check::run(&file),
         Command::Explain {
             source,

@@ -18,6 +18,7 @@
 pub mod access;
 pub mod admin;
 pub mod cli;
+pub mod demo;
 pub mod gateway;
 pub mod host_name;
 pub mod import;
@@ -29,3 +30,4 @@ pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod store;
+pub mod usage;

@@ -23,8 +23,10 @@ use crate::gateway::{Gateway, grpc, http, resp};
 use crate::listener::Listener;
 use crate::serve::clients::ClientFollower;
 use crate::serve::control::ControlHandle;
+pub(crate) use crate::serve::control::DEFAULT_NAMESPACE;
 use crate::serve::signals::Signal;
 use crate::settings::{ListenAddress, Policies, ProcessRole, Settings};
+use crate::usage::{UsageCounts, UsageRecorder};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -32,14 +34,38 @@ use crate::settings::{ListenAddress, Policies, ProcessRole, Settings};
 ///
 /// The reason as one message, when the server cannot start.
 pub fn run(settings: &Settings) -> Result<(), String> {
-    let metrics = PrometheusBuilder::new()
-        .install_recorder()
-        .map_err(|error| format!("cannot install the metrics recorder: {error}"))?;
+    run_with(settings, |_, _| {})
+}
+
+/// The listeners with their addresses.
+pub(crate) type Addresses = [(&'static str, ListenAddress)];
+
+/// As [`run`], and calls a function when the listeners of the gateway accept connections.
+pub(crate) fn run_with(
+    settings: &Settings,
+    on_start: impl FnOnce(&Addresses, Gateway),
+) -> Result<(), String> {
+    let usage = UsageCounts::default();
+    let metrics = install_recorder(settings, &usage)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
-    runtime.block_on(serve(settings, metrics))
+    runtime.block_on(serve(settings, metrics, usage, on_start))
+}
+
+/// Installs the recorder of the metrics. With a database, it also counts the usage of policies.
+fn install_recorder(settings: &Settings, usage: &UsageCounts) -> Result<PrometheusHandle, String> {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let installed = match &settings.control {
+        Some(_) => metrics::set_global_recorder(UsageRecorder::new(recorder, usage.clone())).is_ok(),
+        None => metrics::set_global_recorder(recorder).is_ok(),
+    };
+    match installed {
+        true => Ok(handle),
+        false => Err("cannot install the metrics recorder: there is another one".to_owned()),
+    }
 }
 
 /// Logs to standard error, filtered by `RUST_LOG`, or else from the level info.
@@ -54,7 +80,12 @@ pub(crate) fn init_log() {
         .try_init();
 }
 
-async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), String> {
+async fn serve(
+    settings: &Settings,
+    metrics: PrometheusHandle,
+    usage: UsageCounts,
+    on_start: impl FnOnce(&Addresses, Gateway),
+) -> Result<(), String> {
     let mut signals = signals::Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut source = policies::Source::open(&settings.policies, settings.state_dir.as_deref())?;
     let limiter = limits::build(&settings.store, source.policies())?;
@@ -68,14 +99,22 @@ async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), Str
 
     let (end, ended) = watch::channel(false);
     let mut addresses = Vec::new();
-    let mut control = start_control(settings, source.policies(), &readiness, &ended, &mut addresses)?;
+    let mut control = start_control(
+        settings,
+        source.policies(),
+        &readiness,
+        usage,
+        &ended,
+        &mut addresses,
+    )?;
     let mut servers = tokio::task::JoinSet::new();
+    let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
     if settings.role != ProcessRole::Admin {
-        let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
-        let own = start_gateway(settings, gateway, metrics, &ended, &mut servers).await?;
+        let own = start_gateway(settings, gateway.clone(), metrics, &ended, &mut servers).await?;
         addresses.splice(0..0, own);
     }
     listeners::announce(&addresses);
+    on_start(&addresses, gateway);
     if settings.policies == Policies::Example
         && let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
     {
@@ -146,6 +185,7 @@ fn start_control(
     settings: &Settings,
     registry: &PolicyRegistry,
     readiness: &Readiness,
+    usage: UsageCounts,
     ended: &watch::Receiver<bool>,
     addresses: &mut Vec<(&'static str, ListenAddress)>,
 ) -> Result<Option<ControlHandle>, String> {
@@ -164,7 +204,8 @@ fn start_control(
             Some(listener)
         }
     };
-    control::start(settings, &control, listener, registry, readiness, ended.clone()).map(Some)
+    let ended = ended.clone();
+    control::start(settings, &control, listener, registry, readiness, usage, ended).map(Some)
 }
 
 /// Waits for a failure of the control plane.

@@ -26,6 +26,7 @@ use crate::settings::{ControlSettings, Policies, ProcessRole, Settings, StoreSet
 use crate::store::{
     Author, DocumentKind, NodeRecord, Origin, RULES, SaveRequest, Store, StoreError, micros, now_micros,
 };
+use crate::usage::{self, UsageCounts};
 
 /// The number of threads of the control plane.
 const THREADS: usize = 2;
@@ -36,7 +37,7 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A node without a heartbeat for this time has ended.
 const NODE_TIMEOUT: Duration = Duration::from_secs(7);
 /// The namespace without Redis.
-const DEFAULT_NAMESPACE: &str = "default";
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// The state of the control plane that its parts share.
 #[derive(Debug)]
@@ -46,6 +47,7 @@ struct ControlPlane {
     /// The registry of this node's gateway, which follows SQL without Redis.
     registry: PolicyRegistry,
     readiness: Readiness,
+    usage: UsageCounts,
     instance: String,
 }
 
@@ -93,6 +95,7 @@ pub(super) fn start(
     listener: Option<std::net::TcpListener>,
     registry: &PolicyRegistry,
     readiness: &Readiness,
+    usage: UsageCounts,
     end: watch::Receiver<bool>,
 ) -> Result<ControlHandle, String> {
     let plane = Arc::new(ControlPlane {
@@ -100,6 +103,7 @@ pub(super) fn start(
         control: control.clone(),
         registry: registry.clone(),
         readiness: readiness.clone(),
+        usage,
         instance: random_id(),
     });
     let (report, failed) = oneshot::channel();
@@ -209,7 +213,8 @@ impl ControlPlane {
         }
         let heartbeats = self.send_heartbeats(store, shares_limits);
         let ready = self.report_ready(&publisher, shares_limits);
-        tokio::join!(publisher.clone().run(), heartbeats, ready);
+        let usage = usage::fold(self.usage.clone(), store.clone(), namespace.to_owned());
+        tokio::join!(publisher.clone().run(), heartbeats, ready, usage);
         Ok(())
     }
 

@@ -147,6 +147,27 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// The arguments of the demonstration: limits in this process, and a database of its own.
+    pub(crate) fn of_demo(
+        config: PathBuf,
+        database: String,
+        admin: std::net::SocketAddr,
+        http: ListenAddress,
+        grpc: ListenAddress,
+    ) -> Self {
+        Self {
+            control: ControlArgs {
+                database: Some(database),
+                admin: Some(admin),
+                ..ControlArgs::default()
+            },
+            config: Some(config),
+            http: Some(http),
+            grpc: Some(grpc),
+            ..Self::default()
+        }
+    }
+
     /// Takes the settings that are absent from the file.
     pub(super) fn or(self, file: SettingsFile) -> Self {
         let control = self.control.or(&mut file.control(), self.example);

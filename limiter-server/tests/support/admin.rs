@@ -41,8 +41,12 @@ impl AdminClient {
 
     /// Signs a user in.
     pub(crate) fn sign_in(&self, user: &str) -> Self {
+        self.sign_in_with(user, PASSWORD)
+    }
+
+    pub(crate) fn sign_in_with(&self, user: &str, password: &str) -> Self {
         let client = Self::new(self.address, Credentials::None);
-        let body = json!({ "user": user, "password": PASSWORD });
+        let body = json!({ "user": user, "password": password });
         let answer = client.send("POST", "/session", &[], &body);
         assert_eq!(answer.status, 201, "{}", answer.body);
         client.with_session(&answer)

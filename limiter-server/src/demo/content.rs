@@ -1,0 +1,385 @@
+//! The content of the database: apps, users, policies with their history, and a day of usage.
+
+use limiter_core::registry::PolicyMetadata;
+use limiter_core::{Inheritance, Timestamp};
+
+use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
+use crate::store::{
+    Author, DocumentKind, NewAccount, NewProposal, Origin, RULES, SaveRequest, Store, StoreError, StoredApp,
+    StoredGrant, SubjectKind, UsageSpan, UsageTotals,
+};
+
+/// The administrator of the demonstration.
+pub const ADMIN: &str = "demo";
+/// The other users with their roles: name, app, role.
+pub const USERS: [(&str, &str, &str); 4] = [
+    ("olivia", "search", "owner"),
+    ("olivia", "checkout", "owner"),
+    ("eddie", "search", "editor"),
+    ("vera", "*", "viewer"),
+];
+/// The apps with their bounds.
+const APPS: [(&str, Option<&str>); 3] = [
+    ("search", Some(r#"{"max_capacity":100,"max_rate":"50/s"}"#)),
+    ("checkout", None),
+    ("accounts", None),
+];
+const HOUR: i64 = 3_600_000_000;
+const DAY_HOURS: i64 = 24;
+
+/// The rules of the domain `edge`.
+const RULES_TEXT: &str = r#"
+[[rule]]
+domain = "edge"
+match = ["route=search", "customer"]
+policy = "search"
+
+[[rule]]
+domain = "edge"
+match = ["route=checkout", "customer"]
+policy = "checkout"
+
+[[rule]]
+domain = "edge"
+match = ["route=payments", "customer"]
+policy = "payments"
+
+[[rule]]
+domain = "edge"
+match = ["route=login", "remote_address"]
+policy = "login"
+
+[[rule]]
+domain = "edge"
+match = ["route=suggestions", "customer"]
+policy = "suggestions"
+"#;
+
+/// A saved version of a policy.
+struct DemoEdit {
+    hours_ago: i64,
+    author: &'static str,
+    policy: &'static str,
+    text: &'static str,
+    reason: &'static str,
+}
+
+const EDITS: [DemoEdit; 11] = [
+    DemoEdit {
+        hours_ago: 71,
+        author: "olivia",
+        policy: "search",
+        text: "algorithm = 'token_bucket'\ncapacity = 20\nrate = '5/s'\napps = ['search']\n",
+        reason: "Limit crawlers",
+    },
+    DemoEdit {
+        hours_ago: 70,
+        author: "olivia",
+        policy: "checkout",
+        text: "algorithm = 'token_bucket'\ncapacity = 40\nrate = '20/s'\napps = ['checkout']\n",
+        reason: "Protect the order service",
+    },
+    DemoEdit {
+        hours_ago: 70,
+        author: "olivia",
+        policy: "payments",
+        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['checkout']\n",
+        reason: "The payment provider bills bursts",
+    },
+    DemoEdit {
+        hours_ago: 69,
+        author: ADMIN,
+        policy: "login",
+        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['accounts']\n",
+        reason: "Slow down password guessing",
+    },
+    DemoEdit {
+        hours_ago: 68,
+        author: ADMIN,
+        policy: "api",
+        text: "algorithm = 'token_bucket'\ncapacity = 300\nrate = '100/s'\n",
+        reason: "One limit for all apps",
+    },
+    DemoEdit {
+        hours_ago: 50,
+        author: "olivia",
+        policy: "suggestions",
+        text: "algorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\napps = ['search']\nenforcement = 'shadow'\n",
+        reason: "Measure before enforcing",
+    },
+    DemoEdit {
+        hours_ago: 48,
+        author: "olivia",
+        policy: "reports",
+        text: "algorithm = 'fixed_window'\nlimit = 1000\nwindow = '1h'\napps = ['checkout']\nenforcement = 'off'\n",
+        reason: "Prepared for the new reports",
+    },
+    DemoEdit {
+        hours_ago: 16,
+        author: "olivia",
+        policy: "search",
+        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '8/s'\napps = ['search']\n",
+        reason: "Spring sale",
+    },
+    DemoEdit {
+        hours_ago: 9,
+        author: ADMIN,
+        policy: "login",
+        text: "algorithm = 'sliding_window'\nlimit = 5\nwindow = '1m'\napps = ['accounts']\n",
+        reason: "One address tries passwords",
+    },
+    DemoEdit {
+        hours_ago: 6,
+        author: "olivia",
+        policy: "payments",
+        text: "algorithm = 'sliding_window'\nlimit = 30\nwindow = '1m'\napps = ['checkout']\n",
+        reason: "Two large customers were denied",
+    },
+    DemoEdit {
+        hours_ago: 3,
+        author: "eddie",
+        policy: "search",
+        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '10/s'\napps = ['search']\n",
+        reason: "Sale continues",
+    },
+];
+
+/// The usual calls of a policy per minute, and the share that is denied in percent.
+const USUAL: [(&str, f64, f64); 6] = [
+    ("search", 620.0, 9.0),
+    ("checkout", 300.0, 0.4),
+    ("payments", 110.0, 6.0),
+    ("login", 45.0, 55.0),
+    ("api", 900.0, 0.0),
+    ("suggestions", 130.0, 20.0),
+];
+
+/// Fills an empty database. All users have one password, given by its hash.
+///
+/// # Errors
+///
+/// The reason as one message.
+pub async fn fill(store: &Store, namespace: &str, password: &str, now: i64) -> Result<(), String> {
+    let failed = |error: StoreError| format!("cannot fill the database of the demonstration: {error}");
+    add_people(store, namespace, password, now)
+        .await
+        .map_err(failed)?;
+    for edit in &EDITS {
+        save(store, namespace, edit, now).await?;
+    }
+    let rules = parse_rules(RULES_TEXT).map_err(|error| error.to_string())?;
+    let request = SaveRequest {
+        kind: DocumentKind::Rules,
+        body: rules_to_toml(&rules).map_err(|error| error.to_string())?,
+        ..request(namespace, RULES)
+    };
+    let author = author(ADMIN, "Routes of the edge proxies", now - 67 * HOUR);
+    store.save(&request, &author).await.map_err(failed)?;
+    propose(store, namespace, now).await?;
+    add_day(store, namespace, now).await.map_err(failed)
+}
+
+fn author(name: &str, reason: &str, at: i64) -> Author {
+    Author {
+        name: name.to_owned(),
+        origin: Origin::Api,
+        reason: Some(reason.to_owned()),
+        at,
+    }
+}
+
+fn request(namespace: &str, name: &str) -> SaveRequest {
+    SaveRequest {
+        namespace: namespace.to_owned(),
+        kind: DocumentKind::Policy,
+        name: name.to_owned(),
+        expected: 0,
+        body: String::new(),
+        is_deletion: false,
+        apps: None,
+        note: None,
+        managed_by: crate::admin::edit::MANAGED_BY_UI.to_owned(),
+    }
+}
+
+async fn add_people(store: &Store, namespace: &str, password: &str, now: i64) -> Result<(), StoreError> {
+    let at = now - 72 * HOUR;
+    let account = |name: &str| NewAccount {
+        name: name.to_owned(),
+        password: Some(password.to_owned()),
+        is_admin: name == ADMIN,
+    };
+    store.add_account(&account(ADMIN), "limiter-server", at).await?;
+    for (name, bounds) in APPS {
+        let app = StoredApp {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            bounds: bounds.map(str::to_owned),
+            created_by: ADMIN.to_owned(),
+            created_at: at,
+        };
+        store.set_app(&app).await?;
+    }
+    let mut added: Vec<&str> = Vec::new();
+    for (name, app, role) in USERS {
+        if !added.contains(&name) {
+            store.add_account(&account(name), ADMIN, at).await?;
+            added.push(name);
+        }
+        let grant = StoredGrant {
+            namespace: namespace.to_owned(),
+            subject_kind: SubjectKind::User,
+            subject: name.to_owned(),
+            app: app.to_owned(),
+            role: role.to_owned(),
+            created_by: ADMIN.to_owned(),
+            created_at: at,
+        };
+        store.set_grant(&grant).await?;
+    }
+    Ok(())
+}
+
+fn timestamp(at: i64) -> Timestamp {
+    Timestamp::from_micros(u64::try_from(at).unwrap_or_default())
+}
+
+/// The text of a policy after an edit, as the control plane writes it.
+fn written(
+    policy: &str,
+    text: &str,
+    before: Option<&PolicyText>,
+    author: &Author,
+) -> Result<PolicyText, String> {
+    let text = PolicyText::parse(policy, &format!("[policy.{policy}]\n{text}"));
+    let mut text = text.map_err(|error| error.to_string())?;
+    let now = timestamp(author.at);
+    let mut metadata = PolicyMetadata::new()
+        .with_updated_by(&author.name)
+        .with_updated_at(now);
+    if let Some(before) = before {
+        let replaced = text.replacing(before, Inheritance::AsIs, now);
+        text = replaced.map_err(|error| error.to_string())?;
+    } else {
+        metadata = metadata.with_created_by(&author.name).with_created_at(now);
+    }
+    Ok(text.with_metadata(metadata))
+}
+
+async fn save(store: &Store, namespace: &str, edit: &DemoEdit, now: i64) -> Result<(), String> {
+    let author = author(edit.author, edit.reason, now - edit.hours_ago * HOUR);
+    let current = store.document(namespace, DocumentKind::Policy, edit.policy);
+    let current = current.await.map_err(|error| error.to_string())?;
+    let before = current.as_ref().and_then(|of| of.policy().ok());
+    let text = written(edit.policy, edit.text, before.as_ref(), &author)?;
+    let request = SaveRequest {
+        expected: current.map_or(0, |current| current.revision),
+        body: text.to_toml(),
+        apps: text.apps(),
+        ..request(namespace, edit.policy)
+    };
+    let saved = store.save(&request, &author).await;
+    saved.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// A change beyond the bounds of the app, which waits for its owner.
+async fn propose(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
+    let author = author("eddie", "The sale needs more", now - HOUR / 2);
+    let text = "algorithm = 'token_bucket'\ncapacity = 200\nrate = '40/s'\napps = ['search']\n";
+    let text = written("search", text, None, &author)?;
+    let proposal = NewProposal {
+        namespace: namespace.to_owned(),
+        name: "search".to_owned(),
+        base: 3,
+        body: text.to_toml(),
+        apps: text.apps(),
+    };
+    let proposed = store.propose(&proposal, &author).await;
+    proposed.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// Adds the usage of the last day: more by day, with a wave of denials after each edit of a limit.
+async fn add_day(store: &Store, namespace: &str, now: i64) -> Result<(), StoreError> {
+    let minute = UsageSpan::Minute.micros();
+    let minutes = DAY_HOURS * 60;
+    for ago in (1..=minutes).rev() {
+        let counts: Vec<(String, UsageTotals)> = USUAL
+            .iter()
+            .map(|(policy, calls, percent)| (policy.to_string(), usage_of(policy, *calls, *percent, ago)))
+            .collect();
+        store.add_usage(namespace, now - ago * minute, &counts).await?;
+    }
+    Ok(())
+}
+
+/// The usage of a policy some minutes ago.
+fn usage_of(policy: &str, calls: f64, percent: f64, minutes_ago: i64) -> UsageTotals {
+    #[expect(clippy::cast_precision_loss, reason = "a day has few minutes")]
+    let hours = minutes_ago as f64 / 60.0;
+    let wave = (hours * 0.26).cos() * 0.25 + (hours * 7.3).sin() * 0.06 + (hours * 23.0).cos() * 0.04;
+    let calls = calls * (0.8 + wave);
+    // Each raised limit admits more calls than the one before.
+    let factor = match policy {
+        "search" if hours > 16.0 => 2.6,
+        "search" if hours > 3.0 => 1.5,
+        "payments" if hours > 6.0 => 2.2,
+        "login" if hours > 9.0 => 0.1,
+        _ => 1.0,
+    };
+    let share = (percent * factor * (1.0 + (hours * 3.1).sin() * 0.4) / 100.0).clamp(0.0, 0.9);
+    let whole = |number: f64| {
+        #[expect(clippy::cast_possible_truncation, reason = "the number is small")]
+        let whole = number.round() as i64;
+        whole
+    };
+    let denied = whole(calls * share);
+    let allowed = whole(calls) - denied;
+    match policy {
+        "suggestions" => UsageTotals {
+            allowed,
+            would_deny: denied,
+            ..UsageTotals::default()
+        },
+        _ => UsageTotals {
+            allowed,
+            denied,
+            ..UsageTotals::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_texts_are_valid() {
+        let author = author(ADMIN, "", 0);
+        for edit in &EDITS {
+            let text = written(edit.policy, edit.text, None, &author);
+            text.unwrap_or_else(|error| panic!("{}: {error}", edit.policy));
+        }
+        let rules = parse_rules(RULES_TEXT).unwrap();
+        assert_eq!(rules.len(), 5);
+        for rule in rules.iter() {
+            assert!(
+                EDITS.iter().any(|edit| edit.policy == rule.policy()),
+                "{}",
+                rule.policy()
+            );
+        }
+    }
+
+    #[test]
+    fn edits_are_in_the_order_of_their_times() {
+        assert!(EDITS.is_sorted_by(|a, b| a.hours_ago >= b.hours_ago));
+    }
+
+    #[test]
+    fn usage_of_the_day_contains_denials() {
+        let usage = usage_of("login", 45.0, 55.0, 30);
+        assert!(usage.denied > 5 && usage.allowed > 5, "{usage:?}");
+        let usage = usage_of("suggestions", 130.0, 20.0, 30);
+        assert!(usage.would_deny > 5 && usage.denied == 0, "{usage:?}");
+    }
+}
