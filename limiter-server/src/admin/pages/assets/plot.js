@@ -1,0 +1,154 @@
+// Draws the decisions of a policy over the last hours, with a mark for each edit.
+//
+// <figure data-plot data-source="/admin/v1/…/usage" data-hours="24" data-explain="/e/…/explain?…"
+//         data-marks='[{"at":…,"revision":3,"href":"…"}]'><div class="plot-canvas"></div>…</figure>
+//
+// Points come from the route of the API. Minutes before the first decision are not known and stay
+// empty; later minutes without a decision are zero. A click on the plot leads to the explanation
+// of that minute, a click on a mark to its revision.
+
+const MINUTE = 60;
+const INTERVAL = 5_000;
+const STALE_AFTER = 30_000;
+
+const SERIES = [
+  { name: "allowed", label: "Allowed", colour: "--plot-allowed" },
+  { name: "denied", label: "Denied", colour: "--plot-denied" },
+  { name: "would_deny", label: "Would deny", colour: "--plot-shadow" },
+];
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#808080";
+
+class Plot {
+  constructor(figure) {
+    this.figure = figure;
+    this.canvas = figure.querySelector(".plot-canvas");
+    this.hours = Number(figure.dataset.hours || 24);
+    this.marks = JSON.parse(figure.dataset.marks || "[]");
+    this.points = new Map();
+    this.readAt = 0;
+  }
+
+  async read() {
+    const newest = Math.max(0, ...this.points.keys());
+    // The newest minute is counted further.
+    const from = newest ? `?from=${(newest - MINUTE) * 1e6}` : "";
+    const answer = await fetch(this.figure.dataset.source + from, { headers: { accept: "application/json" } });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const usage = await answer.json();
+    this.now = Math.floor(usage.now / 1e6);
+    for (const point of usage.points) this.points.set(Math.floor(point.at / 1e6), point);
+    const oldest = this.now - this.hours * 3600;
+    for (const at of this.points.keys()) if (at < oldest) this.points.delete(at);
+    this.readAt = Date.now();
+  }
+
+  data() {
+    const end = this.now - (this.now % MINUTE);
+    const start = end - this.hours * 3600;
+    const first = Math.min(...this.points.keys(), end);
+    const times = [];
+    for (let at = start; at <= end; at += MINUTE) times.push(at);
+    const columns = SERIES.map(({ name }) =>
+      times.map((at) => (at < first ? null : (this.points.get(at)?.[name] ?? 0))),
+    );
+    return [times, ...columns];
+  }
+
+  draw() {
+    const data = this.data();
+    if (this.uplot) {
+      this.uplot.setData(data);
+      return;
+    }
+    const text = colour("--text-muted");
+    const grid = { stroke: colour("--line"), width: 1 };
+    const axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
+    const options = {
+      width: this.canvas.clientWidth,
+      height: this.canvas.clientHeight - 32,
+      cursor: { drag: { x: true, y: false }, points: { size: 6 } },
+      legend: { live: true },
+      scales: { y: { range: (_, __, highest) => [0, Math.max(5, highest * 1.1)] } },
+      axes: [axis, { ...axis, size: 48 }],
+      series: [
+        {},
+        ...SERIES.map(({ label, colour: name }) => ({
+          label,
+          stroke: colour(name),
+          width: 1.5,
+          points: { show: false },
+        })),
+      ],
+      hooks: { draw: [(plot) => this.drawMarks(plot)] },
+    };
+    this.uplot = new globalThis.uPlot(options, data, this.canvas);
+    this.uplot.over.addEventListener("click", (event) => this.follow(event));
+  }
+
+  drawMarks(plot) {
+    const { ctx, bbox } = plot;
+    const ratio = globalThis.devicePixelRatio || 1;
+    ctx.save();
+    ctx.strokeStyle = colour("--accent");
+    ctx.fillStyle = colour("--accent");
+    ctx.lineWidth = ratio;
+    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    ctx.setLineDash([4 * ratio, 3 * ratio]);
+    for (const mark of this.marks) {
+      const x = Math.round(plot.valToPos(mark.at / 1e6, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.fillText(String(mark.revision), x + 3 * ratio, bbox.top + 12 * ratio);
+    }
+    ctx.restore();
+  }
+
+  follow(event) {
+    const plot = this.uplot;
+    const x = event.offsetX;
+    const near = this.marks.find((mark) => Math.abs(plot.valToPos(mark.at / 1e6, "x") - x) < 6);
+    if (near) {
+      location.href = near.href;
+    } else if (this.figure.dataset.explain) {
+      const at = Math.round(plot.posToVal(x, "x")) * 1e6;
+      location.href = `${this.figure.dataset.explain}&at=${at}`;
+    }
+  }
+
+  redraw() {
+    this.uplot?.destroy();
+    this.uplot = null;
+    if (this.readAt) this.draw();
+  }
+
+  async pass() {
+    if (!document.hidden) {
+      try {
+        await this.read();
+        this.draw();
+        this.figure.dataset.drawn = String(this.readAt);
+      } catch {
+        // The server does not answer; the plot grows old.
+      }
+    }
+    this.figure.classList.toggle("stale", this.readAt > 0 && Date.now() - this.readAt >= STALE_AFTER);
+    setTimeout(() => this.pass(), INTERVAL);
+  }
+}
+
+for (const figure of document.querySelectorAll("figure[data-plot]")) {
+  const plot = new Plot(figure);
+  plot.pass();
+  const again = () => plot.redraw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  let width = plot.canvas.clientWidth;
+  new ResizeObserver(() => {
+    if (plot.canvas.clientWidth === width) return;
+    width = plot.canvas.clientWidth;
+    again();
+  }).observe(plot.canvas);
+}
