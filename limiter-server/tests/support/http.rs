@@ -55,8 +55,18 @@ pub(crate) fn send(
     headers: &[(&str, &str)],
     body: &str,
 ) -> io::Result<Response> {
+    send_within(Duration::from_secs(20), address, line, headers, body)
+}
+
+pub(crate) fn send_within(
+    timeout: Duration,
+    address: SocketAddr,
+    line: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(timeout))?;
     let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\n");
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));

@@ -11,7 +11,9 @@
 pub(crate) mod access;
 pub(crate) mod admin;
 pub(crate) mod browser;
+pub(crate) mod chromium;
 pub(crate) mod databases;
+pub(crate) mod demo;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod proxy;
