@@ -12,9 +12,9 @@ const INTERVAL = 5_000;
 const STALE_AFTER = 30_000;
 
 const SERIES = [
-  { name: "allowed", label: "Allowed", colour: "--plot-allowed" },
-  { name: "denied", label: "Denied", colour: "--plot-denied" },
-  { name: "would_deny", label: "Would deny", colour: "--plot-shadow" },
+  { name: "allowed", label: "Allowed", colour: "--ok" },
+  { name: "denied", label: "Denied", colour: "--bad" },
+  { name: "would_deny", label: "Would deny", colour: "--accent" },
 ];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#808080";
@@ -61,7 +61,7 @@ class Plot {
       this.uplot.setData(data);
       return;
     }
-    const text = colour("--text-muted");
+    const text = colour("--muted");
     const grid = { stroke: colour("--line"), width: 1 };
     const axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
     const options = {
