@@ -183,8 +183,8 @@ impl<'a> Check<'a> {
         self.requests.first().map(LimitRequest::policy)
     }
 
-    /// Returns whether the result depends on the store alone: no shadow or off mode, key list or
-    /// penalty.
+    /// Returns whether the result depends on the store alone: no shadow or off mode, overlay, key
+    /// list or penalty.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.requests {
@@ -192,7 +192,7 @@ impl<'a> Check<'a> {
             OneOrMany::Several(requests) => requests.iter().all(|ask| ask.policy().is_store_only()),
         };
         // One branch, since both are evaluated for every call.
-        self.limiter.enforces() & policies
+        (self.limiter.enforces() & policies) || (policies && self.limiter.is_free_of_overlays(&self.requests))
     }
 
     /// Returns the shortest deadline of the policies.

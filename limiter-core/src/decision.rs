@@ -140,8 +140,8 @@ impl Decision {
     /// its holder does not renew it).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        // Shadow and degraded calls do not wait, and a denial by a key list never ends.
-        if self.allowed || self.origin == Origin::KeyList {
+        // Shadow and degraded calls do not wait, and no wait ends a denial by a rule for the key.
+        if self.allowed || self.origin.is_independent_of_permits() {
             return None;
         }
         let denying = || self.limits.iter().filter(|limit| !limit.is_allowed());
@@ -206,11 +206,12 @@ impl Decision {
     ///
     /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] if the call is
     /// denied because the store is unavailable ([`Origin::FailedClosed`]), or
-    /// [`Rejection::Forbidden`] if a key list denies it ([`Origin::KeyList`]).
+    /// [`Rejection::Forbidden`] if a key list, a suspension or a block denies it
+    /// ([`Origin::is_independent_of_permits`]).
     pub fn require(self) -> Result<Allowed, Rejection> {
         match &self.store_error {
             _ if self.allowed => Ok(Allowed(self)),
-            _ if self.origin == Origin::KeyList => Err(Rejection::Forbidden {
+            _ if self.origin.is_independent_of_permits() => Err(Rejection::Forbidden {
                 policy: self
                     .denied_by()
                     .map_or_else(String::new, |limit| limit.policy().name().to_owned()),

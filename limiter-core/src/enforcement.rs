@@ -1,9 +1,10 @@
-//! Rules outside of the store: shadow mode, `Off`, key lists and penalties.
+//! Rules outside of the store: shadow mode, `Off`, overlays, key lists and penalties.
 //!
 //! [`EnforcementPlan`] sorts the limits of a call by these settings, has the store decide the
 //! remaining ones, and joins the results. Tests: `tests/entry_points.rs`, `tests/key_lists.rs`.
 
 mod key_rule;
+mod lookup;
 mod penalty;
 pub(crate) mod plan;
 

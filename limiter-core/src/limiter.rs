@@ -6,8 +6,8 @@ mod layer_policies;
 pub(crate) mod lifecycle;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
@@ -187,20 +187,21 @@ impl Limiter {
     ) -> Self {
         let closing = watch::Sender::new(false);
         let detached_permits = backend.detached_permits();
-        Self {
-            inner: Arc::new(LimiterInner {
-                backend,
-                clock,
-                any_groups,
-                queues: Arc::new(WaitQueues::new(max_waiting)),
-                detached: DetachedTables::new(detached_permits),
-                closing,
-                closed: AtomicBool::new(false),
-                names,
-                enforcement: EnforcementSwitch::default(),
-                layer_policies: LayerPolicies::default(),
-            }),
-        }
+        let inner = Arc::new(LimiterInner {
+            backend,
+            clock,
+            any_groups,
+            queues: Arc::new(WaitQueues::new(max_waiting)),
+            detached: DetachedTables::new(detached_permits),
+            closing,
+            closed: AtomicBool::new(false),
+            names,
+            enforcement: EnforcementSwitch::default(),
+            layer_policies: LayerPolicies::default(),
+        });
+        let watcher: Weak<LimiterInner> = Arc::downgrade(&inner);
+        inner.names.registry.watch_overlays(watcher);
+        Self { inner }
     }
 
     pub(crate) fn is_standalone_only(&self) -> bool {

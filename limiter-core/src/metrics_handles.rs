@@ -48,7 +48,7 @@ fn is_real(recorder: &dyn Recorder) -> bool {
 /// The number of outcomes that are counted separately.
 pub(crate) const OUTCOMES: usize = 8;
 /// The number of origins, and of decisions without one, that are counted separately.
-pub(crate) const ORIGINS: usize = 11;
+pub(crate) const ORIGINS: usize = 13;
 
 /// The handles of the counters of one policy, by origin and outcome. Most are never needed; each is
 /// made for its first count.

@@ -50,7 +50,7 @@ pub use crate::policy::inheritance::Inheritance;
 pub(crate) use crate::policy::inheritance::PreviousPolicy;
 pub use crate::policy::key_list::KeyList;
 pub use crate::policy::key_list::KeyPrefixes;
-pub(crate) use crate::policy::key_list::{Network, ReportedPrefixes};
+pub(crate) use crate::policy::key_list::{Network, ReportedPrefixes, is_network};
 pub use crate::policy::on_denial::OnDenial;
 pub use crate::policy::on_store_failure::OnStoreFailure;
 use crate::policy::options::RareOptions;

@@ -11,6 +11,7 @@ mod key_overrides;
 pub(crate) mod lookup;
 mod metadata;
 mod on_unknown_policy;
+mod overlay;
 mod rate_type;
 #[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
@@ -28,7 +29,7 @@ use std::collections::HashMap;
 use std::fmt;
 #[cfg(all(feature = "registry", feature = "redis"))]
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::sync::watch;
 
@@ -43,6 +44,8 @@ pub use crate::registry::file::FileSource;
 pub use crate::registry::key_overrides::KeyOverride;
 pub use crate::registry::metadata::PolicyMetadata;
 pub use crate::registry::on_unknown_policy::OnUnknownPolicy;
+pub use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMode, SuspensionScope};
+pub(crate) use crate::registry::overlay::{OverlayRule, OverlaySet, OverlayWatcher, SourceOverlays};
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::redis::{RedisRegistry, RedisSubscription};
@@ -111,6 +114,9 @@ struct RegistryInner {
     /// The effective policies, which calls read.
     policies: RwLock<HashMap<Box<str>, EffectivePolicy>>,
     rules: RwLock<Arc<[Rule]>>,
+    overlays: RwLock<OverlaySet>,
+    /// The limiters that look policies up here.
+    overlay_watchers: Mutex<Vec<Weak<dyn OverlayWatcher>>>,
     revision: watch::Sender<u64>,
     unresolved: UnresolvedNames,
     /// A subscription to Redis exists and has not received a snapshot yet.
@@ -129,6 +135,8 @@ impl PolicyRegistry {
             sources: Mutex::default(),
             policies: RwLock::default(),
             rules: RwLock::default(),
+            overlays: RwLock::default(),
+            overlay_watchers: Mutex::default(),
             revision: watch::Sender::new(0),
             unresolved: UnresolvedNames::default(),
             #[cfg(all(feature = "registry", feature = "redis"))]
@@ -271,6 +279,7 @@ impl PolicyRegistry {
             return;
         }
         self.renew_rules(&sources);
+        self.renew_overlays(&sources);
         let policies = sources.all_effective();
         let old = {
             let mut now = self.0.policies.write().unwrap_or_else(PoisonError::into_inner);
@@ -310,6 +319,7 @@ impl PolicyRegistry {
         let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
         let mut snapshot = SourceSnapshot::from_policies(policies.values());
         snapshot.rules = self.rules();
+        snapshot.overlays = Arc::new(self.with_overlays(OverlaySet::to_source));
         snapshot
     }
 

@@ -65,6 +65,8 @@ mod keys;
 mod named;
 #[path = "contract/on_denial.rs"]
 mod on_denial;
+#[path = "contract/overlays.rs"]
+mod overlays;
 #[path = "contract/paced.rs"]
 mod paced;
 #[path = "contract/peek_and_reset.rs"]
@@ -365,6 +367,14 @@ on_every_store! {
         colon_in_name_does_not_escape_list
         a_list_that_cannot_be_read_names_its_entry
         network_key_matches_every_entry_that_contains_it
+    ;
+    overlays:
+        suspension_applies_in_spite_of_caches
+        suspension_ends_by_the_clock
+        narrower_suspension_takes_precedence
+        suspension_applies_to_concurrency
+        block_denies_its_keys_under_every_policy
+        key_list_entry_does_not_match_after_its_end
     ;
     on_denial:
         default_denial_handling_rejects

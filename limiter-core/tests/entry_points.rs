@@ -1,9 +1,9 @@
 //! Every entry point returns the same decision.
 //!
-//! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) defines one
-//! result for each situation. Every entry point must return this result, in process and with Redis.
-//! With Redis, an earlier denial has filled the deny cache, so an entry point that reads the cache
-//! before it evaluates the condition fails.
+//! A table of conditions (enforced, shadow, off, suspensions, blocks, key lists, penalty, unknown
+//! policy) defines one result for each situation. Every entry point must return this result, in
+//! process and with Redis. With Redis, an earlier denial has filled the deny cache, so an entry
+//! point that reads the cache before it evaluates the condition fails.
 //!
 //! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to
 //! [`condition::CONDITIONS`].
@@ -18,12 +18,12 @@ mod condition;
 #[path = "entry_points/entry.rs"]
 mod entry;
 
-use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry};
+use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry, SuspensionMode};
 use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock};
 use limiter_testing::RedisServer;
 
 use answer::Answer;
-use condition::{CONDITIONS, Condition, Situation};
+use condition::{APP, CONDITIONS, Condition, Overlay, Situation, remove_overlays};
 use entry::{ENTRIES, Entry, Settling};
 use support::namespace;
 
@@ -43,12 +43,12 @@ fn limiter(store: Store, condition: &Condition) -> Limiter {
     let on_unknown_policy = condition.on_unknown_policy.unwrap_or_default();
     match store {
         Store::InProcess => {
-            let builder = Limiter::in_process().clock(&clock).registry(&registry);
+            let builder = Limiter::in_process().clock(&clock).registry(&registry).app(APP);
             builder.on_unknown_policy(on_unknown_policy).build()
         }
         Store::Redis => {
             let builder = Limiter::redis(RedisServer::shared().url()).namespace(namespace());
-            let builder = builder.clock(&clock).registry(&registry);
+            let builder = builder.clock(&clock).registry(&registry).app(APP);
             builder.on_unknown_policy(on_unknown_policy).build().unwrap()
         }
     }
@@ -57,6 +57,7 @@ fn limiter(store: Store, condition: &Condition) -> Limiter {
 /// Brings a key into the situation, under the policies of before the condition.
 async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, key: &Key<'_>) {
     limits.set_enforcement(Enforcement::Enforce);
+    remove_overlays(limits.registry());
     let (first, second) = (condition.before("p"), condition.before("q"));
     for policy in [&first, &second] {
         limits.reset(policy, key).await.unwrap();
@@ -83,6 +84,9 @@ fn apply(limits: &Limiter, condition: &Condition) {
         }
     }
     limits.set_enforcement(condition.of_limiter);
+    if let Some(overlay) = condition.overlay {
+        overlay.put_into(registry, ManualClock::new().now());
+    }
 }
 
 /// All answers that differ from the table.
@@ -121,6 +125,7 @@ async fn differences(store: Store) -> Vec<String> {
 /// Returns the remaining permits of the policy, regardless of the condition.
 async fn left(limits: &Limiter, key: &Key<'_>) -> u64 {
     limits.set_enforcement(Enforcement::Enforce);
+    remove_overlays(limits.registry());
     let plain = condition::plain("p");
     limits.peek(&plain, key).cost(0).await.unwrap().remaining()
 }
@@ -156,7 +161,7 @@ async fn refunds_and_charges_follow_the_condition_of_decisions() {
                 .filter(|settling| settling.applies_to(condition))
             {
                 for cost in [1, ABOVE_QUOTA] {
-                    let key = Key::from(format!("{settling:?} {cost}"));
+                    let key = Key::from(format!("{cost} {settling:?}"));
                     prepare(&limits, condition, Situation::Fresh, &key).await;
                     let taken = limits.check(&condition.before("p"), &key).await.unwrap();
                     assert!(taken.is_allowed());
@@ -192,6 +197,23 @@ fn table_has_every_condition() {
                 .any(|condition| condition.on_unknown_policy == Some(answer))
         );
     }
+    for mode in [SuspensionMode::Off, SuspensionMode::Shadow, SuspensionMode::Deny] {
+        let is_suspended = |overlay| {
+            overlay == Overlay::SuspendedPolicies(mode)
+                || overlay == Overlay::SuspendedApp(mode)
+                || overlay == Overlay::SuspendedAll(mode)
+        };
+        assert!(
+            CONDITIONS
+                .iter()
+                .any(|condition| condition.overlay.is_some_and(is_suspended))
+        );
+    }
+    assert!(has(|condition| matches!(
+        condition.overlay,
+        Some(Overlay::Expired(_))
+    )));
+    assert!(has(|condition| condition.overlay == Some(Overlay::Blocked)));
     assert!(ENTRIES.iter().any(Entry::charges) && !ENTRIES.iter().all(Entry::charges));
     assert_ne!(Answer::NeverFits, Answer::Forbidden);
 }

@@ -7,6 +7,9 @@ mod support;
 #[path = "registry/file.rs"]
 mod file;
 #[cfg(feature = "registry")]
+#[path = "registry/overlays.rs"]
+mod overlays;
+#[cfg(feature = "registry")]
 #[path = "registry/properties.rs"]
 mod properties;
 #[cfg(feature = "registry")]

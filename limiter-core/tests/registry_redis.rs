@@ -10,7 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use limiter_core::registry::{KeyOverride, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError};
+use limiter_core::registry::{
+    Block, BlockTarget, KeyOverride, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError,
+    Suspension, SuspensionMode,
+};
 use limiter_core::{Inheritance, Limiter, Origin, RedisBuilder, StoreErrorKind};
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::log::Warnings;
@@ -197,6 +200,38 @@ async fn concurrent_edits_all_apply() {
         refused.await.unwrap_err().to_string(),
         "policy of an override is `q`, expected a policy that is in the registry"
     );
+}
+
+/// Overlays of an edit reach the other replicas, which keep them during an outage of Redis.
+#[tokio::test]
+async fn overlays_reach_all_replicas() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let [one, other] = [(); 2].map(|()| Replica::new(Limiter::redis(server.url()), &namespace));
+    one.store.publish(&sized(5), 0).await.unwrap();
+    other.has(5, SOON).await;
+    let end = std::time::SystemTime::now() + secs(3_600);
+    let suspension = Suspension::new("policy:p".parse().unwrap(), SuspensionMode::Deny, end);
+    let block = Block::new(BlockTarget::Key("eve".into())).until(end);
+    let edit = one.store.edit(|draft| {
+        draft.suspend(suspension.clone())?;
+        draft.block(block.clone())
+    });
+    let revision = edit.await.unwrap();
+    let registry = other.limits.registry();
+    let arrives = async {
+        while registry.published() < Some(revision) {
+            registry.changed(registry.revision()).await;
+        }
+    };
+    timeout(SOON, arrives).await.unwrap();
+    server.stop();
+    for replica in [&one, &other] {
+        let origin = async |key: &str| replica.limits.named("p").check(key).await.unwrap().origin();
+        assert_eq!(origin("ann").await, Origin::Suspension);
+        let edited = replica.limits.registry();
+        assert_eq!(edited.suspensions(), std::slice::from_ref(&suspension));
+        assert_eq!(edited.blocks(), std::slice::from_ref(&block));
+    }
 }
 
 #[tokio::test]
@@ -945,10 +980,10 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     replica.store.publish(&two(2, ""), 0).await.unwrap();
-    let newer = format!("format = 2\nmin_reader = 2\n{}", two(3, ""));
+    let newer = format!("format = 3\nmin_reader = 3\n{}", two(3, ""));
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
     let is_newer = |error: Option<RegistryError>| {
-        matches!(error, Some(RegistryError::NewerFormat { min_reader: 2, .. }))
+        matches!(error, Some(RegistryError::NewerFormat { min_reader: 3, .. }))
     };
     replica.reports("the text needs a newer reader", is_newer).await;
     assert_eq!(
@@ -962,7 +997,7 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
         &replica,
         &server,
         &namespace,
-        &newer.replace("min_reader = 2", "min_reader = 1"),
+        &newer.replace("min_reader = 3", "min_reader = 1"),
     )
     .await;
     replica.has(3, SOON).await;

@@ -123,7 +123,8 @@ impl Allowed {
 impl Decision {
     /// Applies `Degrade`: only a denial by the limits is degraded.
     fn or_degraded(mut self) -> Result<Allowed, Rejection> {
-        let denied_by_limits = !matches!(self.origin, Origin::KeyList | Origin::FailedClosed);
+        let denied_by_limits =
+            !self.origin.is_independent_of_permits() && self.origin != Origin::FailedClosed;
         if !self.allowed && denied_by_limits && !self.is_blocked() {
             self.allowed = true;
             self.marks = self.marks.and(DecisionFlags::DEGRADED);

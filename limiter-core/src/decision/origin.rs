@@ -38,9 +38,24 @@ pub enum Origin {
     KeyList,
     /// No component: all limits of the call are [`Off`](crate::Enforcement::Off).
     Off,
+    /// A suspension of the registry that denies all calls
+    /// ([`PolicyRegistry::suspend`](crate::registry::PolicyRegistry::suspend)). The store was not
+    /// queried, and nothing was charged.
+    Suspension,
+    /// A block of the registry ([`PolicyRegistry::block`](crate::registry::PolicyRegistry::block)).
+    /// The store was not queried, and nothing was charged.
+    Block,
 }
 
 impl Origin {
+    /// Returns whether a denial of this origin does not depend on the remaining permits: by a key
+    /// list, a suspension or a block. It becomes
+    /// [`Rejection::Forbidden`](crate::Rejection::Forbidden).
+    #[must_use]
+    pub fn is_independent_of_permits(self) -> bool {
+        matches!(self, Self::KeyList | Self::Suspension | Self::Block)
+    }
+
     /// Returns whether calls of both origins are charged at the same place: in the store, in this
     /// replica's share, or nowhere.
     pub(crate) fn charges_as(self, other: Self) -> bool {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Origin};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::Policy;
 use crate::units::Amount;
@@ -49,13 +49,15 @@ pub enum Rejection {
         /// The name.
         policy: String,
     },
-    /// A key list of the policy denies the key
-    /// ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), regardless of the remaining
-    /// permits. (HTTP 403, gRPC PERMISSION_DENIED)
+    /// A key list of the policy ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)) or
+    /// a [block](crate::registry::PolicyRegistry::block) denies the key, or a
+    /// [suspension](crate::registry::PolicyRegistry::suspend) denies all calls, regardless of the
+    /// remaining permits. (HTTP 403, gRPC PERMISSION_DENIED)
     Forbidden {
         /// The policy's name.
         policy: String,
-        /// The denial, with the origin [`Origin::KeyList`](crate::Origin::KeyList).
+        /// The denial. Its origin is [`KeyList`](crate::Origin::KeyList),
+        /// [`Block`](crate::Origin::Block) or [`Suspension`](crate::Origin::Suspension).
         decision: Box<Decision>,
     },
     /// A value computed at run time is invalid: a cost, a key or a group.
@@ -185,7 +187,14 @@ impl fmt::Display for Diagnostic<'_> {
                 write!(f, "the peer requested a pause, retry after {retry_after:?}")
             }
             NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
-            Forbidden { policy, .. } => write!(f, "policy `{policy}` denies the key"),
+            Forbidden { policy, decision } => match decision.origin() {
+                Origin::Suspension => write!(f, "policy `{policy}` is suspended and denies all calls"),
+                Origin::Block => write!(
+                    f,
+                    "a block of the registry denies the key under policy `{policy}`"
+                ),
+                _ => write!(f, "policy `{policy}` denies the key"),
+            },
             Config(error) => write!(f, "the limit is misconfigured: {error}"),
             Unavailable { error, .. } => {
                 write!(f, "the rate limiter is unavailable: {}", error.with_causes())

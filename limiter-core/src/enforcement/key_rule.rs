@@ -1,27 +1,38 @@
 //! Key lists of a policy: the rule for a key, and the warning about entries that never match.
 
+use crate::decision::Origin;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::{KeyList, KeyPrefixes, Network, Policy, ReportedPrefixes};
+use crate::support::clock::Clock;
+use crate::units::Timestamp;
 
-/// The rule of the key lists for a key. A deny list takes precedence.
+/// The rule for a key that needs no store. A denial takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyRule {
-    Denied,
+    /// Denied by a key list, a block or a suspension.
+    Denied(Origin),
     Allowed,
     Unlisted,
 }
 
 impl KeyRule {
-    pub(crate) fn for_key(policy: &Policy, key: &Key<'_>) -> Self {
+    /// Returns the rule of the policy's key lists.
+    pub(super) fn for_key(policy: &Policy, key: &Key<'_>, clock: &Clock) -> Self {
         let (deny, allow) = (policy.deny_keys(), policy.allow_keys());
         if deny.is_none() && allow.is_none() {
             return Self::Unlisted;
         }
         warn_of_unmatchable(policy, key);
-        if deny.is_some_and(|list| list.denies(key)) {
-            Self::Denied
-        } else if allow.is_some_and(|list| list.allows(key)) {
+        let has_ends = deny.into_iter().chain(allow).any(KeyList::has_ends);
+        let now = if has_ends {
+            clock.calendar()
+        } else {
+            Timestamp::default()
+        };
+        if deny.is_some_and(|list| list.denies(key, now)) {
+            Self::Denied(Origin::KeyList)
+        } else if allow.is_some_and(|list| list.allows(key, now)) {
             Self::Allowed
         } else {
             Self::Unlisted

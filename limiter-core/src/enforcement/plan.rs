@@ -32,10 +32,11 @@ pub(crate) struct EnforcementPlan<'a> {
     shadow: Subset<'a>,
     /// Whether any limit is enforced, by the store or by a key list.
     enforces: bool,
-    /// The first policy whose deny list contains the key.
-    forbidden: Option<&'a Policy>,
-    /// A deny list of a policy in shadow mode contains the key.
-    would_forbid: bool,
+    /// The first policy under which the key is denied without the store, and the origin of the
+    /// denial.
+    forbidden: Option<(&'a Policy, Origin)>,
+    /// The origin of such a denial under a policy in shadow mode.
+    would_forbid: Option<Origin>,
     /// An allow list of a policy contains the key.
     listed: bool,
     /// Policies without a part in the decision: the origin of the exemption, and whether the policy
@@ -60,33 +61,32 @@ impl<'a> EnforcementPlan<'a> {
             shadow: Subset::default(),
             enforces: false,
             forbidden: None,
-            would_forbid: false,
+            would_forbid: None,
             listed: false,
             exempt: Vec::new(),
         };
-        let limiter_enforcement = limiter.enforcement();
         for (position, request) in requests.into_iter().enumerate() {
-            sorted.add(position, request, limiter_enforcement);
+            sorted.add(position, request);
         }
         sorted
     }
 
-    fn add(&mut self, position: usize, request: LimitRequest<'a>, limiter_enforcement: Enforcement) {
+    fn add(&mut self, position: usize, request: LimitRequest<'a>) {
         let policy = request.policy();
-        let enforcement = policy.enforcement().max(limiter_enforcement);
+        let (enforcement, key_rule) = self.limiter.enforcement_of(policy, request.key());
         if enforcement == Enforcement::Off {
             self.exempt.push((policy, Origin::Off, false));
             return;
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         self.enforces |= is_enforced;
-        match KeyRule::for_key(policy, request.key()) {
-            KeyRule::Denied if is_enforced => {
-                self.forbidden.get_or_insert(policy);
+        match key_rule {
+            KeyRule::Denied(origin) if is_enforced => {
+                self.forbidden.get_or_insert((policy, origin));
             }
-            KeyRule::Denied => {
-                self.would_forbid = true;
-                self.exempt.push((policy, Origin::KeyList, true));
+            KeyRule::Denied(origin) => {
+                self.would_forbid.get_or_insert(origin);
+                self.exempt.push((policy, origin, true));
             }
             KeyRule::Allowed => {
                 self.listed = true;
@@ -141,7 +141,10 @@ impl<'a> EnforcementPlan<'a> {
     /// key.
     fn policies(&self) -> Vec<&'a Policy> {
         let limits = self.shadow.requests.iter().chain(&self.enforced.requests);
-        limits.map(LimitRequest::policy).chain(self.forbidden).collect()
+        limits
+            .map(LimitRequest::policy)
+            .chain(self.forbidden.map(|(policy, _)| policy))
+            .collect()
     }
 
     async fn decide_all(mut self) -> Result<Decision, Rejection> {
@@ -210,19 +213,19 @@ impl<'a> EnforcementPlan<'a> {
         if self.enforces {
             self.limiter.open()?;
         }
-        if let Some(policy) = self.forbidden {
+        if let Some((policy, origin)) = self.forbidden {
             let denies = StepResult::Computed(StepOutcome::default());
             return Ok(Some(Decision {
                 limits: OneOrMany::One(LimitOutcome::new(policy, denies)),
                 allowed: false,
-                ..Decision::without_query(Origin::KeyList, now())
+                ..Decision::without_query(origin, now())
             }));
         }
         if !(self.enforced.requests.is_empty() && self.shadow.requests.is_empty()) {
             return Ok(None);
         }
-        let by_list = self.listed || self.would_forbid;
-        let origin = if by_list { Origin::KeyList } else { Origin::Off };
+        let of_list = self.listed.then_some(Origin::KeyList);
+        let origin = self.would_forbid.or(of_list).unwrap_or(Origin::Off);
         Ok(Some(self.mark(Decision::without_query(origin, now()))))
     }
 
@@ -328,7 +331,7 @@ impl<'a> EnforcementPlan<'a> {
     }
 
     fn mark(&self, mut decision: Decision) -> Decision {
-        if self.would_forbid {
+        if self.would_forbid.is_some() {
             decision.marks = decision.marks.and(DecisionFlags::WOULD_DENY);
         }
         decision
@@ -353,9 +356,8 @@ fn count_exempt(mode: Mode, exempt: &[(&Policy, Origin, bool)]) {
 impl Limiter {
     /// Returns whether an allowed call is charged under this limit.
     pub(crate) fn charges(&self, request: &LimitRequest<'_>) -> bool {
-        let policy = request.policy();
-        policy.enforcement().max(self.enforcement()) != Enforcement::Off
-            && KeyRule::for_key(policy, request.key()) == KeyRule::Unlisted
+        let (enforcement, key_rule) = self.enforcement_of(request.policy(), request.key());
+        enforcement != Enforcement::Off && key_rule == KeyRule::Unlisted
     }
 
     /// Decides these limits and the blocks of their keys, within the timeout and the deadline.

@@ -1,13 +1,45 @@
 //! The runtime enforcement mode of a limiter.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, LimiterInner};
 use crate::policy::Enforcement;
+use crate::registry::OverlayWatcher;
 
-/// The limiter's own mode, which each call reads.
+/// The bits of the mode.
+const MODE: u8 = 0b011;
+/// The registry has overlays. The bit is stored with the mode, so that a call without overlays
+/// reads nothing else.
+const HAS_OVERLAYS: u8 = 0b100;
+
+/// The limiter's own mode and the presence of overlays, which each call reads.
 #[derive(Debug, Default)]
-pub(crate) struct EnforcementSwitch(AtomicU8);
+pub(crate) struct EnforcementSwitch {
+    bits: AtomicU8,
+    /// The environment has set the mode, so suspensions do not apply.
+    is_from_environment: AtomicBool,
+}
+
+impl EnforcementSwitch {
+    fn replace_mode(&self, enforcement: Enforcement) -> Enforcement {
+        let replace = |bits: u8| Some(bits & !MODE | enforcement.to_bits());
+        let previous = self
+            .bits
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, replace);
+        // The update is not conditional.
+        Enforcement::from_bits(previous.unwrap_or_default() & MODE)
+    }
+}
+
+impl OverlayWatcher for LimiterInner {
+    fn set_has_overlays(&self, has_overlays: bool) {
+        let bits = &self.enforcement.bits;
+        match has_overlays {
+            true => bits.fetch_or(HAS_OVERLAYS, Ordering::AcqRel),
+            false => bits.fetch_and(!HAS_OVERLAYS, Ordering::AcqRel),
+        };
+    }
+}
 
 impl Limiter {
     /// Sets the enforcement mode of this limiter and its clones: the looser of this mode and the
@@ -16,12 +48,7 @@ impl Limiter {
     ///
     /// See [`Enforcement`] for the modes and for the initial mode of builders.
     pub fn set_enforcement(&self, enforcement: Enforcement) {
-        let previous = self
-            .inner
-            .enforcement
-            .0
-            .swap(enforcement.to_bits(), Ordering::AcqRel);
-        let previous = Enforcement::from_bits(previous);
+        let previous = self.inner.enforcement.replace_mode(enforcement);
         if previous != enforcement {
             tracing::info!(before = %previous, now = %enforcement, "enforcement of the limiter changed");
         }
@@ -30,20 +57,37 @@ impl Limiter {
     /// Returns the enforcement mode of the limiter.
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
-        Enforcement::from_bits(self.inner.enforcement.0.load(Ordering::Acquire))
+        Enforcement::from_bits(self.inner.enforcement.bits.load(Ordering::Acquire) & MODE)
     }
 
+    /// Returns whether the limiter enforces decisions and its registry has no overlays.
     #[inline]
     pub(crate) fn enforces(&self) -> bool {
-        self.inner.enforcement.0.load(Ordering::Relaxed) == Enforcement::Enforce.to_bits()
+        self.inner.enforcement.bits.load(Ordering::Relaxed) == Enforcement::Enforce.to_bits()
     }
 
-    /// Returns this limiter with an initial mode.
-    pub(crate) fn with_enforcement(self, enforcement: Enforcement) -> Self {
-        self.inner
-            .enforcement
-            .0
-            .store(enforcement.to_bits(), Ordering::Release);
+    /// Returns whether overlays of the registry may apply to calls.
+    pub(crate) fn has_overlays(&self) -> bool {
+        self.inner.enforcement.bits.load(Ordering::Acquire) & HAS_OVERLAYS != 0
+    }
+
+    /// Returns whether suspensions apply. The environment takes precedence over them.
+    pub(crate) fn obeys_suspensions(&self) -> bool {
+        !self.inner.enforcement.is_from_environment.load(Ordering::Relaxed)
+    }
+
+    /// Returns this limiter with the initial mode of its builder or of the environment.
+    pub(crate) fn with_enforcement(
+        self,
+        of_builder: Option<Enforcement>,
+        of_environment: Option<Enforcement>,
+    ) -> Self {
+        let switch = &self.inner.enforcement;
+        let is_from_environment = of_builder.is_none() && of_environment.is_some();
+        switch.replace_mode(of_builder.or(of_environment).unwrap_or_default());
+        switch
+            .is_from_environment
+            .store(is_from_environment, Ordering::Relaxed);
         self
     }
 }

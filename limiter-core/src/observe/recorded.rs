@@ -72,6 +72,8 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
         Some(Origin::NotConfigured) => (8, "not_configured"),
         Some(Origin::KeyList) => (9, "key_list"),
         Some(Origin::Off) => (10, "off"),
+        Some(Origin::Suspension) => (11, "suspension"),
+        Some(Origin::Block) => (12, "block"),
     }
 }
 

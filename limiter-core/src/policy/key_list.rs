@@ -8,8 +8,10 @@
 
 mod network;
 
-use std::collections::{BTreeMap, HashSet};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::ConfigError;
@@ -17,6 +19,10 @@ use crate::key::{Key, with_plain_colons};
 pub use crate::policy::key_list::network::KeyPrefixes;
 pub(crate) use crate::policy::key_list::network::{Network, ReportedPrefixes};
 use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
+use crate::units::Timestamp;
+
+/// The end of entries that do not end.
+const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 
 /// Keys, for [`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys) and
 /// [`deny_keys`](crate::PolicyBuilder::deny_keys). Each entry is text:
@@ -74,17 +80,60 @@ use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
 /// );
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
+///
+/// # Entries that end
+///
+/// An entry of [`with_entry_until`](Self::with_entry_until) does not match from its end on, by the
+/// limiter's clock. The policy does not change when an entry ends.
 #[derive(Clone, Default)]
 pub struct KeyList {
     /// As written, in their order.
-    entries: Vec<Box<str>>,
+    entries: Vec<WrittenEntry>,
+    /// Whether any entry ends.
+    has_ends: bool,
     /// Escaped, as keys are.
-    exact: HashSet<Box<str>>,
+    exact: EndTable<Box<str>>,
     /// Escaped, by their length.
-    prefixes: BTreeMap<usize, HashSet<Box<str>>>,
+    prefixes: BTreeMap<usize, EndTable<Box<str>>>,
     /// The leading bits of networks, by the length of their prefix.
-    v4: BTreeMap<u8, HashSet<u32>>,
-    v6: BTreeMap<u8, HashSet<u128>>,
+    v4: BTreeMap<u8, EndTable<u32>>,
+    v6: BTreeMap<u8, EndTable<u128>>,
+}
+
+/// An entry as written.
+#[derive(Clone, PartialEq, Eq)]
+struct WrittenEntry {
+    text: Box<str>,
+    end: Option<Timestamp>,
+}
+
+/// Values and their ends.
+#[derive(Clone)]
+struct EndTable<T>(HashMap<T, Timestamp>);
+
+impl<T> Default for EndTable<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Eq + Hash> EndTable<T> {
+    /// Adds a value. Of two ends of one value, the later one applies.
+    fn insert(&mut self, value: T, end: Timestamp) {
+        let known = self.0.entry(value).or_insert(end);
+        *known = end.max(*known);
+    }
+
+    fn contains<Q: Eq + Hash + ?Sized>(&self, value: &Q, now: Timestamp) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        self.0.get(value).is_some_and(|end| now < *end)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl KeyList {
@@ -99,7 +148,7 @@ impl KeyList {
         let mut list = Self::default();
         let mut errors = Vec::new();
         for entry in entries {
-            if let Err(error) = list.add(entry.as_ref()) {
+            if let Err(error) = list.add(entry.as_ref(), None) {
                 errors.push(error);
             }
         }
@@ -109,35 +158,80 @@ impl KeyList {
         }
     }
 
-    /// The entries, as they were written and in their order.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.entries.iter().map(|entry| &**entry)
+    /// Adds an entry that matches until `end`, by the limiter's clock: a test's clock if it has
+    /// one, else the system's. Accepts a [`SystemTime`](std::time::SystemTime).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{KeyList, Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let end = clock.now().after(Duration::from_secs(3_600));
+    /// let denied = KeyList::parse(["eve"])?.with_entry_until("10.0.0.0/8", end)?;
+    /// let search = Policy::token_bucket("search").capacity(20).rate(10).deny_keys(denied).build()?;
+    ///
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// assert!(!limits.check(&search, "10.1.2.3").await?.is_allowed());
+    /// clock.set(end);
+    /// assert!(limits.check(&search, "10.1.2.3").await?.is_allowed());
+    /// assert!(!limits.check(&search, "eve").await?.is_allowed());
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn with_entry_until(
+        mut self,
+        entry: impl AsRef<str>,
+        end: impl Into<Timestamp>,
+    ) -> Result<Self, ConfigError> {
+        self.add(entry.as_ref(), Some(end.into()))?;
+        Ok(self)
     }
 
-    /// Returns whether an allow list with these entries matches a key.
+    /// The entries, as they were written and in their order.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.entries.iter().map(|entry| &*entry.text)
+    }
+
+    /// The entries and their ends, in their order.
+    pub fn entries_with_ends(&self) -> impl ExactSizeIterator<Item = (&str, Option<Timestamp>)> {
+        self.entries.iter().map(|entry| (&*entry.text, entry.end))
+    }
+
+    /// Returns whether any entry ends, so that a lookup depends on the time.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.has_ends
+    }
+
+    /// Returns whether an allow list with these entries matches a key now, by the system's clock.
     #[must_use]
     pub fn contains<'a>(&self, key: impl Into<Key<'a>>) -> bool {
-        self.allows(&key.into())
+        self.allows(&key.into(), std::time::SystemTime::now().into())
     }
 
     /// Returns whether an allow list matches a key.
-    pub(crate) fn allows(&self, key: &Key<'_>) -> bool {
+    pub(crate) fn allows(&self, key: &Key<'_>, now: Timestamp) -> bool {
         let text = key.as_str();
-        self.exact.contains(text)
-            || self.has_prefix_of(text)
-            || self.has_network_of(text)
+        self.exact.contains(text, now)
+            || self.has_prefix_of(text, now)
+            || self.has_network_of(text, now)
             || (!self.exact.is_empty()
                 && is_last_part_colon(text)
-                && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain)))
+                && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain, now)))
     }
 
     /// Returns whether a deny list matches a key. A client cannot leave the list by a colon in a
     /// value.
-    pub(crate) fn denies(&self, key: &Key<'_>) -> bool {
-        self.allows(key)
+    pub(crate) fn denies(&self, key: &Key<'_>, now: Timestamp) -> bool {
+        self.allows(key, now)
             || (!(self.exact.is_empty() && self.prefixes.is_empty())
-                && with_plain_colons(key.as_str())
-                    .is_some_and(|plain| self.exact.contains(&*plain) || self.has_prefix_of(&plain)))
+                && with_plain_colons(key.as_str()).is_some_and(|plain| {
+                    self.exact.contains(&*plain, now) || self.has_prefix_of(&plain, now)
+                }))
     }
 
     /// Returns whether some entry is longer than a network, so that it matches no key of this
@@ -159,36 +253,38 @@ impl KeyList {
         })
     }
 
-    fn has_prefix_of(&self, text: &str) -> bool {
-        let begins = |(len, prefixes): (&usize, &HashSet<Box<str>>)| {
-            text.get(..*len).is_some_and(|start| prefixes.contains(start))
+    fn has_prefix_of(&self, text: &str, now: Timestamp) -> bool {
+        let begins = |(len, prefixes): (&usize, &EndTable<Box<str>>)| {
+            text.get(..*len)
+                .is_some_and(|start| prefixes.contains(start, now))
         };
         self.prefixes.iter().any(begins)
     }
 
-    fn has_network_of(&self, text: &str) -> bool {
+    fn has_network_of(&self, text: &str, now: Timestamp) -> bool {
         !(self.v4.is_empty() && self.v6.is_empty())
-            && Network::of_key(text).is_some_and(|network| self.contains_network(network))
+            && Network::of_key(text).is_some_and(|network| self.contains_network(network, now))
     }
 
-    fn contains_network(&self, network: Network) -> bool {
+    fn contains_network(&self, network: Network, now: Timestamp) -> bool {
         match network.address {
             IpAddr::V4(address) => {
                 let bits = address.to_bits();
                 let contains =
-                    |(len, networks): (&u8, &HashSet<u32>)| networks.contains(&leading_v4(bits, *len));
+                    |(len, networks): (&u8, &EndTable<u32>)| networks.contains(&leading_v4(bits, *len), now);
                 self.v4.range(..=network.len).any(contains)
             }
             IpAddr::V6(address) => {
                 let bits = address.to_bits();
                 let contains =
-                    |(len, networks): (&u8, &HashSet<u128>)| networks.contains(&leading_v6(bits, *len));
+                    |(len, networks): (&u8, &EndTable<u128>)| networks.contains(&leading_v6(bits, *len), now);
                 self.v6.range(..=network.len).any(contains)
             }
         }
     }
 
-    fn add(&mut self, entry: &str) -> Result<(), ConfigError> {
+    pub(crate) fn add(&mut self, entry: &str, end: Option<Timestamp>) -> Result<(), ConfigError> {
+        let until = end.unwrap_or(NEVER);
         let invalid = |expected: &str| ConfigError::invalid("entry of a key list", entry, expected);
         let (start, star) = match entry.strip_suffix('*') {
             Some(start) => (start, true),
@@ -202,29 +298,33 @@ impl KeyList {
         }
         if star {
             let start: Box<str> = Key::from(start).as_str().into();
-            self.prefixes.entry(start.len()).or_default().insert(start);
+            self.prefixes.entry(start.len()).or_default().insert(start, until);
         } else {
             match Network::parse(entry) {
-                Ok(network) => self.add_network(network),
+                Ok(network) => self.add_network(network, until),
                 Err(NetworkError::NoAddress) if ends_in_network(entry) => {
                     return Err(invalid(
                         "a network without text before it: a network matches keys that are addresses or networks",
                     ));
                 }
                 Err(NetworkError::NoAddress) => {
-                    self.exact.insert(Key::from(entry).as_str().into());
+                    self.exact.insert(Key::from(entry).as_str().into(), until);
                 }
                 Err(error) => return Err(invalid(&error.expected())),
             }
         }
-        self.entries.push(entry.into());
+        self.has_ends |= end.is_some();
+        self.entries.push(WrittenEntry {
+            text: entry.into(),
+            end,
+        });
         Ok(())
     }
 
-    fn add_network(&mut self, Network { address, len }: Network) {
+    fn add_network(&mut self, Network { address, len }: Network, until: Timestamp) {
         match address {
-            IpAddr::V4(address) => self.v4.entry(len).or_default().insert(address.to_bits()),
-            IpAddr::V6(address) => self.v6.entry(len).or_default().insert(address.to_bits()),
+            IpAddr::V4(address) => self.v4.entry(len).or_default().insert(address.to_bits(), until),
+            IpAddr::V6(address) => self.v6.entry(len).or_default().insert(address.to_bits(), until),
         };
     }
 }
@@ -247,6 +347,11 @@ fn ends_in_network(entry: &str) -> bool {
         })
 }
 
+/// Returns whether an entry is an address or a network.
+pub(crate) fn is_network(entry: &str) -> bool {
+    Network::parse(entry).is_ok()
+}
+
 impl PartialEq for KeyList {
     /// Lists are equal if they have the same entries in the same order.
     fn eq(&self, other: &Self) -> bool {
@@ -258,7 +363,7 @@ impl Eq for KeyList {}
 
 impl fmt::Debug for KeyList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.entries).finish()
+        f.debug_list().entries(self.entries()).finish()
     }
 }
 
@@ -285,7 +390,7 @@ macro_rules! key_list_from_address {
             fn from(address: $type) -> Self {
                 let mut list = Self::default();
                 // The text of an address is a valid entry.
-                let _ = list.add(&address.to_string());
+                let _ = list.add(&address.to_string(), None);
                 list
             }
         }

@@ -9,7 +9,7 @@ use crate::key::Key;
 use crate::policy::Policy;
 use crate::registry::effective::EffectivePolicy;
 use crate::registry::retired::RetiredGenerations;
-use crate::registry::{KeyOverride, PolicyEntry, Rule};
+use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceOverlays};
 use crate::units::Timestamp;
 
 /// A source of policies. Later sources have precedence.
@@ -37,13 +37,14 @@ impl Source {
     }
 }
 
-/// The policies, overrides and rules of one source.
+/// The policies, overrides, rules and overlays of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceSnapshot {
     pub(super) entries: BTreeMap<Box<str>, Arc<PolicyEntry>>,
     overrides: HashMap<Box<str>, HashMap<Key<'static>, Arc<KeyOverride>>>,
     overrides_count: usize,
     pub(super) rules: Arc<[Rule]>,
+    pub(super) overlays: Arc<SourceOverlays>,
 }
 
 impl SourceSnapshot {

@@ -7,6 +7,7 @@
 mod fields;
 mod inheritance;
 mod metadata;
+mod overlay;
 mod parse_error;
 mod policy_spec;
 mod read;
@@ -36,9 +37,11 @@ pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
 const MOST_REVISION_DIGITS: usize = 16;
 /// The format that this version writes, and the highest that it reads. It is raised when a reader
 /// that ignores the new fields would make other decisions.
-const FORMAT: u32 = 1;
-/// The lowest format that a reader of this version's texts must know.
-const MIN_READER: u32 = 1;
+const FORMAT: u32 = 2;
+/// The lowest format that a reader must know to enforce a text without overlays.
+const FIRST_FORMAT: u32 = 1;
+/// The first format with overlays and with entries of key lists that end.
+const OVERLAYS_FORMAT: u32 = 2;
 
 /// Registries as text (feature `registry`).
 ///
@@ -100,6 +103,20 @@ const MIN_READER: u32 = 1;
 /// group = "edge"                   # limits of one request with one group are decided atomically
 /// share = false                    # one key for all values of a prefix
 /// settle = false                   # charge beyond the capacity
+///
+/// [[suspend]]                      # another enforcement for some time: see `suspend`
+/// scope = "policy:search"          # or app:NAME, all
+/// enforcement = "off"              # or shadow, deny
+/// until = 2030-01-01T00:00:00Z
+/// by = "ann"                       # this and the following field are optional
+/// reason = "false denials"
+///
+/// [[block]]                        # keys that all policies deny: see `block`
+/// part = "tenant=acme"             # or key = "user:7", network = "10.0.0.0/8"
+/// app = "checkout"                 # this and the following fields are optional
+/// until = 2030-01-01T00:00:00Z
+/// by = "ann"
+/// reason = "abuse"
 /// ```
 ///
 /// The defaults of missing fields and the valid values are those of
@@ -109,7 +126,8 @@ const MIN_READER: u32 = 1;
 ///
 /// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version
 /// that a reader must know to enforce the text. Both default to 1, and
-/// [`to_toml`](PolicyRegistry::to_toml) writes them. A reader whose
+/// [`to_toml`](PolicyRegistry::to_toml) writes them: `min_reader` is 2 if the text contains
+/// suspensions, blocks or entries of key lists that end, and 1 otherwise. A reader whose
 /// [`FORMAT`](PolicyRegistry::FORMAT) is lower than `min_reader` rejects the text with
 /// [`RegistryError::NewerFormat`] and keeps its last policies.
 ///

@@ -4,8 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use limiter_core::penalty::Penalty;
-use limiter_core::registry::OnUnknownPolicy;
-use limiter_core::{Enforcement, KeyList, OnStoreFailure, Origin, Policy, PolicyBuilder};
+use limiter_core::registry::{
+    Block, BlockTarget, OnUnknownPolicy, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
+};
+use limiter_core::{Enforcement, KeyList, OnStoreFailure, Origin, Policy, PolicyBuilder, Timestamp};
 
 use super::answer::{Answer, Denial, Details, Source};
 use super::support::PATIENT;
@@ -33,6 +35,72 @@ pub(crate) struct Condition {
     pub(crate) has_penalty: bool,
     /// No policy is configured, and the limiter answers this.
     pub(crate) on_unknown_policy: Option<OnUnknownPolicy>,
+    /// The overlay of the registry.
+    pub(crate) overlay: Option<Overlay>,
+}
+
+/// An overlay that applies to all calls, unless it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overlay {
+    SuspendedPolicies(SuspensionMode),
+    SuspendedApp(SuspensionMode),
+    SuspendedAll(SuspensionMode),
+    /// Another app is suspended.
+    SuspendedOther,
+    Expired(SuspensionMode),
+    /// The key is blocked, if the entry point has one.
+    Blocked,
+    ExpiredBlock,
+}
+
+/// The app of the limiter.
+pub(crate) const APP: &str = "checkout";
+
+impl Overlay {
+    /// Adds the overlay to a registry. The end is after the time of the clock, or equal to it.
+    pub(crate) fn put_into(self, registry: &PolicyRegistry, now: Timestamp) {
+        let later = now.after(Duration::from_micros(1));
+        let suspend = |scopes: &[&str], mode, until| {
+            for scope in scopes {
+                let scope: SuspensionScope = scope.parse().unwrap();
+                registry.suspend(Suspension::new(scope, mode, until)).unwrap();
+            }
+        };
+        // Every key begins with a digit.
+        let block = |until| {
+            for digit in 0..10 {
+                let target = BlockTarget::Key(format!("{digit}*"));
+                registry.block(Block::new(target).until(until)).unwrap();
+            }
+        };
+        match self {
+            Self::SuspendedPolicies(mode) => suspend(&["policy:p", "policy:q"], mode, later),
+            Self::SuspendedApp(mode) => suspend(&["app:checkout"], mode, later),
+            Self::SuspendedAll(mode) => suspend(&["all"], mode, later),
+            Self::SuspendedOther => suspend(&["app:check", "policy:pp"], SuspensionMode::Deny, later),
+            Self::Expired(mode) => suspend(&["all", "app:checkout", "policy:p"], mode, now),
+            Self::Blocked => block(later),
+            Self::ExpiredBlock => block(now),
+        }
+    }
+
+    /// Returns the mode in place of that of the policies, if any.
+    fn mode(self) -> Option<SuspensionMode> {
+        match self {
+            Self::SuspendedPolicies(mode) | Self::SuspendedApp(mode) | Self::SuspendedAll(mode) => Some(mode),
+            _ => None,
+        }
+    }
+}
+
+/// Removes all overlays.
+pub(crate) fn remove_overlays(registry: &PolicyRegistry) {
+    for suspension in registry.suspensions() {
+        registry.end_suspension(suspension.scope());
+    }
+    for block in registry.blocks() {
+        registry.unblock(block.target(), block.app());
+    }
 }
 
 const ENFORCED: Condition = Condition {
@@ -42,6 +110,7 @@ const ENFORCED: Condition = Condition {
     denies_key: false,
     has_penalty: false,
     on_unknown_policy: None,
+    overlay: None,
 };
 
 pub(crate) const CONDITIONS: &[Condition] = &[
@@ -107,6 +176,66 @@ pub(crate) const CONDITIONS: &[Condition] = &[
         on_unknown_policy: Some(OnUnknownPolicy::Deny),
         ..ENFORCED
     },
+    Condition {
+        overlay: Some(Overlay::SuspendedPolicies(SuspensionMode::Off)),
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedApp(SuspensionMode::Shadow)),
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedAll(SuspensionMode::Deny)),
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedPolicies(SuspensionMode::Deny)),
+        of_policy: Enforcement::Off,
+        allows_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedAll(SuspensionMode::Shadow)),
+        of_limiter: Enforcement::Off,
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedAll(SuspensionMode::Off)),
+        denies_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedAll(SuspensionMode::Shadow)),
+        has_penalty: true,
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::SuspendedOther),
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::Expired(SuspensionMode::Deny)),
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::Expired(SuspensionMode::Off)),
+        of_policy: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::Blocked),
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::Blocked),
+        allows_key: true,
+        of_policy: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        overlay: Some(Overlay::ExpiredBlock),
+        ..ENFORCED
+    },
 ];
 
 impl Condition {
@@ -139,7 +268,18 @@ impl Condition {
     }
 
     fn mode(&self) -> Enforcement {
-        self.of_policy.max(self.of_limiter)
+        match self.overlay.and_then(Overlay::mode) {
+            Some(SuspensionMode::Off) => Enforcement::Off,
+            Some(SuspensionMode::Shadow) => Enforcement::Shadow,
+            Some(_) => Enforcement::Enforce,
+            None => self.of_policy.max(self.of_limiter),
+        }
+    }
+
+    /// Returns whether the key is denied without a decision.
+    fn denies_without_store(&self) -> bool {
+        self.overlay == Some(Overlay::Blocked)
+            || self.overlay.and_then(Overlay::mode) == Some(SuspensionMode::Deny)
     }
 
     /// The answer of every entry point.
@@ -157,6 +297,10 @@ impl Condition {
             (Some(OnUnknownPolicy::Allow), _) => allowed(Source::Other(Origin::NotConfigured), false, false),
             (Some(_), _) => Answer::NotConfigured,
             (None, Enforcement::Off) => allowed(Source::Other(Origin::Off), false, false),
+            (None, Enforcement::Shadow) if self.denies_without_store() => {
+                allowed(Source::Other(Origin::Block), true, false)
+            }
+            (None, _) if self.denies_without_store() => Answer::Forbidden,
             (None, Enforcement::Shadow) if self.denies_key => {
                 allowed(Source::Other(Origin::KeyList), true, false)
             }
@@ -183,7 +327,7 @@ impl Condition {
 
     /// Returns whether decisions are charged.
     pub(crate) fn settles(&self) -> bool {
-        let is_listed = self.allows_key || self.denies_key;
+        let is_listed = self.allows_key || self.denies_key || self.denies_without_store();
         self.on_unknown_policy.is_none() && self.mode() != Enforcement::Off && !is_listed
     }
 }
@@ -204,6 +348,9 @@ impl fmt::Display for Condition {
             if holds {
                 write!(f, ", {name}")?;
             }
+        }
+        if let Some(overlay) = self.overlay {
+            write!(f, ", {overlay:?}")?;
         }
         match self.on_unknown_policy {
             Some(answer) => write!(f, ", unknown policy ({answer:?})"),

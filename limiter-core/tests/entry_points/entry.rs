@@ -14,7 +14,7 @@ use limiter_core::{
 use limiter_redisson::Client;
 
 use super::answer::Answer;
-use super::condition::Condition;
+use super::condition::{Condition, Overlay};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -111,6 +111,9 @@ async fn two_attributes(limits: &Limiter, key: Key<'static>, cost: u64) -> Resul
 impl Entry {
     /// True if the entry point is available under the condition, with the meaning of the table.
     pub(crate) fn applies_to(&self, condition: &Condition) -> bool {
+        if condition.overlay == Some(Overlay::Blocked) && !self.has_key() {
+            return false;
+        }
         match (self, condition.on_unknown_policy) {
             // The attribute defines the policy, without a mode or a key list.
             (Self::AttributeWithParameters, _) => {
@@ -172,10 +175,14 @@ impl Entry {
 
     /// The key of a call: this one, where the entry point takes one.
     pub(crate) fn key(&self, key: String) -> Key<'static> {
-        match self {
-            Self::AttributeWithoutKey | Self::Redisson => Key::global(),
-            _ => Key::from(key),
+        match self.has_key() {
+            true => Key::from(key),
+            false => Key::global(),
         }
+    }
+
+    fn has_key(&self) -> bool {
+        !matches!(self, Self::AttributeWithoutKey | Self::Redisson)
     }
 
     pub(crate) async fn call(

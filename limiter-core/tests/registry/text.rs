@@ -221,7 +221,7 @@ fn error_has_position_and_expectation() {
         ("policy.p = 3", "1:12: policy.p is 3, expected a table"),
         (
             "[polcy.p]",
-            "1:2: polcy is unknown, expected policy, override, rule, revision, format or min_reader",
+            "1:2: polcy is unknown, expected policy, override, rule, suspend, block, revision, format or min_reader",
         ),
         ("revision = '7'", "1:12: revision is '7', expected a whole number"),
         (
@@ -383,13 +383,13 @@ second \\\"line\\\"\"\"\"
 
 #[test]
 fn text_for_newer_readers_is_rejected_as_a_whole() {
-    let text = "format = 3\nmin_reader = 2\n[policy.p]\nalgorithm = 'quantum'\n";
+    let text = "format = 3\nmin_reader = 3\n[policy.p]\nalgorithm = 'quantum'\n";
     let error = PolicyRegistry::from_toml(text).unwrap_err();
     assert!(
         matches!(
             error,
             RegistryError::NewerFormat {
-                min_reader: 2,
+                min_reader: 3,
                 reader: PolicyRegistry::FORMAT,
                 ..
             }
@@ -398,7 +398,7 @@ fn text_for_newer_readers_is_rejected_as_a_whole() {
     );
     assert_eq!(
         error.to_string(),
-        "text: the text needs a reader of format 2, and this program reads format 1: update the program"
+        "text: the text needs a reader of format 3, and this program reads format 2: update the program"
     );
     assert!(PolicyRegistry::from_toml("format = 7\nmin_reader = 1").is_ok());
     let huge = PolicyRegistry::from_toml("min_reader = 99999999999");

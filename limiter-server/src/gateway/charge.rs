@@ -177,7 +177,8 @@ fn results(set: &AtomicSet, decision: &Decision) -> Vec<(usize, LimitResult)> {
             would_deny: !allowed || !fits || (decision.would_deny() && !explains),
             origin: decision.origin(),
             outcome: outcome.cloned(),
-            can_retry: !matches!(decision.origin(), Origin::KeyList | Origin::FailedClosed),
+            can_retry: !decision.origin().is_independent_of_permits()
+                && decision.origin() != Origin::FailedClosed,
         };
         (*position, result)
     });

@@ -55,6 +55,8 @@ pub fn origin_name(origin: Origin) -> &'static str {
         Origin::FailedClosed => "failed_closed",
         Origin::KeyList => "key_list",
         Origin::Off => "off",
+        Origin::Suspension => "suspension",
+        Origin::Block => "block",
         _ => "none",
     }
 }

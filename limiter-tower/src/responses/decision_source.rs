@@ -33,6 +33,8 @@ fn name(origin: Origin) -> &'static str {
         Origin::NotConfigured => "not-configured",
         Origin::KeyList => "key-list",
         Origin::Off => "off",
+        Origin::Suspension => "suspension",
+        Origin::Block => "block",
         _ => "unknown",
     }
 }

@@ -1,4 +1,4 @@
-//! Acquisitions for which rules outside the store apply: key lists, shadow mode, `Off`.
+//! Acquisitions for which rules outside the store apply: overlays, key lists, shadow mode, `Off`.
 
 use std::time::Duration;
 
@@ -13,12 +13,17 @@ use crate::support::one_or_many::OneOrMany;
 impl AcquireConcurrency<'_> {
     /// True if the store alone decides the call.
     pub(crate) fn is_plain(&self) -> bool {
-        self.limiter.enforces() && self.request.policy().is_store_only()
+        let policy = self.request.policy();
+        policy.is_store_only()
+            && (self.limiter.enforces()
+                || self
+                    .limiter
+                    .is_free_of_overlays(&OneOrMany::One(self.request.borrowed())))
     }
 
     pub(crate) async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
         let (limiter, policy) = (self.limiter, self.request.policy());
-        let enforcement = policy.enforcement().max(limiter.enforcement());
+        let (enforcement, key_rule) = limiter.enforcement_of(policy, self.request.key());
         let without_query = |origin| Decision::without_query(origin, limiter.now());
         if enforcement == Enforcement::Off {
             return Ok(ConcurrencyPermit::new(
@@ -27,8 +32,8 @@ impl AcquireConcurrency<'_> {
             ));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
-        match KeyRule::for_key(policy, self.request.key()) {
-            KeyRule::Denied => {
+        match key_rule {
+            KeyRule::Denied(origin) => {
                 let forbidden = Rejection::Forbidden {
                     policy: policy.name().to_owned(),
                     decision: Box::new(Decision {
@@ -37,10 +42,10 @@ impl AcquireConcurrency<'_> {
                             StepResult::Computed(StepOutcome::default()),
                         )),
                         allowed: false,
-                        ..without_query(Origin::KeyList)
+                        ..without_query(origin)
                     }),
                 };
-                return shadow_permit(is_enforced, forbidden, without_query(Origin::KeyList));
+                return shadow_permit(is_enforced, forbidden, without_query(origin));
             }
             KeyRule::Allowed => {
                 return Ok(ConcurrencyPermit::new(

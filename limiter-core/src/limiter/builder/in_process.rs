@@ -131,13 +131,13 @@ impl InProcessBuilder {
     /// Builds the limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
-        let enforcement = self.enforcement.unwrap_or_else(|| {
-            let configured = Enforcement::from_environment().unwrap_or_else(|error| {
+        let of_environment = match self.enforcement {
+            Some(_) => None,
+            None => Enforcement::from_environment().unwrap_or_else(|error| {
                 tracing::error!(%error, "invalid LIMITER_ENFORCEMENT; using enforce");
                 None
-            });
-            configured.unwrap_or_default()
-        });
+            }),
+        };
         let store = MemoryStore::new(self.clock.clone(), self.max_keys).evicting(self.evicts);
         Limiter::new(
             Backend::Memory(MemoryBackend::new(store, self.max_waiting)),
@@ -146,6 +146,6 @@ impl InProcessBuilder {
             self.max_waiting,
             self.names,
         )
-        .with_enforcement(enforcement)
+        .with_enforcement(self.enforcement, of_environment)
     }
 }

@@ -269,9 +269,9 @@ impl RedisBuilder {
                 "a standalone server",
             ));
         }
-        let enforcement = match self.enforcement {
-            Some(enforcement) => enforcement,
-            None => Enforcement::from_environment()?.unwrap_or_default(),
+        let of_environment = match self.enforcement {
+            Some(_) => None,
+            None => Enforcement::from_environment()?,
         };
         let namespace = Namespace::new(&self.prefix, &namespace);
         let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
@@ -290,6 +290,6 @@ impl RedisBuilder {
             self.max_waiting,
             self.names,
         )
-        .with_enforcement(enforcement))
+        .with_enforcement(self.enforcement, of_environment))
     }
 }

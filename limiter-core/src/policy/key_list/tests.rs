@@ -1,6 +1,9 @@
 //! Key lists: matching and error messages.
 
 use crate::policy::key_list::*;
+use crate::units::Timestamp;
+
+const NOW: Timestamp = Timestamp::from_micros(1);
 
 fn list(entries: &[&str]) -> KeyList {
     KeyList::parse(entries).unwrap()
@@ -58,34 +61,34 @@ fn list_matches_only_its_entries() {
 fn colon_of_value_matches_colon_of_entry() {
     let list = list(&["user:2001:db8::1", "user:urn:*", "a:b"]);
     let user = |value: &str| Key::from("user:").part(value);
-    assert!(list.allows(&user("2001:db8::1")) && list.denies(&user("2001:db8::1")));
-    assert!(list.denies(&user("urn:bad")) && list.denies(&user("urn:")));
+    assert!(list.allows(&user("2001:db8::1"), NOW) && list.denies(&user("2001:db8::1"), NOW));
+    assert!(list.denies(&user("urn:bad"), NOW) && list.denies(&user("urn:"), NOW));
     assert!(
-        !list.allows(&user("urn:bad")),
+        !list.allows(&user("urn:bad"), NOW),
         "a client cannot choose a value that is on an allow list"
     );
-    assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::global().part("a:b")));
+    assert!(list.allows(&Key::from("user:urn:7"), NOW) && list.allows(&Key::global().part("a:b"), NOW));
     let of_tenant = |tenant: &str, user: &str| Key::global().part(tenant).text(":").part(user);
     let vip = crate::policy::key_list::KeyList::parse(["acme:vip:1"]).unwrap();
-    assert!(vip.allows(&of_tenant("acme", "vip:1")) && !vip.allows(&of_tenant("acme:vip", "1")));
-    assert!(vip.denies(&of_tenant("acme:vip", "1")));
+    assert!(vip.allows(&of_tenant("acme", "vip:1"), NOW) && !vip.allows(&of_tenant("acme:vip", "1"), NOW));
+    assert!(vip.denies(&of_tenant("acme:vip", "1"), NOW));
     // An escaped percent sign does not form an escaped colon.
-    assert!(!list.denies(&user("2001%3Adb8::1")) && !list.denies(&Key::from("a%3Ab")));
-    assert!(!list.denies(&user("2001:db8::2")) && !list.denies(&user("ur:n")));
+    assert!(!list.denies(&user("2001%3Adb8::1"), NOW) && !list.denies(&Key::from("a%3Ab"), NOW));
+    assert!(!list.denies(&user("2001:db8::2"), NOW) && !list.denies(&user("ur:n"), NOW));
 }
 
 #[test]
 fn address_matches_in_every_key_form() {
     let list = list(&["2001:db8::/32", "10.0.0.0/8"]);
     let address: IpAddr = "2001:db8::7".parse().unwrap();
-    assert!(list.contains(address) && list.allows(&Key::global().part(address)));
-    assert!(list.allows(&Key::from("10.1.2.3").in_group("tenant")));
+    assert!(list.contains(address) && list.allows(&Key::global().part(address), NOW));
+    assert!(list.allows(&Key::from("10.1.2.3").in_group("tenant"), NOW));
     assert!(
-        !list.allows(&Key::from("ip:").part(address)),
+        !list.allows(&Key::from("ip:").part(address), NOW),
         "a part of a key is not the key"
     );
     let long = "%3A".repeat(100);
-    assert!(!list.allows(&Key::global().part(&long)));
+    assert!(!list.allows(&Key::global().part(&long), NOW));
     assert_eq!(
         count_parts_of_address("2001:db8:1111:2222:3333:4444:255.255.255.255"),
         9
@@ -95,7 +98,7 @@ fn address_matches_in_every_key_form() {
 /// Number of parts of the longest address, which has to match too.
 fn count_parts_of_address(text: &str) -> usize {
     let list = KeyList::parse([text]).unwrap();
-    assert!(list.allows(&Key::global().part(text)));
+    assert!(list.allows(&Key::global().part(text), NOW));
     text.split([':', '.']).count() - 1
 }
 
@@ -115,11 +118,11 @@ fn network_key_matches_every_entry_that_contains_it() {
         assert!(entries.contains(key), "{key}");
         let address = key.split('/').next().unwrap();
         let part = Key::global().part(key);
-        assert!(entries.denies(&part), "{part:?}");
+        assert!(entries.denies(&part, NOW), "{part:?}");
         assert!(entries.contains(address), "{address}");
     }
     let longest = "2001:0db8:0000:0000:0000:ffff:255.255.255.255/128";
-    assert!(entries.contains(longest) && entries.denies(&Key::global().part(longest)));
+    assert!(entries.contains(longest) && entries.denies(&Key::global().part(longest), NOW));
     for key in [
         "2001:db8::/63",
         "2001:db9::/31",

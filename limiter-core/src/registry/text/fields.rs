@@ -12,7 +12,8 @@ use crate::error::ConfigError;
 use crate::policy::{KeyList, Rate, Window};
 use crate::registry::text::expected;
 use crate::registry::text::report::ErrorReport;
-use crate::units::{Amount, parse_duration};
+use crate::registry::text::rfc3339;
+use crate::units::{Amount, Timestamp, parse_duration};
 
 /// A value and its position.
 pub(super) struct Field<'t> {
@@ -107,6 +108,16 @@ impl<'t> Field<'t> {
         parsed.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
+    /// Reads an offset date-time.
+    pub(super) fn time(&self, report: &mut ErrorReport<'_>) -> Option<Timestamp> {
+        let time = rfc3339::parse(self.value);
+        if time.is_none() {
+            let expected = "a time after 1970 with its offset, such as 2030-12-31T23:59:59Z";
+            self.refuse(report, expected);
+        }
+        time
+    }
+
     /// Reads a list of keys.
     pub(super) fn keys(&self, report: &mut ErrorReport<'_>) -> Option<KeyList> {
         let DeValue::Array(values) = self.value else {
@@ -114,21 +125,32 @@ impl<'t> Field<'t> {
             return None;
         };
         let before = report.len();
-        let mut texts = Vec::with_capacity(values.len());
+        let mut list = KeyList::default();
         for (index, value) in values.iter().enumerate() {
             let entry = Field::new(format!("{}[{index}]", self.path), value);
-            let text = entry.text(report, "a key").unwrap_or("*");
-            // Each entry is parsed alone first, so that every error is reported at its entry.
-            if let Err(error) = KeyList::parse([text]) {
-                entry.refuse_as(report, &error);
+            if let Some((key, end)) = entry.listed_key(report) {
+                if let Err(error) = list.add(key, end) {
+                    entry.refuse_as(report, &error);
+                }
             }
-            texts.push(text);
         }
-        if report.len() > before {
-            return None;
+        (report.len() == before).then_some(list)
+    }
+
+    /// Reads an entry of a list of keys: a key, or a table with a key and its end.
+    fn listed_key(&self, report: &mut ErrorReport<'_>) -> Option<(&'t str, Option<Timestamp>)> {
+        let DeValue::Table(_) = self.value else {
+            let text = self.text(report, "a key")?;
+            return Some((text, None));
+        };
+        let mut table = self.table(report)?;
+        let (key, until) = (table.require(report, "key"), table.take("until"));
+        table.refuse_rest(report, "key or until");
+        let key = key?.text(report, "a key")?;
+        match until {
+            Some(until) => Some((key, Some(until.time(report)?))),
+            None => Some((key, None)),
         }
-        let keys = KeyList::parse(texts);
-        keys.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
     pub(super) fn flag(&self, report: &mut ErrorReport<'_>) -> Option<bool> {

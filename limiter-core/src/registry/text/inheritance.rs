@@ -7,7 +7,6 @@ use crate::policy::Policy;
 use crate::registry::text::fields::{Field, Table};
 use crate::registry::text::policy_spec::{AlgorithmKind, PolicySpec, SharedSettings};
 use crate::registry::text::report::ErrorReport;
-use crate::registry::text::rfc3339;
 use crate::registry::text::rfc3339::Rfc3339;
 use crate::registry::text::values::write_numbers;
 
@@ -39,9 +38,7 @@ impl<'t> InheritanceSpec<'t> {
             return policy;
         };
         let mut table = field.table(report)?;
-        let at = table
-            .require(report, "at")
-            .and_then(|at| rfc3339::read(report, &at));
+        let at = table.require(report, "at").and_then(|at| at.time(report));
         let numbers = PolicySpec::read(report, &mut table, kind, SharedSettings::default());
         table.refuse_rest(report, &format!("{}, at", kind.numbers()));
         let policy = policy?;

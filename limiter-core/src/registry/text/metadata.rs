@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use crate::registry::PolicyMetadata;
 use crate::registry::text::fields::Table;
 use crate::registry::text::report::ErrorReport;
-use crate::registry::text::rfc3339::{self, Rfc3339};
+use crate::registry::text::rfc3339::Rfc3339;
 use crate::registry::text::values::QuotedText;
 
 /// Takes the fields of the metadata out of the table of a policy.
@@ -15,8 +15,8 @@ pub(super) fn metadata_from_table(report: &mut ErrorReport<'_>, table: &mut Tabl
         field.text(report, "text").map(str::to_owned)
     };
     let [created_by, updated_by, note] = ["created_by", "updated_by", "note"].map(|name| text(report, name));
-    let [created_at, updated_at] = ["created_at", "updated_at"]
-        .map(|name| table.take(name).and_then(|field| rfc3339::read(report, &field)));
+    let [created_at, updated_at] =
+        ["created_at", "updated_at"].map(|name| table.take(name).and_then(|field| field.time(report)));
     PolicyMetadata {
         created_by,
         created_at,

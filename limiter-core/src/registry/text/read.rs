@@ -12,7 +12,7 @@ use crate::registry::text::fields::{Field, Table};
 use crate::registry::text::inheritance::InheritanceSpec;
 use crate::registry::text::policy_spec::{AlgorithmKind, PolicySpec, SharedSettings};
 use crate::registry::text::report::{ErrorReport, Scope};
-use crate::registry::text::{metadata, rfc3339, rule};
+use crate::registry::text::{metadata, overlay, rule};
 use crate::registry::{KeyOverride, PolicyEntry, PolicyRegistry, SourceSnapshot};
 
 pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> SourceSnapshot {
@@ -64,7 +64,9 @@ pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> Sour
     if let Some(rules) = top.take("rule") {
         snapshot.rules = rule::read(report, &rules, &kinds).into();
     }
-    top.refuse_rest(report, "policy, override, rule, revision, format or min_reader");
+    snapshot.overlays = overlay::read(report, &mut top);
+    let expected = "policy, override, rule, suspend, block, revision, format or min_reader";
+    top.refuse_rest(report, expected);
     snapshot
 }
 
@@ -88,9 +90,7 @@ fn read_policy<'t>(
     let kind = AlgorithmKind::read(report, &mut table);
     kinds.insert(field.name, kind);
     let apps = table.take("apps");
-    let end = table
-        .take("until")
-        .and_then(|until| rfc3339::read(report, &until));
+    let end = table.take("until").and_then(|until| until.time(report));
     let rate_type = table.take("rate_type");
     let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
     let metadata = metadata::metadata_from_table(report, &mut table);
@@ -171,9 +171,7 @@ fn read_override(
         }
     }
     let key = read_key(report, &mut table);
-    let end = table
-        .take("until")
-        .and_then(|until| rfc3339::read(report, &until));
+    let end = table.take("until").and_then(|until| until.time(report));
     let Some(named) = named else { return };
     let Some(name) = named.text(report, "the name of a policy") else {
         return;

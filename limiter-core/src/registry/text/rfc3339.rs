@@ -5,8 +5,6 @@ use std::fmt;
 use toml::de::DeValue;
 use toml_datetime::{Datetime, Offset};
 
-use crate::registry::text::fields::Field;
-use crate::registry::text::report::ErrorReport;
 use crate::units::Timestamp;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -14,20 +12,13 @@ const SECONDS_PER_DAY: i64 = 86_400;
 /// The last time with a year of four digits.
 const LAST: u64 = 253_402_300_799_999_999;
 
-/// Reads an offset date-time, quoted or not.
-pub(super) fn read(report: &mut ErrorReport<'_>, field: &Field<'_>) -> Option<Timestamp> {
-    let moment = match field.value {
+/// Parses an offset date-time, quoted or not.
+pub(super) fn parse(value: &DeValue<'_>) -> Option<Timestamp> {
+    match value {
         DeValue::Datetime(moment) => timestamp(*moment),
         DeValue::String(text) => text.parse().ok().and_then(timestamp),
         _ => None,
-    };
-    if moment.is_none() {
-        field.refuse(
-            report,
-            "a time after 1970 with its offset, such as 2030-12-31T23:59:59Z",
-        );
     }
-    moment
 }
 
 fn timestamp(moment: Datetime) -> Option<Timestamp> {

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::key::Key;
-use crate::policy::{Algorithm, Enforcement, Funnel, OnDenial, OnStoreFailure, Policy, Span};
+use crate::policy::{Algorithm, Enforcement, Funnel, KeyList, OnDenial, OnStoreFailure, Policy, Span};
 use crate::registry::RateType;
 use crate::registry::text::policy_spec::{AlgorithmKind, ON_STORE_FAILURE};
 use crate::registry::text::rfc3339::Rfc3339;
 use crate::registry::text::values::{QuotedText, write_numbers};
-use crate::registry::text::{FORMAT, MIN_READER, inheritance, metadata};
+use crate::registry::text::{FIRST_FORMAT, OVERLAYS_FORMAT, inheritance, metadata, overlay};
 use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceSnapshot};
 use crate::units::micros_ceil;
 
@@ -24,7 +24,12 @@ pub(super) fn text_of(snapshot: &SourceSnapshot) -> String {
 }
 
 fn write_snapshot(text: &mut String, snapshot: &SourceSnapshot) -> fmt::Result {
-    writeln!(text, "format = {FORMAT}\nmin_reader = {MIN_READER}")?;
+    let format = match needs_overlays(snapshot) {
+        true => OVERLAYS_FORMAT,
+        false => FIRST_FORMAT,
+    };
+    // A text without new fields stays equal to that of an earlier version.
+    writeln!(text, "format = {format}\nmin_reader = {format}")?;
     for entry in snapshot.entries() {
         separate(text);
         write_entry(text, entry)?;
@@ -37,7 +42,16 @@ fn write_snapshot(text: &mut String, snapshot: &SourceSnapshot) -> fmt::Result {
         separate(text);
         write_rule(text, rule)?;
     }
-    Ok(())
+    overlay::write(text, &snapshot.overlays)
+}
+
+/// Returns whether a reader that does not know overlays would make other decisions.
+fn needs_overlays(snapshot: &SourceSnapshot) -> bool {
+    let has_ends = |policy: &Policy| {
+        let lists = policy.allow_keys().into_iter().chain(policy.deny_keys());
+        lists.into_iter().any(KeyList::has_ends)
+    };
+    !snapshot.overlays.is_empty() || snapshot.entries().any(|entry| has_ends(entry.policy()))
 }
 
 fn separate(text: &mut String) {
@@ -85,8 +99,11 @@ fn write_entry(text: &mut String, entry: &PolicyEntry) -> fmt::Result {
     ] {
         if let Some(keys) = keys {
             let entries: Vec<String> = keys
-                .entries()
-                .map(|entry| QuotedText(entry).to_string())
+                .entries_with_ends()
+                .map(|(entry, end)| match end {
+                    None => QuotedText(entry).to_string(),
+                    Some(end) => format!("{{ key = {}, until = {} }}", QuotedText(entry), Rfc3339(end)),
+                })
                 .collect();
             writeln!(text, "{name} = [{}]", entries.join(", "))?;
         }

@@ -47,6 +47,8 @@ pub(super) fn explain(gateway: &Gateway, requested: &Requested, result: Option<&
 fn origin_reason(result: &LimitResult) -> &'static str {
     match result.origin {
         limiter_core::Origin::KeyList => "key list",
+        limiter_core::Origin::Suspension => "suspension",
+        limiter_core::Origin::Block => "block",
         limiter_core::Origin::FailedClosed => "store unavailable",
         _ => "limit reached",
     }

@@ -139,7 +139,7 @@ async fn peek(limiter: &Limiter, limit: &RequestedLimit) -> Result<LimitResult, 
         would_deny: decision.would_deny(),
         origin: decision.origin(),
         outcome: decision.outcome_at(0).cloned(),
-        can_retry: decision.origin() != Origin::KeyList,
+        can_retry: !decision.origin().is_independent_of_permits(),
     })
 }
 

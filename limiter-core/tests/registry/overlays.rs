@@ -1,0 +1,238 @@
+//! Overlays in texts: suspensions, blocks, entries that end.
+
+use limiter_core::registry::{Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode};
+use limiter_core::{Enforcement, Limiter, Origin};
+
+const POLICY: &str = "[policy.\"p\"]\nalgorithm = \"token_bucket\"\ncapacity = 2\nrate = \"1/s\"\n";
+
+const OVERLAYS: &str = r#"
+[[suspend]]
+scope = "policy:p"
+enforcement = "shadow"
+until = 2030-01-01T00:00:00Z
+by = "ann"
+reason = "false denials"
+
+[[suspend]]
+scope = "all"
+enforcement = "deny"
+until = 2030-01-01T00:00:00.000001Z
+
+[[block]]
+part = "tenant=acme"
+app = "checkout"
+until = 2030-01-01T00:00:00Z
+by = "bob"
+reason = "abuse"
+
+[[block]]
+key = "user:*"
+
+[[block]]
+network = "10.0.0.0/8"
+"#;
+
+fn errors_of(text: &str) -> Vec<String> {
+    let errors = PolicyRegistry::from_toml(text).unwrap_err().to_string();
+    errors.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn overlays_round_trip_and_raise_min_reader() {
+    let text = format!("format = 2\nmin_reader = 2\n\n{POLICY}{OVERLAYS}");
+    let registry = PolicyRegistry::from_toml(&text).unwrap();
+    assert_eq!(registry.to_toml(), text);
+    let suspensions = registry.suspensions();
+    assert_eq!(suspensions[0].mode(), SuspensionMode::Shadow);
+    assert_eq!(
+        (suspensions[0].author(), suspensions[0].reason()),
+        (Some("ann"), Some("false denials"))
+    );
+    assert_eq!(suspensions[1].scope().to_string(), "all");
+    let blocks = registry.blocks();
+    assert_eq!(blocks[0].target(), &BlockTarget::part("tenant=acme").unwrap());
+    assert_eq!((blocks[0].app(), blocks[1].end()), (Some("checkout"), None));
+
+    assert!(registry.end_suspension(suspensions[0].scope()));
+    assert!(registry.end_suspension(suspensions[1].scope()));
+    for block in &blocks {
+        assert!(registry.unblock(block.target(), block.app()));
+    }
+    assert_eq!(
+        registry.to_toml(),
+        format!("format = 1\nmin_reader = 1\n\n{POLICY}")
+    );
+}
+
+#[test]
+fn key_list_entries_with_an_end_round_trip() {
+    let lists = "deny_keys = [\"eve\", { key = \"10.0.0.0/8\", until = 2030-01-01T00:00:00Z }]\n";
+    let text = format!("format = 2\nmin_reader = 2\n\n{POLICY}{lists}");
+    let registry = PolicyRegistry::from_toml(&text).unwrap();
+    assert_eq!(registry.to_toml(), text);
+    assert_eq!(
+        errors_of(&format!(
+            "{POLICY}allow_keys = [{{ until = 1 }}, {{ key = 'a', til = 1 }}, 7]"
+        )),
+        [
+            "text:5:15: policy.p.allow_keys[0].key is missing",
+            "text:5:43: policy.p.allow_keys[1].til is unknown, expected key or until",
+            "text:5:54: policy.p.allow_keys[2] is 7, expected a key, in quotes",
+        ][..]
+    );
+}
+
+#[test]
+fn invalid_overlays_are_named() {
+    let suspension = |fields: &str| errors_of(&format!("[[suspend]]\n{fields}"));
+    let block = |fields: &str| errors_of(&format!("[[block]]\n{fields}"));
+    let until = "until = 2030-01-01T00:00:00Z";
+    assert_eq!(
+        suspension("scope = 'p'\nenforcement = 'enforce'\nuntil = 'soon'\nextra = 1"),
+        [
+            "text:2:9: suspend[0].scope is 'p', expected `all`, `app:NAME` or `policy:NAME`",
+            "text:3:15: suspend[0].enforcement is 'enforce', expected `off`, `shadow` or `deny`",
+            "text:4:9: suspend[0].until is 'soon', expected a time after 1970 with its offset, such as \
+             2030-12-31T23:59:59Z",
+            "text:5:1: suspend[0].extra is unknown, expected scope, enforcement, until, by or reason",
+        ]
+    );
+    assert_eq!(suspension(until).len(), 2, "two fields are missing");
+    let again = format!(
+        "scope = 'all'\nenforcement = 'off'\n{until}\n[[suspend]]\nscope = 'all'\nenforcement = 'deny'\n{until}"
+    );
+    assert_eq!(
+        suspension(&again),
+        ["text:5:1: suspend[1] repeats the scope of an earlier suspension"]
+    );
+    for (fields, expected) in [
+        (
+            "app = 'a'",
+            "block[0]: expected exactly one of key, network and part",
+        ),
+        (
+            "key = 'a'\npart = 'b=c'",
+            "block[0]: expected exactly one of key, network and part",
+        ),
+        (
+            "key = '*'",
+            "block[0].key is '*', expected a key; use a suspension to deny all calls",
+        ),
+        (
+            "network = 'ann'",
+            "block[0].network is 'ann', expected an address, or a network such as",
+        ),
+        (
+            "network = '10.0.0.7/8'",
+            "block[0].network is '10.0.0.7/8', expected no bits beyond the prefix",
+        ),
+        ("part = 'acme'", "block[0].part is 'acme', expected NAME=VALUE"),
+        (
+            "key = 'a'\n[[block]]\nkey = 'a'",
+            "block[1] repeats the keys and the app of an earlier block",
+        ),
+    ] {
+        let found = block(fields);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{fields}: {found:?}"
+        );
+    }
+    assert_eq!(
+        errors_of("suspend = 7"),
+        ["text:1:11: suspend is 7, expected tables such as [[suspend]]"]
+    );
+}
+
+/// A limiter that was built before the first overlay, one that was built after it, and a limiter
+/// with another registry.
+#[tokio::test]
+async fn overlay_reaches_all_limiters_of_its_registry() {
+    let registry = PolicyRegistry::from_toml(POLICY).unwrap();
+    let early = Limiter::in_process().registry(&registry).build();
+    let other = Limiter::in_process().build();
+    let end = std::time::SystemTime::now() + std::time::Duration::from_secs(3_600);
+    let deny = Suspension::new("all".parse().unwrap(), SuspensionMode::Deny, end);
+    registry.suspend(deny).unwrap();
+    let late = Limiter::in_process().registry(&registry).build();
+    let policy = registry.get("p").unwrap();
+    for (limits, is_suspended) in [(&early, true), (&late, true), (&other, false)] {
+        let decision = limits.check(policy.policy(), "ann").await.unwrap();
+        assert_eq!(decision.origin() == Origin::Suspension, is_suspended);
+    }
+}
+
+/// The overlays of all sources apply together.
+#[tokio::test]
+async fn overlays_of_files_and_code_are_joined() {
+    let dir = std::env::temp_dir().join(format!("overlays-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("limits.toml");
+    std::fs::write(&path, format!("{POLICY}[[block]]\nkey = 'ann'\n")).unwrap();
+    let registry = PolicyRegistry::new();
+    let source = limiter_core::registry::FileSource::follow(&registry, &path).unwrap();
+    let bob = Block::new(BlockTarget::Key("bob".into()));
+    registry.block(bob).unwrap();
+    let limits = Limiter::in_process().registry(&registry).build();
+    for (key, is_blocked) in [("ann", true), ("bob", true), ("eve", false)] {
+        let decision = limits.named("p").check(key).await.unwrap();
+        assert_eq!(decision.origin() == Origin::Block, is_blocked, "{key}");
+    }
+    assert!(
+        !registry.unblock(&BlockTarget::Key("ann".into()), None),
+        "it belongs to the file"
+    );
+    drop(source);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The environment is that of a child process, which runs this test again.
+#[tokio::test]
+async fn environment_takes_precedence_over_suspensions() {
+    const NAME: &str = "overlays::environment_takes_precedence_over_suspensions";
+    let Ok(mode) = std::env::var(Enforcement::ENV) else {
+        for mode in ["enforce", "shadow", "off"] {
+            let program = std::env::current_exe().unwrap();
+            let mut child = std::process::Command::new(program);
+            let child = child.args(["--exact", NAME]).env(Enforcement::ENV, mode);
+            let output = child.output().unwrap();
+            assert!(output.status.success(), "{mode}: {output:?}");
+        }
+        return;
+    };
+    let registry = PolicyRegistry::from_toml(POLICY).unwrap();
+    let end = std::time::SystemTime::now() + std::time::Duration::from_secs(3_600);
+    registry
+        .block(Block::new(BlockTarget::Key("eve".into())))
+        .unwrap();
+    for suspended in [SuspensionMode::Off, SuspensionMode::Shadow, SuspensionMode::Deny] {
+        let suspension = Suspension::new("all".parse().unwrap(), suspended, end);
+        registry.suspend(suspension).unwrap();
+        // A mode in the code takes the place of the environment.
+        let coded = Limiter::in_process()
+            .registry(&registry)
+            .enforcement(Enforcement::Enforce)
+            .build();
+        let limits = Limiter::in_process().registry(&registry).build();
+        let outcome = async |limits: &Limiter, key: &str| {
+            for _ in 0..2 {
+                let _ = limits.named("p").check(key).await.unwrap();
+            }
+            let third = limits.named("p").check(key).await.unwrap();
+            (third.is_allowed(), third.would_deny(), third.origin())
+        };
+        let (ann, eve) = match mode.as_str() {
+            "enforce" => ((false, false, Origin::Memory), (false, false, Origin::Block)),
+            "shadow" => ((true, true, Origin::Memory), (true, true, Origin::Block)),
+            _ => ((true, false, Origin::Off), (true, false, Origin::Off)),
+        };
+        assert_eq!(outcome(&limits, "ann").await, ann, "{suspended}");
+        assert_eq!(outcome(&limits, "eve").await, eve, "{suspended}");
+        let of_suspension = match suspended {
+            SuspensionMode::Deny => (false, false, Origin::Suspension),
+            SuspensionMode::Shadow => (true, true, Origin::Memory),
+            _ => (true, false, Origin::Off),
+        };
+        assert_eq!(outcome(&coded, "ann").await, of_suspension, "{suspended}");
+    }
+}
