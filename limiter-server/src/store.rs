@@ -12,6 +12,7 @@ mod error;
 mod grants;
 mod history;
 mod migrations;
+mod namespaces;
 mod nodes;
 mod proposals;
 mod publication;
@@ -29,6 +30,7 @@ pub use crate::store::document::{Author, DocumentKind, DocumentState, Origin, St
 pub use crate::store::error::StoreError;
 pub use crate::store::grants::{GrantedRole, StoredApp, StoredGrant, SubjectKind};
 pub use crate::store::history::StoredRevision;
+pub use crate::store::namespaces::NamespaceLook;
 pub use crate::store::nodes::NodeRecord;
 pub use crate::store::proposals::{NewProposal, ProposalState, StoredProposal};
 pub use crate::store::publication::{ImportedDocument, PendingDocument, Publication};

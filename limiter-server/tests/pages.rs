@@ -7,10 +7,36 @@
     reason = "a test may panic"
 )]
 
+#[path = "pages/edit.rs"]
+mod edit;
+#[path = "pages/people.rs"]
+mod people;
 mod support;
 
 use support::admin::{AdminClient, PASSWORD, policy, setup_token, with_sqlite};
 use support::browser::Browser;
+
+/// The pages of a server with the policy `search` of the app `shop`.
+const PAGES: &[&str] = &[
+    "/signin",
+    "/setup?token=0",
+    "/e/default/apps",
+    "/e/default/apps/shop",
+    "/e/default/apps/shop/people",
+    "/e/default/apps/shop/tokens",
+    "/e/default/apps/shop/changes",
+    "/e/default/apps/*/people",
+    "/e/default/tokens",
+    "/settings",
+    "/account",
+    "/e/default/search?q=s",
+    "/e/default/new",
+    "/e/default/policies/search",
+    "/e/default/policies/search/edit",
+    "/e/default/policies/search/edit?as=toml",
+    "/e/default/policies/search/delete",
+    "/e/default/policies/search/history/1",
+];
 
 #[test]
 fn first_run_signs_the_administrator_in() {

@@ -3,8 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::check::named::ResolvedPolicies;
-use crate::check::{Acquire, Check, PolicyRef};
+use crate::check::{Acquire, Check};
 use crate::decision::{Allowed, Decision, DecisionFlags, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -17,11 +16,11 @@ use crate::waiting::WaitLimit;
 use crate::waiting::pacing::PacingBudget;
 use crate::waiting::wait_limit::WaitSlot;
 
-/// An admission that has not started: await it. Created by [`Limiter::admit`],
-/// [`Limiter::admit_all`] and [`PolicyHandle::admit`](crate::PolicyHandle::admit).
+/// An admission that has not started: await it. Created by [`Limiter::admit`] and
+/// [`Limiter::admit_all`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is charged until this is awaited"]
-pub struct Admit<'a, P = &'a Policy>(Check<'a, P>);
+pub struct Admit<'a>(Check<'a>);
 
 impl Limiter {
     /// Requests a permit of `policy` for `key` and handles a denial as the policy configures
@@ -61,7 +60,7 @@ impl Limiter {
     ///
     /// As [`check`](Self::check), or as [`acquire`](Self::acquire) if the policy waits.
     pub fn admit<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Admit<'a> {
-        Admit::new(self.check(policy, key))
+        Admit(self.check(policy, key))
     }
 
     /// Requests permits of several limits as one decision. The strictest policy determines the
@@ -75,15 +74,11 @@ impl Limiter {
         &'a self,
         requests: impl IntoIterator<Item = A>,
     ) -> Admit<'a> {
-        Admit::new(self.check_all(requests))
+        Admit(self.check_all(requests))
     }
 }
 
-impl<'a, P> Admit<'a, P> {
-    pub(super) fn new(check: Check<'a, P>) -> Self {
-        Self(check)
-    }
-
+impl Admit<'_> {
     /// Sets the cost of the call, as [`Check::cost`].
     pub fn cost<C>(self, cost: C) -> Self
     where
@@ -104,17 +99,12 @@ impl Check<'_> {
     }
 }
 
-impl<'a, P: PolicyRef + 'a> IntoFuture for Admit<'a, P> {
+impl<'a> IntoFuture for Admit<'a> {
     type Output = Result<Allowed, Rejection>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match P::look_up_for(&self.0)? {
-                ResolvedPolicies::Policy(found) => self.0.resolved(&found).admitted().await,
-                ResolvedPolicies::Allowed(decision) => decision.require(),
-            }
-        })
+        Box::pin(self.0.admitted())
     }
 }
 

@@ -4,19 +4,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
-use crate::check::{Check, PendingDecision, PolicyRef};
+use crate::check::{Check, PendingDecision};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::observe;
-use crate::policy::Policy;
 
-impl<'a, P: PolicyRef + 'a> IntoFuture for Check<'a, P> {
+impl<'a> IntoFuture for Check<'a> {
     type Output = Result<Decision, Rejection>;
-    type IntoFuture = CheckFuture<'a, P>;
+    type IntoFuture = CheckFuture<'a>;
 
     #[inline]
-    fn into_future(self) -> CheckFuture<'a, P> {
+    fn into_future(self) -> CheckFuture<'a> {
         CheckFuture {
             check: self,
             progress: CheckProgress::Unasked,
@@ -26,8 +25,8 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Check<'a, P> {
 
 /// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct CheckFuture<'a, P = &'a Policy> {
-    check: Check<'a, P>,
+pub struct CheckFuture<'a> {
+    check: Check<'a>,
     progress: CheckProgress<'a>,
 }
 
@@ -37,37 +36,34 @@ enum CheckProgress<'a> {
     Answered,
 }
 
-impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
+impl Future for CheckFuture<'_> {
     type Output = Result<Decision, Rejection>;
 
     /// In process the check is read where it is, and the decision is written where the caller wants
     /// it: moving either takes longer than deciding.
     #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        if let CheckProgress::Unasked = this.progress {
-            if let Some(check) = P::without_lookup(&this.check) {
-                if check.limiter.is_in_process() && check.is_plain() {
-                    this.progress = CheckProgress::Answered;
-                    return check.try_decide_plain();
-                }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let CheckProgress::Unasked = self.progress {
+            if self.check.limiter.is_in_process() && self.check.is_plain() {
+                self.progress = CheckProgress::Answered;
+                return self.check.try_decide_plain();
             }
         }
-        this.poll_pending(context)
+        self.poll_pending(context)
     }
 }
 
-impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
+impl CheckFuture<'_> {
     fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
         #[expect(clippy::panic, reason = "a future must not be polled after its end")]
         let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
             CheckProgress::Unasked => {
-                let mut query = None;
-                let answer = P::start(&mut self.check, &mut query);
-                match query {
-                    Some(query) => query,
-                    None => return answer,
+                if !self.check.is_tried {
+                    if let Poll::Ready(answer) = self.check.try_decide() {
+                        return Poll::Ready(answer);
+                    }
                 }
+                self.check.take().query()?
             }
             CheckProgress::Asked(asked) => asked,
             CheckProgress::Answered => panic!("`CheckFuture` polled after completion"),
@@ -82,8 +78,8 @@ impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
 
 impl<'a> Check<'a> {
     /// The future of a check that [`try_decide`](Check::try_decide) left undecided.
-    pub(super) fn query(self) -> Result<PendingDecision<'a>, Rejection> {
-        let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
+    fn query(self) -> Result<PendingDecision<'a>, Rejection> {
+        let (limiter, first) = (self.limiter, self.first_policy());
         if !self.is_plain() {
             let (limiter, limits, mode) = self.into_parts();
             let decided = EnforcementPlan::new(limiter, limits, mode).decide();
@@ -110,7 +106,7 @@ impl<'a> Check<'a> {
     }
 }
 
-impl<P> fmt::Debug for CheckFuture<'_, P> {
+impl fmt::Debug for CheckFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CheckFuture")
     }

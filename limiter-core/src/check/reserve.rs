@@ -3,8 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::check::named::ResolvedPolicies;
-use crate::check::{Acquire, Check, PolicyRef};
+use crate::check::{Acquire, Check};
 use crate::decision::{Allowed, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -91,17 +90,17 @@ impl Limiter {
     }
 }
 
-/// A reservation that has not started: await it. Created by [`Limiter::reserve`],
-/// [`Limiter::reserve_all`] and [`PolicyHandle::reserve`](crate::PolicyHandle::reserve).
+/// A reservation that has not started: await it. Created by [`Limiter::reserve`] and
+/// [`Limiter::reserve_all`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is charged until this is awaited"]
-pub struct Reserve<'a, P = &'a Policy> {
-    check: Check<'a, P>,
+pub struct Reserve<'a> {
+    check: Check<'a>,
     timeout: Option<Duration>,
 }
 
-impl<'a, P> Reserve<'a, P> {
-    pub(crate) fn new(check: Check<'a, P>) -> Self {
+impl<'a> Reserve<'a> {
+    pub(crate) fn new(check: Check<'a>) -> Self {
         Self { check, timeout: None }
     }
 
@@ -128,32 +127,25 @@ impl<'a, P> Reserve<'a, P> {
     }
 }
 
-impl<'a, P: PolicyRef + 'a> IntoFuture for Reserve<'a, P> {
+impl<'a> IntoFuture for Reserve<'a> {
     type Output = Result<Reservation, Rejection>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (first, limiter) = (self.check.first_ref(), self.check.limiter);
+        let (first, limiter) = (self.check.first_policy(), self.check.limiter);
         let is_immediate = limiter.is_in_process() && self.timeout.is_none();
         let reserved = async move {
-            let found = match P::look_up_for(&self.check)? {
-                ResolvedPolicies::Policy(found) => found,
-                ResolvedPolicies::Allowed(decision) => {
-                    return Ok(Reservation::unlimited(limiter, decision.require()?));
-                }
-            };
-            let check = self.check.resolved(&found);
-            let call = check.clone();
+            let check = self.check.clone();
             let allowed = match self.timeout {
-                Some(timeout) => Acquire::new(call).timeout(timeout).await?,
-                None => call.await?.require()?,
+                Some(timeout) => Acquire::new(self.check).timeout(timeout).await?,
+                None => self.check.await?.require()?,
             };
             Ok(check.reservation(allowed))
         };
         if is_immediate {
             Box::pin(reserved)
         } else {
-            observe::reserving(first.as_ref().map(P::name), reserved)
+            observe::reserving(first, reserved)
         }
     }
 }

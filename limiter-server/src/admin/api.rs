@@ -28,6 +28,7 @@ const MAX_BODY: usize = 2 << 20;
 /// The routes.
 pub fn router(admin: Admin) -> Router {
     let namespace = Router::new()
+        .route("/", put(records::set_namespace))
         .route("/policies", get(policies::list))
         .route(
             "/policies/{name}",

@@ -7,18 +7,26 @@
 
 mod api_client;
 mod app;
+mod app_changes;
 mod apps;
 mod assets;
 mod caller;
+mod edit;
 mod failure;
 pub mod forms;
 mod layout;
 mod links;
+mod people;
+mod policy;
+mod policy_fields;
+mod quotas;
 mod search;
 mod security;
+mod settings;
 mod setup;
 mod sign_in;
 mod time;
+mod tokens;
 mod views;
 
 use std::sync::Arc;
@@ -57,13 +65,46 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/", get(apps::first_page))
         .route("/apps", get(apps::list))
         .route("/apps/{app}", get(app::policies))
-        .route("/search", get(search::find));
+        .route("/apps/{app}/people", get(people::show).post(people::grant))
+        .route("/apps/{app}/people/remove", post(people::revoke))
+        .route("/apps/{app}/bounds", post(people::set_bounds))
+        .route("/apps/{app}/tokens", get(tokens::of_app))
+        .route("/apps/{app}/changes", get(app_changes::show))
+        .route("/tokens", get(tokens::list).post(tokens::create))
+        .route("/tokens/{id}/rotate", post(tokens::rotate))
+        .route("/tokens/{id}/revoke", post(tokens::revoke))
+        .route("/tokens/{id}/confirm", post(tokens::confirm))
+        .route("/search", get(search::find))
+        .route("/new", get(edit::new).post(edit::preview_new))
+        .route("/policies/{name}", get(policy::show))
+        .route("/policies/{name}/edit", get(edit::edit).post(edit::preview))
+        .route("/policies/{name}/save", post(edit::save))
+        .route(
+            "/policies/{name}/delete",
+            get(policy::ask_deletion).post(policy::delete),
+        )
+        .route("/policies/{name}/restore", post(policy::restore))
+        .route("/policies/{name}/quotas", post(quotas::set_quota))
+        .route("/policies/{name}/quotas/remove", post(quotas::remove_quota))
+        .route("/policies/{name}/history/{number}", get(policy::revision))
+        .route("/proposals/{id}/approve", post(policy::approve))
+        .route("/proposals/{id}/reject", post(policy::reject));
     let private = Router::new()
         .route("/", get(apps::first_environment))
         .route("/signin", get(sign_in::form).post(sign_in::sign_in))
         .route("/setup", get(setup::form).post(setup::set_up))
         .route("/setup/start", get(apps::first_environment))
         .route("/signout", post(sign_in::sign_out))
+        .route("/settings", get(settings::show))
+        .route("/settings/environments/{name}", post(settings::set_environment))
+        .route("/settings/users", post(settings::create_user))
+        .route("/settings/users/{name}", post(settings::change_user))
+        .route("/settings/users/{name}/password", post(settings::reset_password))
+        .route("/settings/users/{name}/remove", post(settings::remove_user))
+        .route("/account", get(settings::account))
+        .route("/account/password", post(settings::change_password))
+        // A nested router has no path with a slash at its end.
+        .route("/e/{environment}/", get(apps::first_page))
         .nest("/e/{environment}", environment)
         .fallback(unknown_page)
         .layer(DefaultBodyLimit::max(MAX_FORM))

@@ -4,6 +4,7 @@ use limiter_core::{Enforcement, Inheritance};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
+use crate::admin::sentence::sentence;
 use crate::policy_text::{PolicyText, hourly_rate};
 
 /// The effect of a new text in place of the previous one.
@@ -11,8 +12,8 @@ use crate::policy_text::{PolicyText, hourly_rate};
 pub fn preview(before: Option<&PolicyText>, new: &PolicyText, inheritance: Inheritance) -> Value {
     let old_text = before.map(PolicyText::content).unwrap_or_default();
     json!({
-        "before": before.map(|text| text.entry().policy().to_string()),
-        "after": new.entry().policy().to_string(),
+        "before": before.map(sentence),
+        "after": sentence(new),
         "diff": unified_diff(&old_text, &new.content()),
         "warnings": warnings(before, new, inheritance),
     })

@@ -3,18 +3,72 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admin::Admin;
-use crate::admin::api::caller::AdminCaller;
+use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::policies::{NewestQuery, is_readable, page};
 use crate::admin::api::problem::AdminProblem;
-use crate::store::{AuditEntry, AuditFilter, now_micros};
+use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
 
-pub(super) async fn namespaces(State(admin): State<Admin>, caller: AdminCaller) -> Json<Value> {
-    let visible = admin.namespaces().filter(|name| caller.0.has_namespace(name));
-    let visible: Vec<Value> = visible.map(|name| json!({ "name": name })).collect();
-    Json(json!({ "namespaces": visible }))
+/// The longest label of a namespace in characters.
+const MAX_LABEL: usize = 40;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceBody {
+    /// The name on the pages; empty for that of the namespace.
+    #[serde(default)]
+    label: String,
+    colour: Option<String>,
+}
+
+pub(super) async fn namespaces(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+) -> Result<Json<Value>, AdminProblem> {
+    let visible: Vec<&str> = admin
+        .namespaces()
+        .filter(|name| caller.0.has_namespace(name))
+        .collect();
+    let mut namespaces = Vec::new();
+    for name in visible {
+        let look = admin.store().namespace_look(name).await?;
+        namespaces.push(json!({ "name": name, "label": look.label, "colour": look.colour }));
+    }
+    Ok(Json(json!({ "namespaces": namespaces })))
+}
+
+/// Sets name and colour of a namespace on the pages.
+pub(super) async fn set_namespace(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    JsonBody(body): JsonBody<NamespaceBody>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_admin(&admin, &namespace)?;
+    let colour = body.colour.unwrap_or_else(|| NamespaceLook::default().colour);
+    if !NamespaceLook::COLOURS.contains(&colour.as_str()) {
+        let expected = NamespaceLook::COLOURS.join(", ");
+        return Err(AdminProblem::bad_request(format!(
+            "expected a colour of {expected}"
+        )));
+    }
+    if body.label.chars().count() > MAX_LABEL || body.label.chars().any(char::is_control) {
+        return Err(AdminProblem::bad_request(
+            "expected a label of at most 40 characters",
+        ));
+    }
+    let look = NamespaceLook {
+        label: body.label,
+        colour,
+    };
+    let saved = admin
+        .store()
+        .set_namespace_look(&namespace, &look, &caller.0.name, now_micros());
+    saved.await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn entry_json(entry: &AuditEntry) -> Value {

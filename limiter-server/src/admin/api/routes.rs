@@ -52,7 +52,7 @@ const fn route(
 use RouteAccess::{NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 40] = [
+pub const ROUTES: [Route; 41] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -68,6 +68,12 @@ pub const ROUTES: [Route; 40] = [
         "/namespaces",
         SignedIn,
         "The namespaces that the caller may read.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}",
+        NamespaceAdmin,
+        "Set name and colour of a namespace on the pages.",
     ),
     route(
         "GET",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -28,8 +28,19 @@ pub(super) struct PageApi {
 /// A successful answer of the API.
 #[derive(Debug)]
 pub(super) struct ApiReply {
+    pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Value,
+}
+
+impl ApiReply {
+    /// The body.
+    pub(super) fn read<T: DeserializeOwned>(self) -> Result<T, PageFailure> {
+        serde_json::from_value(self.body).map_err(|error| {
+            tracing::error!(%error, "a page cannot read an answer of the API");
+            PageFailure::internal()
+        })
+    }
 }
 
 impl PageApi {
@@ -56,10 +67,7 @@ impl PageApi {
     /// Reads an object.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, PageFailure> {
         let reply = self.send(Method::GET, path, &[], &Value::Null).await?;
-        serde_json::from_value(reply.body).map_err(|error| {
-            tracing::error!(%error, path, "a page cannot read an answer of the API");
-            PageFailure::internal()
-        })
+        reply.read()
     }
 
     /// Sends a change. `path` is below `/admin/v1`.
@@ -103,6 +111,7 @@ impl PageApi {
         let body = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
         match parts.status.is_success() {
             true => Ok(ApiReply {
+                status: parts.status,
                 headers: parts.headers,
                 body,
             }),

@@ -16,9 +16,17 @@ use crate::admin::permissions::{ALL_APPS, AdminAction};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppTab {
     Policies,
+    People,
+    Tokens,
+    Changes,
 }
 
-const TABS: [(AppTab, &str, &str); 1] = [(AppTab::Policies, "Policies", "")];
+const TABS: [(AppTab, &str, &str); 4] = [
+    (AppTab::Policies, "Policies", ""),
+    (AppTab::People, "People", "people"),
+    (AppTab::Tokens, "Tokens", "tokens"),
+    (AppTab::Changes, "Changes", "changes"),
+];
 
 /// The head of the pages of an app.
 #[derive(Debug)]
@@ -57,7 +65,15 @@ impl AppHead {
         if app != ALL_APPS && caller.actor.role_in(environment, app).is_none() {
             return Err(PageFailure::not_found());
         }
-        let tabs = TABS.iter().map(|(of, text, path)| NavLink {
+        let has_role = caller.actor.role_in(environment, app).is_some();
+        let is_admin = caller.is_admin_of(environment);
+        let is_readable = |tab: AppTab| match tab {
+            AppTab::Policies | AppTab::Changes => true,
+            AppTab::People => has_role,
+            AppTab::Tokens => is_admin,
+        };
+        let readable = TABS.iter().filter(|(tab, _, _)| is_readable(*tab));
+        let tabs = readable.map(|(of, text, path)| NavLink {
             href: match path.is_empty() {
                 true => links::page(environment, &["apps", app]),
                 false => links::page(environment, &["apps", app, path]),

@@ -45,7 +45,7 @@ struct AppsTemplate {
 /// Shows the first environment that the user may read.
 pub(super) async fn first_environment(caller: PageCaller) -> Result<Response, PageFailure> {
     match caller.namespaces().await?.first() {
-        Some(first) => Ok(see(&(links::page(&first.name, &[]) + "/"))),
+        Some(first) => Ok(see(&links::page(&first.name, &[]))),
         None => Err(PageFailure::new(
             axum::http::StatusCode::FORBIDDEN,
             "You have no role in any environment. An administrator grants roles.",

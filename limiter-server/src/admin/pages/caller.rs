@@ -70,6 +70,12 @@ impl PageCaller {
         };
         matches!(may(&self.actor, action, object), Permission::Allowed)
     }
+
+    /// Whether the user administrates the environment.
+    pub(super) fn is_admin_of(&self, environment: &str) -> bool {
+        let object = Object::Namespace(environment);
+        may(&self.actor, AdminAction::ManageNamespace, object) == Permission::Allowed
+    }
 }
 
 /// A form of a page.

@@ -49,6 +49,10 @@ impl PageFailure {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    pub(super) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
     pub(super) fn internal() -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -23,4 +23,90 @@ pub const FORMS: &[FormRoute] = &[
     form("/setup", "POST", "/setup"),
     form("/signin", "POST", "/session"),
     form("/signout", "DELETE", "/session"),
+    form("/settings/environments/{name}", "PUT", "/namespaces/{namespace}"),
+    form("/settings/users", "POST", "/users"),
+    form("/settings/users/{name}", "PUT", "/users/{name}"),
+    form("/settings/users/{name}/password", "PUT", "/users/{name}/password"),
+    form("/settings/users/{name}/remove", "DELETE", "/users/{name}"),
+    form("/account/password", "PUT", "/users/{name}/password"),
+    form(
+        "/e/{environment}/apps/{app}/people",
+        "PUT",
+        "/namespaces/{namespace}/grants/{kind}/{subject}/{app}",
+    ),
+    form(
+        "/e/{environment}/apps/{app}/people/remove",
+        "DELETE",
+        "/namespaces/{namespace}/grants/{kind}/{subject}/{app}",
+    ),
+    form(
+        "/e/{environment}/apps/{app}/bounds",
+        "PUT",
+        "/namespaces/{namespace}/apps/{app}",
+    ),
+    form(
+        "/e/{environment}/tokens",
+        "POST",
+        "/namespaces/{namespace}/tokens",
+    ),
+    form(
+        "/e/{environment}/tokens/{id}/rotate",
+        "POST",
+        "/namespaces/{namespace}/tokens/{id}/rotate",
+    ),
+    form(
+        "/e/{environment}/tokens/{id}/revoke",
+        "DELETE",
+        "/namespaces/{namespace}/tokens/{id}",
+    ),
+    form(
+        "/e/{environment}/tokens/{id}/confirm",
+        "POST",
+        "/namespaces/{namespace}/tokens/{id}/confirm",
+    ),
+    form(
+        "/e/{environment}/new",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/preview",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/edit",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/preview",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/save",
+        "PUT",
+        "/namespaces/{namespace}/policies/{name}",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/delete",
+        "DELETE",
+        "/namespaces/{namespace}/policies/{name}",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/restore",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/restore",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/quotas",
+        "PUT",
+        "/namespaces/{namespace}/policies/{name}",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/quotas/remove",
+        "PUT",
+        "/namespaces/{namespace}/policies/{name}",
+    ),
+    form(
+        "/e/{environment}/proposals/{id}/approve",
+        "POST",
+        "/namespaces/{namespace}/proposals/{id}/approve",
+    ),
+    form(
+        "/e/{environment}/proposals/{id}/reject",
+        "POST",
+        "/namespaces/{namespace}/proposals/{id}/reject",
+    ),
 ];

@@ -25,7 +25,7 @@ pub(super) struct Health {
 }
 
 /// A link of the top bar.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NavLink {
     pub(super) href: String,
     pub(super) text: String,
@@ -91,6 +91,11 @@ impl NamespaceView {
             .unwrap_or(&self.name)
     }
 
+    /// Whether this is the colour.
+    pub(super) fn has_colour(&self, colour: &str) -> bool {
+        self.colour.as_deref().unwrap_or("grey") == colour
+    }
+
     /// The class of the colour.
     pub(super) fn colour_class(&self) -> &'static str {
         match self.colour.as_deref() {
@@ -117,7 +122,7 @@ impl Layout {
         layout.health = Some(Health::of(&status));
         layout.status = Some(status);
         for link in &mut layout.environments {
-            link.is_current = link.href == links::page(environment, &[]) + "/";
+            link.is_current = link.href == links::page(environment, &[]);
         }
         layout.environment = caller
             .namespaces()
@@ -143,7 +148,7 @@ impl Layout {
     ) -> Result<Self, PageFailure> {
         let environments = caller.namespaces().await?;
         let environments = environments.iter().map(|of| NavLink {
-            href: links::page(&of.name, &[]) + "/",
+            href: links::page(&of.name, &[]),
             text: of.shown_name().to_owned(),
             is_current: false,
         });
@@ -171,6 +176,11 @@ impl Layout {
     /// The path of the search.
     pub(super) fn search_href(&self) -> String {
         links::page(self.environment_name(), &["search"])
+    }
+
+    /// The name of the environment as a segment of a path.
+    pub(super) fn environment_path(&self) -> String {
+        links::encode(self.environment_name())
     }
 
     /// The name of the environment; empty on pages of the server.

@@ -4,6 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin::pages::time::PageTime;
+use crate::admin::sentence::sentence;
+use crate::policy_text::PolicyText;
 
 /// A policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -12,9 +14,52 @@ pub(super) struct PolicyView {
     pub(super) sentence: Option<String>,
     pub(super) enforcement: Option<String>,
     pub(super) apps: Option<Vec<String>>,
+    pub(super) toml: String,
+    pub(super) note: Option<String>,
+    pub(super) revision: i64,
+    pub(super) managed_by: String,
     pub(super) state: String,
     pub(super) updated_by: String,
     pub(super) updated_at: PageTime,
+}
+
+/// A revision of a policy.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct RevisionView {
+    #[serde(rename = "revision")]
+    pub(super) number: i64,
+    #[serde(rename = "deleted")]
+    pub(super) is_deletion: bool,
+    pub(super) origin: String,
+    pub(super) author: String,
+    pub(super) reason: Option<String>,
+    pub(super) toml: String,
+    pub(super) created_at: PageTime,
+}
+
+/// A page of revisions.
+#[derive(Debug, Deserialize)]
+pub(super) struct RevisionListView {
+    pub(super) revisions: Vec<RevisionView>,
+    pub(super) next: Option<i64>,
+}
+
+/// A change that waits for an owner.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct ProposalView {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) base: i64,
+    pub(super) toml: String,
+    pub(super) reason: Option<String>,
+    pub(super) author: String,
+    pub(super) created_at: PageTime,
+}
+
+/// Proposals.
+#[derive(Debug, Deserialize)]
+pub(super) struct ProposalListView {
+    pub(super) proposals: Vec<ProposalView>,
 }
 
 /// A page of policies.
@@ -24,10 +69,92 @@ pub(super) struct PolicyListView {
     pub(super) next: Option<String>,
 }
 
+/// The bounds of editors.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct BoundsView {
+    pub(super) min_capacity: Option<u64>,
+    pub(super) max_capacity: Option<u64>,
+    pub(super) min_rate: Option<String>,
+    pub(super) max_rate: Option<String>,
+}
+
+/// A role of a user or group in an app.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct GrantView {
+    pub(super) subject_kind: String,
+    pub(super) subject: String,
+    pub(super) app: String,
+    pub(super) role: String,
+    pub(super) created_by: String,
+    pub(super) created_at: PageTime,
+}
+
+/// The grants of a namespace.
+#[derive(Debug, Deserialize)]
+pub(super) struct GrantListView {
+    pub(super) grants: Vec<GrantView>,
+}
+
+/// A bearer token.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct TokenView {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) scopes: Vec<String>,
+    pub(super) state: String,
+    pub(super) created_by: String,
+    expires_at: PageTime,
+    revoked_at: Option<PageTime>,
+    used_day: Option<i64>,
+}
+
+/// The tokens of a namespace.
+#[derive(Debug, Deserialize)]
+pub(super) struct TokenListView {
+    pub(super) tokens: Vec<TokenView>,
+}
+
+/// An entry of the audit.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct AuditView {
+    pub(super) at: PageTime,
+    pub(super) actor: String,
+    pub(super) action: String,
+    pub(super) object: String,
+    pub(super) apps: Option<Vec<String>>,
+    pub(super) detail: Option<String>,
+}
+
+/// A page of the audit.
+#[derive(Debug, Deserialize)]
+pub(super) struct AuditListView {
+    pub(super) entries: Vec<AuditView>,
+    pub(super) next: Option<i64>,
+}
+
+/// A user.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct UserView {
+    pub(super) name: String,
+    pub(super) admin: bool,
+    pub(super) disabled: bool,
+    pub(super) has_password: bool,
+    pub(super) created_by: String,
+    pub(super) created_at: PageTime,
+}
+
+/// All users.
+#[derive(Debug, Deserialize)]
+pub(super) struct UserListView {
+    pub(super) users: Vec<UserView>,
+}
+
 /// An app.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct AppView {
     pub(super) name: String,
+    pub(super) bounds: Option<BoundsView>,
     pub(super) role: Option<String>,
 }
 
@@ -60,6 +187,70 @@ pub(super) struct StatusView {
     pub(super) pending: i64,
     pub(super) publisher_error: Option<String>,
     pub(super) alerts: Vec<Value>,
+}
+
+impl BoundsView {
+    /// The lower bound of the capacity for a field.
+    pub(super) fn min_capacity_text(&self) -> String {
+        self.min_capacity
+            .map(|number| number.to_string())
+            .unwrap_or_default()
+    }
+
+    /// The upper bound of the capacity for a field.
+    pub(super) fn max_capacity_text(&self) -> String {
+        self.max_capacity
+            .map(|number| number.to_string())
+            .unwrap_or_default()
+    }
+}
+
+impl TokenView {
+    /// The class of the state.
+    pub(super) fn class(&self) -> &'static str {
+        match self.state.as_str() {
+            "valid" => "ok",
+            "suspended" => "waiting",
+            _ => "off",
+        }
+    }
+
+    /// The time of the end.
+    pub(super) fn end(&self) -> PageTime {
+        self.revoked_at
+            .map_or(self.expires_at, |at| at.min(self.expires_at))
+    }
+
+    /// The day of the last use.
+    pub(super) fn used(&self) -> Option<String> {
+        const MICROS_PER_DAY: i64 = 86_400_000_000;
+        let day = self
+            .used_day
+            .map(|day| PageTime(day.saturating_mul(MICROS_PER_DAY)).utc());
+        day.map(|day| day.chars().take("2026-11-23".len()).collect())
+    }
+}
+
+impl RevisionView {
+    /// The program that saved the revision.
+    pub(super) fn origin_text(&self) -> &str {
+        match self.origin.as_str() {
+            "api" => "page or API",
+            "command" => "command line",
+            "outside" => "another program",
+            "restore" => "restored",
+            "proposal" => "approved proposal",
+            other => other,
+        }
+    }
+}
+
+impl ProposalView {
+    /// The proposed policy as a sentence.
+    pub(super) fn sentence(&self) -> String {
+        let text = PolicyText::parse(&self.name, &self.toml);
+        text.map_or_else(|_| "The text has errors.".to_owned(), |text| sentence(&text))
+    }
 }
 
 impl PolicyView {

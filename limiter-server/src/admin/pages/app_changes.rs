@@ -1,0 +1,73 @@
+//! The changes of an app.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::response::Response;
+use serde::Deserialize;
+
+use crate::admin::pages::app::{AppHead, AppTab};
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::views::{AuditListView, AuditView};
+use crate::admin::pages::{links, render};
+use crate::admin::permissions::ALL_APPS;
+
+/// The number of entries that are searched for those of the app.
+const ENTRIES: i64 = 500;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OlderQuery {
+    before: Option<i64>,
+}
+
+/// An entry of the audit, with the page of its object.
+#[derive(Debug)]
+struct ChangeRow {
+    entry: AuditView,
+    href: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "app_changes.html")]
+struct AppChangesTemplate {
+    layout: Layout,
+    head: AppHead,
+    rows: Vec<ChangeRow>,
+    older: Option<String>,
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path((environment, app)): Path<(String, String)>,
+    Query(query): Query<OlderQuery>,
+) -> Result<Response, PageFailure> {
+    let head = AppHead::new(&caller, &environment, &app, AppTab::Changes)?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let path = links::api(&environment, &["audit"]);
+    let before = query.before.unwrap_or(i64::MAX);
+    let path = format!("{path}?limit={ENTRIES}&before={before}");
+    let found: AuditListView = caller.api.get(&path).await?;
+    let is_of_app = |entry: &AuditView| match (&entry.apps, app.as_str()) {
+        (apps, ALL_APPS) => apps.is_none(),
+        (Some(apps), app) => apps.iter().any(|of| of == app),
+        (None, _) => entry.action.starts_with("policy."),
+    };
+    let rows = found
+        .entries
+        .into_iter()
+        .filter(is_of_app)
+        .map(|entry| ChangeRow {
+            href: entry
+                .action
+                .starts_with("policy.")
+                .then(|| links::page(&environment, &["policies", &entry.object])),
+            entry,
+        });
+    Ok(render(&AppChangesTemplate {
+        layout,
+        head,
+        rows: rows.collect(),
+        older: found.next.map(|before| format!("?before={before}")),
+    }))
+}

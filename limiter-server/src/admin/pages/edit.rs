@@ -1,0 +1,399 @@
+//! The editor of a policy: form or text, preview, reason, save.
+//!
+//! A preview is required by the page, because the form that saves contains the text that was
+//! previewed. A save names the revision that the author read. If another author saved first, the
+//! page shows both versions, and the editor continues with the text of this author on top of the
+//! newer revision.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, optional, read};
+use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields};
+use crate::admin::pages::views::PolicyView;
+use crate::admin::pages::{links, render, see};
+use crate::admin::preview::unified_diff;
+use crate::policy_text::PolicyText;
+
+/// The treatments of the usage of keys: name in the API, name for users.
+const INHERITANCES: [(&str, &str); 3] = [
+    ("as_is", "Keep it: a key that used 60 has still used 60"),
+    (
+        "proportional",
+        "Scale it: a key that is half full stays half full",
+    ),
+    ("reset", "Reset it: all keys start unused"),
+];
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EditQuery {
+    #[serde(rename = "as")]
+    form: Option<String>,
+    app: Option<String>,
+}
+
+/// The form of the editor. The text is present in the form of the text, and in that of the save.
+#[derive(Debug, Deserialize)]
+pub(super) struct EditForm {
+    /// The name of a new policy.
+    name: Option<String>,
+    #[serde(default)]
+    revision: i64,
+    text: Option<String>,
+    inheritance: Option<String>,
+    reason: Option<String>,
+    #[serde(flatten)]
+    fields: PolicyFields,
+}
+
+/// The effect of a change, from the API.
+#[derive(Debug, Deserialize)]
+struct PreviewView {
+    before: Option<String>,
+    after: String,
+    diff: String,
+    warnings: Vec<String>,
+}
+
+/// The preview on the page.
+#[derive(Debug)]
+struct ShownPreview {
+    before: Option<String>,
+    after: String,
+    diff: Vec<DiffLine>,
+    warnings: Vec<String>,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "edit.html")]
+struct EditTemplate {
+    layout: Layout,
+    links: PolicyLinks,
+    name: String,
+    is_new: bool,
+    revision: i64,
+    is_text: bool,
+    fields: PolicyFields,
+    text: String,
+    inheritance: String,
+    rights: PolicyRights,
+    failure: Option<String>,
+    preview: Option<ShownPreview>,
+    algorithms: &'static [(&'static str, &'static str)],
+    inheritances: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Template)]
+#[template(path = "conflict.html")]
+struct ConflictTemplate {
+    layout: Layout,
+    links: PolicyLinks,
+    current: PolicyView,
+    text: String,
+    inheritance: String,
+    diff: Vec<DiffLine>,
+}
+
+impl EditTemplate {
+    /// The name as a segment of a path.
+    fn name_path(&self) -> String {
+        links::encode(&self.name)
+    }
+
+    /// The reactions to a failure of the store: name in a text, name for users.
+    fn failure_modes(&self) -> [(&'static str, &'static str); 5] {
+        [
+            ("", "default"),
+            ("local", "limit per process"),
+            ("fail_open", "allow"),
+            ("fail_closed", "deny"),
+            ("error", "report an error"),
+        ]
+    }
+}
+
+/// An open editor.
+struct Editor<'a> {
+    caller: &'a PageCaller,
+    environment: &'a str,
+    name: String,
+    /// The saved policy; `None` for a new one.
+    current: Option<PolicyView>,
+}
+
+impl<'a> Editor<'a> {
+    async fn open(caller: &'a PageCaller, environment: &'a str, name: &str) -> Result<Self, PageFailure> {
+        let current = match read(caller, environment, name).await {
+            Ok(current) => Some(current),
+            Err(failure) if failure.status == StatusCode::NOT_FOUND => None,
+            Err(failure) => return Err(failure),
+        };
+        Ok(Self {
+            caller,
+            environment,
+            name: name.to_owned(),
+            current,
+        })
+    }
+
+    fn base(&self) -> &str {
+        self.current.as_ref().map_or("", |current| current.toml.as_str())
+    }
+
+    async fn page(&self, fields: PolicyFields, text: Option<String>) -> Result<EditTemplate, PageFailure> {
+        let title = match &self.current {
+            Some(_) => format!("Edit {}", self.name),
+            None => "New policy".to_owned(),
+        };
+        let apps = self.current.as_ref().and_then(|of| of.apps.as_deref());
+        let rights = match &self.current {
+            Some(_) => PolicyRights::new(self.caller, self.environment, apps),
+            None => PolicyRights {
+                may_edit: true,
+                is_owner: true,
+            },
+        };
+        let layout = Layout::of_environment(self.caller, self.environment, Section::Apps, title).await?;
+        Ok(EditTemplate {
+            layout,
+            links: PolicyLinks::new(self.environment, &self.name, apps),
+            name: self.name.clone(),
+            is_new: self.current.is_none(),
+            revision: self.current.as_ref().map_or(0, |of| of.revision),
+            is_text: text.is_some(),
+            fields,
+            text: text.unwrap_or_default(),
+            inheritance: "as_is".to_owned(),
+            rights,
+            failure: None,
+            preview: None,
+            algorithms: &ALGORITHMS,
+            inheritances: &INHERITANCES,
+        })
+    }
+
+    /// Asks the API for the effect of a form.
+    async fn preview(&self, form: &EditForm) -> Result<ShownPreview, PageFailure> {
+        let text = match &form.text {
+            Some(text) => text.clone(),
+            None => {
+                let text = form.fields.text(&self.name, self.base());
+                text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?
+            }
+        };
+        let path = links::api(self.environment, &["policies", &self.name, "preview"]);
+        let body = json!({ "toml": text, "inheritance": inheritance(form) });
+        let reply = self.caller.api.send(Method::POST, &path, &[], &body).await?;
+        let found: PreviewView = reply.read()?;
+        Ok(ShownPreview {
+            before: found.before,
+            after: found.after,
+            diff: diff_lines(&found.diff),
+            warnings: found.warnings,
+            text,
+        })
+    }
+}
+
+fn inheritance(form: &EditForm) -> &str {
+    form.inheritance.as_deref().unwrap_or("as_is")
+}
+
+/// The condition of a save: the revision that the author read.
+fn condition(revision: i64) -> (HeaderName, String) {
+    match revision {
+        0 => (header::IF_NONE_MATCH, "*".to_owned()),
+        revision => (header::IF_MATCH, revision.to_string()),
+    }
+}
+
+pub(super) async fn new(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(query): Query<EditQuery>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let editor = Editor {
+        caller: &caller,
+        environment: &environment,
+        name: String::new(),
+        current: None,
+    };
+    let app = query.app.filter(|app| app != crate::admin::permissions::ALL_APPS);
+    let fields = PolicyFields::new(&app.unwrap_or_default());
+    Ok(render(&editor.page(fields, None).await?))
+}
+
+pub(super) async fn edit(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+    Query(query): Query<EditQuery>,
+) -> Result<Response, PageFailure> {
+    let current = read(&caller, &environment, &name).await?;
+    let rights = PolicyRights::new(&caller, &environment, current.apps.as_deref());
+    if !rights.may_edit {
+        return Err(PageFailure::forbidden(
+            "Changes need the role editor in all apps of the policy.",
+        ));
+    }
+    let fields = PolicyFields::of(&name, &current.toml);
+    let text = (query.form.as_deref() == Some("toml")).then(|| current.toml.clone());
+    let editor = Editor {
+        caller: &caller,
+        environment: &environment,
+        name,
+        current: Some(current),
+    };
+    Ok(render(&editor.page(fields, text).await?))
+}
+
+/// The preview of a new policy. Its name is a field.
+pub(super) async fn preview_new(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    PageForm(form): PageForm<EditForm>,
+) -> Result<Response, PageFailure> {
+    let name = form.name.clone().unwrap_or_default().trim().to_owned();
+    let mut editor = Editor {
+        caller: &caller,
+        environment: &environment,
+        name: name.clone(),
+        current: None,
+    };
+    caller.require_environment(&environment)?;
+    let problem = match name.as_str() {
+        "" => Some("A name is missing.".to_owned()),
+        name => {
+            let existing = Editor::open(&caller, &environment, name).await?.current;
+            existing.map(|_| format!("A policy with the name {name} exists."))
+        }
+    };
+    if let Some(problem) = problem {
+        editor.name = name;
+        let mut page = editor.page(form.fields, form.text).await?;
+        page.failure = Some(problem);
+        return Ok(unprocessable(&page));
+    }
+    show_preview(&editor, form).await
+}
+
+pub(super) async fn preview(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+    PageForm(form): PageForm<EditForm>,
+) -> Result<Response, PageFailure> {
+    let editor = Editor::open(&caller, &environment, &name).await?;
+    show_preview(&editor, form).await
+}
+
+async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {
+    let result = editor.preview(&form).await;
+    let chosen = inheritance(&form).to_owned();
+    let mut page = editor.page(form.fields, form.text).await?;
+    page.inheritance = chosen;
+    if !page.is_new && form.revision > 0 {
+        page.revision = form.revision;
+    }
+    match result {
+        Ok(preview) => {
+            page.preview = Some(preview);
+            Ok(render(&page))
+        }
+        Err(failure) if failure.status == StatusCode::UNPROCESSABLE_ENTITY => {
+            page.failure = Some(failure.detail);
+            Ok(unprocessable(&page))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn unprocessable(page: &impl Template) -> Response {
+    let mut response = render(page);
+    *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+    response
+}
+
+pub(super) async fn save(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+    PageForm(form): PageForm<EditForm>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let text = form.text.clone().unwrap_or_default();
+    put(
+        &caller,
+        (&environment, &name),
+        (form.revision, text),
+        (form.reason.clone(), inheritance(&form)),
+    )
+    .await
+}
+
+/// Saves a text, or shows both versions after a conflict.
+pub(super) async fn put(
+    caller: &PageCaller,
+    (environment, name): (&str, &str),
+    (revision, text): (i64, String),
+    (reason, inheritance): (Option<String>, &str),
+) -> Result<Response, PageFailure> {
+    let path = links::api(environment, &["policies", name]);
+    let body = json!({ "toml": text, "reason": optional(reason), "inheritance": inheritance });
+    let page = links::page(environment, &["policies", name]);
+    match caller
+        .api
+        .send(Method::PUT, &path, &[condition(revision)], &body)
+        .await
+    {
+        Ok(reply) => {
+            let notice = match reply.status {
+                StatusCode::ACCEPTED => "proposed",
+                _ => "saved",
+            };
+            Ok(see(&format!("{page}?notice={notice}")))
+        }
+        Err(failure) if failure.status == StatusCode::CONFLICT => {
+            let editor = Editor::open(caller, environment, name).await?;
+            match editor.current {
+                Some(current) if current.revision != revision => {
+                    conflict(caller, environment, current, text, inheritance).await
+                }
+                _ => Err(failure),
+            }
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn conflict(
+    caller: &PageCaller,
+    environment: &str,
+    current: PolicyView,
+    text: String,
+    inheritance: &str,
+) -> Result<Response, PageFailure> {
+    let content = |text: &str| {
+        PolicyText::parse(&current.name, text)
+            .map(|of| of.content())
+            .unwrap_or_default()
+    };
+    let diff = diff_lines(&unified_diff(&content(&current.toml), &content(&text)));
+    let layout = Layout::of_environment(caller, environment, Section::Apps, "Conflict").await?;
+    let mut response = render(&ConflictTemplate {
+        layout,
+        links: PolicyLinks::new(environment, &current.name, current.apps.as_deref()),
+        current,
+        text,
+        inheritance: inheritance.to_owned(),
+        diff,
+    });
+    *response.status_mut() = StatusCode::CONFLICT;
+    Ok(response)
+}

@@ -1,0 +1,366 @@
+//! The fields of the form of a policy, and the text that they stand for. Pure.
+//!
+//! The form states a policy as its sentence does: requests per time, with bursts. The text
+//! keeps every setting that the form does not show.
+
+use limiter_core::registry::{KeyOverride, PolicyRegistry};
+use limiter_core::{Key, Timestamp};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::policy_text::PolicyText;
+
+/// The fields of the form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct PolicyFields {
+    pub(super) algorithm: String,
+    /// Permits of the rate, of the window, or at once.
+    pub(super) requests: String,
+    /// A period such as `1m`.
+    pub(super) per: String,
+    /// The capacity of a bucket or funnel.
+    pub(super) burst: String,
+    pub(super) enforcement: String,
+    pub(super) on_store_failure: String,
+    /// Names separated by commas; empty for all apps.
+    pub(super) apps: String,
+    pub(super) note: String,
+}
+
+/// The quota of a key.
+#[derive(Clone, Debug)]
+pub(super) struct QuotaFields {
+    pub(super) key: Key<'static>,
+    pub(super) numbers: PolicyFields,
+    pub(super) until: Option<Timestamp>,
+}
+
+/// The algorithms: name in a text, name for users.
+pub(super) const ALGORITHMS: [(&str, &str); 6] = [
+    ("token_bucket", "Token bucket: a rate with bursts"),
+    ("funnel", "Funnel: a rate, drained evenly"),
+    ("sliding_window", "Sliding window: exact in any window"),
+    ("counter_window", "Counter window: approximate, least memory"),
+    ("fixed_window", "Fixed window: in each period"),
+    ("concurrency", "Concurrency: requests in progress"),
+];
+
+impl PolicyFields {
+    /// The fields of a new policy.
+    pub(super) fn new(app: &str) -> Self {
+        Self {
+            algorithm: "token_bucket".to_owned(),
+            requests: "100".to_owned(),
+            per: "1m".to_owned(),
+            burst: "20".to_owned(),
+            enforcement: "shadow".to_owned(),
+            apps: app.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The fields of the policy of this name in a text.
+    pub(super) fn of(name: &str, text: &str) -> Self {
+        let table = text.parse::<Table>().unwrap_or_default();
+        let policy = table.get("policy").and_then(|policies| policies.get(name));
+        Self::of_table(policy.and_then(Value::as_table).unwrap_or(&Table::new()))
+    }
+
+    /// Whether calls are denied, which is the default.
+    pub(super) fn is_enforced(&self) -> bool {
+        matches!(self.enforcement.as_str(), "" | "enforce")
+    }
+
+    fn of_table(policy: &Table) -> Self {
+        let text = |name: &str| policy.get(name).map(shown).unwrap_or_default();
+        let rate = text("rate");
+        let (of_rate, period) = rate.split_once('/').unwrap_or((&rate, "s"));
+        let is_rate = !rate.is_empty();
+        let apps = policy.get("apps").and_then(Value::as_array);
+        let apps: Vec<&str> = apps.into_iter().flatten().filter_map(Value::as_str).collect();
+        Self {
+            algorithm: text("algorithm"),
+            requests: match is_rate {
+                true => of_rate.to_owned(),
+                false => text("limit") + &text("max"),
+            },
+            per: match is_rate {
+                true => counted(period),
+                false => text("window"),
+            },
+            burst: text("capacity"),
+            enforcement: text("enforcement"),
+            on_store_failure: text("on_store_failure"),
+            apps: apps.join(", "),
+            note: text("note"),
+        }
+    }
+
+    /// The text of a policy: that of `base`, which may be empty, with the values of the fields.
+    pub(super) fn text(&self, name: &str, base: &str) -> Result<String, String> {
+        let mut document = base.parse::<Table>().map_err(|error| error.to_string())?;
+        let policies = document
+            .entry("policy")
+            .or_insert_with(|| Value::Table(Table::new()));
+        let policies = policies.as_table_mut().ok_or("expected a table [policy]")?;
+        let policy = policies.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        let policy = policy.as_table_mut().ok_or("expected a table [policy.name]")?;
+        self.write_numbers(policy)?;
+        for (field, value) in [
+            ("enforcement", &self.enforcement),
+            ("on_store_failure", &self.on_store_failure),
+            ("note", &self.note),
+        ] {
+            match value.trim() {
+                "" => policy.remove(field),
+                value => policy.insert(field.to_owned(), value.into()),
+            };
+        }
+        let apps = self.apps.split(',').map(str::trim).filter(|app| !app.is_empty());
+        let apps: Vec<Value> = apps.map(Value::from).collect();
+        match apps.is_empty() {
+            true => policy.remove("apps"),
+            false => policy.insert("apps".to_owned(), Value::Array(apps)),
+        };
+        Ok(document.to_string())
+    }
+
+    /// Writes algorithm and numbers, and removes numbers of another algorithm.
+    fn write_numbers(&self, policy: &mut Table) -> Result<(), String> {
+        let algorithm = self.algorithm.trim();
+        let is_same = policy.get("algorithm").and_then(Value::as_str) == Some(algorithm);
+        for name in ["capacity", "rate", "limit", "window", "max"] {
+            policy.remove(name);
+        }
+        if !is_same {
+            for name in ["align", "paced", "scaled", "lease"] {
+                policy.remove(name);
+            }
+        }
+        policy.insert("algorithm".to_owned(), algorithm.into());
+        for (name, value) in self.numbers()? {
+            policy.insert(name.to_owned(), value);
+        }
+        Ok(())
+    }
+
+    /// `200 per 1m, bursts of 20`.
+    pub(super) fn short_sentence(&self) -> String {
+        match (self.per.as_str(), self.burst.as_str()) {
+            ("", _) => format!("{} in progress", self.requests),
+            (per, "") => format!("{} in {per}", self.requests),
+            (per, burst) => format!("{} per {per}, bursts of {burst}", self.requests),
+        }
+    }
+
+    fn numbers(&self) -> Result<Vec<(&'static str, Value)>, String> {
+        let requests = || number("Requests", &self.requests);
+        let period = match self.per.trim() {
+            "" => return self.numbers_without_period(),
+            period => period,
+        };
+        Ok(match self.algorithm.trim() {
+            "token_bucket" | "funnel" => {
+                let burst = match self.burst.trim() {
+                    "" => &self.requests,
+                    _ => &self.burst,
+                };
+                requests()?;
+                let rate = format!("{}/{period}", self.requests.trim());
+                vec![("capacity", number("Bursts", burst)?), ("rate", rate.into())]
+            }
+            "concurrency" => vec![("max", requests()?)],
+            _ => vec![("limit", requests()?), ("window", period.into())],
+        })
+    }
+
+    fn numbers_without_period(&self) -> Result<Vec<(&'static str, Value)>, String> {
+        match self.algorithm.trim() {
+            "concurrency" => Ok(vec![("max", number("Requests", &self.requests)?)]),
+            _ => Err("a period is missing, such as 1m".to_owned()),
+        }
+    }
+}
+
+/// The key of a form: a text as programs send it, or one part per line.
+pub(super) fn key_of(text: &str, is_parts: bool) -> Key<'static> {
+    let text = text.trim().replace('\r', "");
+    if !is_parts {
+        return Key::from(text.as_str()).into_owned();
+    }
+    let mut key = Key::global().into_owned();
+    for (number, part) in text.split('\n').enumerate() {
+        if number > 0 {
+            key = key.text(":");
+        }
+        key = key.part(part.trim());
+    }
+    key
+}
+
+impl QuotaFields {
+    /// The quotas of a text.
+    pub(super) fn all(text: &str) -> Vec<(String, PolicyFields, String)> {
+        let document = text.parse::<Table>().unwrap_or_default();
+        let quotas = document.get("override").and_then(Value::as_array);
+        let quotas = quotas.into_iter().flatten().filter_map(Value::as_table);
+        quotas
+            .map(|quota| {
+                let until = quota.get("until").map(shown).unwrap_or_default();
+                (identity(quota), PolicyFields::of_table(quota), until)
+            })
+            .collect()
+    }
+
+    /// The text with this quota in place of one of the same key. The library escapes the key.
+    pub(super) fn added_to(&self, name: &str, text: &str) -> Result<String, String> {
+        let parse = |text: &str| PolicyText::parse(name, text).map_err(|error| error.to_string());
+        let numbers = parse(&self.numbers.text(name, text)?)?;
+        let mut quota = KeyOverride::new(numbers.entry().policy().clone(), self.key.clone());
+        if let Some(end) = self.until {
+            quota = quota.until(end);
+        }
+        let registry = PolicyRegistry::new();
+        let added = parse(text)?
+            .put_into(&registry)
+            .and_then(|()| registry.set_override(quota));
+        added.map_err(|error| error.to_string())?;
+        Ok(registry.to_toml())
+    }
+
+    /// The text without the quota of this key.
+    pub(super) fn removed_from(text: &str, key: &str) -> Result<String, String> {
+        without_quota(text, key).map(|document| document.to_string())
+    }
+}
+
+/// The document without a quota. An array without tables is not written.
+fn without_quota(text: &str, key: &str) -> Result<Table, String> {
+    let mut document = text.parse::<Table>().map_err(|error| error.to_string())?;
+    let mut is_empty = false;
+    if let Some(quotas) = document.get_mut("override").and_then(Value::as_array_mut) {
+        quotas.retain(|quota| quota.as_table().is_none_or(|quota| identity(quota) != key));
+        is_empty = quotas.is_empty();
+    }
+    if is_empty {
+        document.remove("override");
+    }
+    Ok(document)
+}
+
+/// The key of a quota as text, with its group.
+fn identity(quota: &Table) -> String {
+    let names = ["key", "escaped_key", "group", "escaped_group"];
+    let parts = names.iter().filter_map(|name| quota.get(*name)).map(shown);
+    parts.collect::<Vec<_>>().join(" in ")
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// `min` as `1m`, `30s` as it is.
+fn counted(period: &str) -> String {
+    let period = match period.trim() {
+        "min" => "m",
+        period => period,
+    };
+    match period.starts_with(|first: char| first.is_ascii_digit()) {
+        true => period.to_owned(),
+        false => format!("1{period}"),
+    }
+}
+
+fn number(field: &str, text: &str) -> Result<Value, String> {
+    let text = text.trim();
+    let whole = text.parse::<i64>().map(Value::Integer);
+    let number = whole.or_else(|_| text.parse::<f64>().map(Value::Float));
+    number.map_err(|_| format!("{field}: expected a number, got `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUCKET: &str = "[policy.'a b']\nalgorithm = 'token_bucket'\ncapacity = 20\nrate = '100/min'\n\
+                          deadline = '5ms'\napps = ['shop', 'web']\n";
+
+    #[test]
+    fn form_shows_the_values_of_the_text() {
+        let fields = PolicyFields::of("a b", BUCKET);
+        assert_eq!(
+            (&*fields.requests, &*fields.per, &*fields.burst, &*fields.apps),
+            ("100", "1m", "20", "shop, web")
+        );
+        let window = "[policy.w]\nalgorithm = 'sliding_window'\nlimit = 5\nwindow = '90s'\n";
+        let fields = PolicyFields::of("w", window);
+        assert_eq!(
+            (&*fields.requests, &*fields.per, &*fields.burst),
+            ("5", "90s", "")
+        );
+    }
+
+    #[test]
+    fn unchanged_form_keeps_the_policy() {
+        let before = PolicyText::parse("a b", BUCKET).unwrap();
+        let text = PolicyFields::of("a b", BUCKET).text("a b", BUCKET).unwrap();
+        let after = PolicyText::parse("a b", &text).unwrap();
+        assert_eq!(before.content(), after.content());
+    }
+
+    #[test]
+    fn each_algorithm_has_a_valid_text() {
+        for (algorithm, _) in ALGORITHMS {
+            let fields = PolicyFields {
+                algorithm: algorithm.to_owned(),
+                ..PolicyFields::new("shop")
+            };
+            for base in ["", BUCKET] {
+                let text = fields.text("a b", base).unwrap();
+                let policy =
+                    PolicyText::parse("a b", &text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+                assert_eq!(policy.entry().policy().algorithm_name(), algorithm);
+            }
+        }
+    }
+
+    #[test]
+    fn quota_is_added_replaced_and_removed() {
+        let quota = |requests: &str, key: Key<'static>| QuotaFields {
+            key,
+            numbers: PolicyFields {
+                requests: requests.to_owned(),
+                ..PolicyFields::of("a b", BUCKET)
+            },
+            until: Some(Timestamp::from_micros(4_102_444_800_000_000)),
+        };
+        let text = quota("200", Key::from("acme")).added_to("a b", BUCKET).unwrap();
+        let text = quota("300", Key::from("acme")).added_to("a b", &text).unwrap();
+        let text = quota("400", Key::global().part("a:b").text(":").part("ann"))
+            .added_to("a b", &text)
+            .unwrap();
+        let policy = PolicyText::parse("a b", &text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        assert_eq!(policy.overrides().len(), 2);
+        let all = QuotaFields::all(&text);
+        assert_eq!((&*all[0].0, &*all[0].1.requests), ("acme", "300"));
+        let text = QuotaFields::removed_from(&text, "acme").unwrap();
+        let text = QuotaFields::removed_from(&text, &all[1].0).unwrap();
+        assert_eq!(PolicyText::parse("a b", &text).unwrap().overrides().len(), 0);
+    }
+
+    #[test]
+    fn wrong_numbers_are_named() {
+        let fields = PolicyFields {
+            requests: "many".to_owned(),
+            ..PolicyFields::new("shop")
+        };
+        assert_eq!(
+            fields.text("a", ""),
+            Err("Requests: expected a number, got `many`".to_owned())
+        );
+    }
+}

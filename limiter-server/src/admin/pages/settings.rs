@@ -1,0 +1,186 @@
+//! Users and environments, for administrators of the server; the own password for each user.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::Method;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::pages::apps::NoticeQuery;
+use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::Layout;
+use crate::admin::pages::views::{NamespaceView, UserListView, UserView};
+use crate::admin::pages::{links, render, see};
+use crate::admin::permissions::ALL_APPS;
+use crate::store::NamespaceLook;
+
+#[derive(Deserialize)]
+pub(super) struct NewUserForm {
+    name: String,
+    password: String,
+    admin: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct UserForm {
+    admin: Option<String>,
+    disabled: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct PasswordForm {
+    password: String,
+    repeated: Option<String>,
+    current: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NamespaceForm {
+    label: String,
+    colour: String,
+}
+
+/// An environment with the pages of its settings.
+#[derive(Debug)]
+struct EnvironmentRow {
+    namespace: NamespaceView,
+    tokens: String,
+    people: String,
+    action: String,
+}
+
+/// A user with the path of its forms.
+#[derive(Debug)]
+struct UserRow {
+    user: UserView,
+    action: String,
+}
+
+#[derive(Template)]
+#[template(path = "settings.html")]
+struct SettingsTemplate {
+    layout: Layout,
+    environments: Vec<EnvironmentRow>,
+    colours: &'static [&'static str],
+    users: Vec<UserRow>,
+}
+
+#[derive(Template)]
+#[template(path = "account.html")]
+struct AccountTemplate {
+    layout: Layout,
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Query(query): Query<NoticeQuery>,
+) -> Result<Response, PageFailure> {
+    let users: UserListView = caller.api.get("/users").await?;
+    let layout = Layout::of_server(&caller, "Settings").await?;
+    let environments = caller
+        .namespaces()
+        .await?
+        .into_iter()
+        .map(|namespace| EnvironmentRow {
+            tokens: links::page(&namespace.name, &["tokens"]),
+            people: links::page(&namespace.name, &["apps", ALL_APPS, "people"]),
+            action: links::path(&["settings", "environments", &namespace.name]),
+            namespace,
+        });
+    let users = users.users.into_iter().map(|user| UserRow {
+        action: links::path(&["settings", "users", &user.name]),
+        user,
+    });
+    Ok(render(&SettingsTemplate {
+        layout: layout.with_notice(query.notice.as_deref()),
+        environments: environments.collect(),
+        colours: &NamespaceLook::COLOURS,
+        users: users.collect(),
+    }))
+}
+
+fn done(notice: &str) -> Response {
+    see(&format!("/settings?notice={notice}"))
+}
+
+pub(super) async fn set_environment(
+    caller: PageCaller,
+    Path(name): Path<String>,
+    PageForm(form): PageForm<NamespaceForm>,
+) -> Result<Response, PageFailure> {
+    let body = json!({ "label": form.label.trim(), "colour": form.colour });
+    let path = links::path(&["namespaces", &name]);
+    caller.api.send(Method::PUT, &path, &[], &body).await?;
+    Ok(done("saved"))
+}
+
+pub(super) async fn create_user(
+    caller: PageCaller,
+    PageForm(form): PageForm<NewUserForm>,
+) -> Result<Response, PageFailure> {
+    // Users of a trusted proxy have no password.
+    let password = Some(form.password).filter(|password| !password.is_empty());
+    let body = json!({ "name": form.name.trim(), "password": password, "admin": form.admin.is_some() });
+    caller.api.send(Method::POST, "/users", &[], &body).await?;
+    Ok(done("saved"))
+}
+
+pub(super) async fn change_user(
+    caller: PageCaller,
+    Path(name): Path<String>,
+    PageForm(form): PageForm<UserForm>,
+) -> Result<Response, PageFailure> {
+    let body = json!({ "admin": form.admin.is_some(), "disabled": form.disabled.is_some() });
+    let path = links::path(&["users", &name]);
+    caller.api.send(Method::PUT, &path, &[], &body).await?;
+    Ok(done("saved"))
+}
+
+pub(super) async fn remove_user(
+    caller: PageCaller,
+    Path(name): Path<String>,
+) -> Result<Response, PageFailure> {
+    let path = links::path(&["users", &name]);
+    caller.api.send(Method::DELETE, &path, &[], &Value::Null).await?;
+    Ok(done("removed"))
+}
+
+async fn set_password(caller: &PageCaller, name: &str, form: PasswordForm) -> Result<(), PageFailure> {
+    if form.repeated.is_some_and(|repeated| repeated != form.password) {
+        return Err(PageFailure::bad_request("The two passwords differ."));
+    }
+    let body = json!({ "password": form.password, "current": form.current });
+    let path = links::path(&["users", name, "password"]);
+    caller.api.send(Method::PUT, &path, &[], &body).await.map(|_| ())
+}
+
+pub(super) async fn reset_password(
+    caller: PageCaller,
+    Path(name): Path<String>,
+    PageForm(form): PageForm<PasswordForm>,
+) -> Result<Response, PageFailure> {
+    set_password(&caller, &name, form).await?;
+    Ok(done("saved"))
+}
+
+pub(super) async fn account(
+    caller: PageCaller,
+    Query(query): Query<NoticeQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_server(&caller, "Your account").await?;
+    Ok(render(&AccountTemplate {
+        layout: layout.with_notice(query.notice.as_deref()),
+    }))
+}
+
+/// Changes the own password, which ends all sessions of the user.
+pub(super) async fn change_password(
+    caller: PageCaller,
+    PageForm(form): PageForm<PasswordForm>,
+) -> Result<Response, PageFailure> {
+    let name = caller.actor.name.clone();
+    set_password(&caller, &name, form).await?;
+    Ok(see("/signin"))
+}
