@@ -10,6 +10,9 @@ pub(crate) mod acquire_detached;
 mod admit;
 pub(crate) mod future;
 pub(crate) mod named;
+mod policy_handle;
+pub(crate) mod policy_ref;
+mod refund;
 mod reserve;
 pub(crate) mod try_decide;
 
@@ -22,6 +25,9 @@ pub use crate::check::acquire::Acquire;
 pub use crate::check::acquire_concurrency::{AcquireConcurrency, ConcurrencyFuture};
 pub use crate::check::admit::Admit;
 pub use crate::check::future::CheckFuture;
+pub use crate::check::policy_handle::PolicyHandle;
+pub use crate::check::policy_ref::PolicyRef;
+pub use crate::check::refund::{Charge, Refund};
 pub use crate::check::reserve::Reserve;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
@@ -34,12 +40,13 @@ use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
 /// A check or a peek; the request is sent when the value is awaited. Returned by
-/// [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
+/// [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`], and for a policy's name
+/// (`P = &str`) by [`PolicyHandle::check`](crate::PolicyHandle::check).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is decided or charged until this is awaited"]
-pub struct Check<'a> {
+pub struct Check<'a, P = &'a Policy> {
     pub(crate) limiter: &'a Limiter,
-    requests: OneOrMany<LimitRequest<'a>>,
+    requests: OneOrMany<LimitRequest<'a, P>>,
     mode: Mode,
     /// [`try_decide`](Check::try_decide) has returned `Pending`, so the store is queried at once.
     is_tried: bool,
@@ -129,22 +136,14 @@ impl Limiter {
     }
 }
 
-impl<'a> Check<'a> {
-    pub(crate) fn new(
-        limiter: &'a Limiter,
-        requests: impl IntoIterator<Item = LimitRequest<'a>>,
-        mode: Mode,
-    ) -> Self {
-        Self::of(limiter, requests.into_iter().collect(), mode)
-    }
-
+impl<'a, P> Check<'a, P> {
     #[inline]
-    pub(crate) fn alone(limiter: &'a Limiter, ask: LimitRequest<'a>, mode: Mode) -> Self {
+    pub(crate) fn alone(limiter: &'a Limiter, ask: LimitRequest<'a, P>, mode: Mode) -> Self {
         Self::of(limiter, OneOrMany::One(ask), mode)
     }
 
     #[inline]
-    pub(crate) fn of(limiter: &'a Limiter, requests: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
+    pub(crate) fn of(limiter: &'a Limiter, requests: OneOrMany<LimitRequest<'a, P>>, mode: Mode) -> Self {
         Self {
             limiter,
             requests,
@@ -171,16 +170,38 @@ impl<'a> Check<'a> {
         self
     }
 
+    /// Returns the reference to the policy of the first limit.
+    pub(crate) fn first_ref(&self) -> Option<P>
+    where
+        P: Copy,
+    {
+        self.requests.first().map(|request| request.policy)
+    }
+
+    /// Moves the check out of its future, which is not polled again.
+    fn take(&mut self) -> Self {
+        Self {
+            requests: mem::take(&mut self.requests),
+            ..*self
+        }
+    }
+}
+
+impl<'a> Check<'a> {
+    pub(crate) fn new(
+        limiter: &'a Limiter,
+        requests: impl IntoIterator<Item = LimitRequest<'a>>,
+        mode: Mode,
+    ) -> Self {
+        Self::of(limiter, requests.into_iter().collect(), mode)
+    }
+
     /// Skips the attempt to decide without waiting, because the caller has already made it.
     pub(crate) fn after_try(self) -> Self {
         Self {
             is_tried: true,
             ..self
         }
-    }
-
-    pub(crate) fn first_policy(&self) -> Option<&'a Policy> {
-        self.requests.first().map(LimitRequest::policy)
     }
 
     /// Returns whether the result depends on the store alone: no shadow or off mode, overlay, key
@@ -217,14 +238,6 @@ impl<'a> Check<'a> {
 
     pub(crate) fn into_parts(self) -> (&'a Limiter, OneOrMany<LimitRequest<'a>>, Mode) {
         (self.limiter, self.requests, self.mode)
-    }
-
-    /// Moves the check out of its future, which is not polled again.
-    fn take(&mut self) -> Self {
-        Self {
-            requests: mem::take(&mut self.requests),
-            ..*self
-        }
     }
 
     /// Returns the limit if this is a peek at concurrency permits, which are not part of a request.
@@ -266,4 +279,4 @@ fn request<'a>(
     })
 }
 
-type PendingDecision<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
+pub(crate) type PendingDecision<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;

@@ -181,7 +181,7 @@ pub mod detached {
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
 
-pub use crate::check::named::PolicyHandle;
+pub use crate::check::PolicyHandle;
 pub use crate::decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
 pub use crate::error::{ConfigError, StoreError, StoreErrorKind};
 pub use crate::key::Key;

@@ -8,7 +8,7 @@ use crate::__private::{
     Amount, AnnotationEntry, AnnotationGuard, BuiltPolicy, EntryPolicy, PolicyOptions, RejectedEntry,
     by_first, decide_resolved, resolve,
 };
-use crate::concurrency::ConcurrencyPermit;
+use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use crate::decision::Allowed;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
@@ -81,7 +81,7 @@ pub(super) async fn hold_and_decide(
                 (None, OnDenial::Wait(timeout)) => timeout,
                 (None, _) => Duration::ZERO,
             };
-            let enter = limiter.acquire_concurrency_for(ask).timeout(timeout);
+            let enter = AcquireConcurrency::new(limiter, ask).timeout(timeout);
             permits.held.push(enter.await.map_err(refused)?);
             entry.policy = EntryPolicy::Nothing;
         }

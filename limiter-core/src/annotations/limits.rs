@@ -5,14 +5,13 @@ use std::fmt::Display;
 use crate::algorithm::Mode;
 use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 use crate::annotations::{Annotation, annotations, place};
-use crate::check::Check;
+use crate::check::{Check, Refund};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::request::{DecisionRequest, LimitRequest};
-use crate::settlement::Refund;
 use crate::units::Amount;
 
 impl Limiter {

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::check::Check;
+use crate::check::named::ResolvedPolicies;
+use crate::check::{Check, PolicyRef};
 use crate::decision::{Allowed, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::error::ConfigError;
@@ -15,12 +16,12 @@ use crate::request::LimitRequest;
 use crate::units::Amount;
 use crate::waiting::{WaitBudget, WaitLimit};
 
-/// A wait for a permit that has not started: await it. Created by [`Limiter::acquire`] and
-/// [`Limiter::acquire_all`].
+/// A wait for a permit that has not started: await it. Created by [`Limiter::acquire`],
+/// [`Limiter::acquire_all`] and [`PolicyHandle::acquire`](crate::PolicyHandle::acquire).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is charged until this is awaited"]
-pub struct Acquire<'a> {
-    check: Check<'a>,
+pub struct Acquire<'a, P = &'a Policy> {
+    check: Check<'a, P>,
     timeout: Duration,
     /// An outer bound of the timeout, which does not depend on the store.
     bound: Option<Duration>,
@@ -109,14 +110,16 @@ impl Limiter {
     }
 }
 
-impl<'a> Acquire<'a> {
+impl Acquire<'_> {
     /// Default maximum wait: one minute.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+}
 
-    pub(crate) fn new(check: Check<'a>) -> Self {
+impl<'a, P> Acquire<'a, P> {
+    pub(crate) fn new(check: Check<'a, P>) -> Self {
         Self {
             check,
-            timeout: Self::DEFAULT_TIMEOUT,
+            timeout: Acquire::DEFAULT_TIMEOUT,
             bound: None,
             wait_limit: None,
             rejects_early: false,
@@ -144,14 +147,6 @@ impl<'a> Acquire<'a> {
         Self { bound, ..self }
     }
 
-    fn budget(&self) -> WaitBudget<'a> {
-        let budget = WaitBudget::new(self.timeout, self.bound, self.check.deadline(), self.wait_limit);
-        WaitBudget {
-            rejects_early: self.rejects_early,
-            ..budget
-        }
-    }
-
     /// Sets the cost of the call, as [`Check::cost`].
     pub fn cost<C>(self, cost: C) -> Self
     where
@@ -164,7 +159,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Sets the maximum total wait, which includes the queue and all store calls. Default:
-    /// [`DEFAULT_TIMEOUT`](Self::DEFAULT_TIMEOUT).
+    /// [`DEFAULT_TIMEOUT`](Acquire::DEFAULT_TIMEOUT).
     ///
     /// A timeout of zero is a check, bounded by the policy's deadline: a denial is
     /// [`Rejection::Limited`], because the call has not waited. After a wait it is
@@ -176,19 +171,29 @@ impl<'a> Acquire<'a> {
     }
 }
 
-impl<'a> IntoFuture for Acquire<'a> {
+impl<'a, P: PolicyRef + 'a> IntoFuture for Acquire<'a, P> {
     type Output = Result<Allowed, Rejection>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        observe::acquiring(self.check.first_policy(), async move {
-            let budget = self.budget();
-            if !self.check.is_plain() {
-                let (limiter, limits, mode) = self.check.into_parts();
+        let first = self.check.first_ref();
+        observe::acquiring(first.as_ref().map(P::name), async move {
+            let found = match P::look_up_for(&self.check)? {
+                ResolvedPolicies::Policy(found) => found,
+                ResolvedPolicies::Allowed(decision) => return decision.require(),
+            };
+            let check = self.check.resolved(&found);
+            let budget = WaitBudget::new(self.timeout, self.bound, check.deadline(), self.wait_limit);
+            let budget = WaitBudget {
+                rejects_early: self.rejects_early,
+                ..budget
+            };
+            if !check.is_plain() {
+                let (limiter, limits, mode) = check.into_parts();
                 return EnforcementPlan::new(limiter, limits, mode).acquire(budget).await;
             }
-            let limiter = self.check.limiter;
-            let request = self.check.request()?;
+            let limiter = check.limiter;
+            let request = check.request()?;
             limiter.wait(&request, budget).await
         })
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use std::{fmt, mem};
 
 use crate::algorithm::Mode;
+use crate::check::PolicyRef;
+use crate::check::named::ResolvedPolicies;
 use crate::concurrency::deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::concurrency::request::ConcurrencyRequest;
@@ -22,12 +24,13 @@ use crate::request::LimitRequest;
 use crate::units::Amount;
 
 /// An acquisition of concurrency permits that has not started: await it. Created by
-/// [`Limiter::acquire_concurrency`].
+/// [`Limiter::acquire_concurrency`] and
+/// [`PolicyHandle::acquire_concurrency`](crate::PolicyHandle::acquire_concurrency).
 #[derive(Clone, Debug)]
 #[must_use = "no permit is acquired until this is awaited"]
-pub struct AcquireConcurrency<'a> {
+pub struct AcquireConcurrency<'a, P = &'a Policy> {
     pub(crate) limiter: &'a Limiter,
-    pub(crate) request: LimitRequest<'a>,
+    pub(crate) request: LimitRequest<'a, P>,
     pub(super) timeout: Duration,
     /// The digest under which Redis keeps a detached permit.
     pub(super) detached: Option<StoredId>,
@@ -89,14 +92,10 @@ impl Limiter {
     ) -> AcquireConcurrency<'a> {
         AcquireConcurrency::new(self, LimitRequest::new(policy, key))
     }
-
-    pub(crate) fn acquire_concurrency_for<'a>(&'a self, ask: LimitRequest<'a>) -> AcquireConcurrency<'a> {
-        AcquireConcurrency::new(self, ask)
-    }
 }
 
-impl<'a> AcquireConcurrency<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, request: LimitRequest<'a>) -> Self {
+impl<'a, P> AcquireConcurrency<'a, P> {
+    pub(crate) fn new(limiter: &'a Limiter, request: LimitRequest<'a, P>) -> Self {
         Self {
             limiter,
             request,
@@ -128,9 +127,11 @@ impl<'a> AcquireConcurrency<'a> {
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
+}
 
+impl<'a> AcquireConcurrency<'a> {
     /// Acquires permits in process if the call does not wait. `None` has acquired nothing.
-    fn try_uncounted(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
+    pub(crate) fn try_acquire(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         // A call with a timeout has to queue behind earlier waiters.
         if !self.limiter.is_in_process() || !self.timeout.is_zero() || !self.is_plain() {
             return None;
@@ -139,30 +140,24 @@ impl<'a> AcquireConcurrency<'a> {
             let request = self.request.clone();
             ConcurrencyRequest::new(request, Mode::Charge)
         });
-        match request {
-            Ok(request) => self.limiter.inner.backend.try_acquire(&request),
-            Err(rejection) => Some(Err(rejection)),
-        }
-    }
-
-    /// Like [`try_uncounted`](Self::try_uncounted), with metrics, for callers that do not await.
-    pub(crate) fn try_acquire(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
-        let result = self.try_uncounted()?;
+        let result = match request {
+            Ok(request) => self.limiter.inner.backend.try_acquire(&request)?,
+            Err(rejection) => Err(rejection),
+        };
         observe::record_acquire(self.request.policy(), &result);
         Some(result)
     }
 
-    fn into_boxed(self) -> PendingAcquire<'a> {
+    /// Acquires permits from the store, with metrics.
+    async fn acquire(self) -> Result<ConcurrencyPermit, Rejection> {
         let policy = self.request.policy();
-        match (
-            self.limiter.is_in_process() && self.timeout.is_zero(),
-            self.is_plain(),
-        ) {
-            (true, true) => Box::pin(self.run()),
-            (true, false) => Box::pin(self.run_with_rules()),
-            (false, true) => observe::entering(Some(policy), self.run()),
-            (false, false) => observe::entering(Some(policy), self.run_with_rules()),
-        }
+        let result = if self.is_plain() {
+            self.run().await
+        } else {
+            self.run_with_rules().await
+        };
+        observe::record_acquire(policy, &result);
+        result
     }
 
     pub(crate) async fn run(self) -> Result<ConcurrencyPermit, Rejection> {
@@ -195,66 +190,101 @@ impl<'a> AcquireConcurrency<'a> {
     }
 }
 
-impl<'a> IntoFuture for AcquireConcurrency<'a> {
-    type Output = Result<ConcurrencyPermit, Rejection>;
-    type IntoFuture = ConcurrencyFuture<'a>;
-
-    fn into_future(self) -> ConcurrencyFuture<'a> {
-        ConcurrencyFuture {
-            policy: self.request.policy(),
-            progress: AcquireProgress::Unstarted(self),
+impl<'a, P: PolicyRef + 'a> AcquireConcurrency<'a, P> {
+    /// Acquires permits without waiting, or returns `Pending` and writes the future that queries
+    /// the store.
+    fn start(self, query: &mut Option<PendingAcquire<'a>>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
+        let found = match self.request.look_up(self.limiter)? {
+            ResolvedPolicies::Policy(found) => found,
+            ResolvedPolicies::Allowed(decision) => {
+                return Poll::Ready(Ok(ConcurrencyPermit::unlimited(decision)));
+            }
+        };
+        let limiter = self.limiter;
+        if let Some(result) = self.borrowed().resolved(&found).try_acquire() {
+            return Poll::Ready(result);
         }
+        let policy = self.request.policy;
+        let is_immediate = limiter.is_in_process() && self.timeout.is_zero();
+        let acquire = async move { self.resolved(&found).acquire().await };
+        *query = Some(if is_immediate {
+            Box::pin(acquire)
+        } else {
+            observe::entering(Some(policy.name()), acquire)
+        });
+        Poll::Pending
+    }
+
+    /// Returns the acquisition with the policy that was looked up.
+    fn resolved<'b>(self, found: &'b P::Found) -> AcquireConcurrency<'b>
+    where
+        'a: 'b,
+    {
+        AcquireConcurrency {
+            limiter: self.limiter,
+            request: self.request.resolved(found),
+            timeout: self.timeout,
+            detached: self.detached,
+        }
+    }
+
+    /// Returns the acquisition with its key borrowed.
+    fn borrowed(&self) -> AcquireConcurrency<'_, P> {
+        AcquireConcurrency {
+            request: self.request.borrowed(),
+            ..*self
+        }
+    }
+}
+
+impl<'a, P: PolicyRef + 'a> IntoFuture for AcquireConcurrency<'a, P> {
+    type Output = Result<ConcurrencyPermit, Rejection>;
+    type IntoFuture = ConcurrencyFuture<'a, P>;
+
+    fn into_future(self) -> ConcurrencyFuture<'a, P> {
+        ConcurrencyFuture(AcquireProgress::Unstarted(self))
     }
 }
 
 /// The future of an [`AcquireConcurrency`]. In process and without a timeout, the future completes
 /// at the first poll without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct ConcurrencyFuture<'a> {
-    policy: &'a Policy,
-    progress: AcquireProgress<'a>,
-}
+pub struct ConcurrencyFuture<'a, P = &'a Policy>(AcquireProgress<'a, P>);
 
-enum AcquireProgress<'a> {
-    Unstarted(AcquireConcurrency<'a>),
+enum AcquireProgress<'a, P> {
+    Unstarted(AcquireConcurrency<'a, P>),
     Pending(PendingAcquire<'a>),
     Completed,
 }
 
 type PendingAcquire<'a> = Pin<Box<dyn Future<Output = Result<ConcurrencyPermit, Rejection>> + Send + 'a>>;
 
-impl Future for ConcurrencyFuture<'_> {
+impl<'a, P: PolicyRef + 'a> Future for ConcurrencyFuture<'a, P> {
     type Output = Result<ConcurrencyPermit, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = self.progress.poll(context);
-        if let Poll::Ready(result) = &result {
-            observe::record_acquire(self.policy, result);
-        }
-        result
-    }
-}
-
-impl AcquireProgress<'_> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
         #[expect(clippy::panic, reason = "polling a completed future is a caller error")]
-        let mut future = match mem::replace(self, Self::Completed) {
-            AcquireProgress::Unstarted(acquire) => match acquire.try_uncounted() {
-                Some(result) => return Poll::Ready(result),
-                None => acquire.into_boxed(),
-            },
+        let mut future = match mem::replace(&mut self.0, AcquireProgress::Completed) {
+            AcquireProgress::Unstarted(acquire) => {
+                let mut query = None;
+                let result = acquire.start(&mut query);
+                match query {
+                    Some(query) => query,
+                    None => return result,
+                }
+            }
             AcquireProgress::Pending(future) => future,
             AcquireProgress::Completed => panic!("`ConcurrencyFuture` polled after completion"),
         };
         let result = future.as_mut().poll(context);
         if result.is_pending() {
-            *self = AcquireProgress::Pending(future);
+            self.0 = AcquireProgress::Pending(future);
         }
         result
     }
 }
 
-impl fmt::Debug for ConcurrencyFuture<'_> {
+impl<P> fmt::Debug for ConcurrencyFuture<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ConcurrencyFuture")
     }

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::check::{Acquire, Check};
+use crate::check::named::ResolvedPolicies;
+use crate::check::{Acquire, Check, PolicyRef};
 use crate::decision::{Allowed, Decision, DecisionFlags, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -16,11 +17,11 @@ use crate::waiting::WaitLimit;
 use crate::waiting::pacing::PacingBudget;
 use crate::waiting::wait_limit::WaitSlot;
 
-/// An admission that has not started: await it. Created by [`Limiter::admit`] and
-/// [`Limiter::admit_all`].
+/// An admission that has not started: await it. Created by [`Limiter::admit`],
+/// [`Limiter::admit_all`] and [`PolicyHandle::admit`](crate::PolicyHandle::admit).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is charged until this is awaited"]
-pub struct Admit<'a>(Check<'a>);
+pub struct Admit<'a, P = &'a Policy>(Check<'a, P>);
 
 impl Limiter {
     /// Requests a permit of `policy` for `key` and handles a denial as the policy configures
@@ -60,7 +61,7 @@ impl Limiter {
     ///
     /// As [`check`](Self::check), or as [`acquire`](Self::acquire) if the policy waits.
     pub fn admit<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Admit<'a> {
-        Admit(self.check(policy, key))
+        Admit::new(self.check(policy, key))
     }
 
     /// Requests permits of several limits as one decision. The strictest policy determines the
@@ -74,11 +75,15 @@ impl Limiter {
         &'a self,
         requests: impl IntoIterator<Item = A>,
     ) -> Admit<'a> {
-        Admit(self.check_all(requests))
+        Admit::new(self.check_all(requests))
     }
 }
 
-impl Admit<'_> {
+impl<'a, P> Admit<'a, P> {
+    pub(super) fn new(check: Check<'a, P>) -> Self {
+        Self(check)
+    }
+
     /// Sets the cost of the call, as [`Check::cost`].
     pub fn cost<C>(self, cost: C) -> Self
     where
@@ -99,12 +104,17 @@ impl Check<'_> {
     }
 }
 
-impl<'a> IntoFuture for Admit<'a> {
+impl<'a, P: PolicyRef + 'a> IntoFuture for Admit<'a, P> {
     type Output = Result<Allowed, Rejection>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.0.admitted())
+        Box::pin(async move {
+            match P::look_up_for(&self.0)? {
+                ResolvedPolicies::Policy(found) => self.0.resolved(&found).admitted().await,
+                ResolvedPolicies::Allowed(decision) => decision.require(),
+            }
+        })
     }
 }
 

@@ -4,18 +4,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
-use crate::check::{Check, PendingDecision};
+use crate::check::{Check, PendingDecision, PolicyRef};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::observe;
+use crate::policy::Policy;
 
-impl<'a> IntoFuture for Check<'a> {
+impl<'a, P: PolicyRef + 'a> IntoFuture for Check<'a, P> {
     type Output = Result<Decision, Rejection>;
-    type IntoFuture = CheckFuture<'a>;
+    type IntoFuture = CheckFuture<'a, P>;
 
     #[inline]
-    fn into_future(self) -> CheckFuture<'a> {
+    fn into_future(self) -> CheckFuture<'a, P> {
         CheckFuture {
             check: self,
             progress: CheckProgress::Unasked,
@@ -25,8 +26,8 @@ impl<'a> IntoFuture for Check<'a> {
 
 /// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct CheckFuture<'a> {
-    check: Check<'a>,
+pub struct CheckFuture<'a, P = &'a Policy> {
+    check: Check<'a, P>,
     progress: CheckProgress<'a>,
 }
 
@@ -36,34 +37,37 @@ enum CheckProgress<'a> {
     Answered,
 }
 
-impl Future for CheckFuture<'_> {
+impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
     type Output = Result<Decision, Rejection>;
 
     /// In process the check is read where it is, and the decision is written where the caller wants
     /// it: moving either takes longer than deciding.
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let CheckProgress::Unasked = self.progress {
-            if self.check.limiter.is_in_process() && self.check.is_plain() {
-                self.progress = CheckProgress::Answered;
-                return self.check.try_decide_plain();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let CheckProgress::Unasked = this.progress {
+            if let Some(check) = P::without_lookup(&this.check) {
+                if check.limiter.is_in_process() && check.is_plain() {
+                    this.progress = CheckProgress::Answered;
+                    return check.try_decide_plain();
+                }
             }
         }
-        self.poll_pending(context)
+        this.poll_pending(context)
     }
 }
 
-impl CheckFuture<'_> {
+impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
     fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
         #[expect(clippy::panic, reason = "a future must not be polled after its end")]
         let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
             CheckProgress::Unasked => {
-                if !self.check.is_tried {
-                    if let Poll::Ready(answer) = self.check.try_decide() {
-                        return Poll::Ready(answer);
-                    }
+                let mut query = None;
+                let answer = P::start(&mut self.check, &mut query);
+                match query {
+                    Some(query) => query,
+                    None => return answer,
                 }
-                self.check.take().query()?
             }
             CheckProgress::Asked(asked) => asked,
             CheckProgress::Answered => panic!("`CheckFuture` polled after completion"),
@@ -78,8 +82,8 @@ impl CheckFuture<'_> {
 
 impl<'a> Check<'a> {
     /// The future of a check that [`try_decide`](Check::try_decide) left undecided.
-    fn query(self) -> Result<PendingDecision<'a>, Rejection> {
-        let (limiter, first) = (self.limiter, self.first_policy());
+    pub(super) fn query(self) -> Result<PendingDecision<'a>, Rejection> {
+        let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
         if !self.is_plain() {
             let (limiter, limits, mode) = self.into_parts();
             let decided = EnforcementPlan::new(limiter, limits, mode).decide();
@@ -106,7 +110,7 @@ impl<'a> Check<'a> {
     }
 }
 
-impl fmt::Debug for CheckFuture<'_> {
+impl<P> fmt::Debug for CheckFuture<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CheckFuture")
     }

@@ -1,13 +1,6 @@
-//! Calls by policy name. Each call looks the policy up in the limiter's registry.
+//! The lookup of policies by name in the limiter's registry.
 
-pub(crate) mod call;
-mod calls;
-pub(crate) mod future;
-
-use crate::algorithm::Mode;
-use crate::check::named::call::Question;
-pub use crate::check::named::call::{NamedCall, NamedWait};
-pub use crate::check::named::future::{NamedCheck, NamedDeciding};
+use crate::check::PolicyHandle;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -16,13 +9,12 @@ use crate::observe;
 use crate::policy::{Inheritance, Policy};
 use crate::registry::lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry, SharedRegistry};
-use crate::units::Amount;
 
 /// The result of the lookup of a policy name.
 #[derive(Debug)]
-pub enum ResolvedPolicies {
+pub enum ResolvedPolicies<P = Policy> {
     /// The policy of this name in the registry.
-    Policy(Policy),
+    Policy(P),
     /// The registry has no such policy, and the limiter allows the call without limits.
     Allowed(Decision),
 }
@@ -58,10 +50,7 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn named<'a>(&'a self, policy: &'a str) -> PolicyHandle<'a> {
-        PolicyHandle {
-            limiter: self,
-            name: policy,
-        }
+        PolicyHandle::new(self, policy)
     }
 
     /// Returns the registry in which policies are looked up by name.
@@ -207,66 +196,4 @@ impl Limiter {
 fn not_configured(name: &str) -> Rejection {
     let policy = name.to_owned();
     Rejection::NotConfigured { policy }
-}
-
-/// A policy by its name, which is looked up at each call. Returned by [`Limiter::named`].
-#[derive(Clone, Copy, Debug)]
-pub struct PolicyHandle<'a> {
-    limiter: &'a Limiter,
-    name: &'a str,
-}
-
-impl<'a> PolicyHandle<'a> {
-    /// Checks as [`Limiter::check`] does.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::NotConfigured`] for an unknown policy with [`OnUnknownPolicy::Deny`]; otherwise
-    /// the errors of [`Limiter::check`].
-    pub fn check(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
-        self.ask(key.into(), Mode::Charge)
-    }
-
-    /// Peeks as [`Limiter::peek`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub fn peek(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
-        self.ask(key.into(), Mode::Peek)
-    }
-
-    /// Deletes the usage of a key as [`Limiter::reset`] does; does nothing if no policy is
-    /// configured.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::NotConfigured`] for an unknown policy with [`OnUnknownPolicy::Deny`]; otherwise
-    /// the errors of [`Limiter::reset`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Limiter::reset`].
-    pub async fn reset(&self, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
-        let key = key.into();
-        match self.limiter.resolve(self.name, &key)? {
-            ResolvedPolicies::Policy(policy) => self.limiter.reset(&policy, key).await,
-            ResolvedPolicies::Allowed(_) => Ok(()),
-        }
-    }
-
-    fn ask(&self, key: Key<'a>, mode: Mode) -> NamedCheck<'a> {
-        NamedCheck {
-            question: self.question(key),
-            mode,
-        }
-    }
-
-    fn question(&self, key: Key<'a>) -> Question<'a> {
-        Question {
-            named: *self,
-            key,
-            cost: Ok(Amount::ONE),
-        }
-    }
 }

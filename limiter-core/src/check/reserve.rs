@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::check::{Acquire, Check};
+use crate::check::named::ResolvedPolicies;
+use crate::check::{Acquire, Check, PolicyRef};
 use crate::decision::{Allowed, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -90,17 +91,17 @@ impl Limiter {
     }
 }
 
-/// A reservation that has not started: await it. Created by [`Limiter::reserve`] and
-/// [`Limiter::reserve_all`].
+/// A reservation that has not started: await it. Created by [`Limiter::reserve`],
+/// [`Limiter::reserve_all`] and [`PolicyHandle::reserve`](crate::PolicyHandle::reserve).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is charged until this is awaited"]
-pub struct Reserve<'a> {
-    check: Check<'a>,
+pub struct Reserve<'a, P = &'a Policy> {
+    check: Check<'a, P>,
     timeout: Option<Duration>,
 }
 
-impl<'a> Reserve<'a> {
-    pub(crate) fn new(check: Check<'a>) -> Self {
+impl<'a, P> Reserve<'a, P> {
+    pub(crate) fn new(check: Check<'a, P>) -> Self {
         Self { check, timeout: None }
     }
 
@@ -127,25 +128,32 @@ impl<'a> Reserve<'a> {
     }
 }
 
-impl<'a> IntoFuture for Reserve<'a> {
+impl<'a, P: PolicyRef + 'a> IntoFuture for Reserve<'a, P> {
     type Output = Result<Reservation, Rejection>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (first, limiter) = (self.check.first_policy(), self.check.limiter);
+        let (first, limiter) = (self.check.first_ref(), self.check.limiter);
         let is_immediate = limiter.is_in_process() && self.timeout.is_none();
         let reserved = async move {
-            let check = self.check.clone();
+            let found = match P::look_up_for(&self.check)? {
+                ResolvedPolicies::Policy(found) => found,
+                ResolvedPolicies::Allowed(decision) => {
+                    return Ok(Reservation::unlimited(limiter, decision.require()?));
+                }
+            };
+            let check = self.check.resolved(&found);
+            let call = check.clone();
             let allowed = match self.timeout {
-                Some(timeout) => Acquire::new(self.check).timeout(timeout).await?,
-                None => self.check.await?.require()?,
+                Some(timeout) => Acquire::new(call).timeout(timeout).await?,
+                None => call.await?.require()?,
             };
             Ok(check.reservation(allowed))
         };
         if is_immediate {
             Box::pin(reserved)
         } else {
-            observe::reserving(first, reserved)
+            observe::reserving(first.as_ref().map(P::name), reserved)
         }
     }
 }

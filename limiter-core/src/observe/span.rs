@@ -7,7 +7,6 @@ use tracing::field::{Empty, debug};
 use tracing::{Instrument, Span};
 
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::policy::Policy;
 
 /// A boxed call.
 type BoxedDecision<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
@@ -19,10 +18,9 @@ macro_rules! spans {
         $(#[$doc])*
         #[inline]
         pub(crate) fn $function<'a, T: AsDecision + 'a>(
-            policy: Option<&Policy>,
+            policy: Option<&str>,
             answer: impl Future<Output = Result<T, Rejection>> + Send + 'a,
         ) -> BoxedDecision<'a, T> {
-            let policy = policy.map(Policy::name);
             let span = tracing::debug_span!($name, policy, outcome = Empty, origin = Empty);
             if span.is_disabled() {
                 Box::pin(answer)

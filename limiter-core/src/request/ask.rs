@@ -18,8 +18,8 @@ use crate::units::Amount;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct LimitRequest<'a> {
-    pub(crate) policy: &'a Policy,
+pub struct LimitRequest<'a, P = &'a Policy> {
+    pub(crate) policy: P,
     pub(crate) key: Key<'a>,
     pub(crate) cost: RequestedCost,
 }
@@ -47,13 +47,13 @@ impl From<Result<Amount, ConfigError>> for RequestedCost {
     }
 }
 
-impl<'a> LimitRequest<'a> {
-    /// Requests one permit of `policy` for `key`.
+impl<'a, P> LimitRequest<'a, P> {
+    /// Requests one permit of the policy that `policy` refers to.
     #[inline]
-    pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
+    pub(crate) fn with_ref(policy: P, key: Key<'a>) -> Self {
         Self {
             policy,
-            key: key.into(),
+            key,
             cost: RequestedCost::ONE,
         }
     }
@@ -65,6 +65,34 @@ impl<'a> LimitRequest<'a> {
             cost: cost.try_into().map_err(Into::into).into(),
             ..self
         }
+    }
+
+    pub(crate) fn key(&self) -> &Key<'a> {
+        &self.key
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
+        self.cost = cost.into();
+    }
+
+    /// Returns the limit with its key borrowed.
+    pub(crate) fn borrowed(&self) -> LimitRequest<'_, P>
+    where
+        P: Copy,
+    {
+        LimitRequest {
+            policy: self.policy,
+            key: Key::from(&self.key),
+            cost: self.cost.clone(),
+        }
+    }
+}
+
+impl<'a> LimitRequest<'a> {
+    /// Requests one permit of `policy` for `key`.
+    #[inline]
+    pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
+        Self::with_ref(policy, key.into())
     }
 
     pub(crate) fn policy(&self) -> &'a Policy {
@@ -81,23 +109,6 @@ impl<'a> LimitRequest<'a> {
             identity(self.policy, &Key::from(&self.key).bounded())
         };
         Ok((identity, cost))
-    }
-
-    /// Returns the limit with its key borrowed.
-    pub(crate) fn borrowed(&self) -> LimitRequest<'_> {
-        LimitRequest {
-            policy: self.policy,
-            key: Key::from(&self.key),
-            cost: self.cost.clone(),
-        }
-    }
-
-    pub(crate) fn key(&self) -> &Key<'a> {
-        &self.key
-    }
-
-    pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
-        self.cost = cost.into();
     }
 
     /// The limit without a cost, and the cost as an amount that was used.

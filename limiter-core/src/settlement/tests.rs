@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::policy::Inheritance;
+use crate::policy::Policy;
 use crate::registry::PolicyRegistry;
+use crate::request::LimitRequest;
 use crate::settlement::*;
 use crate::support::clock::ManualClock;
 use crate::units::Timestamp;

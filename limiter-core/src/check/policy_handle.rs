@@ -1,17 +1,66 @@
-//! The calls of a policy handle, with the behavior for a missing policy.
+//! The calls of a policy that is given by name.
 
 use crate::algorithm::Mode;
-use crate::check::Acquire;
-use crate::check::Reserve;
-use crate::check::named::call::{Answering, NamedCall, NamedWait};
-use crate::check::named::{PolicyHandle, ResolvedPolicies};
-use crate::concurrency::ConcurrencyPermit;
-use crate::decision::{Allowed, Rejection};
+use crate::check::named::ResolvedPolicies;
+use crate::check::{Acquire, AcquireConcurrency, Admit, Charge, Check, Refund, Reserve};
+use crate::decision::Rejection;
 use crate::key::Key;
-use crate::settlement::{Charge, Refund, Reservation};
+use crate::limiter::Limiter;
+use crate::request::LimitRequest;
 use crate::units::Timestamp;
 
+/// A policy by its name, which is looked up at each call. Returned by [`Limiter::named`].
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyHandle<'a> {
+    limiter: &'a Limiter,
+    name: &'a str,
+}
+
 impl<'a> PolicyHandle<'a> {
+    pub(super) fn new(limiter: &'a Limiter, name: &'a str) -> Self {
+        Self { limiter, name }
+    }
+
+    /// Checks as [`Limiter::check`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
+    /// [`Limiter::check`].
+    pub fn check(&self, key: impl Into<Key<'a>>) -> Check<'a, &'a str> {
+        Check::alone(self.limiter, self.request(key), Mode::Charge)
+    }
+
+    /// Peeks as [`Limiter::peek`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek(&self, key: impl Into<Key<'a>>) -> Check<'a, &'a str> {
+        Check::alone(self.limiter, self.request(key), Mode::Peek)
+    }
+
+    /// Deletes the usage of a key as [`Limiter::reset`] does; does nothing if no policy is
+    /// configured.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] for an unknown policy with
+    /// [`OnUnknownPolicy::Deny`](crate::registry::OnUnknownPolicy::Deny); otherwise the errors of
+    /// [`Limiter::reset`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::reset`].
+    pub async fn reset(&self, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
+        let key = key.into();
+        match self.limiter.resolve(self.name, &key)? {
+            ResolvedPolicies::Policy(policy) => self.limiter.reset(&policy, key).await,
+            ResolvedPolicies::Allowed(_) => Ok(()),
+        }
+    }
+
     /// Checks and applies the policy's reaction to a denial, as
     /// [`Limiter::admit`](crate::Limiter::admit) does.
     ///
@@ -38,17 +87,8 @@ impl<'a> PolicyHandle<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::admit`](crate::Limiter::admit).
-    pub fn admit(&self, key: impl Into<Key<'a>>) -> NamedCall<'a, Allowed> {
-        self.call(key.into(), |question| {
-            Box::pin(async move {
-                match question.resolve(Mode::Charge)? {
-                    ResolvedPolicies::Policy(policy) => {
-                        question.check(&policy, Mode::Charge).admitted().await
-                    }
-                    ResolvedPolicies::Allowed(decision) => decision.require(),
-                }
-            })
-        })
+    pub fn admit(&self, key: impl Into<Key<'a>>) -> Admit<'a, &'a str> {
+        Admit::new(self.check(key))
     }
 
     /// Waits for permits as [`Limiter::acquire`](crate::Limiter::acquire) does. A waiting call
@@ -78,18 +118,8 @@ impl<'a> PolicyHandle<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::acquire`](crate::Limiter::acquire).
-    pub fn acquire(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Allowed> {
-        self.wait(key.into(), |question, timeout| {
-            Box::pin(async move {
-                match question.resolve(Mode::Charge)? {
-                    ResolvedPolicies::Policy(policy) => {
-                        let acquire = Acquire::new(question.check(&policy, Mode::Charge));
-                        acquire.timeout(timeout.unwrap_or(Acquire::DEFAULT_TIMEOUT)).await
-                    }
-                    ResolvedPolicies::Allowed(decision) => decision.require(),
-                }
-            })
-        })
+    pub fn acquire(&self, key: impl Into<Key<'a>>) -> Acquire<'a, &'a str> {
+        Acquire::new(self.check(key))
     }
 
     /// Acquires a concurrency permit as
@@ -120,21 +150,8 @@ impl<'a> PolicyHandle<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
-    pub fn acquire_concurrency(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, ConcurrencyPermit> {
-        self.wait(key.into(), |question, timeout| {
-            Box::pin(async move {
-                match question.resolve(Mode::Charge)? {
-                    ResolvedPolicies::Policy(policy) => {
-                        let enter = question
-                            .named
-                            .limiter
-                            .acquire_concurrency_for(question.ask(&policy));
-                        enter.timeout(timeout.unwrap_or_default()).await
-                    }
-                    ResolvedPolicies::Allowed(decision) => Ok(ConcurrencyPermit::unlimited(decision)),
-                }
-            })
-        })
+    pub fn acquire_concurrency(&self, key: impl Into<Key<'a>>) -> AcquireConcurrency<'a, &'a str> {
+        AcquireConcurrency::new(self.limiter, self.request(key))
     }
 
     /// Reserves permits as [`Limiter::reserve`](crate::Limiter::reserve) does. The reservation is
@@ -168,24 +185,8 @@ impl<'a> PolicyHandle<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::reserve`](crate::Limiter::reserve).
-    pub fn reserve(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Reservation> {
-        self.wait(key.into(), |question, timeout| {
-            Box::pin(async move {
-                match question.resolve(Mode::Charge)? {
-                    ResolvedPolicies::Policy(policy) => {
-                        let reserve = Reserve::new(question.check(&policy, Mode::Charge));
-                        match timeout {
-                            Some(timeout) => reserve.timeout(timeout).await,
-                            None => reserve.await,
-                        }
-                    }
-                    ResolvedPolicies::Allowed(decision) => Ok(Reservation::unlimited(
-                        question.named.limiter,
-                        decision.require()?,
-                    )),
-                }
-            })
-        })
+    pub fn reserve(&self, key: impl Into<Key<'a>>) -> Reserve<'a, &'a str> {
+        Reserve::new(self.check(key))
     }
 
     /// Refunds permits as [`Limiter::refund`](crate::Limiter::refund) does; does nothing if no
@@ -200,17 +201,8 @@ impl<'a> PolicyHandle<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::refund`](crate::Limiter::refund).
-    pub fn refund(&self, key: impl Into<Key<'a>>) -> NamedCall<'a, ()> {
-        self.call(key.into(), |question| {
-            Box::pin(async move {
-                match question.resolve(Mode::Charge)? {
-                    ResolvedPolicies::Policy(policy) => {
-                        Refund::new(question.named.limiter, question.ask(&policy)).await
-                    }
-                    ResolvedPolicies::Allowed(_) => Ok(()),
-                }
-            })
-        })
+    pub fn refund(&self, key: impl Into<Key<'a>>) -> Refund<'a, &'a str> {
+        Refund::new(self.limiter, self.request(key))
     }
 
     /// Charges permits as [`Limiter::charge`](crate::Limiter::charge) does; does nothing if no
@@ -225,18 +217,8 @@ impl<'a> PolicyHandle<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::charge`](crate::Limiter::charge).
-    pub fn charge(&self, key: impl Into<Key<'a>>) -> NamedCall<'a, ()> {
-        self.call(key.into(), |question| {
-            Box::pin(async move {
-                match question.resolve(Mode::Charge)? {
-                    ResolvedPolicies::Policy(policy) => {
-                        let charge = Charge::new(question.named.limiter, question.ask(&policy));
-                        charge.cost(question.cost.clone()?).await
-                    }
-                    ResolvedPolicies::Allowed(_) => Ok(()),
-                }
-            })
-        })
+    pub fn charge(&self, key: impl Into<Key<'a>>) -> Charge<'a, &'a str> {
+        Charge::new(self.limiter, self.request(key))
     }
 
     /// Returns the end of a penalty's block as
@@ -260,24 +242,7 @@ impl<'a> PolicyHandle<'a> {
         }
     }
 
-    fn call<T>(
-        &self,
-        key: Key<'a>,
-        run: fn(crate::check::named::Question<'a>) -> Answering<'a, T>,
-    ) -> NamedCall<'a, T> {
-        let question = self.question(key);
-        NamedCall { question, run }
-    }
-
-    fn wait<T>(
-        &self,
-        key: Key<'a>,
-        run: fn(crate::check::named::Question<'a>, Option<std::time::Duration>) -> Answering<'a, T>,
-    ) -> NamedWait<'a, T> {
-        NamedWait {
-            question: self.question(key),
-            timeout: None,
-            run,
-        }
+    fn request(&self, key: impl Into<Key<'a>>) -> LimitRequest<'a, &'a str> {
+        LimitRequest::with_ref(self.name, key.into())
     }
 }
