@@ -18,7 +18,7 @@ pub fn check(text: &str) {
                 assert_eq!(read.overrides(&name), registry.overrides(&name));
             }
         }
-        Err(RegistryError::Mistakes { mistakes: errors }) => {
+        Err(RegistryError::Parse { errors }) => {
             assert!(!errors.is_empty());
             for error in errors {
                 let line = text

@@ -1,16 +1,16 @@
 //! The functions that the expansions of the attributes call. Not a public API: it changes without
 //! notice.
 
+mod charge_guard;
 mod constant_number;
 mod convert;
-mod count;
 mod entry;
 mod fallback;
-mod hold;
+mod held_permits;
 mod layer;
 mod peer;
 mod policies;
-mod report;
+mod reporter;
 mod settle;
 
 pub use std::sync::LazyLock;
@@ -19,13 +19,13 @@ pub use std::time::Duration;
 
 pub use inventory;
 
+pub use crate::__private::charge_guard::{ChargeGuard, counts, enter_counted};
 pub use crate::__private::constant_number::{ConstantNumber, need_fits};
 pub use crate::__private::convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
-pub use crate::__private::count::{ChargeGuard, counts, enter_counted};
 pub use crate::__private::entry::AnnotationEntry;
 use crate::__private::entry::EntryPolicy;
 pub use crate::__private::fallback::{Fallback, ResolveValue};
-pub use crate::__private::hold::{HeldPermits, concurrency, hold};
+pub use crate::__private::held_permits::{HeldPermits, concurrency, hold};
 pub use crate::__private::layer::{
     conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy, verify_key_lists,
     warn_of_unmatchable_entries,
@@ -35,7 +35,7 @@ pub use crate::__private::policies::{
     BuiltPolicy, PolicyOptions, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,
 };
-pub use crate::__private::report::{KeyedLogThrottle, ReportThrottle, Reporter, forwarded_unread, shed};
+pub use crate::__private::reporter::{KeyedLogThrottle, ReportThrottle, Reporter, forwarded_unread, shed};
 pub use crate::__private::settle::Settlement;
 use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;

@@ -13,12 +13,12 @@ pub enum ConfigError {
     /// A required value is missing.
     Missing {
         /// The name of the missing value.
-        what: &'static str,
+        field: &'static str,
     },
     /// A value is out of range or malformed.
     Invalid {
         /// The name of the value.
-        what: &'static str,
+        field: &'static str,
         /// The value, as text.
         value: String,
         /// The accepted values.
@@ -55,9 +55,9 @@ pub enum ConfigError {
     AlreadyInstalled,
     /// Annotated functions contradict each other, or one cannot be built; see
     /// [`verify_annotations`](crate::annotations::verify_annotations).
-    Sites {
+    Annotations {
         /// One line for each error, with file and line.
-        mistakes: Vec<String>,
+        errors: Vec<String>,
     },
 }
 
@@ -65,9 +65,13 @@ pub enum ConfigError {
 pub(crate) const POLICY_NAME: &str = "policy name";
 
 impl ConfigError {
-    pub(crate) fn invalid(what: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> Self {
+    pub(crate) fn invalid(
+        field: &'static str,
+        value: impl fmt::Display,
+        expected: impl Into<String>,
+    ) -> Self {
         Self::Invalid {
-            what,
+            field,
             value: value.to_string(),
             expected: expected.into(),
         }
@@ -86,7 +90,7 @@ impl ConfigError {
     pub(crate) fn of_policy(self, policy: &str) -> Self {
         match self {
             Self::Invalid {
-                what: POLICY_NAME, ..
+                field: POLICY_NAME, ..
             } => self,
             error => Self::Policy {
                 policy: policy.to_owned(),
@@ -117,13 +121,13 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { what } => write!(f, "{what} is missing"),
+            Self::Missing { field } => write!(f, "{field} is missing"),
             Self::Invalid {
-                what,
+                field,
                 value,
                 expected,
             } => {
-                write!(f, "{what} is `{}`, expected {expected}", Bounded(value))
+                write!(f, "{field} is `{}`, expected {expected}", Bounded(value))
             }
             Self::Policy { policy, error } => write!(f, "policy `{}`: {error}", Bounded(policy)),
             Self::Several { errors } => {
@@ -154,12 +158,12 @@ impl fmt::Display for ConfigError {
                 )
             }
             Self::AlreadyInstalled => f.write_str("a limiter is already installed; call install once"),
-            Self::Sites { mistakes } => {
-                match mistakes.len() {
+            Self::Annotations { errors } => {
+                match errors.len() {
                     1 => f.write_str("an annotated function cannot be used as written:")?,
                     many => write!(f, "{many} annotated functions cannot be used as written:")?,
                 }
-                mistakes.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
+                errors.iter().try_for_each(|error| write!(f, "\n  {error}"))
             }
         }
     }

@@ -29,24 +29,28 @@ pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<Str
 /// Decodes the script's reply to several inputs. Each input has a number of limits of one policy,
 /// and a number of equal requests. Returns the decisions grouped by input.
 pub fn decisions(
-    answer: &Value,
+    reply: &Value,
     policy: &Policy,
-    questions: &[(usize, usize)],
+    inputs: &[(usize, usize)],
 ) -> Result<Vec<Result<Vec<Decision>, StoreError>>, StoreError> {
     let request = |(limits, times): &(usize, usize)| {
         let keys: Vec<_> = (0..*limits).map(|number| number.to_string()).collect();
         let requests = keys.into_iter().map(|key| LimitRequest::new(policy, key));
         let request = DecisionRequest::new(requests, Mode::Charge, true);
-        #[expect(clippy::expect_used, reason = "the fuzzer is to see it")]
-        let request = request.expect("1 to 16 limits");
+        #[expect(clippy::expect_used, reason = "the fuzzer reports a panic")]
+        let request = request.expect("a request of 1 to 16 limits is valid");
         (request, *times)
     };
-    let requests: Vec<_> = questions.iter().map(request).collect();
-    let verdicts = decoding::verdicts(answer, &requests)?;
-    assert_eq!(verdicts.len(), requests.len(), "answers to each question");
+    let requests: Vec<_> = inputs.iter().map(request).collect();
+    let verdicts = decoding::verdicts(reply, &requests)?;
+    assert_eq!(
+        verdicts.len(),
+        requests.len(),
+        "one group of verdicts for each input"
+    );
     let decisions =
         |(verdicts, (request, times)): (Vec<Result<_, StoreError>>, &(DecisionRequest<'_>, usize))| {
-            assert_eq!(verdicts.len(), *times, "an answer for each time");
+            assert_eq!(verdicts.len(), *times, "one verdict for each request");
             let decision = |verdict: Result<_, StoreError>| Ok(request.decision(verdict?, Origin::Redis));
             verdicts.into_iter().map(decision).collect()
         };

@@ -1,6 +1,6 @@
 //! A request for a decision, validated before any I/O.
 
-pub(crate) mod ask;
+pub(crate) mod limit_request;
 pub(crate) mod owned;
 
 #[cfg(feature = "redis")]
@@ -17,8 +17,8 @@ use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
-pub use crate::request::ask::LimitRequest;
-use crate::request::ask::RequestedCost;
+pub use crate::request::limit_request::LimitRequest;
+use crate::request::limit_request::RequestedCost;
 use crate::support::one_or_many::OneOrMany;
 use crate::units::{Amount, MAX_EXACT, Timestamp};
 

@@ -537,7 +537,7 @@ async fn rejected_text_is_not_fetched_again() {
         server.command(&["SET", &key, &format!("revision = {revision}\n{text}\n{comment}")]);
     };
     by_hand(revision + 1_000_000, sized(3).replace("\"1/h\"", "1/h"));
-    let is_refused = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
+    let is_refused = |error| matches!(error, Some(RegistryError::Parse { .. }));
     replica.reports("an error", is_refused).await;
     let sent = || stat(&server, "stats", "total_net_output_bytes:");
     let looks = || stat(&server, "commandstats", "cmdstat_getrange:calls=");
@@ -564,7 +564,7 @@ async fn invalid_registry_is_reported_again_after_outage() {
     let key = format!("{namespace}|book");
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     server.command(&["SET", &key, "revision = 7\n[policy.p]"]);
-    let is_invalid = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
+    let is_invalid = |error| matches!(error, Some(RegistryError::Parse { .. }));
     replica.reports("an error", is_invalid).await;
     server.pause();
     let is_outage = |error| matches!(error, Some(RegistryError::Store(_)));
@@ -890,7 +890,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     let late = Replica::new(Limiter::redis(server.url()), &namespace);
     assert!(matches!(
         late.source.synced().await,
-        Err(RegistryError::Mistakes { .. })
+        Err(RegistryError::Parse { .. })
     ));
     assert_eq!(
         (capacity(late.limits.registry()), other(late.limits.registry())),

@@ -159,7 +159,7 @@ fn next_generation(generation: u32) -> Result<u32, ConfigError> {
 
 pub(super) fn invalid(subject: &'static str, value: &dyn fmt::Display, expected: &str) -> ConfigError {
     ConfigError::Invalid {
-        what: subject,
+        field: subject,
         value: value.to_string(),
         expected: expected.to_owned(),
     }
@@ -169,14 +169,14 @@ pub(super) fn invalid(subject: &'static str, value: &dyn fmt::Display, expected:
 fn renamed(error: ConfigError) -> ConfigError {
     match error {
         ConfigError::Invalid {
-            what,
+            field,
             value,
             expected,
         } => ConfigError::Invalid {
-            what: match what {
+            field: match field {
                 "limit" => "rate",
                 "window" => "interval",
-                what => what,
+                field => field,
             },
             value,
             expected,

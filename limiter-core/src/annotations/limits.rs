@@ -149,7 +149,7 @@ impl<'a> AnnotationLimit<'a> {
         self.budget(place(name, key, group.as_ref(), &parts)?)
     }
 
-    /// Returns the only budget of an annotation without a key, or whose key is plain text.
+    /// Returns the only budget of an annotation that has no key or a constant key.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ use crate::registry::PolicyRegistry;
 ///
 /// # Errors
 ///
-/// [`ConfigError::Sites`] with one line for each error.
+/// [`ConfigError::Annotations`] with one line for each error.
 pub fn verify_annotations() -> Result<(), ConfigError> {
     let sites = || inventory::iter::<RegisteredAnnotation>.into_iter().copied();
     let mut errors = errors(sites());
@@ -48,7 +48,7 @@ pub fn verify_annotations() -> Result<(), ConfigError> {
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(ConfigError::Sites { mistakes: errors })
+        Err(ConfigError::Annotations { errors })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Permits that Redis leases to this process: acquisition, renewal and release.
 //!
-//! The id of a permit is chosen before the call to Redis. An acquisition whose reply was lost, or
-//! whose caller was cancelled, is therefore undone by a release; if the release is lost too, the
-//! lease expires. One task per limiter renews the held leases, see [`housekeeper`].
+//! The id of a permit is chosen before the call to Redis. A release by this id therefore undoes an
+//! acquisition that was cancelled or got no reply; if the release is lost too, the lease expires.
+//! One task per limiter renews the held leases, see [`housekeeper`].
 //!
 //! Invariant: a lease is never released while a renewal for it is in flight, because a late renewal
 //! would create it again. Tests: `tests/concurrency.rs`, `tests/concurrency/two_processes.rs`.

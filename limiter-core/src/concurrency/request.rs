@@ -7,7 +7,7 @@ use crate::concurrency::table::{MAX_PERMIT_COST, PermitTerms};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, Concurrency};
-use crate::request::ask::RequestedCost;
+use crate::request::limit_request::RequestedCost;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit, identity, never_fits};
 use crate::units::{Amount, Timestamp};
 

@@ -48,7 +48,7 @@ impl LimitOutcome {
     /// For a bucket or a funnel: the time in which the remaining amount is refilled, so that a
     /// client that spreads its calls over it keeps to the rate. For a window: the time until the
     /// oldest permits leave it. If nothing remains: [`next_after`](Self::next_after). For a limit
-    /// that denies: [`retry_after`](Self::retry_after). `None` for a concurrency limit, whose
+    /// that denies: [`retry_after`](Self::retry_after). `None` for a concurrency limit, since its
     /// permits return when their holders release them.
     ///
     /// ```

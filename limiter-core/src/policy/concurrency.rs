@@ -87,7 +87,7 @@ impl PolicyBuilder<ConcurrencyParams> {
     pub fn build(mut self) -> Result<Policy, ConfigError> {
         let lease = *self.lease.get_or_insert(Policy::DEFAULT_LEASE);
         self.finish(|ConcurrencyParams { max }| {
-            let max = max.ok_or(ConfigError::Missing { what: "max" })?;
+            let max = max.ok_or(ConfigError::Missing { field: "max" })?;
             if !max.is_whole() || max.is_zero() || max > Amount::from(MAX_PERMITS) {
                 let expected = format!("whole permits from 1 to {MAX_PERMITS}");
                 return Err(ConfigError::invalid("max", max, expected));

@@ -6,8 +6,8 @@ use crate::policy::{
 };
 
 impl Policy {
-    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity +
-    /// rate·T.
+    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most
+    /// capacity + rate·T.
     pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })

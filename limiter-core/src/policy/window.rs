@@ -46,11 +46,11 @@ impl TryFrom<&str> for Window {
 fn with_calendar_lengths(error: ConfigError) -> ConfigError {
     match error {
         ConfigError::Invalid {
-            what,
+            field,
             value,
             expected,
         } => ConfigError::Invalid {
-            what,
+            field,
             value,
             expected: format!("{expected}, or `week`, or (for a fixed window) `month`"),
         },

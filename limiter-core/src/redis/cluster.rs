@@ -72,7 +72,7 @@ impl Cluster {
     ) -> Result<Self, ConfigError> {
         if seeds.is_empty() {
             return Err(ConfigError::Missing {
-                what: "a URL of a cluster node",
+                field: "a URL of a cluster node",
             });
         }
         Ok(Self(Arc::new(ClusterInner {

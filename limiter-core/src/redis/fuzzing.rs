@@ -13,8 +13,9 @@ use crate::request::{DecisionRequest, Verdict};
 
 type Owner = Option<(String, u16)>;
 
+/// Decodes the reply of the decision script to these requests, each with its number of repetitions.
 pub(crate) fn verdicts(
-    answer: &Value,
+    reply: &Value,
     requests: &[(DecisionRequest<'_>, usize)],
 ) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
     let namespace = Namespace::new("", "fuzz");
@@ -23,22 +24,22 @@ pub(crate) fn verdicts(
     };
     let inputs: Vec<_> = requests.iter().map(input).collect();
     let items: Vec<_> = inputs.iter().map(|(input, times)| (input, *times)).collect();
-    let verdicts = reply::verdicts(answer, &items)?;
+    let verdicts = reply::verdicts(reply, &items)?;
     Ok(verdicts.into_iter().map(|verdicts| verdicts.into_vec()).collect())
 }
 
 /// Decodes a reply to CLUSTER SLOTS into the owner of each slot.
-pub fn owners(answer: &Value, asked: &str) -> Result<Vec<Owner>, StoreError> {
-    let owners = slots::owners(answer, asked)?;
+pub fn owners(reply: &Value, replying_node: &str) -> Result<Vec<Owner>, StoreError> {
+    let owners = slots::owners(reply, replying_node)?;
     Ok(owners
         .into_iter()
         .map(|owner| owner.map(Arc::unwrap_or_clone))
         .collect())
 }
 
-/// Returns the address in a redirection error of the node at `asked`.
-pub fn redirected(error: &RedisError, asked: (String, u16)) -> Result<(String, u16), StoreError> {
-    slots::redirected(error, &Arc::new(asked)).map(Arc::unwrap_or_clone)
+/// Returns the address in a redirection error of `replying_node`.
+pub fn redirected(error: &RedisError, replying_node: (String, u16)) -> Result<(String, u16), StoreError> {
+    slots::redirected(error, &Arc::new(replying_node)).map(Arc::unwrap_or_clone)
 }
 
 /// Returns the slot of a key.

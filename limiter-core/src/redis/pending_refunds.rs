@@ -26,11 +26,11 @@ use crate::support::sync::{Mutex, MutexGuard};
 pub(crate) struct PendingRefunds {
     /// Limits with pending refunds. Read without the lock, since mostly there are none.
     limits: AtomicUsize,
-    table: Mutex<Table>,
+    table: Mutex<RefundTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct RefundTable {
     by_limit: HashMap<Identity, Pending>,
     last_ticket: u64,
 }
@@ -99,7 +99,7 @@ impl PendingRefunds {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, RefundTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Duration of a registration, which covers several missed beats. A smaller count is accepted only
-/// after this time, since a server that lost its data or whose clock was set reports too few.
+/// after this time, since a server reports too few after a loss of data or a change of its clock.
 const LIFE: Duration = Duration::from_secs(30);
 /// Time after which a counting task without progress counts as abandoned with its runtime.
 const ABANDONED_AFTER: Duration = Duration::from_secs(15);

@@ -66,7 +66,7 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::File`] when the file cannot be read, [`RegistryError::Mistakes`] when its
+    /// [`RegistryError::File`] when the file cannot be read, [`RegistryError::Parse`] when its
     /// text is invalid. The registry is then unchanged.
     ///
     /// The task runs until the registry is dropped; dropping the returned handle does not stop it.

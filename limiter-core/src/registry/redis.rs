@@ -124,7 +124,7 @@ impl RedisRegistry {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Store`] when Redis does not answer; [`RegistryError::Mistakes`] for a text
+    /// [`RegistryError::Store`] when Redis does not answer; [`RegistryError::Parse`] for a text
     /// without a revision.
     ///
     /// # Cancel safety
@@ -147,7 +147,7 @@ impl RedisRegistry {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Mistakes`] for an invalid text, or one that changes a policy between rate
+    /// [`RegistryError::Parse`] for an invalid text, or one that changes a policy between rate
     /// and concurrency: it is not sent. [`RegistryError::Conflict`] when Redis contains another
     /// revision than `replaced`; nothing is written then. [`RegistryError::Store`] when Redis does
     /// not answer; the text may have been published nevertheless.

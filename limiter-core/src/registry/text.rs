@@ -165,7 +165,7 @@ impl PolicyRegistry {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Mistakes`] with all unknown, malformed, out-of-range and missing fields.
+    /// [`RegistryError::Parse`] with all unknown, malformed, out-of-range and missing fields.
     pub fn from_toml(text: &str) -> Result<Self, RegistryError> {
         let snapshot = parse("text", text)?;
         let registry = Self::new();

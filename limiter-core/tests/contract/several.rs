@@ -193,10 +193,10 @@ pub(crate) async fn too_many_limits_are_rejected_before_they_are_compared(subjec
             refused(subject.limits.check_all(repeated.iter().cloned()).await),
             refused(subject.limits.acquire_all(repeated).await),
         ] {
-            let ConfigError::Invalid { what, value, .. } = error else {
+            let ConfigError::Invalid { field, value, .. } = error else {
                 unreachable!("expected the number of limits: {error}")
             };
-            assert_eq!((what, value), ("number of limits", number.to_string()));
+            assert_eq!((field, value), ("number of limits", number.to_string()));
         }
     }
 }

@@ -204,7 +204,7 @@ proptest! {
     fn every_text_is_parsed_or_rejected(text in "(policy\\.|\\[\\[override\\]\\]|key|rate|capacity|algorithm|'funnel'|[=.\"\n é{}\\[\\]a-c0-9'-]){0,40}") {
         match PolicyRegistry::from_toml(&text) {
             Ok(registry) => prop_assert_eq!(all(&PolicyRegistry::from_toml(&registry.to_toml()).unwrap()), all(&registry)),
-            Err(RegistryError::Mistakes { mistakes: errors }) => {
+            Err(RegistryError::Parse { errors }) => {
                 prop_assert!(!errors.is_empty());
                 let lines: Vec<_> = text.split('\n').collect();
                 for error in errors {

@@ -136,7 +136,7 @@ until = 2029-12-31T23:00:00Z
 
 fn result(text: &str) -> Vec<String> {
     match PolicyRegistry::from_toml(text) {
-        Err(RegistryError::Mistakes { mistakes: errors }) => errors.iter().map(ToString::to_string).collect(),
+        Err(RegistryError::Parse { errors }) => errors.iter().map(ToString::to_string).collect(),
         other => unreachable!("{text}: {other:?}"),
     }
 }

@@ -6,20 +6,20 @@ use limiter_core::{ConfigError, Limiter, Policy};
 
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {
-    let Err(ConfigError::Sites { mistakes }) = verify_annotations() else {
+    let Err(ConfigError::Annotations { errors }) = verify_annotations() else {
         panic!("limits of different groups are an error")
     };
-    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    assert_eq!(errors.len(), 2, "{errors:?}");
     assert!(
-        mistakes[0].starts_with("behaviour::windows::large (")
-            && mistakes[0]
+        errors[0].starts_with("behaviour::windows::large (")
+            && errors[0]
                 .contains("limit is `10001`, expected at most 10000, since an exact window takes 8 bytes"),
-        "{mistakes:?}"
+        "{errors:?}"
     );
     assert!(
-        mistakes[1].starts_with("behaviour::several::other_groups (")
-            && mistakes[1].contains(r#"have the keys "{a}" and "{b}""#),
-        "{mistakes:?}"
+        errors[1].starts_with("behaviour::several::other_groups (")
+            && errors[1].contains(r#"have the keys "{a}" and "{b}""#),
+        "{errors:?}"
     );
 }
 
@@ -32,15 +32,13 @@ async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
             .registry(&registry)
             .standalone_only()
             .build();
-        let Err(ConfigError::Sites { mistakes }) = with_limiter(limits, async { verify_annotations() }).await
+        let Err(ConfigError::Annotations { errors }) =
+            with_limiter(limits, async { verify_annotations() }).await
         else {
             panic!("a limit that is too large is an error")
         };
-        assert!(
-            mistakes[0].starts_with("behaviour::windows::large ("),
-            "{mistakes:?}"
-        );
-        mistakes[1..].to_vec()
+        assert!(errors[0].starts_with("behaviour::windows::large ("), "{errors:?}");
+        errors[1..].to_vec()
     };
     let registry = PolicyRegistry::new()
         .with(bucket("search"))
@@ -50,10 +48,10 @@ async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
     registry.remove("sms");
     registry.remove("export");
     registry.set(bucket("export"));
-    let mut mistakes = errors_with(registry).await;
-    mistakes.sort();
-    let [export, send] = &mistakes[..] else {
-        panic!("{mistakes:?}")
+    let mut errors = errors_with(registry).await;
+    errors.sort();
+    let [export, send] = &errors[..] else {
+        panic!("{errors:?}")
     };
     assert!(
         export.starts_with("behaviour::named::export (")

@@ -149,7 +149,7 @@ impl AdmissionConfig {
 #[cold]
 fn several(others: usize) -> Rejection {
     Rejection::Config(ConfigError::Invalid {
-        what: "number of policies for a request",
+        field: "number of policies for a request",
         value: if others == 0 { 0 } else { others + 1 }.to_string(),
         expected: "1 concurrency policy; nest one `ConcurrencyLimitLayer` for each policy".to_owned(),
     })

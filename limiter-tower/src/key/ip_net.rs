@@ -90,7 +90,7 @@ impl FromStr for IpNet {
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let invalid = |expected: String| ConfigError::Invalid {
-            what: "IP network",
+            field: "IP network",
             value: text.to_owned(),
             expected,
         };

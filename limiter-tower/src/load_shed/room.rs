@@ -62,7 +62,7 @@ impl ShedConfig {
     pub(super) fn verify(&self) -> Result<(), ConfigError> {
         let invalid = |subject, value: String, expected: String| {
             Err(ConfigError::Invalid {
-                what: subject,
+                field: subject,
                 value,
                 expected,
             })

@@ -53,12 +53,13 @@ fn alternatives(tree: &Tree, path: &str) -> Vec<String> {
         for at in 0..file.code.len() {
             if is_alternative(&file.code, at) {
                 let after = lexer::matching(&file.code, at + 1) + 1;
-                let mut names = file
+                let names = file
                     .code
                     .get(after..)
                     .unwrap_or_default()
                     .iter()
                     .filter_map(Token::ident);
+                let mut names = names.skip_while(|name| matches!(*name, "pub" | "crate" | "super"));
                 if names.next() == Some("mod")
                     && let Some(name) = names.next()
                 {
@@ -162,7 +163,7 @@ mod tests {
         let found = found(&[
             (
                 "c/src/lib.rs",
-                "struct A; trait Sealed {} #[cfg(not(feature = \"x\"))] mod absent; #[cfg(feature = \"x\")] struct D; #[cfg(not(feature = \"x\"))] struct D;",
+                "struct A; trait Sealed {} #[cfg(not(feature = \"x\"))] pub(crate) mod absent; #[cfg(feature = \"x\")] struct D; #[cfg(not(feature = \"x\"))] struct D;",
             ),
             (
                 "c/src/a.rs",

@@ -246,7 +246,9 @@ impl RedisBuilder {
     /// is not set. With a `rediss://` URL and no `root_certificate`, it reads the system's
     /// certificates, which blocks, and fails if there is none.
     pub fn build(self) -> Result<Limiter, ConfigError> {
-        let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
+        let namespace = self
+            .namespace
+            .ok_or(ConfigError::Missing { field: "namespace" })?;
         check_text("namespace", &namespace)?;
         let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
         if self.prefix.len() > MAX_PREFIX_BYTES || !self.prefix.bytes().all(plain) {

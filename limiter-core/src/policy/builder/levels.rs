@@ -50,9 +50,9 @@ impl PolicyBuilder<LevelParams> {
     /// [`Limiter::admit`](crate::Limiter::admit) the caller waits: a caller that gives up meanwhile
     /// has been charged, and [`Limiter::refund`](crate::Limiter::refund) lets later calls leave
     /// earlier. [`Limiter::acquire`](crate::Limiter::acquire), an annotated function and a layer
-    /// wait for the delay, and refund a call that is cancelled meanwhile or whose limiter is shut
-    /// down. In [shadow mode](crate::Enforcement::Shadow) they do not wait. A paced funnel cannot
-    /// be leased ([`lease`](Self::lease)), and a token bucket cannot be paced.
+    /// wait for the delay, and refund a call that is cancelled meanwhile or ended by a shutdown of
+    /// the limiter. In [shadow mode](crate::Enforcement::Shadow) they do not wait. A paced funnel
+    /// cannot be leased ([`lease`](Self::lease)), and a token bucket cannot be paced.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -105,8 +105,8 @@ impl PolicyBuilder<LevelParams> {
 
 /// Validates a capacity and a rate for the exact arithmetic.
 fn level(capacity: Option<Amount>, rate: Option<Rate>) -> Result<(u64, Rate), ConfigError> {
-    let capacity = capacity.ok_or(ConfigError::Missing { what: "capacity" })?;
-    let rate = rate.ok_or(ConfigError::Missing { what: "rate" })?;
+    let capacity = capacity.ok_or(ConfigError::Missing { field: "capacity" })?;
+    let rate = rate.ok_or(ConfigError::Missing { field: "rate" })?;
     let thousandths = u64::try_from(capacity.as_thousandths()).unwrap_or(u64::MAX);
     if thousandths == 0 || thousandths > MAX_EXACT {
         let expected = format!(

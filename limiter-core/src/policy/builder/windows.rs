@@ -167,8 +167,8 @@ impl PolicyBuilder<FixedWindowParams> {
 
 /// Returns the required parameters of a window.
 fn both<W>(limit: Option<Amount>, window: Option<W>) -> Result<(Amount, W), ConfigError> {
-    let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
-    let window = window.ok_or(ConfigError::Missing { what: "window" })?;
+    let limit = limit.ok_or(ConfigError::Missing { field: "limit" })?;
+    let window = window.ok_or(ConfigError::Missing { field: "window" })?;
     Ok((limit, window))
 }
 

@@ -36,7 +36,7 @@ enum DenialReport {
     StepState(StepState),
     /// The fast form of its state, which gives the same answers without divisions and copies.
     FastLevel(FastLevel),
-    /// The numbers of a sliding window, whose moments stay in the store. Only answers to the same
+    /// The numbers of a sliding window; its moments stay in the store. Only answers to the same
     /// cost follow, until a permit comes back.
     Window {
         remaining: u64,
@@ -228,7 +228,7 @@ impl DeniedRequest {
 
     /// Returns the microseconds for which the report has an answer.
     ///
-    /// Returns 0 for a window that is charged nothing and whose newest permit is ahead of the
+    /// Returns 0 for a window that is charged nothing if its newest permit is ahead of the
     /// store's clock: after a backward step of the clock, only a call with a cost moves the window
     /// back, and its times do not pass until then. Returns 0 as well for a window whose usage may
     /// exceed its limit.

@@ -1,5 +1,5 @@
 //! Cache of the last denial that a thread found, for callers of a hot key. It avoids the shard's
-//! lock, whose reader count is contended by the threads of a busy program: with two threads a
+//! lock, because the threads of a busy program contend for its reader count: with two threads a
 //! denial takes 0.33 µs with the lock and 0.13 µs without.
 
 use std::cell::RefCell;

@@ -94,7 +94,7 @@ impl ScriptInput {
         }
     }
 
-    /// Returns whether it charges one limit only, whose value the script reads with a single GET.
+    /// Returns whether it charges only one limit, and the script reads its value with a single GET.
     pub(crate) fn charges_a_value(&self) -> bool {
         let is_value = |limit: &LimitInput| {
             !matches!(

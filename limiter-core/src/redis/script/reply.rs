@@ -132,7 +132,7 @@ fn understand(
 pub(crate) enum LimitReply {
     /// The stored state before the decision.
     Stored(StepState),
-    /// The values of a sliding window, whose state stays in Redis.
+    /// The values of a sliding window; its state stays in Redis.
     Window {
         /// Permits in the window before the first was granted.
         used: u64,

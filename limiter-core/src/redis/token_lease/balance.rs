@@ -83,7 +83,7 @@ impl LeasedTokens {
         Some(remaining)
     }
 
-    /// Refunds up to `amount` of spent tokens that are not reported yet and whose grant is still
+    /// Refunds up to `amount` of spent tokens that are not reported yet, if their grant is still
     /// valid. Returns the refunded amount.
     pub(crate) fn take_back(&mut self, amount: u64, now: u64) -> u64 {
         let mut rest = amount;

@@ -59,7 +59,7 @@ impl Sentinel {
     ) -> Result<Self, ConfigError> {
         if sentinels.is_empty() {
             return Err(ConfigError::Missing {
-                what: "a URL of a sentinel",
+                field: "a URL of a sentinel",
             });
         }
         let endpoint = Endpoint::parse(primary, certificates)?;

@@ -222,8 +222,8 @@ impl RedisWatcher {
                 "unknown fields of the registry in Redis ignored"
             );
         }
-        let mistakes = findings.errors;
-        let partial = (!mistakes.is_empty()).then_some((revision, RegistryError::Mistakes { mistakes }));
+        let errors = findings.errors;
+        let partial = (!errors.is_empty()).then_some((revision, RegistryError::Parse { errors }));
         *self.partial.lock().unwrap_or_else(PoisonError::into_inner) = partial;
     }
 

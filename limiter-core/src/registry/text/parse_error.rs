@@ -14,9 +14,9 @@ pub enum RegistryError {
     /// The text is invalid. It is rejected, and the last policies of its source stay in effect. If
     /// the errors of a text in Redis are in single policies, only these keep their previous
     /// version, and the others apply.
-    Mistakes {
+    Parse {
         /// At least one error, in the order of the text; at most fifty.
-        mistakes: Vec<ParseError>,
+        errors: Vec<ParseError>,
     },
     /// The text needs a newer version of this library. It is rejected, and the last policies of its
     /// source stay in effect.
@@ -106,8 +106,8 @@ impl fmt::Display for ParseError {
 impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mistakes { mistakes } => {
-                for (index, error) in mistakes.iter().enumerate() {
+            Self::Parse { errors } => {
+                for (index, error) in errors.iter().enumerate() {
                     let separator = if index > 0 { "\n" } else { "" };
                     write!(f, "{separator}{error}")?;
                 }
@@ -159,9 +159,7 @@ impl RegistryError {
             column: 1,
             message: message.to_owned(),
         };
-        Self::Mistakes {
-            mistakes: vec![error],
-        }
+        Self::Parse { errors: vec![error] }
     }
 
     /// Creates an error about the whole text, for a list of errors.
@@ -178,8 +176,8 @@ impl RegistryError {
     /// Moves the line numbers up by the number of lines that precede the given text.
     #[cfg(feature = "redis")]
     pub(super) fn up_by(mut self, lines: usize) -> Self {
-        if let Self::Mistakes { mistakes } = &mut self {
-            for error in mistakes {
+        if let Self::Parse { errors } = &mut self {
+            for error in errors {
                 error.line = error.line.saturating_sub(lines).max(1);
             }
         }

@@ -280,7 +280,7 @@ impl PolicySpec {
                 Err(error) => error.without_policy(),
             };
             let setting = match &error {
-                ConfigError::Invalid { what: name, .. } => *name,
+                ConfigError::Invalid { field: name, .. } => *name,
                 _ => "",
             };
             table.refuse(report, setting, &crate::registry::text::expected(&error));

@@ -130,7 +130,7 @@ impl<'t> ErrorReport<'t> {
         let is_rejected = self.rejects_text || !(self.is_lenient || self.errors.is_empty());
         let errors = located(self.place, self.text, self.errors);
         if is_rejected {
-            return Err(RegistryError::Mistakes { mistakes: errors });
+            return Err(RegistryError::Parse { errors });
         }
         Ok(Findings {
             rejected: self.rejected,

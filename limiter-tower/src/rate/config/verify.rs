@@ -181,7 +181,7 @@ fn verify_name(limiter: &Limiter, policy: &Policy) -> Result<(), ConfigError> {
 
 fn invalid(subject: &'static str, value: impl ToString, expected: &str) -> ConfigError {
     ConfigError::Invalid {
-        what: subject,
+        field: subject,
         value: value.to_string(),
         expected: expected.to_owned(),
     }

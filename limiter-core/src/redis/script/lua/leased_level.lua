@@ -137,7 +137,7 @@ end
 
 -- Stores an account after `times` charges of `taken` each, if `changed` or if the stored state
 -- needs a correction. Returns the time until the usage is zero, and the remaining life.
-local function settle_account(meter, taken, times, changed, may_mend)
+local function settle_account(meter, taken, times, changed, may_repair)
   local account = meter.account
   local kept = account.keep_until
   local reset = time_until(meter, account)
@@ -149,7 +149,7 @@ local function settle_account(meter, taken, times, changed, may_mend)
     keep_until = min(from + times * time_for(meter.rate, meter.per, taken, 0), now + MAX)
   end
   keep_until = max(keep_until, now + reset)
-  if changed or (may_mend and meter.stored and (meter.ahead or keep_until > kept)) then
+  if changed or (may_repair and meter.stored and (meter.ahead or keep_until > kept)) then
     account.keep_until = keep_until
     if keep_until <= now then
       call('DEL', meter.key)

@@ -1,5 +1,5 @@
 -- Fast path for a charge of one nonempty sliding window, the most frequent decision on windows:
--- without tables and without the functions of the general path, whose creation takes longer than
+-- without tables and without the functions of the general path: creating them takes longer than
 -- this whole function. Returns and writes nothing in all other cases, which `decide_one` decides
 -- with the same result. See sliding_window.lua for the stored layout.
 

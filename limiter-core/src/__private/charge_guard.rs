@@ -1,7 +1,7 @@
 //! Permits that are charged before a call and refunded after it if its result does not count
 //! (`count_if`).
 
-use crate::__private::hold::{HeldPermits, hold_and_decide};
+use crate::__private::held_permits::{HeldPermits, hold_and_decide};
 use crate::__private::{AnnotationEntry, AnnotationGuard, RejectedEntry, Reporter};
 use crate::settlement::Reservation;
 use crate::units::Amount;

@@ -190,7 +190,7 @@ fn is_due(next: &AtomicU64, now: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::__private::report::*;
+    use crate::__private::reporter::*;
 
     #[test]
     fn one_report_in_ten_seconds() {
