@@ -286,12 +286,15 @@ impl Backend {
         }
     }
 
-    /// Returns the access to the policy registry in Redis. `None` in process.
+    /// Returns the access to the policy registry in Redis and to its subscribers. `None` in
+    /// process.
     #[cfg(all(feature = "registry", feature = "redis"))]
-    pub(crate) fn registry_store(&self) -> Option<crate::redis::RegistryStore> {
+    pub(crate) fn registry_store(
+        &self,
+    ) -> Option<(crate::redis::RegistryStore, crate::redis::SubscriberStore)> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(redis) => Some(redis.store().registry_store()),
+            Self::Redis(redis) => Some((redis.store().registry_store(), redis.store().subscriber_store())),
         }
     }
 }

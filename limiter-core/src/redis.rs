@@ -25,6 +25,8 @@ pub(crate) mod reservation_store;
 mod route;
 pub(crate) mod script;
 mod secret_url;
+#[cfg(feature = "registry")]
+pub(crate) mod subscriber_store;
 pub(crate) mod token_lease;
 pub(crate) mod topology;
 
@@ -47,6 +49,8 @@ pub(crate) use crate::redis::route::Route;
 use crate::redis::script::Call;
 use crate::redis::script::input::{InputDraft, Operation};
 pub(crate) use crate::redis::secret_url::SecretUrl;
+#[cfg(feature = "registry")]
+pub(crate) use crate::redis::subscriber_store::{SubscriberRecord, SubscriberStore};
 pub(crate) use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisTokenLender};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
@@ -94,6 +98,16 @@ impl RedisStore {
             self.route.clone(),
             self.clock.clone(),
             self.namespace.registry_key(),
+        )
+    }
+
+    /// Returns the register of the processes that follow the registry.
+    #[cfg(feature = "registry")]
+    pub(crate) fn subscriber_store(&self) -> SubscriberStore {
+        SubscriberStore::new(
+            self.route.clone(),
+            self.clock.clone(),
+            self.namespace.subscribers_key(),
         )
     }
 

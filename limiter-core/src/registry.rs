@@ -48,7 +48,7 @@ pub use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMod
 pub(crate) use crate::registry::overlay::{OverlayRule, OverlaySet, OverlayWatcher, SourceOverlays};
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
-pub use crate::registry::redis::{RedisRegistry, RedisSubscription};
+pub use crate::registry::redis::{RedisRegistry, RedisSubscription, Subscriber};
 pub use crate::registry::rule::{EntryPattern, Rule};
 pub use crate::registry::shared::SharedRegistry;
 use crate::registry::sources::SourceStack;
@@ -220,6 +220,12 @@ impl PolicyRegistry {
             Ok(now) => *now,
             Err(_) => self.revision(),
         }
+    }
+
+    /// Returns a receiver that is notified of each change after this call.
+    #[cfg(all(feature = "registry", feature = "redis"))]
+    pub(crate) fn watch_revision(&self) -> watch::Receiver<u64> {
+        self.0.revision.subscribe()
     }
 
     /// Returns the number of calls whose policy was missing or not configured for their app.

@@ -14,7 +14,7 @@ use limiter_core::registry::{
     Block, BlockTarget, KeyOverride, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError,
     Suspension, SuspensionMode,
 };
-use limiter_core::{Inheritance, Limiter, Origin, RedisBuilder, StoreErrorKind};
+use limiter_core::{Inheritance, Limiter, ManualClock, Origin, RedisBuilder, StoreErrorKind};
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::log::Warnings;
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
@@ -232,6 +232,71 @@ async fn overlays_reach_all_replicas() {
         assert_eq!(edited.suspensions(), std::slice::from_ref(&suspension));
         assert_eq!(edited.blocks(), std::slice::from_ref(&block));
     }
+}
+
+/// Each subscription is listed with the revision that it follows.
+async fn lists_its_subscribers(builder: impl Fn() -> RedisBuilder) {
+    let namespace = namespace();
+    let one = Replica::new(builder().app("checkout"), &namespace);
+    let _other = Replica::new(builder(), &namespace);
+    let revision = one.store.publish(&sized(2), 0).await.unwrap();
+    let listed = async {
+        loop {
+            let listed = one.store.subscribers().await.unwrap();
+            if listed.iter().filter(|of| of.revision == revision).count() == 2 {
+                return listed;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let listed = timeout(PATIENT, listed).await.unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    let app = listed
+        .iter()
+        .find(|of| of.app.as_deref() == Some("checkout"))
+        .unwrap();
+    assert_eq!(
+        (app.version.as_str(), app.format),
+        (env!("CARGO_PKG_VERSION"), PolicyRegistry::FORMAT)
+    );
+    assert!(app.supports_overlays() && !app.host.is_empty());
+    assert!(app.clock_ahead.abs() < 60_000_000, "{app:?}");
+}
+
+#[tokio::test]
+async fn server_lists_subscribers() {
+    let server = RedisServer::start();
+    lists_its_subscribers(|| Limiter::redis(server.url())).await;
+}
+
+#[tokio::test]
+async fn cluster_lists_subscribers() {
+    lists_its_subscribers(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
+}
+
+/// The clock is in the year 2023, far behind that of the server.
+#[tokio::test]
+async fn subscriber_is_not_listed_after_its_registration_has_ended() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let replica = Replica::new(Limiter::redis(server.url()).clock(&clock), &namespace);
+    let count = async |expected: usize| {
+        let reached = async {
+            while replica.store.subscribers().await.unwrap().len() != expected {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENT, reached).await.unwrap();
+    };
+    count(1).await;
+    let listed = replica.store.subscribers().await.unwrap();
+    assert!(
+        listed.iter().all(|of| of.clock_ahead < -1_000_000_000),
+        "{listed:?}"
+    );
+    let register = format!("{namespace}|subscribers");
+    assert!(server.command(&["PTTL", &register]).integer() > 0);
+    clock.advance(secs(60));
+    count(0).await;
 }
 
 #[tokio::test]

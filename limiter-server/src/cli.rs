@@ -1,5 +1,5 @@
-//! The command line: `serve`, `demo`, `check`, `explain`, `import`, `policy`, `replay`, `token`,
-//! `user`, `completions`.
+//! The command line: `serve`, `demo`, `check`, `explain`, `import`, `kill`, `policy`, `replay`,
+//! `token`, `user`, `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
@@ -15,6 +15,7 @@ mod database;
 mod demo;
 mod explain;
 mod import;
+mod kill;
 mod policy;
 mod replay;
 mod token;
@@ -64,6 +65,8 @@ enum Command {
         #[command(subcommand)]
         from: ImportFrom,
     },
+    /// Suspend the enforcement of policies, with Redis only.
+    Kill(Box<kill::KillArgs>),
     /// Apply, print and restore policies of the database.
     Policy {
         #[command(subcommand)]
@@ -118,6 +121,7 @@ pub fn run() -> ExitCode {
         Command::Import {
             from: ImportFrom::Envoy { file },
         } => import::envoy(&file),
+        Command::Kill(args) => kill::run(&args),
         Command::Policy { command } => match policy::run(command) {
             Ok(code) => return code,
             Err(message) => Err(message),

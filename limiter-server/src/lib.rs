@@ -23,6 +23,7 @@ pub mod gateway;
 pub mod host_name;
 pub mod import;
 pub mod listener;
+pub mod overlay_text;
 pub mod policy_text;
 pub mod publish;
 pub mod replay;

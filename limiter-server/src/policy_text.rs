@@ -56,6 +56,10 @@ impl PolicyText {
             let reason = "the text contains rules, which are stored separately".to_owned();
             return Err(TextError::Unsuitable(reason));
         }
+        if !(registry.suspensions().is_empty() && registry.blocks().is_empty()) {
+            let reason = "the text contains suspensions or blocks, which are stored separately".to_owned();
+            return Err(TextError::Unsuitable(reason));
+        }
         Self::of(&registry, name).ok_or_else(|| TextError::Unsuitable("the text has no policy".to_owned()))
     }
 

@@ -6,6 +6,7 @@
 //! repaired by the next pass, which recognizes the texts. Without Redis, the registry of the node's
 //! own gateway follows SQL. Tests: `tests/publish.rs`.
 
+mod error;
 pub mod reconcile;
 mod registry_text;
 
@@ -17,7 +18,9 @@ use limiter_core::registry::{PolicyRegistry, RedisRegistry, RegistryError};
 use tokio::sync::{Notify, watch};
 
 use crate::policy_text::{PolicyText, TextError};
+use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
+pub(crate) use crate::publish::registry_text::timestamp;
 use crate::publish::registry_text::{imported, known_contents, put, read_mark, with_mark};
 use crate::store::{Author, DocumentKind, Origin, Store, StoreError, now_micros};
 
@@ -73,52 +76,6 @@ struct Versions {
     confirmed: i64,
 }
 
-/// Why a pass failed.
-#[derive(Debug)]
-enum PublishError {
-    Store(StoreError),
-    Registry(RegistryError),
-    Text(TextError),
-    /// Other nodes publish continuously.
-    Busy,
-}
-
-impl std::fmt::Display for PublishError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let error: &dyn std::error::Error = match self {
-            Self::Store(error) => error,
-            Self::Registry(error) => error,
-            Self::Text(error) => error,
-            Self::Busy => return f.write_str("other nodes publish at the same time"),
-        };
-        write!(f, "{error}")?;
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
-}
-
-impl From<StoreError> for PublishError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<RegistryError> for PublishError {
-    fn from(error: RegistryError) -> Self {
-        Self::Registry(error)
-    }
-}
-
-impl From<TextError> for PublishError {
-    fn from(error: TextError) -> Self {
-        Self::Text(error)
-    }
-}
-
 impl Publisher {
     /// A publisher of the documents of a namespace.
     #[must_use]
@@ -137,6 +94,15 @@ impl Publisher {
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.0.namespace
+    }
+
+    /// The registry in Redis; `None` without Redis.
+    #[must_use]
+    pub fn redis(&self) -> Option<&RedisRegistry> {
+        match &self.0.target {
+            PublicationTarget::Redis(redis) => Some(redis),
+            PublicationTarget::Gateway(_) => None,
+        }
     }
 
     /// Starts a pass now, after a save.
@@ -233,6 +199,11 @@ impl Publisher {
         if !documents.iter().any(|of| of.kind == DocumentKind::Rules) {
             registry
                 .set_rules([])
+                .map_err(|error| TextError::Unsuitable(error.to_string()))?;
+        }
+        if !documents.iter().any(|of| of.kind == DocumentKind::Overlays) {
+            registry
+                .set_overlays([], [])
                 .map_err(|error| TextError::Unsuitable(error.to_string()))?;
         }
         for document in &documents {

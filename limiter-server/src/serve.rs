@@ -7,7 +7,7 @@
 mod cache;
 mod clients;
 mod control;
-mod limits;
+pub(crate) mod limits;
 mod listeners;
 pub(crate) mod policies;
 mod signals;

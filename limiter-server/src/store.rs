@@ -42,6 +42,8 @@ pub use crate::store::usage::{UsagePoint, UsageSpan, UsageTotals};
 
 /// The name of the document that contains the rules of a namespace.
 pub const RULES: &str = "rules";
+/// The name of the document that contains the suspensions and blocks of a namespace.
+pub const OVERLAYS: &str = "overlays";
 
 /// A database. Cheap to clone.
 #[derive(Clone, Debug)]

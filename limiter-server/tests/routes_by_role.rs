@@ -21,7 +21,7 @@ const CALLERS: [(&str, Grants, RouteAccess); 8] = [
     ("stranger", &[], RouteAccess::SignedIn),
     ("foreign", &[("mobile", "owner")], RouteAccess::SignedIn),
     ("viewer", &[("checkout", "viewer")], RouteAccess::Viewer),
-    ("editor", &[("checkout", "editor")], RouteAccess::Viewer),
+    ("editor", &[("checkout", "editor")], RouteAccess::Editor),
     ("owner", &[("checkout", "owner")], RouteAccess::Owner),
     ("admin", &[("*", "admin")], RouteAccess::NamespaceAdmin),
     ("root", &[], RouteAccess::ServerAdmin),
@@ -42,6 +42,11 @@ fn body(route: &Route) -> Value {
         (_, "rules") => json!({ "toml": "" }),
         (_, "tokens") => json!({ "name": "x", "scopes": ["admin:viewer"] }),
         (_, "{app}") if route.path.contains("grants") => json!({ "role": "viewer" }),
+        (_, "suspensions") => {
+            json!({ "scope": "policy:search", "enforcement": "shadow", "for_seconds": 60 })
+        }
+        (_, "blocks") => json!({ "key": "eve", "app": "checkout", "for_seconds": 60 }),
+        (_, "{id}") => json!({ "for_seconds": 60 }),
         (_, "users") => json!({ "name": "x", "password": PASSWORD }),
         (_, "password") => json!({ "password": PASSWORD }),
         _ => json!({}),

@@ -115,13 +115,15 @@ impl Limiter {
     /// [`ConfigError::Invalid`] for an in-process limiter.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub fn redis_registry(&self) -> Result<crate::registry::RedisRegistry, ConfigError> {
-        let Some(store) = self.inner.backend.registry_store() else {
+        let Some((store, subscribers)) = self.inner.backend.registry_store() else {
             let expected = "a limiter whose state lives in Redis";
             return Err(ConfigError::invalid("limiter", "in process", expected));
         };
         Ok(crate::registry::RedisRegistry::new(
             store,
+            subscribers,
             self.registry().clone(),
+            self.inner.names.app.clone(),
         ))
     }
 

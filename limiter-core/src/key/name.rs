@@ -28,6 +28,12 @@ impl Namespace {
         format!("{}|book", self.0)
     }
 
+    /// Returns the Redis key of the register of processes that follow the policy registry.
+    #[cfg(feature = "registry")]
+    pub(crate) fn subscribers_key(&self) -> String {
+        format!("{}|subscribers", self.0)
+    }
+
     /// Returns Redis keys of one slot that belong to no limit: of a bucket, a window and another
     /// bucket.
     pub(crate) fn preflight_keys(&self) -> [String; 3] {

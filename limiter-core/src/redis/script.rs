@@ -77,6 +77,14 @@ pub(crate) static REGISTRY: Script = Script::new(concat!(
     include_str!("script/lua/registry.lua"),
 ));
 
+/// Lists the processes that follow the registry.
+#[cfg(feature = "registry")]
+pub(crate) static SUBSCRIBERS: Script = Script::new(concat!(
+    include_str!("script/lua/prelude.lua"),
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/subscribers.lua"),
+));
+
 /// Counts the holders of concurrency permits.
 pub(crate) static CONCURRENCY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),

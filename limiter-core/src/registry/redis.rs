@@ -1,6 +1,7 @@
 //! The registry of a namespace in Redis: subscription, publication and edits.
 
 mod source;
+mod subscribers;
 mod watcher;
 
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::ConfigError;
-use crate::redis::{PublishOutcome, RegistryStore, Stored};
+use crate::redis::{PublishOutcome, RegistryStore, Stored, SubscriberStore};
 pub use crate::registry::redis::source::RedisSubscription;
+pub use crate::registry::redis::subscribers::Subscriber;
+use crate::registry::redis::subscribers::register_until_dropped;
 use crate::registry::redis::watcher::{RedisWatcher, follow};
 use crate::registry::text::{Findings, MOST_REVISION, RegistryError, parse_numbered, without_revision};
 use crate::registry::watcher::{BYTES_A_NAME, WatcherTask, WeakRegistry, run_blocking_if_large};
@@ -79,13 +82,30 @@ pub struct RedisRegistry(Arc<RedisRegistryState>);
 #[derive(Debug)]
 struct RedisRegistryState {
     store: RegistryStore,
+    subscribers: SubscriberStore,
     /// The limiter's registry.
     registry: PolicyRegistry,
+    /// The limiter's app.
+    app: Option<Arc<str>>,
 }
 
 impl RedisRegistry {
-    pub(crate) fn new(store: RegistryStore, registry: PolicyRegistry) -> Self {
-        Self(Arc::new(RedisRegistryState { store, registry }))
+    pub(crate) fn new(
+        store: RegistryStore,
+        subscribers: SubscriberStore,
+        registry: PolicyRegistry,
+        app: Option<Arc<str>>,
+    ) -> Self {
+        Self(Arc::new(RedisRegistryState {
+            store,
+            subscribers,
+            registry,
+            app,
+        }))
+    }
+
+    pub(super) fn subscriber_store(&self) -> &SubscriberStore {
+        &self.0.subscribers
     }
 
     /// Keeps the limiter's registry equal to the registry in Redis, in a task. The task reads the
@@ -110,11 +130,16 @@ impl RedisRegistry {
         self.0.registry.await_redis();
         let shared = Arc::new(RedisWatcher::new(&self.0.store));
         let (has_looked, looked) = watch::channel(false);
-        let following = follow(
-            WeakRegistry::downgrade(&self.0.registry),
-            Arc::clone(&shared),
-            has_looked,
-        );
+        let registry = WeakRegistry::downgrade(&self.0.registry);
+        let registration =
+            register_until_dropped(self.0.subscribers.clone(), registry.clone(), self.0.app.clone());
+        let following = follow(registry, Arc::clone(&shared), has_looked);
+        let following = async {
+            tokio::select! {
+                () = following => {}
+                () = registration => {}
+            }
+        };
         let task = WatcherTask::spawn(following);
         RedisSubscription { shared, task, looked }
     }
@@ -157,7 +182,7 @@ impl RedisRegistry {
     /// If the future is dropped while a request to Redis is in flight, the text is published or
     /// not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, RegistryError> {
-        let RedisRegistryState { store, registry } = &*self.0;
+        let RedisRegistryState { store, registry, .. } = &*self.0;
         let reading = {
             let (text, registry) = (text.to_owned(), registry.clone());
             run_blocking_if_large(text.len(), move || {
@@ -195,7 +220,7 @@ impl RedisRegistry {
     ///
     /// Those that [`RedisSubscription::last_error`] would return.
     pub(crate) async fn poll(&self, patience: Duration) -> Result<(), RegistryError> {
-        let RedisRegistryState { store, registry } = &*self.0;
+        let RedisRegistryState { store, registry, .. } = &*self.0;
         RedisWatcher::new(store).poll_once(registry, patience).await
     }
 

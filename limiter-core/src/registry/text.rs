@@ -41,7 +41,7 @@ const FORMAT: u32 = 2;
 /// The lowest format that a reader must know to enforce a text without overlays.
 const FIRST_FORMAT: u32 = 1;
 /// The first format with overlays and with entries of key lists that end.
-const OVERLAYS_FORMAT: u32 = 2;
+pub(crate) const OVERLAYS_FORMAT: u32 = 2;
 
 /// Registries as text (feature `registry`).
 ///

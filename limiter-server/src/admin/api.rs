@@ -5,6 +5,7 @@
 
 mod caller;
 mod documents;
+mod overlays;
 mod people;
 mod policies;
 pub(crate) mod problem;
@@ -13,6 +14,7 @@ mod records;
 pub mod routes;
 mod rules;
 mod sessions;
+mod subscribers;
 mod tokens;
 mod usage;
 
@@ -41,6 +43,17 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/usage", get(usage::of_policy))
         .route("/usage", get(usage::by_policy))
         .route("/rules", get(rules::read).put(rules::save))
+        .route("/suspensions", get(overlays::suspensions).post(overlays::suspend))
+        .route(
+            "/suspensions/{id}",
+            put(overlays::extend_suspension).delete(overlays::end_suspension),
+        )
+        .route("/blocks", get(overlays::blocks).post(overlays::block))
+        .route(
+            "/blocks/{id}",
+            put(overlays::extend_block).delete(overlays::unblock),
+        )
+        .route("/subscribers", get(subscribers::list))
         .route("/apps", get(people::apps))
         .route("/apps/{app}", put(people::set_app))
         .route("/grants", get(people::grants))

@@ -1,11 +1,13 @@
 //! Changes of policies and rules: validation, permission, save.
 
+mod overlays;
 mod rules;
 
 use limiter_core::registry::PolicyMetadata;
 use limiter_core::{Inheritance, Timestamp};
 
 use crate::admin::bounds::Bounds;
+pub use crate::admin::edit::overlays::{overlays, save_overlays};
 use crate::admin::edit::rules::require_consistent;
 pub use crate::admin::edit::rules::save_rules;
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};

@@ -11,6 +11,7 @@ use limiter_core::registry::PolicyRegistry;
 use crate::admin::edit::{self, EditError, MANAGED_BY_UI, PolicyEdit};
 use crate::admin::preview::unified_diff;
 use crate::cli::database::{DatabaseArgs, message, operator};
+use crate::overlay_text;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::serve::policies;
 use crate::store::{DocumentKind, Origin, RULES, Store, StoredDocument};
@@ -103,6 +104,12 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
 
 fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
     let desired = policies::read(&args.file)?;
+    if overlay_text::is_in(&desired) {
+        let file = args.file.display();
+        return Err(format!(
+            "{file} contains suspensions or blocks: use the API, or `limiter-server kill`"
+        ));
+    }
     args.database.run(async |store| {
         let namespace = &args.database.namespace;
         let documents = store
@@ -263,6 +270,10 @@ async fn export(store: &Store, namespace: &str) -> Result<String, String> {
             DocumentKind::Policy => {
                 let text = document.policy().map_err(|error| invalid(&error))?;
                 text.put_into(&registry).map_err(|error| invalid(&error))?;
+            }
+            DocumentKind::Overlays => {
+                let overlays = overlay_text::parse(&document.body).map_err(|error| invalid(&error))?;
+                overlay_text::copy(&overlays, &registry).map_err(|error| invalid(&error))?;
             }
             DocumentKind::Rules => {
                 let rules = parse_rules(&document.body).map_err(|error| invalid(&error))?;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use limiter_core::Timestamp;
 use limiter_core::registry::PolicyRegistry;
 
+use crate::overlay_text;
 use crate::policy_text::{PolicyText, TextError, parse_rules, rules_to_toml};
 use crate::publish::reconcile::{DocumentId, KnownState};
-use crate::store::{DocumentKind, ImportedDocument, RULES, StoredDocument};
+use crate::store::{DocumentKind, ImportedDocument, OVERLAYS, RULES, StoredDocument};
 
 /// The comment in the first line of a published text.
 const MARK: &str = "# limiter-server database ";
@@ -33,6 +34,10 @@ pub(super) fn put(document: &StoredDocument, registry: &PolicyRegistry) -> Resul
             let rules = parse_rules(&document.body)?;
             registry.set_rules(rules.iter().cloned()).map_err(invalid)
         }
+        DocumentKind::Overlays => {
+            let overlays = overlay_text::parse(&document.body)?;
+            overlay_text::copy(&overlays, registry).map_err(invalid)
+        }
     }
 }
 
@@ -49,6 +54,11 @@ pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<Document
         && let Ok(text) = rules_to_toml(&rules)
     {
         contents.insert((DocumentKind::Rules, RULES.to_owned()), text);
+    }
+    if overlay_text::is_in(registry)
+        && let Ok(text) = overlay_text::of(registry)
+    {
+        contents.insert((DocumentKind::Overlays, OVERLAYS.to_owned()), text);
     }
     contents
 }
@@ -77,6 +87,11 @@ fn content(document: &StoredDocument, body: &str, now: i64) -> Option<String> {
             let text = rules_to_toml(&rules).ok()?;
             (!rules.is_empty()).then_some(text)
         }
+        DocumentKind::Overlays => {
+            let overlays = overlay_text::parse(body).ok()?;
+            let text = overlay_text::of(&overlays).ok()?;
+            overlay_text::is_in(&overlays).then_some(text)
+        }
     }
 }
 
@@ -95,11 +110,16 @@ pub(super) fn imported(
     found: &PolicyRegistry,
     now: i64,
 ) -> Option<ImportedDocument> {
-    if *kind == DocumentKind::Rules {
+    let whole = match kind {
+        DocumentKind::Policy => None,
+        DocumentKind::Rules => Some(rules_to_toml(&found.rules()).ok()?),
+        DocumentKind::Overlays => Some(overlay_text::of(found).ok()?),
+    };
+    if let Some(body) = whole {
         return Some(ImportedDocument {
             kind: *kind,
             name: name.clone(),
-            body: rules_to_toml(&found.rules()).ok()?,
+            body,
             is_deletion: false,
             apps: None,
             note: None,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use limiter_core::registry::PolicyRegistry;
 
+use crate::overlay_text;
 use crate::policy_text::PolicyText;
 
 const FILE: &str = "registry.toml";
@@ -32,6 +33,9 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> bool {
     if let Err(error) = registry.set_rules(cached.rules().iter().cloned()) {
         tracing::warn!(path = %path.display(), %error, "cached rules rejected");
     }
+    if let Err(error) = overlay_text::copy(&cached, registry) {
+        tracing::warn!(path = %path.display(), %error, "cached suspensions and blocks rejected");
+    }
     tracing::info!(path = %path.display(), policies = names.len(), "started with cached policies");
     !names.is_empty()
 }
@@ -41,8 +45,9 @@ pub(super) fn clear(registry: &PolicyRegistry) {
     for name in registry.names() {
         registry.remove(&name);
     }
-    // No rules are never too many.
+    // No rules and no overlays are never too many.
     let _ = registry.set_rules([]);
+    let _ = registry.set_overlays([], []);
 }
 
 /// Writes the policies in force after each change, until the task is dropped.

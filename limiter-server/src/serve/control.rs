@@ -18,13 +18,15 @@ use tower::ServiceExt as _;
 
 use crate::admin::{self, Admin};
 use crate::gateway::readiness::Readiness;
+use crate::overlay_text;
 use crate::policy_text::{PolicyText, rules_to_toml};
 use crate::publish::{PublicationTarget, Publisher};
 use crate::secret::random_id;
 use crate::serve::{limits, policies};
 use crate::settings::{ControlSettings, Policies, ProcessRole, Settings, StoreSettings};
 use crate::store::{
-    Author, DocumentKind, NodeRecord, Origin, RULES, SaveRequest, Store, StoreError, micros, now_micros,
+    Author, DocumentKind, NodeRecord, OVERLAYS, Origin, RULES, SaveRequest, Store, StoreError, micros,
+    now_micros,
 };
 use crate::usage::{self, UsageCounts};
 
@@ -323,6 +325,10 @@ async fn import_file(store: &Store, namespace: &str, path: &Path) -> Result<(), 
     if !rules.is_empty() {
         let text = rules_to_toml(&rules).map_err(|error| error.to_string())?;
         requests.push((DocumentKind::Rules, RULES.to_owned(), text, None));
+    }
+    if overlay_text::is_in(&registry) {
+        let text = overlay_text::of(&registry).map_err(|error| error.to_string())?;
+        requests.push((DocumentKind::Overlays, OVERLAYS.to_owned(), text, None));
     }
     for (kind, name, body, apps) in requests {
         let request = SaveRequest {

@@ -13,7 +13,7 @@ const EVERY_APP: &str = "*";
 /// # Errors
 ///
 /// The reason, which contains no password.
-pub(super) fn build(store: &StoreSettings, registry: &PolicyRegistry) -> Result<Limiter, String> {
+pub(crate) fn build(store: &StoreSettings, registry: &PolicyRegistry) -> Result<Limiter, String> {
     let (deployment, namespace) = match store {
         StoreSettings::InProcess => {
             return Ok(Limiter::in_process().registry(registry).app(EVERY_APP).build());

@@ -1,4 +1,4 @@
-//! Versioned documents: policies, and the rules of a namespace.
+//! Versioned documents: policies, and the rules and the overlays of a namespace.
 
 use crate::policy_text::{PolicyText, TextError};
 use crate::store::sql::SqlRow;
@@ -11,6 +11,8 @@ pub enum DocumentKind {
     Policy,
     /// All rules of a namespace.
     Rules,
+    /// All suspensions and blocks of a namespace.
+    Overlays,
 }
 
 impl DocumentKind {
@@ -18,12 +20,14 @@ impl DocumentKind {
         match self {
             Self::Policy => "policy",
             Self::Rules => "rules",
+            Self::Overlays => "overlays",
         }
     }
 
     pub(super) fn parse(name: &str) -> Self {
         match name {
             "rules" => Self::Rules,
+            "overlays" => Self::Overlays,
             _ => Self::Policy,
         }
     }

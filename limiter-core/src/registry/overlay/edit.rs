@@ -1,5 +1,6 @@
 //! Reads and changes the overlays of a registry.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, Weak};
 
 use crate::error::ConfigError;
@@ -145,6 +146,47 @@ impl PolicyRegistry {
     #[must_use]
     pub fn blocks(&self) -> Vec<Block> {
         self.with_overlays(|overlays| overlays.blocks.clone())
+    }
+
+    /// Replaces all suspensions and blocks that [code](Self#where-policies-come-from) has added.
+    ///
+    /// # Errors
+    ///
+    /// As [`suspend`](Self::suspend) and [`block`](Self::block), and for two suspensions of one
+    /// scope and two blocks of the same keys and app.
+    pub fn set_overlays(
+        &self,
+        suspensions: impl IntoIterator<Item = Suspension>,
+        blocks: impl IntoIterator<Item = Block>,
+    ) -> Result<(), ConfigError> {
+        let new = SourceOverlays {
+            suspensions: suspensions.into_iter().collect(),
+            blocks: blocks.into_iter().collect(),
+        };
+        new.suspensions.iter().try_for_each(Suspension::check)?;
+        new.blocks.iter().try_for_each(Block::check)?;
+        let scopes: HashSet<_> = new.suspensions.iter().map(Suspension::scope).collect();
+        let targets: HashSet<_> = (new.blocks.iter())
+            .map(|block| (block.target(), block.app()))
+            .collect();
+        for (name, count, distinct, most) in [
+            (
+                "suspensions",
+                new.suspensions.len(),
+                scopes.len(),
+                Self::MAX_SUSPENSIONS,
+            ),
+            ("blocks", new.blocks.len(), targets.len(), Self::MAX_BLOCKS),
+        ] {
+            if count != distinct || count > most {
+                let expected = format!("at most {most}, without repetitions");
+                return Err(ConfigError::invalid(name, count, expected));
+            }
+        }
+        self.edit_overlays(|overlays| {
+            *overlays = new;
+            Ok(())
+        })
     }
 
     /// Informs a limiter now and after each change whether there are overlays.

@@ -14,6 +14,8 @@ pub enum RouteAccess {
     SignedIn,
     /// A viewer of the app.
     Viewer,
+    /// An editor of the app.
+    Editor,
     /// An owner of the app.
     Owner,
     /// An administrator of the namespace.
@@ -49,10 +51,10 @@ const fn route(
     }
 }
 
-use RouteAccess::{NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
+use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 41] = [
+pub const ROUTES: [Route; 50] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -146,6 +148,60 @@ pub const ROUTES: [Route; 41] = [
         "/namespaces/{namespace}/rules",
         NamespaceAdmin,
         "Save the rules; If-Match.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/suspensions",
+        Viewer,
+        "Suspensions: scope, enforcement, end.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/suspensions",
+        Owner,
+        "Suspend a policy, an app or all; until or for_seconds.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/suspensions/{id}",
+        Owner,
+        "Change the end of a suspension.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/suspensions/{id}",
+        Owner,
+        "End a suspension.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/blocks",
+        Viewer,
+        "Blocks of keys, networks and parts of keys.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/blocks",
+        Editor,
+        "Block keys for an app or for all.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/blocks/{id}",
+        Editor,
+        "Change the end of a block.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/blocks/{id}",
+        Editor,
+        "End a block.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/subscribers",
+        Viewer,
+        "Processes that follow the registry, with revision, version and clock.",
     ),
     route(
         "GET",

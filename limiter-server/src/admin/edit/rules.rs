@@ -4,6 +4,7 @@ use limiter_core::registry::PolicyRegistry;
 
 use crate::admin::edit::{EditError, MANAGED_BY_UI};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
+use crate::overlay_text;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::store::{Author, DocumentKind, Origin, RULES, SaveRequest, Store, StoredDocument, now_micros};
 
@@ -67,6 +68,10 @@ pub(super) fn require_consistent(
         match document.kind {
             DocumentKind::Policy if policy.is_some_and(|of| of.name() == document.name) => {}
             DocumentKind::Policy => document.policy()?.put_into(&registry).map_err(invalid)?,
+            DocumentKind::Overlays => {
+                let overlays = overlay_text::parse(&document.body)?;
+                overlay_text::copy(&overlays, &registry).map_err(invalid)?;
+            }
             DocumentKind::Rules if rules.is_some() => {}
             DocumentKind::Rules => {
                 let rules = parse_rules(&document.body)?;

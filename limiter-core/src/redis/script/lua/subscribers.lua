@@ -1,0 +1,67 @@
+-- Lists the processes that follow the registry of a namespace. A script of its own.
+--
+-- - KEYS[1]: the register of subscribers.
+-- - ARGV[1] continues with the operation (1: 0 list, 1 register). To register, the subscriber's id
+--   (8), the duration of its registration (8: microseconds, 0 to leave), its time (8:
+--   microseconds), the revision that it follows (8), the format that it reads (4) and its
+--   description follow.
+-- - Reply: the stored subscribers without the layout, an empty text for none.
+-- - Stored: layout (1), then for each subscriber its id (8), the end of its registration (8:
+--   microseconds), the difference of its time from the server's (8: microseconds, signed), its
+--   revision (8), its format (4), and its description, preceded by its length (2).
+-- - TTL: until the last registration ends.
+
+local REGISTER = 1
+local MAX_SUBSCRIBERS = 1024
+local LONGEST_LIFE = 120000000
+local ENTRY, HEAD_BYTES = '<I8i8I8I4I2', 38
+
+local register = try('GET', KEYS[1])
+if type(register) == 'table' then
+  return redis.error_reply('WRONGTYPE the register of subscribers holds a value of another type')
+end
+local kept, count, last = {}, 0, now
+local function retain_subscriber(id, untl, rest)
+  count = count + 1
+  kept[count] = id .. pack('<I8', untl) .. rest
+  last = max(last, untl)
+end
+
+local registers = string.byte(ARGV[1], position) == REGISTER
+local own
+if registers then
+  own = string.sub(ARGV[1], position + 1, position + 8)
+  local life, theirs, revision, reads = unpack('<I8I8I8I4', ARGV[1], position + 9)
+  local description = string.sub(ARGV[1], position + 37)
+  if life > 0 then
+    local time = call('TIME')
+    local skew = theirs - (time[1] * SECOND + time[2])
+    local rest = pack('<i8I8I4I2', skew, revision, reads, #description)
+    retain_subscriber(own, now + min(life, LONGEST_LIFE), rest .. description)
+  end
+end
+-- Replaces a register of another layout; the other subscribers register again soon.
+if register and string.byte(register) == LAYOUT then
+  local at = 2
+  while at + HEAD_BYTES - 1 <= #register do
+    local id = string.sub(register, at, at + 7)
+    local untl, _, _, _, length = unpack(ENTRY, register, at + 8)
+    local stop = at + HEAD_BYTES + length
+    if id ~= own and untl > now and count < MAX_SUBSCRIBERS then
+      retain_subscriber(id, min(untl, now + LONGEST_LIFE), string.sub(register, at + 16, stop - 1))
+    end
+    at = stop
+  end
+end
+
+local entries = table.concat(kept)
+if not registers then
+  return entries
+end
+if count == 0 then
+  call('DEL', KEYS[1])
+else
+  local ttl = max(least_ttl, floor((last - now + 999) / 1000) + 1)
+  call('SET', KEYS[1], pack('B', LAYOUT) .. entries, 'PX', ttl)
+end
+return ''

@@ -1,0 +1,70 @@
+//! Changes of the suspensions and blocks of a namespace.
+
+use limiter_core::ConfigError;
+use limiter_core::registry::PolicyRegistry;
+
+use crate::admin::edit::{EditError, MANAGED_BY_UI};
+use crate::overlay_text;
+use crate::publish::timestamp;
+use crate::store::{Author, DocumentKind, OVERLAYS, Origin, SaveRequest, Store, StoreError, now_micros};
+
+/// The largest number of attempts of a change. An attempt is repeated after a concurrent change.
+const MAX_ATTEMPTS: usize = 8;
+
+/// The suspensions and blocks of a namespace as saved, and their revision.
+///
+/// # Errors
+///
+/// [`EditError`] when the database does not answer, or the text is that of a newer program.
+pub async fn overlays(store: &Store, namespace: &str) -> Result<(PolicyRegistry, i64), EditError> {
+    let kind = DocumentKind::Overlays;
+    match store.document(namespace, kind, OVERLAYS).await? {
+        None => Ok((PolicyRegistry::new(), 0)),
+        Some(document) => Ok((overlay_text::parse(&document.body)?, document.revision)),
+    }
+}
+
+/// Changes the suspensions and blocks of a namespace. The caller has checked the permission. The
+/// reason is recorded in the audit. Suspensions and blocks that have ended are removed.
+///
+/// # Errors
+///
+/// [`EditError`] when the change is invalid, or the database does not answer.
+pub async fn save_overlays(
+    store: &Store,
+    author: &str,
+    namespace: &str,
+    reason: &str,
+    change: impl Fn(&PolicyRegistry) -> Result<(), ConfigError>,
+) -> Result<i64, EditError> {
+    let invalid = |error: ConfigError| EditError::Invalid(error.to_string());
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let at = now_micros();
+        let (registry, expected) = overlays(store, namespace).await?;
+        overlay_text::remove_ended(&registry, timestamp(at)).map_err(invalid)?;
+        change(&registry).map_err(invalid)?;
+        let request = SaveRequest {
+            namespace: namespace.to_owned(),
+            kind: DocumentKind::Overlays,
+            name: OVERLAYS.to_owned(),
+            expected,
+            body: overlay_text::of(&registry).map_err(invalid)?,
+            is_deletion: false,
+            apps: None,
+            note: None,
+            managed_by: MANAGED_BY_UI.to_owned(),
+        };
+        let author = Author {
+            name: author.to_owned(),
+            origin: Origin::Api,
+            reason: Some(reason.to_owned()),
+            at,
+        };
+        match store.save(&request, &author).await {
+            Err(StoreError::Conflict { .. }) if attempt < MAX_ATTEMPTS => {}
+            saved => return Ok(saved?.revision),
+        }
+    }
+}

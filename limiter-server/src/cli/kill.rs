@@ -1,0 +1,204 @@
+//! `limiter-server kill`: suspends policies, with Redis only.
+//!
+//! The command edits the registry in Redis, so it works while no server runs and the database is
+//! down. Running servers import the change into their history.
+
+use std::time::SystemTime;
+
+use clap::Args;
+use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
+use limiter_core::{Timestamp, parse_duration};
+
+use crate::serve::{limits, policies};
+use crate::settings::{RedisDeployment, StoreSettings};
+
+/// The arguments of `kill`.
+#[derive(Args, Debug)]
+pub(super) struct KillArgs {
+    /// The suspended policies: all, app:NAME or policy:NAME.
+    scope: SuspensionScope,
+    /// off: every call is allowed; shadow: calls are decided, and allowed; deny: every call is
+    /// denied.
+    #[arg(long, required_unless_present = "end")]
+    enforcement: Option<SuspensionMode>,
+    /// Duration of the suspension.
+    #[arg(long = "for", value_name = "DURATION", default_value = "1h")]
+    duration: String,
+    /// End of the suspension, such as 2030-01-01T00:00:00Z, in place of a duration.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Reason, for other operators.
+    #[arg(long, required_unless_present = "end")]
+    reason: Option<String>,
+    /// End the suspension of this scope now.
+    #[arg(long, conflicts_with_all = ["enforcement", "reason", "until"])]
+    end: bool,
+    /// Create the registry if Redis has none. Without it, an empty Redis is an error, because a
+    /// registry that Redis has lost would be replaced by the suspension alone.
+    #[arg(long)]
+    create: bool,
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+/// The deployment of Redis.
+#[derive(Args, Debug)]
+struct RedisArgs {
+    /// Redis server with the registry.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LIMITER_REDIS",
+        hide_env_values = true,
+        required_unless_present_any = ["redis_cluster", "redis_sentinel"]
+    )]
+    redis: Option<String>,
+    /// Nodes of a Redis Cluster.
+    #[arg(
+        long,
+        value_name = "URL,…",
+        value_delimiter = ',',
+        env = "LIMITER_REDIS_CLUSTER",
+        hide_env_values = true
+    )]
+    redis_cluster: Option<Vec<String>>,
+    /// Redis Sentinels.
+    #[arg(
+        long,
+        value_name = "URL,…",
+        value_delimiter = ',',
+        env = "LIMITER_REDIS_SENTINEL",
+        hide_env_values = true,
+        requires = "sentinel_master"
+    )]
+    redis_sentinel: Option<Vec<String>>,
+    /// Name of the primary that the sentinels watch.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "LIMITER_SENTINEL_MASTER",
+        hide_env_values = true
+    )]
+    sentinel_master: Option<String>,
+    /// First part of every key in Redis.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "LIMITER_NAMESPACE",
+        default_value = "limiter"
+    )]
+    namespace: String,
+}
+
+impl RedisArgs {
+    fn settings(&self) -> Result<StoreSettings, String> {
+        let master = self.sentinel_master.clone().unwrap_or_default();
+        let deployment = match (&self.redis, &self.redis_cluster, &self.redis_sentinel) {
+            (Some(url), None, None) => RedisDeployment::Standalone(url.clone()),
+            (None, Some(urls), None) => RedisDeployment::Cluster(urls.clone()),
+            (None, None, Some(urls)) => RedisDeployment::Sentinel {
+                urls: urls.clone(),
+                master,
+            },
+            _ => return Err("expected one of --redis, --redis-cluster and --redis-sentinel".to_owned()),
+        };
+        Ok(StoreSettings::Redis {
+            deployment,
+            namespace: self.namespace.clone(),
+        })
+    }
+}
+
+impl KillArgs {
+    /// The suspension; `None` to end it.
+    fn suspension(&self) -> Result<Option<Suspension>, String> {
+        let Some(mode) = self.enforcement.filter(|_| !self.end) else {
+            return Ok(None);
+        };
+        let until: Timestamp = match &self.until {
+            Some(text) => parse_time(text)?,
+            None => {
+                let duration = parse_duration(&self.duration).map_err(|error| error.to_string())?;
+                (SystemTime::now() + duration).into()
+            }
+        };
+        let user = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
+        let suspension = Suspension::new(self.scope.clone(), mode, until);
+        let suspension = suspension.with_author(format!("command:{user}"));
+        Ok(Some(match &self.reason {
+            Some(reason) => suspension.with_reason(reason.clone()),
+            None => suspension,
+        }))
+    }
+}
+
+/// Parses a time as a registry does.
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let quoted = serde_json::Value::from(text);
+    let registry = format!("suspend = [{{ scope = 'all', enforcement = 'off', until = {quoted} }}]");
+    let registry = PolicyRegistry::from_toml(&registry);
+    let end = registry
+        .ok()
+        .and_then(|of| of.suspensions().first().map(Suspension::end));
+    end.ok_or_else(|| format!("--until is `{text}`, expected a time such as 2030-01-01T00:00:00Z"))
+}
+
+/// Writes or ends the suspension, and prints the revision of the registry.
+pub(super) fn run(args: &KillArgs) -> Result<(), String> {
+    let suspension = args.suspension()?;
+    if let Some(suspension) = &suspension
+        && !suspension.is_active_at(SystemTime::now().into())
+    {
+        return Err("the end is not in the future".to_owned());
+    }
+    let settings = args.redis.settings()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
+    let revision = runtime.block_on(write(args, &settings, suspension.as_ref()))?;
+    match suspension {
+        Some(suspension) => println!(
+            "{}: {} until {} (revision {revision})",
+            suspension.scope(),
+            suspension.mode(),
+            time_text(suspension.end())
+        ),
+        None => println!("{}: ended (revision {revision})", args.scope),
+    }
+    Ok(())
+}
+
+async fn write(
+    args: &KillArgs,
+    settings: &StoreSettings,
+    suspension: Option<&Suspension>,
+) -> Result<u64, String> {
+    let limiter = limits::build(settings, &PolicyRegistry::new())?;
+    let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
+    let read = redis.read().await.map_err(|error| policies::message(&error))?;
+    if read.is_none() && !args.create {
+        let namespace = &args.redis.namespace;
+        return Err(format!(
+            "the namespace {namespace} of Redis has no registry: publish the policies first, or use --create if there \
+             never was one"
+        ));
+    }
+    let edited = redis.edit(|draft| match suspension {
+        Some(suspension) => draft.suspend(suspension.clone()),
+        None => {
+            draft.end_suspension(&args.scope);
+            Ok(())
+        }
+    });
+    edited.await.map_err(|error| policies::message(&error))
+}
+
+/// A time as a registry writes it.
+fn time_text(time: Timestamp) -> String {
+    let registry = PolicyRegistry::new();
+    let suspension = Suspension::new(SuspensionScope::All, SuspensionMode::Off, time);
+    // One suspension of all is valid.
+    let _ = registry.suspend(suspension);
+    let text = registry.to_toml();
+    let until = text.lines().find_map(|line| line.strip_prefix("until = "));
+    until.unwrap_or_default().to_owned()
+}

@@ -1,0 +1,52 @@
+//! The reason why a pass failed.
+
+use limiter_core::registry::RegistryError;
+
+use crate::policy_text::TextError;
+use crate::store::StoreError;
+
+/// Why a pass failed.
+#[derive(Debug)]
+pub(super) enum PublishError {
+    Store(StoreError),
+    Registry(RegistryError),
+    Text(TextError),
+    /// Other nodes publish continuously.
+    Busy,
+}
+
+impl std::fmt::Display for PublishError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let error: &dyn std::error::Error = match self {
+            Self::Store(error) => error,
+            Self::Registry(error) => error,
+            Self::Text(error) => error,
+            Self::Busy => return f.write_str("other nodes publish at the same time"),
+        };
+        write!(f, "{error}")?;
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl From<StoreError> for PublishError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<RegistryError> for PublishError {
+    fn from(error: RegistryError) -> Self {
+        Self::Registry(error)
+    }
+}
+
+impl From<TextError> for PublishError {
+    fn from(error: TextError) -> Self {
+        Self::Text(error)
+    }
+}

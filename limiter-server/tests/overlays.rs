@@ -1,0 +1,277 @@
+//! Suspensions and blocks: by the API, by `limiter-server kill`, and at the gateway.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_core::Limiter;
+use limiter_core::registry::{PolicyRegistry, RedisRegistry, SuspensionMode};
+use limiter_server::publish::{PublicationTarget, Publisher};
+use limiter_server::store::{DocumentKind, OVERLAYS, Store};
+use limiter_testing::RedisServer;
+use serde_json::{Value, json};
+use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::http;
+use support::server::{Directory, Server, run, wait_until};
+
+const SUSPENSIONS: &str = "/namespaces/default/suspensions";
+const BLOCKS: &str = "/namespaces/default/blocks";
+const TEXT: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 1\nrate = '1/h'\n";
+
+fn check(server: &Server, key: &str) -> (u16, Value) {
+    let body = json!({ "policy": "search", "key": key }).to_string();
+    let answer = http::post(server.http(), "/v1/check", &[], &body).unwrap();
+    (answer.status, json_of(&answer))
+}
+
+/// A server with the policy `search` in force.
+fn with_policy() -> (Server, AdminClient) {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 1));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| check(&server, "first").0 == 200, || server.log());
+    (server, root)
+}
+
+#[test]
+fn suspension_by_the_api_applies_at_the_gateway_and_ends() {
+    let (server, root) = with_policy();
+    let body =
+        json!({ "scope": "policy:search", "enforcement": "deny", "for_seconds": 600, "reason": "broken" });
+    let created = root.send("POST", SUSPENSIONS, &[], &body);
+    assert_eq!(created.status, 200, "{}", created.body);
+    let created = json_of(&created);
+    assert_eq!(
+        (&created["scope"], &created["active"]),
+        (&json!("policy:search"), &json!(true))
+    );
+    wait_until(|| check(&server, "ann").0 == 403, || server.log());
+    assert_eq!(check(&server, "ann").1["origin"], "suspension");
+
+    let listed = json_of(&root.get(SUSPENSIONS));
+    assert_eq!(listed["suspensions"][0]["reason"], "broken");
+    assert_eq!(listed["suspensions"][0]["by"], "root");
+    let path = format!("{SUSPENSIONS}/{}", created["id"].as_str().unwrap());
+    let extended = root.send("PUT", &path, &[], &json!({ "for_seconds": 7_200 }));
+    assert!(
+        json_of(&extended)["until"].as_u64() > created["until"].as_u64(),
+        "{}",
+        extended.body
+    );
+    assert_eq!(root.send("DELETE", &path, &[], &Value::Null).status, 204);
+    wait_until(|| check(&server, "bob").0 == 200, || server.log());
+    assert_eq!(root.send("DELETE", &path, &[], &Value::Null).status, 404);
+    let audit = root.get("/namespaces/default/audit?object=overlays").body;
+    assert!(audit.contains("suspend (deny) policy:search: broken"), "{audit}");
+    assert!(audit.contains("end the suspension of policy:search"), "{audit}");
+}
+
+#[test]
+fn block_by_the_api_survives_a_restart() {
+    let (mut server, root) = with_policy();
+    let body = json!({ "part": "tenant=acme", "reason": "abuse" });
+    let created = root.send("POST", BLOCKS, &[], &body);
+    assert_eq!(created.status, 200, "{}", created.body);
+    let created = json_of(&created);
+    assert_eq!(
+        (&created["part"], &created["until"]),
+        (&json!("tenant=acme"), &Value::Null)
+    );
+    wait_until(|| check(&server, "tenant:acme").0 == 403, || server.log());
+    assert_eq!(check(&server, "tenant:acme:user:7").1["origin"], "block");
+    assert_eq!(check(&server, "tenant:other").0, 200);
+    server.kill();
+    let server = server.restart(&["--admin", "127.0.0.1:0"]);
+    wait_until(|| server.get("/readyz").status == 200, || server.log());
+    wait_until(|| check(&server, "tenant:acme").0 == 403, || server.log());
+    let client = AdminClient::new(server.admin(), root.credentials);
+    let path = format!("{BLOCKS}/{}", created["id"].as_str().unwrap());
+    wait_until(|| client.get(BLOCKS).status == 200, || server.log());
+    assert_eq!(client.send("DELETE", &path, &[], &Value::Null).status, 204);
+    wait_until(|| check(&server, "tenant:acme").0 == 200, || server.log());
+}
+
+#[test]
+fn invalid_overlays_are_rejected() {
+    let (_server, root) = with_policy();
+    for (path, body, expected) in [
+        (
+            SUSPENSIONS,
+            json!({ "scope": "search", "enforcement": "deny", "for_seconds": 1 }),
+            "scope is `search`",
+        ),
+        (
+            SUSPENSIONS,
+            json!({ "scope": "all", "enforcement": "enforce", "for_seconds": 1 }),
+            "`off`, `shadow` or `deny`",
+        ),
+        (
+            SUSPENSIONS,
+            json!({ "scope": "all", "enforcement": "deny" }),
+            "expected `until`",
+        ),
+        (
+            SUSPENSIONS,
+            json!({ "scope": "all", "enforcement": "deny", "until": 5 }),
+            "not in the future",
+        ),
+        (BLOCKS, json!({ "for_seconds": 1 }), "exactly one of"),
+        (BLOCKS, json!({ "key": "a", "part": "b=c" }), "exactly one of"),
+        (
+            BLOCKS,
+            json!({ "network": "10.0.0.7/8" }),
+            "no bits beyond the prefix",
+        ),
+        (BLOCKS, json!({ "key": "*" }), "use a suspension"),
+    ] {
+        let answer = root.send("POST", path, &[], &body);
+        assert!(
+            answer.status == 422 && answer.body.contains(expected),
+            "{body}: {}",
+            answer.body
+        );
+    }
+}
+
+/// Only an administrator suspends all policies, an editor blocks in its app.
+#[test]
+fn roles_limit_the_scope_of_overlays() {
+    let (_server, root) = with_policy();
+    let owner = root.add_user("owner", &[("checkout", "owner")]);
+    let editor = root.add_user("editor", &[("checkout", "editor")]);
+    let suspend = |caller: &AdminClient, scope: &str| {
+        let body = json!({ "scope": scope, "enforcement": "shadow", "for_seconds": 60 });
+        caller.send("POST", SUSPENSIONS, &[], &body).status
+    };
+    let block = |caller: &AdminClient, app: Option<&str>| {
+        caller
+            .send("POST", BLOCKS, &[], &json!({ "key": "eve", "app": app }))
+            .status
+    };
+    assert_eq!(
+        (suspend(&owner, "all"), suspend(&owner, "app:checkout")),
+        (403, 200)
+    );
+    assert_eq!(suspend(&owner, "policy:search"), 403, "a policy of all apps");
+    assert_eq!(
+        (suspend(&editor, "app:checkout"), suspend(&root, "all")),
+        (403, 200)
+    );
+    assert_eq!(
+        (block(&editor, Some("checkout")), block(&editor, None)),
+        (200, 403)
+    );
+    assert_eq!(block(&owner, Some("mobile")), 404);
+}
+
+fn registry_of(redis: &RedisServer) -> RedisRegistry {
+    let limiter = Limiter::redis(redis.url()).namespace("prod").build().unwrap();
+    limiter.redis_registry().unwrap()
+}
+
+fn kill(redis: &RedisServer, args: &[&str]) -> (Option<i32>, String, String) {
+    let url = redis.url();
+    run(&[&["kill"], args, &["--redis", url.as_str(), "--namespace", "prod"]].concat())
+}
+
+async fn in_force(redis: &RedisServer) -> PolicyRegistry {
+    let (_, text) = registry_of(redis).read().await.unwrap().unwrap();
+    PolicyRegistry::from_toml(&text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_needs_redis_only() {
+    let redis = RedisServer::start();
+    let deny = [
+        "policy:search",
+        "--enforcement",
+        "deny",
+        "--reason",
+        "broken client",
+    ];
+    let (code, _, errors) = kill(&redis, &deny);
+    assert!(code == Some(1) && errors.contains("has no registry"), "{errors}");
+    registry_of(&redis).publish(TEXT, 0).await.unwrap();
+    let (code, output, errors) = kill(&redis, &[&deny[..], &["--for", "10m"]].concat());
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.starts_with("policy:search: deny until 20"), "{output}");
+    let registry = in_force(&redis).await;
+    let suspension = registry.suspensions().remove(0);
+    assert_eq!(
+        (suspension.mode(), suspension.reason()),
+        (SuspensionMode::Deny, Some("broken client"))
+    );
+    assert!(registry.get("search").is_some(), "the policies stay");
+
+    let (code, _, errors) = kill(&redis, &["policy:search", "--end"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(in_force(&redis).await.suspensions().is_empty());
+    let until = ["all", "--enforcement", "off", "--reason", "x", "--until"];
+    let (code, _, errors) = kill(&redis, &[&until[..], &["2040-01-01T00:00:00Z"]].concat());
+    assert_eq!(code, Some(0), "{errors}");
+    for (time, expected) in [
+        ("soon", "expected a time"),
+        ("2001-01-01T00:00:00Z", "not in the future"),
+    ] {
+        let (code, _, errors) = kill(&redis, &[&until[..], &[time]].concat());
+        assert!(code == Some(1) && errors.contains(expected), "{errors}");
+    }
+    assert_eq!(kill(&redis, &["search", "--end"]).0, Some(2), "not a scope");
+}
+
+/// A suspension by `kill` becomes a revision of the database, and is published again after Redis
+/// has lost its data.
+#[tokio::test(flavor = "multi_thread")]
+async fn suspension_from_outside_is_imported_and_restored() {
+    let (directory, redis) = (Directory::new(), RedisServer::start());
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let store = Store::open(&url).await.unwrap();
+    let target = PublicationTarget::Redis(registry_of(&redis));
+    let publisher = Publisher::new("prod", store.clone(), target);
+    registry_of(&redis).publish(TEXT, 0).await.unwrap();
+    publisher.publish().await.unwrap();
+    let args = ["all", "--enforcement", "shadow", "--reason", "incident"];
+    assert_eq!(kill(&redis, &args).0, Some(0));
+    publisher.publish().await.unwrap();
+    let document = store.document("prod", DocumentKind::Overlays, OVERLAYS).await;
+    let document = document.unwrap().unwrap();
+    assert!(
+        document.body.contains("reason = \"incident\""),
+        "{}",
+        document.body
+    );
+    assert_eq!((document.revision, document.updated_by.as_str()), (1, "outside"));
+    redis.command(&["FLUSHALL"]);
+    publisher.publish().await.unwrap();
+    let restored = in_force(&redis).await;
+    assert_eq!(restored.suspensions()[0].reason(), Some("incident"));
+    assert!(restored.get("search").is_some());
+}
+
+/// The gateway of the server follows the registry and is listed.
+#[test]
+fn subscribers_are_listed() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let server = with_sqlite(&["--redis", &url, "--namespace", "prod"]);
+    let root = AdminClient::set_up(&server);
+    let path = "/namespaces/prod/subscribers";
+    wait_until(
+        || {
+            !json_of(&root.get(path))["subscribers"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        },
+        || server.log(),
+    );
+    let listed = json_of(&root.get(path));
+    assert_eq!(listed["subscribers"][0]["supports_overlays"], true, "{listed}");
+    let suspensions = json_of(&root.get("/namespaces/prod/suspensions"));
+    assert_eq!(suspensions["unsupported_by"], json!([]), "{suspensions}");
+}
