@@ -15,7 +15,7 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm;
-use crate::algorithm::{FastOutcome, Mode, StateSlot, StepOutcome, StepResult, StepState};
+use crate::algorithm::{FastOutcome, Mode, StateSlot, StepOutcome, StepState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
@@ -93,27 +93,10 @@ impl MemoryStore {
         self.max_keys
     }
 
-    /// Decides one limit: by the fast step if the state was stored by this algorithm, else by the
-    /// general step.
-    #[inline]
-    pub(crate) fn decide_limit(
-        &self,
-        identity: Identity,
-        algorithm: &Algorithm,
-        cost: u64,
-        mode: Mode,
-    ) -> Result<(Timestamp, StepResult), StoreError> {
-        if let Some((decided_at, outcome)) = self.decide_steadily(identity, algorithm, cost, mode) {
-            return Ok((decided_at, StepResult::Level(outcome)));
-        }
-        let decided = self.decide_one(identity, algorithm, cost, mode);
-        decided.map(|(decided_at, outcome)| (decided_at, StepResult::Computed(outcome)))
-    }
-
     /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
     /// is a window, or its state is absent or was stored by another algorithm.
     #[inline]
-    fn decide_steadily(
+    pub(crate) fn decide_steadily(
         &self,
         identity: Identity,
         algorithm: &Algorithm,

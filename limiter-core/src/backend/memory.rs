@@ -9,7 +9,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::algorithm::{Change, StepOutcome};
+use crate::algorithm::{Change, StepOutcome, StepResult};
 use crate::backend::outage::without_store;
 use crate::backend::{SingleLimit, SingleOutcome};
 use crate::concurrency::deadline::AcquireDeadline;
@@ -52,18 +52,44 @@ impl MemoryBackend {
         &self.detached
     }
 
-    /// Decides one limit alone.
+    /// Decides one limit alone: by the fast step if the state was stored by this algorithm, else by
+    /// the general step.
     #[inline]
-    pub(super) fn decide_one(&self, limit: SingleLimit<'_>) -> Result<SingleOutcome, StoreError> {
+    pub(super) fn decide_one<R>(
+        &self,
+        limit: SingleLimit<'_>,
+        finish: impl Fn(Result<SingleOutcome, StoreError>) -> R,
+    ) -> R {
+        let algorithm = limit.policy.algorithm();
+        let fast = self
+            .store
+            .decide_steadily(limit.identity, algorithm, limit.cost, limit.mode);
+        match fast {
+            Some((decided_at, level)) => finish(Ok(SingleOutcome {
+                decided_at,
+                result: StepResult::Level(level),
+                origin: Origin::Memory,
+            })),
+            None => self.decide_generally(limit, finish),
+        }
+    }
+
+    /// Decides one limit by the general step. Not inlined: the fast step then needs fewer registers.
+    #[inline(never)]
+    fn decide_generally<R>(
+        &self,
+        limit: SingleLimit<'_>,
+        finish: impl Fn(Result<SingleOutcome, StoreError>) -> R,
+    ) -> R {
         let algorithm = limit.policy.algorithm();
         let decided = self
             .store
-            .decide_limit(limit.identity, algorithm, limit.cost, limit.mode);
-        decided.map(|(decided_at, result)| SingleOutcome {
+            .decide_one(limit.identity, algorithm, limit.cost, limit.mode);
+        finish(decided.map(|(decided_at, outcome)| SingleOutcome {
             decided_at,
-            result,
+            result: StepResult::Computed(outcome),
             origin: Origin::Memory,
-        })
+        }))
     }
 
     pub(super) fn decide(&self, request: &DecisionRequest<'_>) -> Result<Decision, Rejection> {

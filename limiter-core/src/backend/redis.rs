@@ -102,23 +102,31 @@ impl RedisBackend {
         Some(request.decision(verdict, Origin::DenyCache))
     }
 
-    /// The denial that Redis would answer to a charge of one limit, if the deny cache has it. A
-    /// limit with leased tokens is decided as a request, since leased tokens are spent first.
-    #[inline]
-    pub(super) fn try_decide_one(&self, limit: SingleLimit<'_>) -> Option<SingleOutcome> {
+    /// Passes the denial that Redis would answer to a charge of one limit to `finish`, or `None` if
+    /// the deny cache has no denial. A limit with leased tokens is decided as a request, since
+    /// leased tokens are spent first.
+    #[inline(never)]
+    pub(super) fn try_decide_one<R>(
+        &self,
+        limit: SingleLimit<'_>,
+        finish: impl Fn(Option<Result<SingleOutcome, StoreError>>) -> R,
+    ) -> R {
         if limit.mode != Mode::Charge || limit.policy.lease().is_some() {
-            return None;
+            return finish(None);
         }
-        let (decided_at, result) = self.denials.answer_one(LimitCost {
+        let denied = self.denials.answer_one(LimitCost {
             identity: limit.identity,
             algorithm: limit.policy.algorithm(),
             cost: limit.cost,
-        })?;
-        Some(SingleOutcome {
-            decided_at,
-            result,
-            origin: Origin::DenyCache,
-        })
+        });
+        match denied {
+            Some((decided_at, result)) => finish(Some(Ok(SingleOutcome {
+                decided_at,
+                result,
+                origin: Origin::DenyCache,
+            }))),
+            None => finish(None),
+        }
     }
 
     /// Decides a request that [`try_decide`](Self::try_decide) left undecided, within the deadline.

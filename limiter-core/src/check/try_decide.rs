@@ -85,7 +85,8 @@ impl Check<'_> {
             cost,
             mode: self.mode,
         };
-        match self.limiter.inner.backend.try_decide_one(single) {
+        let backend = &self.limiter.inner.backend;
+        backend.try_decide_one(single, |decided| match decided {
             Some(Ok(outcome)) => {
                 observe::decided(policy, self.mode, outcome.result.fits(), outcome.origin);
                 Poll::Ready(Ok(outcome.decision(policy)))
@@ -94,7 +95,7 @@ impl Check<'_> {
             // Leased tokens are spent by requests.
             None if self.mode != Mode::Charge || policy.lease().is_some() => self.try_decide_together(),
             None => Poll::Pending,
-        }
+        })
     }
 
     /// Decides several limits, or one whose usage may have to be converted or is leased.
@@ -161,13 +162,14 @@ impl Check<'_> {
             cost,
             mode: self.mode,
         };
-        match self.limiter.inner.backend.try_decide_one(single) {
+        let backend = &self.limiter.inner.backend;
+        backend.try_decide_one(single, |decided| match decided {
             Some(Ok(outcome)) if outcome.result.fits() => {
                 observe::decided(policy, self.mode, true, outcome.origin);
                 Poll::Ready(Ok(outcome.decision(policy)))
             }
             _ => Poll::Pending,
-        }
+        })
     }
 }
 
@@ -194,26 +196,28 @@ impl Limiter {
             cost,
             mode: Mode::Charge,
         };
-        match self.inner.backend.try_decide_one(single) {
-            Some(Ok(outcome)) => {
-                let fits = outcome.result.fits();
-                observe::decided(policy, Mode::Charge, fits, outcome.origin);
-                if fits {
-                    return Passage::Allowed;
+        self.inner
+            .backend
+            .try_decide_one(single, |decided| match decided {
+                Some(Ok(outcome)) => {
+                    let fits = outcome.result.fits();
+                    observe::decided(policy, Mode::Charge, fits, outcome.origin);
+                    if fits {
+                        return Passage::Allowed;
+                    }
+                    Passage::Decided(Ok(outcome.decision(policy)))
                 }
-                Passage::Decided(Ok(outcome.decision(policy)))
-            }
-            Some(Err(error)) => {
-                let limit = LimitRequest::new(policy, key).cost(cost);
-                match self
-                    .check_one_or_many(OneOrMany::One(limit))
-                    .decide_without_store(error)
-                {
-                    Poll::Ready(answer) => Passage::Decided(answer),
-                    Poll::Pending => Passage::Undecided,
+                Some(Err(error)) => {
+                    let limit = LimitRequest::new(policy, key).cost(cost);
+                    match self
+                        .check_one_or_many(OneOrMany::One(limit))
+                        .decide_without_store(error)
+                    {
+                        Poll::Ready(answer) => Passage::Decided(answer),
+                        Poll::Pending => Passage::Undecided,
+                    }
                 }
-            }
-            None => Passage::Undecided,
-        }
+                None => Passage::Undecided,
+            })
     }
 }

@@ -106,9 +106,15 @@ impl<'a> LimitRequest<'a> {
         let identity = if self.key.is_bounded() {
             identity(self.policy, &self.key)
         } else {
-            identity(self.policy, &Key::from(&self.key).bounded())
+            self.bounded_identity()
         };
         Ok((identity, cost))
+    }
+
+    /// The identity of a limit whose key is longer than the longest stored key.
+    #[cold]
+    fn bounded_identity(&self) -> Identity {
+        identity(self.policy, &Key::from(&self.key).bounded())
     }
 
     /// The limit without a cost, and the cost as an amount that was used.
