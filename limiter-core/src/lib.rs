@@ -80,8 +80,10 @@
 //! - `tls`: `rediss://` URLs, implemented with rustls.
 //! - `macros` (default): the attribute macros.
 //! - `registry`: the [registry] of named policies, loaded from text, files or Redis.
+//! - `serde`: `Deserialize` for [`Policy`].
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
+//! - `utoipa`: the responses of a [`Rejection`] in OpenAPI documents.
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md`
 //!   lists them.
 //!

@@ -3,6 +3,8 @@
 #[cfg(feature = "axum")]
 pub(crate) mod axum;
 pub(crate) mod details;
+#[cfg(feature = "utoipa")]
+mod openapi;
 pub(crate) mod problem;
 #[cfg(feature = "tonic")]
 pub(crate) mod tonic;

@@ -3,6 +3,9 @@
 
 mod support;
 
+#[cfg(feature = "serde")]
+#[path = "registry/deserialize.rs"]
+mod deserialize;
 #[cfg(feature = "registry")]
 #[path = "registry/file.rs"]
 mod file;

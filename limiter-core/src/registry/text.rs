@@ -4,6 +4,8 @@
 //! subscription of Redis is lenient: it ignores unknown fields with a warning, and rejects single
 //! policies (`report.rs`). Tests: `tests/registry/text.rs`, `tests/registry_redis.rs`.
 
+#[cfg(feature = "serde")]
+mod deserialize;
 mod fields;
 mod inheritance;
 mod metadata;
