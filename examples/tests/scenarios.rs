@@ -27,6 +27,17 @@ fn an_outbound_client_is_refused_nothing() {
     assert!(text.contains("by a client that knows no quota"), "{text}");
 }
 
+#[cfg(feature = "axum")]
+#[test]
+fn log_names_denied_client_once_a_second() {
+    let text = says(env!("CARGO_BIN_EXE_denied_clients"));
+    let lines = text
+        .matches("198.51.100.7 GET /search denied by `api`, retry after 3")
+        .count();
+    assert_eq!(lines, 1, "{text}");
+    assert!(text.contains("198.51.100.8 200 OK"), "{text}");
+}
+
 fn a_tier_is_changed(text: &str) {
     assert!(text.contains("ann (Free): 2 of 8 calls admitted"), "{text}");
     assert!(text.contains("ann (Pro): 6 of 8 calls admitted"), "{text}");

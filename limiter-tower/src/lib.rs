@@ -217,6 +217,18 @@ pub use same_body::SameBodyLayer;
 struct Readme;
 
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../limiter-core/README.md")]
+struct CoreReadme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../limiter-macros/README.md")]
+struct MacrosReadme;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/from-java.md")]
 struct FromJavaPage;
 
