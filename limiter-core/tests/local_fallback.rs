@@ -259,7 +259,7 @@ async fn leaving_replica_is_removed_after_half_a_minute() {
         let after = clock.now().since(since);
         assert!(after >= secs(20) && after <= secs(45), "{after:?}");
         first.shutdown(secs(10)).await;
-        assert_eq!(register(&server, &namespace), []);
+        assert!(register(&server, &namespace).is_empty());
     }
 }
 
