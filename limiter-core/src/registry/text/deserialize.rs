@@ -91,10 +91,10 @@ struct Messages<'a>(&'a RegistryError);
 
 impl fmt::Display for Messages<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RegistryError::Mistakes { mistakes } = self.0 else {
+        let RegistryError::Parse { errors } = self.0 else {
             return self.0.fmt(f);
         };
-        for (index, error) in mistakes.iter().enumerate() {
+        for (index, error) in errors.iter().enumerate() {
             let separator = if index > 0 { "; " } else { "" };
             write!(f, "{separator}{}", error.message())?;
         }
