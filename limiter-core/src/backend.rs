@@ -72,8 +72,8 @@ impl Backend {
     /// The limit's policy must not have been [changed in proportion](Policy::is_scaled).
     ///
     /// A callback, because `finish` is inlined into each branch: the numbers of a step then stay in
-    /// registers until the caller's decision is written. Returning the outcome takes 50 instructions
-    /// more, 6 % of the call.
+    /// registers until the caller's decision is written. Returning the outcome takes 50
+    /// instructions more, 6 % of the call.
     #[inline]
     pub(crate) fn try_decide_one<R>(
         &self,

@@ -5,9 +5,10 @@
 //! # 198.51.100.7 GET /search denied by `api`, retry after 333 ms
 //! ```
 //!
-//! The layer puts the decision into the extensions of each denied response. A middleware outside the
-//! layer logs it with the client, which the decision does not contain. The log is limited itself, to
-//! one line per client and second, so that a client that ignores its limit cannot fill the disk.
+//! The layer puts the decision into the extensions of each denied response. A middleware outside
+//! the layer logs it with the client, which the decision does not contain. The log is limited
+//! itself, to one line per client and second, so that a client that ignores its limit cannot fill
+//! the disk.
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

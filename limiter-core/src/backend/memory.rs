@@ -74,7 +74,8 @@ impl MemoryBackend {
         }
     }
 
-    /// Decides one limit by the general step. Not inlined: the fast step then needs fewer registers.
+    /// Decides one limit by the general step. Not inlined, so that the fast step needs fewer
+    /// registers.
     #[inline(never)]
     fn decide_generally<R>(
         &self,
