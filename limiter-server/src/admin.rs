@@ -13,7 +13,7 @@ pub mod preview;
 pub mod sentence;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -41,6 +41,18 @@ struct AdminInner {
     signin_limits: SigninLimits,
     proxy: ProxySettings,
     node: String,
+    addresses: OnceLock<GatewayAddresses>,
+}
+
+/// The addresses at which clients reach the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct GatewayAddresses {
+    /// The host and port of HTTP; `None` if it is not known.
+    pub http: Option<String>,
+    /// The host and port of gRPC.
+    pub grpc: Option<String>,
+    /// Whether clients use TLS.
+    pub tls: bool,
 }
 
 impl Admin {
@@ -63,7 +75,22 @@ impl Admin {
             signin_limits: SigninLimits::new()?,
             proxy,
             node,
+            addresses: OnceLock::new(),
         })))
+    }
+
+    /// Sets the addresses of the gateway for the snippets of the pages. The first call counts.
+    #[must_use]
+    pub fn with_addresses(self, addresses: GatewayAddresses) -> Self {
+        // Later calls have no effect, as documented.
+        let _ = self.0.addresses.set(addresses);
+        self
+    }
+
+    /// The addresses of the gateway, as far as they are known.
+    #[must_use]
+    pub fn addresses(&self) -> GatewayAddresses {
+        self.0.addresses.get().cloned().unwrap_or_default()
     }
 
     /// The database.

@@ -11,6 +11,8 @@
 mod edit;
 #[path = "pages/people.rs"]
 mod people;
+#[path = "pages/start.rs"]
+mod start;
 mod support;
 
 use support::admin::{AdminClient, PASSWORD, policy, setup_token, with_sqlite};
@@ -20,8 +22,10 @@ use support::browser::Browser;
 const PAGES: &[&str] = &[
     "/signin",
     "/setup?token=0",
+    "/setup/start",
     "/e/default/apps",
     "/e/default/apps/shop",
+    "/e/default/apps/shop/connect",
     "/e/default/apps/shop/people",
     "/e/default/apps/shop/tokens",
     "/e/default/apps/shop/changes",

@@ -70,6 +70,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/proposals/{id}/reject", post(proposals::reject))
         .route("/audit", get(records::audit))
         .route("/alerts/{id}", delete(records::clear_alert))
+        .route("/connect", get(records::connect))
         .route("/status", get(records::status));
     let api = Router::new()
         .route("/openapi.json", get(routes::openapi))

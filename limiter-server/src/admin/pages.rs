@@ -11,9 +11,11 @@ mod app_changes;
 mod apps;
 mod assets;
 mod caller;
+mod connect;
 mod edit;
 mod failure;
 pub mod forms;
+mod import;
 mod layout;
 mod links;
 mod people;
@@ -25,6 +27,7 @@ mod security;
 mod settings;
 mod setup;
 mod sign_in;
+mod start;
 mod time;
 mod tokens;
 mod views;
@@ -68,6 +71,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/apps/{app}/people", get(people::show).post(people::grant))
         .route("/apps/{app}/people/remove", post(people::revoke))
         .route("/apps/{app}/bounds", post(people::set_bounds))
+        .route("/apps/{app}/connect", get(connect::show))
         .route("/apps/{app}/tokens", get(tokens::of_app))
         .route("/apps/{app}/changes", get(app_changes::show))
         .route("/tokens", get(tokens::list).post(tokens::create))
@@ -93,7 +97,11 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/", get(apps::first_environment))
         .route("/signin", get(sign_in::form).post(sign_in::sign_in))
         .route("/setup", get(setup::form).post(setup::set_up))
-        .route("/setup/start", get(apps::first_environment))
+        .route("/setup/start", get(start::show))
+        .route("/setup/environment", post(start::set_look))
+        .route("/setup/example", post(start::create_example))
+        .route("/setup/import", post(start::preview_import))
+        .route("/setup/import/save", post(start::save_import))
         .route("/signout", post(sign_in::sign_out))
         .route("/settings", get(settings::show))
         .route("/settings/environments/{name}", post(settings::set_environment))

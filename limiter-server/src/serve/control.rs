@@ -16,14 +16,14 @@ use limiter_core::registry::PolicyRegistry;
 use tokio::sync::{oneshot, watch};
 use tower::ServiceExt as _;
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, GatewayAddresses};
 use crate::gateway::readiness::Readiness;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, rules_to_toml};
 use crate::publish::{PublicationTarget, Publisher};
 use crate::secret::random_id;
 use crate::serve::{limits, policies};
-use crate::settings::{ControlSettings, Policies, ProcessRole, Settings, StoreSettings};
+use crate::settings::{ControlSettings, ListenAddress, Policies, ProcessRole, Settings, StoreSettings};
 use crate::store::{
     Author, DocumentKind, NodeRecord, OVERLAYS, Origin, RULES, SaveRequest, Store, StoreError, micros,
     now_micros,
@@ -200,6 +200,7 @@ impl ControlPlane {
             let proxy = self.control.proxy.clone();
             let node = self.settings.node.clone();
             let admin = Admin::new(store.clone(), [publisher.clone()], proxy, node)?;
+            let admin = admin.with_addresses(addresses(&self.settings));
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
             let _ = router.set(admin::router(admin, &self.settings.allowed_hosts));
@@ -281,6 +282,21 @@ impl ControlPlane {
                 node.name
             )),
         }
+    }
+}
+
+/// The addresses of the listeners. Those on a free port and on unix sockets are not known.
+fn addresses(settings: &Settings) -> GatewayAddresses {
+    let known = |address: &ListenAddress| match address {
+        ListenAddress::Tcp(address) if address.port() != 0 && !address.ip().is_unspecified() => {
+            Some(address.to_string())
+        }
+        _ => None,
+    };
+    GatewayAddresses {
+        http: known(&settings.http),
+        grpc: known(&settings.grpc),
+        tls: settings.tls.is_some(),
     }
 }
 

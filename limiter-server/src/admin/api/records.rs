@@ -6,10 +6,10 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::policies::{NewestQuery, is_readable, page};
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::{Admin, GatewayAddresses};
 use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
 
 /// The longest label of a namespace in characters.
@@ -143,6 +143,16 @@ pub(super) async fn clear_alert(
         .clear_alert(&namespace, id, &caller.0.name, now_micros())
         .await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The addresses at which clients reach the gateway.
+pub(super) async fn connect(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+) -> Result<Json<GatewayAddresses>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    Ok(Json(admin.addresses()))
 }
 
 /// Publication, alerts and nodes.

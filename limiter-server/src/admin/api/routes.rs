@@ -54,7 +54,7 @@ const fn route(
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 50] = [
+pub const ROUTES: [Route; 51] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -298,6 +298,12 @@ pub const ROUTES: [Route; 50] = [
         "/namespaces/{namespace}/status",
         Viewer,
         "Publication, alerts and nodes.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/connect",
+        Viewer,
+        "The addresses of the gateway.",
     ),
     route("GET", "/users", ServerAdmin, "Users."),
     route("POST", "/users", ServerAdmin, "Create a user."),

@@ -16,13 +16,15 @@ use crate::admin::permissions::{ALL_APPS, AdminAction};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppTab {
     Policies,
+    Connect,
     People,
     Tokens,
     Changes,
 }
 
-const TABS: [(AppTab, &str, &str); 4] = [
+const TABS: [(AppTab, &str, &str); 5] = [
     (AppTab::Policies, "Policies", ""),
+    (AppTab::Connect, "Connect", "connect"),
     (AppTab::People, "People", "people"),
     (AppTab::Tokens, "Tokens", "tokens"),
     (AppTab::Changes, "Changes", "changes"),
@@ -68,7 +70,7 @@ impl AppHead {
         let has_role = caller.actor.role_in(environment, app).is_some();
         let is_admin = caller.is_admin_of(environment);
         let is_readable = |tab: AppTab| match tab {
-            AppTab::Policies | AppTab::Changes => true,
+            AppTab::Policies | AppTab::Connect | AppTab::Changes => true,
             AppTab::People => has_role,
             AppTab::Tokens => is_admin,
         };

@@ -7,13 +7,14 @@
 
 use askama::Template;
 use axum::extract::{Path, Query};
-use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::import::condition;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, optional, read};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields};
@@ -205,14 +206,6 @@ impl<'a> Editor<'a> {
 
 fn inheritance(form: &EditForm) -> &str {
     form.inheritance.as_deref().unwrap_or("as_is")
-}
-
-/// The condition of a save: the revision that the author read.
-fn condition(revision: i64) -> (HeaderName, String) {
-    match revision {
-        0 => (header::IF_NONE_MATCH, "*".to_owned()),
-        revision => (header::IF_MATCH, revision.to_string()),
-    }
 }
 
 pub(super) async fn new(

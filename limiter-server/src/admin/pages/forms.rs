@@ -21,6 +21,16 @@ const fn form(action: &'static str, method: &'static str, api: &'static str) -> 
 /// All forms that send a POST request.
 pub const FORMS: &[FormRoute] = &[
     form("/setup", "POST", "/setup"),
+    form("/setup/environment", "PUT", "/namespaces/{namespace}"),
+    form("/setup/example", "PUT", "/namespaces/{namespace}/policies/{name}"),
+    // The preview of an import reads only.
+    form("/setup/import", "GET", "/namespaces/{namespace}/rules"),
+    form(
+        "/setup/import/save",
+        "PUT",
+        "/namespaces/{namespace}/policies/{name}",
+    ),
+    form("/setup/import/save", "PUT", "/namespaces/{namespace}/rules"),
     form("/signin", "POST", "/session"),
     form("/signout", "DELETE", "/session"),
     form("/settings/environments/{name}", "PUT", "/namespaces/{namespace}"),

@@ -1,0 +1,129 @@
+//! The ways in which programs send the calls of an app.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::response::Response;
+use serde::Deserialize;
+
+use crate::admin::pages::app::{AppHead, AppTab};
+use crate::admin::pages::apps::all_policies;
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::{links, render};
+
+/// The addresses of the gateway, from the API.
+#[derive(Debug, Default, Deserialize)]
+struct AddressesView {
+    http: Option<String>,
+    grpc: Option<String>,
+    tls: bool,
+}
+
+/// A text to copy.
+#[derive(Debug)]
+struct Snippet {
+    title: &'static str,
+    hint: &'static str,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "connect.html")]
+struct ConnectTemplate {
+    layout: Layout,
+    head: AppHead,
+    /// Whether the snippets contain the addresses of this server.
+    is_addressed: bool,
+    snippets: Vec<Snippet>,
+}
+
+impl AddressesView {
+    /// Whether both addresses are known.
+    fn is_known(&self) -> bool {
+        self.http.is_some() && self.grpc.is_some()
+    }
+
+    fn snippets(&self, environment: &str, app: &str, policy: &str) -> Vec<Snippet> {
+        let scheme = if self.tls { "https" } else { "http" };
+        let http = self.http.as_deref().unwrap_or("SERVER:8080");
+        let grpc = self.grpc.as_deref().unwrap_or("SERVER:8081");
+        let (host, port) = grpc.rsplit_once(':').unwrap_or((grpc, "8081"));
+        let quoted = serde_json::Value::from(policy);
+        // A text in single quotes of a shell.
+        let body = serde_json::json!({ "policy": policy, "key": "ann" }).to_string();
+        let body = body.replace('\'', "'\\''");
+        vec![
+            Snippet {
+                title: "HTTP",
+                hint: "200 allows the call, 429 denies it. Retry-After states the wait.",
+                text: format!(
+                    "curl -i -H 'authorization: Bearer TOKEN' -H 'content-type: application/json' \\\n    \
+                     {scheme}://{http}/v1/check -d '{body}'"
+                ),
+            },
+            Snippet {
+                title: "nginx",
+                hint: "The names of the limit are in the query.",
+                text: format!(
+                    "location / {{\n    auth_request /_limit;\n    error_page 403 =429 @limited;\n    \
+                     proxy_pass http://backend;\n}}\nlocation = /_limit {{\n    internal;\n    \
+                     proxy_pass {scheme}://{http}/forward-auth?policy={}&key=client_ip&deny_status=403;\n    \
+                     proxy_pass_request_body off;\n    proxy_set_header Content-Length \"\";\n    \
+                     proxy_set_header Authorization \"Bearer TOKEN\";\n    \
+                     proxy_set_header X-Forwarded-For $remote_addr;\n}}\n\
+                     location @limited {{ return 429; }}",
+                    links::encode(policy)
+                ),
+            },
+            Snippet {
+                title: "Envoy",
+                hint: "A rule of the domain, or the value of generic_key, selects the policy.",
+                text: format!(
+                    "http_filters:\n- name: envoy.filters.http.ratelimit\n  typed_config:\n    \
+                     \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n    \
+                     domain: {}\n    failure_mode_deny: false\n    rate_limit_service:\n      \
+                     transport_api_version: V3\n      grpc_service:\n        \
+                     envoy_grpc: {{ cluster_name: limiter }}\n        initial_metadata:\n        - \
+                     {{ key: authorization, value: \"Bearer TOKEN\" }}\n\
+                     # on the route\nrate_limits:\n- actions:\n  - generic_key: {{ descriptor_value: {quoted} }}\n  \
+                     - remote_address: {{}}\n\
+                     # the cluster\n- name: limiter\n  type: STRICT_DNS\n  http2_protocol_options: {{}}\n  \
+                     load_assignment:\n    cluster_name: limiter\n    endpoints:\n    - lb_endpoints:\n      \
+                     - endpoint: {{ address: {{ socket_address: {{ address: {host}, port_value: {port} }} }} }}",
+                    serde_json::Value::from(app)
+                ),
+            },
+            Snippet {
+                title: "Rust",
+                hint: "With limiter-core, the program decides itself and shares its limits by Redis.",
+                text: format!(
+                    "let limits = Limiter::redis(\"redis://…\").namespace({}).app({}).build()?;\n\
+                     limits.redis_registry()?.follow().synced().await?;\n\
+                     limits.named({quoted}).check(\"ann\").await?.require()?;",
+                    serde_json::Value::from(environment),
+                    serde_json::Value::from(app)
+                ),
+            },
+        ]
+    }
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path((environment, app)): Path<(String, String)>,
+) -> Result<Response, PageFailure> {
+    let head = AppHead::new(&caller, &environment, &app, AppTab::Connect)?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let addresses: AddressesView = caller.api.get(&links::api(&environment, &["connect"])).await?;
+    let policies = all_policies(&caller, &environment).await?;
+    let is_of_app = |apps: &Option<Vec<String>>| apps.as_ref().is_none_or(|apps| apps.contains(&app));
+    let first = policies.into_iter().find(|policy| is_of_app(&policy.apps));
+    let first = first.map_or_else(|| "POLICY".to_owned(), |policy| policy.name);
+    Ok(render(&ConnectTemplate {
+        layout,
+        head,
+        is_addressed: addresses.is_known(),
+        snippets: addresses.snippets(&environment, &app, &first),
+    }))
+}

@@ -1,0 +1,120 @@
+//! The import of a configuration of envoyproxy/ratelimit, by the routes of single policies.
+
+use axum::http::{HeaderName, Method, StatusCode, header};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::links;
+use crate::admin::pages::policy::read;
+use crate::admin::preview::unified_diff;
+use crate::admin::sentence::sentence;
+use crate::import;
+use crate::policy_text::{PolicyText, rules_to_toml};
+
+/// The reason in the history.
+const REASON: &str = "imported from a configuration of envoyproxy/ratelimit";
+
+/// A policy of the configuration.
+#[derive(Debug)]
+pub(super) struct ImportedPolicy {
+    pub(super) name: String,
+    pub(super) before: Option<String>,
+    pub(super) after: String,
+    text: String,
+    /// The saved revision; 0 without one.
+    revision: i64,
+    /// Whether the saved policy is the same.
+    pub(super) is_same: bool,
+}
+
+/// The changes of an import.
+#[derive(Debug)]
+pub(super) struct ImportPlan {
+    pub(super) policies: Vec<ImportedPolicy>,
+    pub(super) warnings: Vec<String>,
+    rules: RulesView,
+    new_rules: String,
+}
+
+/// The rules of a namespace.
+#[derive(Debug, Deserialize)]
+struct RulesView {
+    toml: String,
+    revision: i64,
+}
+
+impl ImportPlan {
+    /// Converts a configuration and compares it with the saved policies and rules.
+    pub(super) async fn new(caller: &PageCaller, environment: &str, yaml: &str) -> Result<Self, PageFailure> {
+        let invalid = |reason: String| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
+        let imported = import::convert(yaml).map_err(invalid)?;
+        let mut policies = Vec::new();
+        for name in imported.registry.names() {
+            let text = PolicyText::of(&imported.registry, &name);
+            let text = text.ok_or_else(|| invalid(format!("the name of policy `{name}` is too long")))?;
+            let saved = match read(caller, environment, &name).await {
+                Ok(saved) => Some(saved),
+                Err(failure) if failure.status == StatusCode::NOT_FOUND => None,
+                Err(failure) => return Err(failure),
+            };
+            let before = saved
+                .as_ref()
+                .and_then(|of| PolicyText::parse(&name, &of.toml).ok());
+            policies.push(ImportedPolicy {
+                before: before.as_ref().map(sentence),
+                after: sentence(&text),
+                text: text.to_toml(),
+                revision: saved.as_ref().map_or(0, |of| of.revision),
+                is_same: before.is_some_and(|before| before.has_content_of(&text)),
+                name,
+            });
+        }
+        let rules: RulesView = caller.api.get(&links::api(environment, &["rules"])).await?;
+        let added = rules_to_toml(&imported.registry.rules()).map_err(|error| invalid(error.to_string()))?;
+        // A repeated import adds no rule twice.
+        let new_rules = match rules.toml.contains(added.trim()) {
+            true => rules.toml.clone(),
+            false => format!("{}\n{added}", rules.toml.trim_end())
+                .trim_start()
+                .to_owned(),
+        };
+        Ok(Self {
+            policies,
+            warnings: imported.warnings,
+            rules,
+            new_rules,
+        })
+    }
+
+    /// The change of the rules.
+    pub(super) fn rules_diff(&self) -> String {
+        unified_diff(&self.rules.toml, &self.new_rules)
+    }
+
+    /// Saves the policies and then the rules that name them.
+    pub(super) async fn save(&self, caller: &PageCaller, environment: &str) -> Result<(), PageFailure> {
+        for policy in self.policies.iter().filter(|policy| !policy.is_same) {
+            let path = links::api(environment, &["policies", &policy.name]);
+            let body = json!({ "toml": policy.text, "reason": REASON });
+            let condition = [condition(policy.revision)];
+            caller.api.send(Method::PUT, &path, &condition, &body).await?;
+        }
+        if self.new_rules != self.rules.toml {
+            let path = links::api(environment, &["rules"]);
+            let body = json!({ "toml": self.new_rules, "reason": REASON });
+            let condition = [condition(self.rules.revision)];
+            caller.api.send(Method::PUT, &path, &condition, &body).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The condition of a save: the revision that was read.
+pub(super) fn condition(revision: i64) -> (HeaderName, String) {
+    match revision {
+        0 => (header::IF_NONE_MATCH, "*".to_owned()),
+        revision => (header::IF_MATCH, revision.to_string()),
+    }
+}

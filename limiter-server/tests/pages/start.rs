@@ -1,0 +1,103 @@
+//! The first run.
+
+use serde_json::{Value, json};
+
+use crate::support::admin::{AdminClient, json_of, policy, setup_token, with_sqlite};
+use crate::support::browser::Browser;
+
+const YAML: &str = "domain: edge\ndescriptors:\n  - key: route\n    value: login\n    rate_limit:\n      \
+                    unit: minute\n      requests_per_unit: 5\n";
+
+#[test]
+fn first_run_leads_to_the_example() {
+    let server = with_sqlite(&[]);
+    let mut browser = Browser::new(server.admin());
+    let token = setup_token(&server);
+    let fields = [
+        ("token", token.as_str()),
+        ("user", "root"),
+        ("password", crate::support::admin::PASSWORD),
+        ("repeated", crate::support::admin::PASSWORD),
+    ];
+    let created = browser.post("/setup", &fields);
+    assert_eq!(
+        created.header("location"),
+        Some("/setup/start"),
+        "{}",
+        created.body
+    );
+    let start = browser.get("/setup/start").body;
+    assert!(start.contains("Create the example app"), "{start}");
+    let look = [("label", "Staging"), ("colour", "green")];
+    assert_eq!(browser.post("/setup/environment", &look).status, 303);
+    assert!(browser.get("/setup/start").body.contains("Staging"));
+    let example = browser.post("/setup/example", &[]);
+    assert_eq!(
+        example.header("location"),
+        Some("/e/default/apps/example/connect"),
+        "{}",
+        example.body
+    );
+    let page = browser.get("/e/default/policies/example").body;
+    let sentence = "Each key may make 7 requests an hour, with bursts of 7.";
+    assert!(page.contains(sentence), "{page}");
+    assert!(
+        !browser
+            .get("/setup/start")
+            .body
+            .contains("Create the example app")
+    );
+    assert_eq!(browser.post("/setup/example", &[]).status, 409);
+}
+
+#[test]
+fn import_shows_its_changes_before_it_saves_them() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("other", 0, &policy("other", 5, "shop"));
+    let mut browser = Browser::signed_in(&server, "root");
+    let wrong = browser.post("/setup/import", &[("yaml", "descriptors: 5")]);
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+    assert!(wrong.body.contains("descriptors: 5"), "the text is not lost");
+    let preview = browser.post("/setup/import", &[("yaml", YAML)]);
+    assert_eq!(preview.status, 200, "{}", preview.body);
+    assert!(
+        preview.body.contains("5 requests in each minute"),
+        "{}",
+        preview.body
+    );
+    assert!(preview.body.contains("+match ="), "{}", preview.body);
+    let policies = || json_of(&root.get("/namespaces/default/policies"))["policies"].clone();
+    assert_eq!(
+        policies().as_array().map(Vec::len),
+        Some(1),
+        "a preview saves nothing"
+    );
+    for _ in 0..2 {
+        let saved = browser.post("/setup/import/save", &[("yaml", YAML)]);
+        assert_eq!(saved.status, 303, "{}", saved.body);
+    }
+    assert_eq!(policies().as_array().map(Vec::len), Some(2));
+    let rules = json_of(&root.get("/namespaces/default/rules"));
+    assert_eq!(rules["revision"], json!(1), "a repeated import changes nothing");
+    assert!(
+        rules["toml"]
+            .as_str()
+            .is_some_and(|text| text.contains("route=login")),
+        "{rules}"
+    );
+}
+
+#[test]
+fn first_run_is_for_administrators() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.add_user("olga", &[("*", "admin")]);
+    let mut browser = Browser::signed_in(&server, "olga");
+    assert_eq!(browser.get("/setup/start").status, 403);
+    assert_eq!(browser.post("/setup/example", &[]).status, 403);
+    assert_eq!(
+        json_of(&root.get("/namespaces/default/policies"))["policies"],
+        Value::Array(Vec::new())
+    );
+}
