@@ -7,6 +7,7 @@ mod key_rule;
 mod lookup;
 mod penalty;
 pub(crate) mod plan;
+mod trial;
 
 pub(crate) use crate::enforcement::key_rule::KeyRule;
 pub(crate) use crate::enforcement::plan::EnforcementPlan;

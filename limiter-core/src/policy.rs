@@ -24,6 +24,7 @@ mod sliding_window;
 mod text;
 pub(crate) mod thread_cache;
 mod token_bucket;
+mod trial;
 mod window;
 
 #[cfg(feature = "redis")]
@@ -330,7 +331,7 @@ impl Policy {
     /// Returns this policy with the quota of a key override. Periods of a fixed window start as in
     /// this policy, unless the override is aligned itself.
     pub(crate) fn with_quota_of(&self, other: &Self) -> Self {
-        let mut own = self.with_numbers_of(other);
+        let mut own = self.without_trial().with_numbers_of(other);
         if let Some(aligned) = self.aligned_as_this(other) {
             if let Some(inner) = Arc::get_mut(&mut own.0) {
                 inner.algorithm = Algorithm::FixedWindow(aligned);

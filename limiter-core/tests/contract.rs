@@ -89,6 +89,8 @@ mod settling;
 mod several;
 #[path = "contract/time.rs"]
 mod time;
+#[path = "contract/trials.rs"]
+mod trials;
 #[path = "contract/waiting.rs"]
 mod waiting;
 
@@ -375,6 +377,12 @@ on_every_store! {
         suspension_applies_to_concurrency
         block_denies_its_keys_under_every_policy
         key_list_entry_does_not_match_after_its_end
+    ;
+    trials:
+        trial_is_decided_beside_the_policy
+        trial_ends_by_the_clock
+        trial_follows_charged_calls_only
+        invalid_trials_are_named
     ;
     on_denial:
         default_denial_handling_rejects

@@ -9,6 +9,7 @@ use crate::decision::{
     Allowed, Decision, DecisionFlags, LimitOutcome, Origin, Participation, Participations, Rejection,
 };
 use crate::enforcement::KeyRule;
+use crate::enforcement::trial::TrialRequest;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::observe;
@@ -42,6 +43,8 @@ pub(crate) struct EnforcementPlan<'a> {
     /// Policies without a part in the decision: the origin of the exemption, and whether the policy
     /// would deny the call.
     exempt: Vec<(&'a Policy, Origin, bool)>,
+    /// Trial values of the limits that the store decides.
+    trials: Vec<TrialRequest<'a>>,
 }
 
 /// Limits that are decided together, and their positions in the request.
@@ -64,6 +67,7 @@ impl<'a> EnforcementPlan<'a> {
             would_forbid: None,
             listed: false,
             exempt: Vec::new(),
+            trials: Vec::new(),
         };
         for (position, request) in requests.into_iter().enumerate() {
             sorted.add(position, request);
@@ -98,6 +102,7 @@ impl<'a> EnforcementPlan<'a> {
                 } else {
                     &mut self.shadow
                 };
+                self.trials.extend(self.limiter.trial_of(&request, self.mode));
                 part.requests.push(request);
                 part.positions.push(position);
             }
@@ -108,7 +113,14 @@ impl<'a> EnforcementPlan<'a> {
     pub(crate) async fn decide(mut self) -> Result<Decision, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
         let exempt = std::mem::take(&mut self.exempt);
-        let answer = self.decide_all().await;
+        let trials = std::mem::take(&mut self.trials);
+        let answer = match trials.is_empty() {
+            true => self.decide_all().await,
+            false => {
+                let trials = self.limiter.decide_trials(trials);
+                tokio::join!(self.decide_all(), trials).0
+            }
+        };
         observe::answered(policies.iter().copied(), mode, &answer);
         if answer.as_ref().is_ok_and(Decision::is_allowed) {
             count_exempt(mode, &exempt);
@@ -126,7 +138,9 @@ impl<'a> EnforcementPlan<'a> {
         let (policies, mode) = (self.policies(), self.mode);
         let exempt = std::mem::take(&mut self.exempt);
         let in_shadow = self.shadow.requests.len();
-        let answer = self.acquire_all(budget).await;
+        let trials = std::mem::take(&mut self.trials);
+        let trials = self.limiter.decide_trials(trials);
+        let (answer, ()) = tokio::join!(self.acquire_all(budget), trials);
         // The shadow limits come first in `policies`, and are not evaluated if an enforced limit
         // denies.
         let skipped = if answer.is_ok() { 0 } else { in_shadow };

@@ -7,6 +7,8 @@ pub(super) const DECISIONS: &str = "limiter_decisions_total";
 /// Histogram: duration of decisions that queried Redis, by origin.
 #[cfg(feature = "redis")]
 pub(super) const SECONDS: &str = "limiter_decision_seconds";
+/// Counter: decisions of trial values, by policy and outcome.
+pub(super) const TRIALS: &str = "limiter_trial_decisions_total";
 /// Counter: queries without a reply of the store, by kind.
 pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
 /// Counter: calls with a policy name that is not configured.
@@ -57,6 +59,7 @@ pub(super) fn describe_histogram(recorder: &dyn Recorder, name: &'static str) {
 fn help(name: &str) -> &'static str {
     match name {
         DECISIONS => "Decisions, by policy, outcome and origin",
+        TRIALS => "Decisions of trial values, which do not affect calls, by policy and outcome",
         #[cfg(feature = "redis")]
         SECONDS => "Duration of decisions that queried Redis, by final origin",
         STORE_ERRORS => "Store queries without a reply, by kind",

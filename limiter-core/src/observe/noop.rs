@@ -25,6 +25,9 @@ pub(crate) fn record_acquire<T: AsDecision>(_: &Policy, _: &Result<T, Rejection>
 pub(crate) fn count_exempt(_: &Policy, _: Origin, _: bool) {}
 
 #[inline]
+pub(crate) fn trial(_: &Policy, _: bool) {}
+
+#[inline]
 pub(crate) fn unconfigured(_: bool) {}
 
 #[inline]

@@ -170,6 +170,25 @@ pub(crate) fn count_exempt(policy: &Policy, origin: Origin, would_deny: bool) {
     count(policy, outcome, Some(origin));
 }
 
+/// Counts the decision of a trial.
+#[cold]
+pub(crate) fn trial(policy: &Policy, allowed: bool) {
+    let outcome = if allowed {
+        MetricOutcome::Allowed
+    } else {
+        MetricOutcome::Denied
+    };
+    metrics::with_recorder(|recorder| {
+        describe_counter(recorder, names::TRIALS);
+        let labels = vec![
+            Label::new("policy", policy.name().to_owned()),
+            Label::from_static_parts("outcome", outcome.label()),
+        ];
+        let key = Key::from_parts(names::TRIALS, labels);
+        recorder.register_counter(&key, &METADATA).increment(1);
+    });
+}
+
 /// Counts a call without a configured policy, without its name: a program that computes names from
 /// input would create a series for each.
 pub(crate) fn unconfigured(is_allowed: bool) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::policy::key_list::ReportedPrefixes;
 use crate::policy::penalty::PenaltyLimits;
+use crate::policy::trial::TrialValues;
 use crate::policy::{Enforcement, KeyList, OnDenial, Penalty, PolicyInner};
 
 /// The settings of a builder.
@@ -16,6 +17,7 @@ pub(super) struct RareSettings {
     pub(super) penalty: Option<Penalty>,
     pub(super) allow_keys: Option<KeyList>,
     pub(super) deny_keys: Option<KeyList>,
+    pub(super) trial: Option<TrialValues>,
 }
 
 /// The settings with values derived from them.

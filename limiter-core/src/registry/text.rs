@@ -67,6 +67,7 @@ pub(crate) const OVERLAYS_FORMAT: u32 = 2;
 /// generation = 3                   # a higher number deletes all usage
 ///                                  # scaled: the previous quota and the time of a proportional change; not for an exact window
 /// scaled = { capacity = 10, rate = "5/s", at = 2026-11-22T10:00:00Z }
+/// trial = { capacity = 30, rate = "15/s", until = 2030-01-01T00:00:00Z } # decided and counted only
 ///
 /// [policy."mail out"]
 /// algorithm = "sliding_window"     # or counter_window

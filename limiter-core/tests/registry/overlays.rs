@@ -236,3 +236,20 @@ async fn environment_takes_precedence_over_suspensions() {
         assert_eq!(outcome(&coded, "ann").await, of_suspension, "{suspended}");
     }
 }
+
+#[test]
+fn trial_round_trips_and_needs_no_newer_reader() {
+    let trial = "trial = { capacity = 5, rate = \"3/s\", until = 2030-01-01T00:00:00Z }\n";
+    let text = format!("format = 1\nmin_reader = 1\n\n{POLICY}{trial}");
+    assert_eq!(PolicyRegistry::from_toml(&text).unwrap().to_toml(), text);
+    assert_eq!(
+        errors_of(&format!(
+            "{POLICY}trial = {{ capacity = 0, rate = '1/s', at = 1 }}"
+        )),
+        [
+            "text:5:1: policy.p.trial.until is missing",
+            "text:5:22: policy.p.trial.capacity is 0, expected more than zero and at most 4503599627370.496",
+            "text:5:39: policy.p.trial.at is unknown, expected capacity, rate, until",
+        ]
+    );
+}

@@ -10,10 +10,11 @@ use crate::registry::text::report::ErrorReport;
 use crate::registry::text::rfc3339::Rfc3339;
 use crate::registry::text::values::write_numbers;
 
-/// The fields `generation` and `scaled` of a policy.
+/// The fields `generation`, `scaled` and `trial` of a policy.
 pub(super) struct InheritanceSpec<'t> {
     generation: Option<Field<'t>>,
     scaled: Option<Field<'t>>,
+    trial: Option<Field<'t>>,
 }
 
 impl<'t> InheritanceSpec<'t> {
@@ -21,6 +22,7 @@ impl<'t> InheritanceSpec<'t> {
         Self {
             generation: table.take("generation"),
             scaled: table.take("scaled"),
+            trial: table.take("trial"),
         }
     }
 
@@ -34,6 +36,16 @@ impl<'t> InheritanceSpec<'t> {
     ) -> Option<Policy> {
         let generation = self.generation.as_ref().map(|field| field.number(report));
         let policy = policy.map(|policy| policy.with_generation(generation.flatten().unwrap_or(0)));
+        let policy = self.apply_scaled(report, kind, policy);
+        self.apply_trial(report, kind, policy)
+    }
+
+    fn apply_scaled(
+        &self,
+        report: &mut ErrorReport<'_>,
+        kind: AlgorithmKind,
+        policy: Option<Policy>,
+    ) -> Option<Policy> {
         let Some(field) = &self.scaled else {
             return policy;
         };
@@ -46,6 +58,26 @@ impl<'t> InheritanceSpec<'t> {
         let changed = policy.proportional_to(&before, at?);
         changed.map_err(|error| field.refuse_as(report, &error)).ok()
     }
+
+    fn apply_trial(
+        &self,
+        report: &mut ErrorReport<'_>,
+        kind: AlgorithmKind,
+        policy: Option<Policy>,
+    ) -> Option<Policy> {
+        let Some(field) = &self.trial else {
+            return policy;
+        };
+        let mut table = field.table(report)?;
+        let until = table.require(report, "until");
+        let until = until.and_then(|until| until.time(report));
+        let numbers = PolicySpec::read(report, &mut table, kind, SharedSettings::default());
+        table.refuse_rest(report, &format!("{}, until", kind.numbers()));
+        let policy = policy?;
+        let numbers = numbers.build(report, &table, policy.name())?;
+        let changed = policy.with_trial(&numbers, until?);
+        changed.map_err(|error| field.refuse_as(report, &error)).ok()
+    }
 }
 
 pub(super) fn write(text: &mut String, policy: &Policy) -> fmt::Result {
@@ -53,11 +85,23 @@ pub(super) fn write(text: &mut String, policy: &Policy) -> fmt::Result {
         writeln!(text, "generation = {}", policy.generation())?;
     }
     if let Some((before, at)) = policy.before() {
-        let mut numbers = String::new();
-        write_numbers(&mut numbers, before)?;
-        // Values contain no line breaks, so each line is one field.
-        let numbers = numbers.trim_end().replace('\n', ", ");
-        writeln!(text, "scaled = {{ {numbers}, at = {} }}", Rfc3339(at))?;
+        writeln!(text, "scaled = {{ {}, at = {} }}", one_line(before)?, Rfc3339(at))?;
+    }
+    if let Some((numbers, until)) = policy.trial() {
+        writeln!(
+            text,
+            "trial = {{ {}, until = {} }}",
+            one_line(numbers)?,
+            Rfc3339(until)
+        )?;
     }
     Ok(())
+}
+
+/// Returns the numbers of a policy in one line.
+fn one_line(policy: &Policy) -> Result<String, fmt::Error> {
+    let mut numbers = String::new();
+    write_numbers(&mut numbers, policy)?;
+    // Values contain no line breaks, so each line is one field.
+    Ok(numbers.trim_end().replace('\n', ", "))
 }

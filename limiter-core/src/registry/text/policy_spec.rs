@@ -15,7 +15,7 @@ use crate::units::Amount;
 
 /// The settings of every policy, in the order of error messages.
 const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
-                        until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
+                        until, rate_type, generation, scaled, trial, created_by, created_at, updated_by, updated_at, note";
 
 /// The algorithm of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

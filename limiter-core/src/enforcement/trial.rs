@@ -1,0 +1,55 @@
+//! Trial values, decided beside the limits in force.
+//!
+//! The decisions run concurrently with that of the limits in force, so with Redis they add no round
+//! trip, and join the same batches. Their results are only counted. Tests:
+//! `tests/contract/trials.rs`, `tests/trials.rs`.
+
+use std::time::Duration;
+
+use crate::algorithm::Mode;
+use crate::decision::Rejection;
+use crate::limiter::Limiter;
+use crate::observe;
+use crate::request::{DecisionRequest, LimitRequest};
+
+/// A limit with trial values.
+#[derive(Debug)]
+pub(super) struct TrialRequest<'a> {
+    limit: LimitRequest<'a>,
+    /// The deadline of the limit in force.
+    deadline: Duration,
+}
+
+impl Limiter {
+    /// Returns the trial of a charged limit, unless it has ended.
+    pub(super) fn trial_of<'a>(&self, limit: &LimitRequest<'a>, mode: Mode) -> Option<TrialRequest<'a>> {
+        let (trial, until) = limit.policy().trial()?;
+        (mode == Mode::Charge && self.inner.clock.calendar() < until).then(|| TrialRequest {
+            limit: LimitRequest {
+                policy: trial,
+                key: limit.key.clone(),
+                cost: limit.cost.clone(),
+            },
+            deadline: limit.policy().deadline(),
+        })
+    }
+
+    /// Decides and counts trials. An unknown result is not counted.
+    pub(super) async fn decide_trials(&self, trials: Vec<TrialRequest<'_>>) {
+        for TrialRequest { limit, deadline } in trials {
+            let policy = limit.policy();
+            let answer = match DecisionRequest::new([limit], Mode::Charge, self.inner.any_groups) {
+                Ok(request) => match self.inner.backend.try_decide(&request) {
+                    Some(answer) => answer,
+                    None => self.inner.backend.decide(&request, deadline).await,
+                },
+                Err(rejection) => Err(rejection),
+            };
+            match answer {
+                Ok(decision) => observe::trial(policy, decision.is_allowed()),
+                Err(Rejection::NeverFits { .. }) => observe::trial(policy, false),
+                Err(_) => {}
+            }
+        }
+    }
+}
