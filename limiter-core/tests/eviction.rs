@@ -6,7 +6,7 @@ mod support;
 use limiter_core::Limiter;
 use limiter_testing::{RedisCluster, RedisServer};
 
-use support::log::Warnings;
+use limiter_testing::log::Warnings;
 use support::namespace;
 
 /// Collects the log messages while a limiter becomes ready, twice.

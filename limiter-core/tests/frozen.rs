@@ -14,32 +14,12 @@ mod redis;
 #[path = "frozen/tap.rs"]
 mod tap;
 
-use std::path::Path;
-use std::{env, fs};
-
 use limiter_core::registry::PolicyRegistry;
 
-/// Compares with the committed file, or replaces the file if the environment requests it.
+/// Compares with the committed file, or replaces it.
 #[track_caller]
 fn assert_frozen(file: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/frozen")
-        .join(file);
-    if env::var_os("LIMITER_FROZEN").is_some_and(|value| value == "write") {
-        fs::write(&path, actual).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    let (mut old, mut new) = (expected.lines(), actual.lines());
-    let mut line = 0;
-    loop {
-        line += 1;
-        let (old, new) = (old.next(), new.next());
-        assert_eq!(old, new, "tests/frozen/{file}, line {line}");
-        if old.is_none() {
-            break;
-        }
-    }
+    limiter_testing::assert_frozen(env!("CARGO_MANIFEST_DIR"), file, actual);
 }
 
 /// Each field and each value of a policy text. The fixture names all of them; its canonical form is

@@ -6,7 +6,7 @@
 mod support;
 
 use limiter_core::{ConfigError, Limiter, Policy, Rejection, token_limiter};
-use support::log::Warnings;
+use limiter_testing::log::Warnings;
 
 #[token_limiter(name = "greet", capacity = 2, rate = "1/h", key = "user:{name}")]
 async fn greet(name: &str) -> Result<String, Rejection> {

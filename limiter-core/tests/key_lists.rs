@@ -10,7 +10,7 @@ mod support;
 use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyRegistry};
 use limiter_core::{Enforcement, Limiter, ManualClock, Policy};
 
-use support::log::Warnings;
+use limiter_testing::log::Warnings;
 
 fn policy(capacity: u32, denied: &[&str]) -> Policy {
     let policy = Policy::token_bucket("api").capacity(capacity).rate("1/s");

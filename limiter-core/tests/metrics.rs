@@ -14,7 +14,7 @@ use limiter_core::{
     Enforcement, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
 };
 use limiter_testing::RedisServer;
-use support::recorder::Ledger;
+use limiter_testing::recorder::Ledger;
 use support::{KEY, PATIENT, answers_again, bucket, limiter, millis, namespace, secs, window};
 
 /// The metrics of this process. Tests run in parallel, so each test uses its own names.

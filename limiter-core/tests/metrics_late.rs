@@ -9,8 +9,8 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use limiter_core::{Limiter, OnStoreFailure, Policy};
+use limiter_testing::recorder::Ledger;
 use support::PATIENT;
-use support::recorder::Ledger;
 
 #[tokio::test]
 async fn late_recorder_receives_later_events() {

@@ -15,8 +15,8 @@ use limiter_core::registry::{
     Suspension, SuspensionMode,
 };
 use limiter_core::{Inheritance, Limiter, ManualClock, Origin, RedisBuilder, StoreErrorKind};
+use limiter_testing::log::Warnings;
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
-use support::log::Warnings;
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 

@@ -10,8 +10,8 @@ use std::fmt::{self, Debug, Display};
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 use limiter_core::{Limiter, OnStoreFailure, Policy, RedisBuilder, Rejection};
+use limiter_testing::log::Everything;
 use limiter_testing::{RedisSentinel, RedisServer};
-use support::log::Everything;
 use support::{PATIENT, namespace};
 
 /// Part of every secret of these tests, and of nothing else.

@@ -20,6 +20,8 @@
 //! | a server whose clock is wrong | [`RedisServerBuilder::movable_clock`] |
 //! | slots that move, primaries that fail over | [`RedisCluster`] |
 //! | a primary that sentinels replace | [`RedisSentinel`] |
+//! | recorded log events, metrics | [`log`], `recorder` |
+//! | external formats, compared with files | [`assert_frozen`] |
 //! | a network that delays, swallows, cuts, refuses or leads elsewhere | [`Proxy`] |
 //!
 //! The program is the one `REDIS_SERVER` names, else `redis-server` or `valkey-server` on `PATH`. A
@@ -33,8 +35,12 @@
 pub mod acl;
 mod binary;
 mod cluster;
+mod frozen;
+pub mod log;
 mod port;
 mod proxy;
+#[cfg(feature = "metrics")]
+pub mod recorder;
 mod resp;
 mod sentinel;
 mod server;
@@ -44,6 +50,7 @@ mod wait;
 mod watchdog;
 
 pub use cluster::{RedisCluster, RedisClusterBuilder, SlotMigration};
+pub use frozen::assert_frozen;
 pub use proxy::Proxy;
 pub use resp::RespValue;
 pub use sentinel::{RedisSentinel, RedisSentinelBuilder};

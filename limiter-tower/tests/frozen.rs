@@ -8,8 +8,6 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::{env, fs};
 
 use http::{HeaderName, Request, Response};
 use limiter_core::penalty::Penalty;
@@ -19,19 +17,10 @@ use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use support::{Strict, at_most, limiter, request, text};
 use tower::{Layer, ServiceExt};
 
-/// Compares the text with the committed file, or replaces the file if the environment variable is
-/// set.
+/// Compares with the committed file, or replaces it.
 #[track_caller]
 fn assert_frozen(file: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/frozen")
-        .join(file);
-    if env::var_os("LIMITER_FROZEN").is_some_and(|value| value == "write") {
-        fs::write(&path, actual).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(actual, expected, "{}", path.display());
+    limiter_testing::assert_frozen(env!("CARGO_MANIFEST_DIR"), file, actual);
 }
 
 type Keyed = RateLimitLayer<WithKey<key::Header>>;

@@ -13,7 +13,7 @@ use limiter_tower::key::{self, KeyExtractor};
 use limiter_tower::{RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};
 
-use support::log::Errors;
+use limiter_testing::log::Warnings;
 use support::{Strict, limiter, one_a_minute, request};
 
 fn hidden() -> &'static str {
@@ -29,7 +29,7 @@ async fn costly(cost: i64) -> &'static str {
 /// One test, since the log belongs to the whole program.
 #[tokio::test]
 async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
-    let errors = Errors::default();
+    let errors = Warnings::default();
     tracing::subscriber::set_global_default(errors.clone()).unwrap();
     let (limits, _clock) = limiter();
 
@@ -72,7 +72,7 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
     log_names_policies_and_no_keys(&errors, &limits).await;
 }
 
-fn missing_keys_are_logged_with_remedy(errors: &Errors) {
+fn missing_keys_are_logged_with_remedy(errors: &Warnings) {
     let lists = |list: &str| {
         let mut request = request("ann");
         request
@@ -135,7 +135,7 @@ fn missing_keys_are_logged_with_remedy(errors: &Errors) {
 }
 
 /// Which of several layers it is, and never whose request.
-async fn log_names_policies_and_no_keys(errors: &Errors, limits: &Limiter) {
+async fn log_names_policies_and_no_keys(errors: &Warnings, limits: &Limiter) {
     const KEY: &str = "sk_live_4711";
     let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let registry = PolicyRegistry::new().with(policy("named"));

@@ -6,9 +6,9 @@ mod support;
 
 use limiter_core::registry::PolicyRegistry;
 use limiter_core::{ConfigError, Limiter, Policy};
+use limiter_testing::log::Warnings;
 use limiter_tower::{ConcurrencyLimitLayer, PolicySet, RateLimitLayer, key};
 use support::Strict;
-use support::log::Errors;
 use tower::Layer;
 
 fn bucket(name: &str, capacity: u32) -> Policy {
@@ -124,7 +124,7 @@ fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
 
 #[test]
 fn layer_logs_errors_once_when_it_wraps_a_service() {
-    let errors = Errors::default();
+    let errors = Warnings::default();
     let _recording = tracing::subscriber::set_default(errors.clone());
     let limits = Limiter::in_process().build();
     let rate = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::global());
@@ -207,7 +207,7 @@ fn layer_rejects_entries_of_key_lists_longer_than_the_prefix_of_its_keys() {
 
 #[test]
 fn unverified_layer_warns_once_of_entries_that_never_match() {
-    let errors = Errors::default();
+    let errors = Warnings::default();
     let _guard = tracing::subscriber::set_default(errors.clone());
     let limits = Limiter::in_process().build();
     let layer = RateLimitLayer::new(&limits, with_denied(&["2001:db8::7", "192.0.2.7"])).key(key::peer_ip());

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use limiter_core::{Limiter, ManualClock, OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
 
-use crate::support::log::Warnings;
 use crate::support::{PATIENT, answers_again, limiter, namespace, secs};
+use limiter_testing::log::Warnings;
 
 const ANSWERS: [OnStoreFailure; 4] = [
     OnStoreFailure::FailClosed,

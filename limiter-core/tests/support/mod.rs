@@ -1,10 +1,7 @@
 //! Shared helpers of the tests: limiters on every store, under a clock that the test moves.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub(crate) mod log;
 pub(crate) mod promise;
-#[cfg(feature = "metrics")]
-pub(crate) mod recorder;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,18 +1,30 @@
 //! Captured log events.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Keeps the errors and warnings that are logged.
-#[derive(Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+/// Records errors and warnings.
+#[derive(Clone, Debug, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+    /// Returns the recorded texts.
+    #[must_use]
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Warnings {
+    /// Returns the texts that contain this text.
+    #[must_use]
+    pub fn about(&self, text: &str) -> Vec<String> {
+        let mut all = self.all();
+        all.retain(|warning| warning.contains(text));
+        all
     }
 }
 
@@ -32,7 +44,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -40,19 +52,21 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Keeps every event and every span at all levels, with their fields.
-#[derive(Clone, Default)]
-pub(crate) struct Everything(Arc<Mutex<Vec<String>>>);
+/// Records every event and every span at all levels, with their fields.
+#[derive(Clone, Debug, Default)]
+pub struct Everything(Arc<Mutex<Vec<String>>>);
 
 impl Everything {
-    pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+    /// Returns the recorded texts.
+    #[must_use]
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn keep(&self, record: impl FnOnce(&mut Text)) {
         let mut text = Text(String::new());
         record(&mut text);
-        self.0.lock().unwrap().push(text.0);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
     }
 }
 

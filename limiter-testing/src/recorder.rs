@@ -1,4 +1,4 @@
-//! A recorder whose values can be read at any time.
+//! A recorder of metrics with readable values.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-/// Cheap to clone; clones share everything.
+/// Recorded metrics. Cheap to clone; clones share everything.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Arc<Mutex<HashMap<String, Entry>>>);
+pub struct Ledger(Arc<Mutex<HashMap<String, Entry>>>);
 
 #[derive(Clone, Debug)]
 enum Entry {
@@ -29,10 +29,11 @@ impl HistogramFn for Records {
 }
 
 impl Ledger {
-    /// By name and labels, such as `seconds{origin=redis}`: the value of a counter or a gauge, or
-    /// the number of values of a histogram.
+    /// Returns the metrics by name and labels, such as `seconds{origin=redis}`: the value of a
+    /// counter or a gauge, or the number of values of a histogram.
     #[expect(clippy::cast_precision_loss, reason = "a test counts little")]
-    pub(crate) fn all(&self) -> Vec<(String, f64)> {
+    #[must_use]
+    pub fn all(&self) -> Vec<(String, f64)> {
         let load = |number: &AtomicU64| number.load(Ordering::SeqCst);
         let value = |entry: &Entry| match entry {
             Entry::Described => None,
@@ -47,8 +48,9 @@ impl Ledger {
         all.collect()
     }
 
-    /// The value of one of them, if it exists.
-    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+    /// Returns the value of one metric, if it was recorded.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
         self.all()
             .into_iter()
             .find_map(|(own, value)| (own == name).then_some(value))
