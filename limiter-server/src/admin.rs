@@ -17,10 +17,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::admin::auth::SigninLimits;
 use crate::admin::auth::password::Passwords;
+use crate::gateway::Gateway;
 use crate::publish::Publisher;
 use crate::secret::Secret;
 use crate::settings::ProxySettings;
@@ -42,6 +44,7 @@ struct AdminInner {
     proxy: ProxySettings,
     node: String,
     addresses: OnceLock<GatewayAddresses>,
+    gateway: Option<GatewayHandle>,
 }
 
 /// The addresses at which clients reach the gateway.
@@ -55,6 +58,16 @@ pub struct GatewayAddresses {
     pub tls: bool,
 }
 
+/// The gateway of this process. Its limiter is called on the runtime of the gateway, to which the
+/// connections to Redis belong.
+#[derive(Clone, Debug)]
+pub struct GatewayHandle {
+    /// The gateway.
+    pub gateway: Gateway,
+    /// The runtime of the gateway.
+    pub runtime: Handle,
+}
+
 impl Admin {
     /// The admin part of the namespaces that these publishers publish.
     ///
@@ -66,6 +79,7 @@ impl Admin {
         publishers: impl IntoIterator<Item = Publisher>,
         proxy: ProxySettings,
         node: String,
+        gateway: Option<GatewayHandle>,
     ) -> Result<Self, String> {
         let publishers = publishers.into_iter();
         Ok(Self(Arc::new(AdminInner {
@@ -76,6 +90,7 @@ impl Admin {
             proxy,
             node,
             addresses: OnceLock::new(),
+            gateway,
         })))
     }
 
@@ -103,6 +118,12 @@ impl Admin {
     #[must_use]
     pub fn node(&self) -> &str {
         &self.0.node
+    }
+
+    /// The gateway of this process; `None` if it does not know the state of the limits.
+    #[must_use]
+    pub fn gateway(&self) -> Option<&GatewayHandle> {
+        self.0.gateway.as_ref()
     }
 
     /// The configured namespaces.

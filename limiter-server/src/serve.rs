@@ -14,7 +14,6 @@ mod signals;
 
 use std::time::Instant;
 
-use limiter_core::registry::PolicyRegistry;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::sync::watch;
 
@@ -99,16 +98,9 @@ async fn serve(
 
     let (end, ended) = watch::channel(false);
     let mut addresses = Vec::new();
-    let mut control = start_control(
-        settings,
-        source.policies(),
-        &readiness,
-        usage,
-        &ended,
-        &mut addresses,
-    )?;
-    let mut servers = tokio::task::JoinSet::new();
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
+    let mut control = start_control(settings, &gateway, usage, &ended, &mut addresses)?;
+    let mut servers = tokio::task::JoinSet::new();
     if settings.role != ProcessRole::Admin {
         let own = start_gateway(settings, gateway.clone(), metrics, &ended, &mut servers).await?;
         addresses.splice(0..0, own);
@@ -183,8 +175,7 @@ async fn start_gateway(
 /// Starts the control plane, if there is a database.
 fn start_control(
     settings: &Settings,
-    registry: &PolicyRegistry,
-    readiness: &Readiness,
+    gateway: &Gateway,
     usage: UsageCounts,
     ended: &watch::Receiver<bool>,
     addresses: &mut Vec<(&'static str, ListenAddress)>,
@@ -205,7 +196,7 @@ fn start_control(
         }
     };
     let ended = ended.clone();
-    control::start(settings, &control, listener, registry, readiness, usage, ended).map(Some)
+    control::start(settings, &control, listener, gateway, usage, ended).map(Some)
 }
 
 /// Waits for a failure of the control plane.

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use crate::store::accounts::{Account, NewAccount, SigninSession};
 pub use crate::store::alerts::Alert;
-pub use crate::store::audit::{AuditEntry, AuditFilter};
+pub use crate::store::audit::{AuditEntry, AuditFilter, RecordedAction};
 pub use crate::store::document::{Author, DocumentKind, DocumentState, Origin, StoredDocument};
 pub use crate::store::error::StoreError;
 pub use crate::store::grants::{GrantedRole, StoredApp, StoredGrant, SubjectKind};

@@ -38,6 +38,8 @@ fn body(route: &Route) -> Value {
         (_, "{name}" | "preview") => {
             json!({ "toml": policy("search", 5, "checkout").replace("token_bucket", "funnel") })
         }
+        (_, "reset") => json!({ "key": ["ann"] }),
+        (_, "match") => json!({ "domain": "edge", "entries": [["route", "a"]] }),
         (_, "restore") => json!({ "revision": 1 }),
         (_, "rules") => json!({ "toml": "" }),
         (_, "tokens") => json!({ "name": "x", "scopes": ["admin:viewer"] }),

@@ -5,6 +5,7 @@
 
 mod caller;
 mod documents;
+mod keys;
 mod overlays;
 mod people;
 mod policies;
@@ -41,7 +42,11 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/restore", post(policies::restore))
         .route("/policies/{name}/preview", post(policies::preview))
         .route("/policies/{name}/usage", get(usage::of_policy))
+        .route("/policies/{name}/keys/reset", post(keys::reset))
+        .route("/keys", get(keys::list))
         .route("/usage", get(usage::by_policy))
+        .route("/unmatched", get(records::unmatched))
+        .route("/rules/match", post(rules::find))
         .route("/rules", get(rules::read).put(rules::save))
         .route("/suspensions", get(overlays::suspensions).post(overlays::suspend))
         .route(

@@ -11,25 +11,34 @@ mod app_changes;
 mod apps;
 mod assets;
 mod caller;
+mod changes;
 mod connect;
+mod customers;
 mod edit;
+mod explain;
 mod failure;
 pub mod forms;
 mod import;
 mod layout;
 mod links;
+mod now;
 mod people;
 mod policy;
 mod policy_fields;
 mod quotas;
+mod refresh;
+mod rules;
 mod search;
 mod security;
 mod settings;
 mod setup;
 mod sign_in;
 mod start;
+mod status;
+mod suspended;
 mod time;
 mod tokens;
+mod usage;
 mod views;
 
 use std::sync::Arc;
@@ -66,6 +75,21 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
     };
     let environment = Router::new()
         .route("/", get(apps::first_page))
+        .route("/now", get(now::show))
+        .route("/customers", get(customers::show))
+        .route("/customers/reset", post(customers::reset))
+        .route("/rules", get(rules::show).post(rules::save))
+        .route("/explain", get(explain::show))
+        .route("/changes", get(changes::show))
+        .route("/changes/export", get(changes::export))
+        .route("/status", get(status::show))
+        .route("/status/alerts/{id}/clear", post(status::clear_alert))
+        .route("/suspended", get(suspended::show).post(suspended::suspend))
+        .route("/suspended/confirm", get(suspended::confirm))
+        .route("/suspended/{id}/extend", post(suspended::extend))
+        .route("/suspended/{id}/end", post(suspended::end))
+        .route("/blocks", post(suspended::block))
+        .route("/blocks/{id}/end", post(suspended::unblock))
         .route("/apps", get(apps::list))
         .route("/apps/{app}", get(app::policies))
         .route("/apps/{app}/people", get(people::show).post(people::grant))
@@ -117,6 +141,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .fallback(unknown_page)
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(CsrfLayer::new())
+        .layer(middleware::from_fn(refresh::with_tag))
         .layer(middleware::map_response(security::with_page_headers))
         .with_state(pages.clone());
     Router::new()

@@ -26,6 +26,7 @@ const APPS: [(&str, Option<&str>); 3] = [
 ];
 const HOUR: i64 = 3_600_000_000;
 const DAY_HOURS: i64 = 24;
+const RULES_HOURS_AGO: i64 = 49;
 
 /// The rules of the domain `edge`.
 const RULES_TEXT: &str = r#"
@@ -164,17 +165,14 @@ pub async fn fill(store: &Store, namespace: &str, password: &str, now: i64) -> R
     add_people(store, namespace, password, now)
         .await
         .map_err(failed)?;
-    for edit in &EDITS {
+    let (older, newer): (Vec<_>, Vec<_>) = EDITS.iter().partition(|edit| edit.hours_ago > RULES_HOURS_AGO);
+    for edit in older {
         save(store, namespace, edit, now).await?;
     }
-    let rules = parse_rules(RULES_TEXT).map_err(|error| error.to_string())?;
-    let request = SaveRequest {
-        kind: DocumentKind::Rules,
-        body: rules_to_toml(&rules).map_err(|error| error.to_string())?,
-        ..request(namespace, RULES)
-    };
-    let author = author(ADMIN, "Routes of the edge proxies", now - 67 * HOUR);
-    store.save(&request, &author).await.map_err(failed)?;
+    save_rules(store, namespace, now).await?;
+    for edit in newer {
+        save(store, namespace, edit, now).await?;
+    }
     propose(store, namespace, now).await?;
     add_day(store, namespace, now).await.map_err(failed)
 }
@@ -278,6 +276,18 @@ async fn save(store: &Store, namespace: &str, edit: &DemoEdit, now: i64) -> Resu
         apps: text.apps(),
         ..request(namespace, edit.policy)
     };
+    let saved = store.save(&request, &author).await;
+    saved.map(|_| ()).map_err(|error| error.to_string())
+}
+
+async fn save_rules(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
+    let rules = parse_rules(RULES_TEXT).map_err(|error| error.to_string())?;
+    let request = SaveRequest {
+        kind: DocumentKind::Rules,
+        body: rules_to_toml(&rules).map_err(|error| error.to_string())?,
+        ..request(namespace, RULES)
+    };
+    let author = author(ADMIN, "Routes of the edge proxies", now - RULES_HOURS_AGO * HOUR);
     let saved = store.save(&request, &author).await;
     saved.map(|_| ()).map_err(|error| error.to_string())
 }

@@ -13,11 +13,12 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use limiter_core::registry::PolicyRegistry;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tower::ServiceExt as _;
 
-use crate::admin::{self, Admin, GatewayAddresses};
-use crate::gateway::readiness::Readiness;
+use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
+use crate::gateway::Gateway;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, rules_to_toml};
 use crate::publish::{PublicationTarget, Publisher};
@@ -46,9 +47,10 @@ pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 struct ControlPlane {
     settings: Settings,
     control: ControlSettings,
-    /// The registry of this node's gateway, which follows SQL without Redis.
-    registry: PolicyRegistry,
-    readiness: Readiness,
+    /// The gateway of this node. Without Redis, its registry follows SQL.
+    gateway: Gateway,
+    /// The runtime of the gateway.
+    runtime: Handle,
     usage: UsageCounts,
     instance: String,
 }
@@ -95,16 +97,15 @@ pub(super) fn start(
     settings: &Settings,
     control: &ControlSettings,
     listener: Option<std::net::TcpListener>,
-    registry: &PolicyRegistry,
-    readiness: &Readiness,
+    gateway: &Gateway,
     usage: UsageCounts,
     end: watch::Receiver<bool>,
 ) -> Result<ControlHandle, String> {
     let plane = Arc::new(ControlPlane {
         settings: settings.clone(),
         control: control.clone(),
-        registry: registry.clone(),
-        readiness: readiness.clone(),
+        gateway: gateway.clone(),
+        runtime: Handle::current(),
         usage,
         instance: random_id(),
     });
@@ -182,7 +183,7 @@ impl ControlPlane {
         let namespace = namespace(&self.settings.store);
         let shares_limits = matches!(self.settings.store, StoreSettings::Redis { .. });
         let target = match &self.settings.store {
-            StoreSettings::InProcess => PublicationTarget::Gateway(self.registry.clone()),
+            StoreSettings::InProcess => PublicationTarget::Gateway(self.gateway.limiter().registry().clone()),
             redis => {
                 let limiter = limits::build(redis, &PolicyRegistry::new())?;
                 let registry = limiter.redis_registry().map_err(|error| error.to_string())?;
@@ -199,7 +200,8 @@ impl ControlPlane {
         if self.settings.role != ProcessRole::Gateway {
             let proxy = self.control.proxy.clone();
             let node = self.settings.node.clone();
-            let admin = Admin::new(store.clone(), [publisher.clone()], proxy, node)?;
+            let gateway = self.known_gateway(shares_limits);
+            let admin = Admin::new(store.clone(), [publisher.clone()], proxy, node, gateway)?;
             let admin = admin.with_addresses(addresses(&self.settings));
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
@@ -208,7 +210,7 @@ impl ControlPlane {
         if !shares_limits {
             let published = publisher.publish().await;
             match published {
-                Ok(()) => self.readiness.policies_received(),
+                Ok(()) => self.gateway.readiness().policies_received(),
                 Err(reason) => {
                     tracing::warn!(%reason, "cannot read the policies of the database; trying again")
                 }
@@ -221,13 +223,22 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// The gateway, unless the limits are those of other processes.
+    fn known_gateway(&self, shares_limits: bool) -> Option<GatewayHandle> {
+        let knows_limits = shares_limits || self.settings.role != ProcessRole::Admin;
+        knows_limits.then(|| GatewayHandle {
+            gateway: self.gateway.clone(),
+            runtime: self.runtime.clone(),
+        })
+    }
+
     /// Without Redis, the gateway is ready when the policies of the database were read.
     async fn report_ready(&self, publisher: &Publisher, shares_limits: bool) {
-        while !shares_limits && !self.readiness.is_ready() {
+        while !shares_limits && !self.gateway.readiness().is_ready() {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let status = publisher.status();
             if status.passes > 0 && status.error.is_none() {
-                self.readiness.policies_received();
+                self.gateway.readiness().policies_received();
             }
         }
     }

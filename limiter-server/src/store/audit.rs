@@ -1,6 +1,6 @@
 //! The record of all changes. Rows are added and never changed.
 
-use crate::store::document::read_apps;
+use crate::store::document::{read_apps, write_apps};
 use crate::store::sql::{Bind, SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError};
 
@@ -67,7 +67,45 @@ pub(super) async fn insert(transaction: &mut SqlTransaction, entry: NewEntry<'_>
     transaction.execute(sql, binds).await.map(|_| ())
 }
 
+/// An action that changes no table.
+#[derive(Clone, Debug)]
+pub struct RecordedAction {
+    /// The namespace.
+    pub namespace: String,
+    /// The user or token.
+    pub actor: String,
+    /// The action, such as `policy.key_reset`.
+    pub action: String,
+    /// The name of the object.
+    pub object: String,
+    /// The apps of the object; `None` for all.
+    pub apps: Option<Vec<String>>,
+    /// Details.
+    pub detail: Option<String>,
+}
+
 impl Store {
+    /// Records an action on an object.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn record_action(&self, action: &RecordedAction, at: i64) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        let entry = NewEntry {
+            namespace: &action.namespace,
+            actor: &action.actor,
+            action: &action.action,
+            object: &action.object,
+            apps: write_apps(action.apps.as_deref()),
+            detail: action.detail.clone(),
+            at,
+        };
+        insert(&mut transaction, entry).await?;
+        transaction.commit().await
+    }
+
     /// Records an action that changes no table, such as a failed sign-in.
     ///
     /// # Errors

@@ -33,6 +33,16 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// The name of the product.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::MySql => "MariaDB or MySQL",
+        }
+    }
+
     /// The clause that locks the selected rows until the end of the transaction.
     pub(super) fn for_update(self) -> &'static str {
         match self {

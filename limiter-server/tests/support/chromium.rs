@@ -310,7 +310,7 @@ impl Chromium {
         panic!("the Tab key does not reach `{selector}`\n{}", self.state());
     }
 
-    /// The console messages since the last call.
+    /// The errors and warnings of the console since the last call, without advice of the browser.
     pub(crate) fn console(&self) -> Vec<String> {
         let messages = self.command("POST", "/se/log", &json!({ "type": "browser" }));
         let messages = messages.as_array().cloned().unwrap_or_default();

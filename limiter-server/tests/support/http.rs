@@ -75,12 +75,13 @@ pub(crate) fn send_within(
     request.push_str(body);
     // A server can answer and close before it has read a body that is too large.
     let sent = stream.write_all(request.as_bytes());
-    let mut text = String::new();
-    let read = stream.read_to_string(&mut text);
-    if text.is_empty() {
+    let mut bytes = Vec::new();
+    let read = read_answer(&mut stream, &mut bytes);
+    if bytes.is_empty() {
         sent?;
         read?;
     }
+    let text = String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
@@ -96,4 +97,27 @@ pub(crate) fn send_within(
         headers,
         body: body.to_owned(),
     })
+}
+
+/// Reads to the end of the body, or of the connection. Some servers keep it open.
+fn read_answer(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut buffer = [0; 64 << 10];
+    while !is_complete(bytes) {
+        match stream.read(&mut buffer)? {
+            0 => break,
+            count => bytes.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the bytes are an answer with a length and contain its body.
+fn is_complete(bytes: &[u8]) -> bool {
+    let Some(end) = bytes.windows(4).position(|of| of == b"\r\n\r\n") else {
+        return false;
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|length| length.trim().parse::<usize>().ok());
+    length.is_some_and(|length| bytes.len() >= end + 4 + length)
 }

@@ -155,6 +155,17 @@ pub(super) async fn connect(
     Ok(Json(admin.addresses()))
 }
 
+/// The last descriptors without a rule or a policy on this node.
+pub(super) async fn unmatched(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_admin(&admin, &namespace)?;
+    let descriptors = admin.gateway().map(|of| of.gateway.unmatched().list());
+    Ok(Json(json!({ "node": admin.node(), "unmatched": descriptors })))
+}
+
 /// Publication, alerts and nodes.
 pub(super) async fn status(
     State(admin): State<Admin>,
@@ -172,7 +183,10 @@ pub(super) async fn status(
     let nodes = store.nodes().await?;
     let nodes: Vec<Value> = nodes
         .iter()
-        .map(|node| json!({ "name": node.name, "role": node.role, "version": node.version, "seen": node.seen }))
+        .map(|node| {
+            json!({ "name": node.name, "role": node.role, "version": node.version, "seen": node.seen,
+            "shares_limits": node.shares_limits })
+        })
         .collect();
     let publisher = admin.publisher(&namespace).map(crate::publish::Publisher::status);
     Ok(Json(json!({
@@ -186,5 +200,7 @@ pub(super) async fn status(
         "publisher_error": publisher.and_then(|status| status.error),
         "alerts": alerts,
         "nodes": nodes,
+        "database": store.dialect().name(),
+        "now": now_micros(),
     })))
 }

@@ -54,7 +54,7 @@ const fn route(
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 51] = [
+pub const ROUTES: [Route; 55] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -136,6 +136,30 @@ pub const ROUTES: [Route; 51] = [
         "/namespaces/{namespace}/usage",
         Viewer,
         "Decisions by policy; from, to.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/keys/reset",
+        Viewer,
+        "Discard the usage of a key; needs the role editor.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/keys",
+        Viewer,
+        "The state of a key in all policies; key.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/unmatched",
+        NamespaceAdmin,
+        "Descriptors without a rule or a policy, on this node.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/rules/match",
+        Viewer,
+        "The rule, policy and key of a descriptor.",
     ),
     route(
         "GET",

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
-use crate::admin::api::policies::insert_tag;
+use crate::admin::api::policies::{insert_tag, is_readable};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
+use crate::gateway::rules::RuleSet;
+use crate::policy_text::parse_rules;
 use crate::store::{DocumentKind, Origin, RULES};
 
 #[derive(Debug, Deserialize)]
@@ -74,4 +76,51 @@ pub(super) async fn save(
     let mut response = Json(json!({ "revision": revision, "state": "pending" })).into_response();
     insert_tag(response.headers_mut(), &format!("\"{revision}\""));
     Ok(response)
+}
+
+/// A descriptor.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TestedDescriptor {
+    domain: String,
+    /// Keys with their values, in order.
+    entries: Vec<(String, String)>,
+}
+
+/// Finds the rule of a descriptor in the newest rules, which may not be in force yet.
+pub(super) async fn find(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    JsonBody(body): JsonBody<TestedDescriptor>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let store = admin.store();
+    let found = store.document(&namespace, DocumentKind::Rules, RULES).await?;
+    let text = found.map(|of| of.body).unwrap_or_default();
+    let rules = parse_rules(&text).map_err(edit::EditError::from)?;
+    let set = RuleSet::new(rules);
+    let entries: Vec<(&str, &str)> = body
+        .entries
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    let Some(found) = set.find(&body.domain, &entries) else {
+        return Ok(Json(json!({ "rule": null, "policy": null })));
+    };
+    let rule = found.rule;
+    let number = rule.and_then(|rule| set.rules().iter().position(|of| std::ptr::eq(of, rule)));
+    let policy = store
+        .document(&namespace, DocumentKind::Policy, &found.policy)
+        .await?;
+    let policy = policy.filter(|of| !of.is_deleted);
+    // The existence of a policy is not revealed to users who may not read it.
+    let is_configured = policy.is_some_and(|of| is_readable(&caller.0, &namespace, of.apps.as_deref()));
+    Ok(Json(json!({
+        "rule": number,
+        "policy": found.policy,
+        "is_configured": is_configured,
+        "values": found.values,
+        "group": rule.and_then(limiter_core::registry::Rule::group),
+    })))
 }

@@ -58,7 +58,7 @@ pub(super) async fn first_page(
     Path(environment): Path<String>,
 ) -> Result<Response, PageFailure> {
     caller.require_environment(&environment)?;
-    Ok(see(&links::page(&environment, &["apps"])))
+    Ok(see(&links::page(&environment, &["now"])))
 }
 
 /// All policies that the user may read.

@@ -14,7 +14,7 @@ use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 /// The source files: name, extension, type, content.
-const SOURCES: [(&str, &str, &str, &str); 3] = [
+const SOURCES: [(&str, &str, &str, &str); 6] = [
     ("icon", "svg", "image/svg+xml", include_str!("assets/icon.svg")),
     (
         "style",
@@ -27,6 +27,24 @@ const SOURCES: [(&str, &str, &str, &str); 3] = [
         "js",
         "text/javascript; charset=utf-8",
         include_str!("assets/app.js"),
+    ),
+    (
+        "plot",
+        "js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/plot.js"),
+    ),
+    (
+        "uplot",
+        "js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/uplot/uPlot.iife.min.js"),
+    ),
+    (
+        "uplot-style",
+        "css",
+        "text/css; charset=utf-8",
+        include_str!("assets/uplot/uPlot.min.css"),
     ),
 ];
 
@@ -48,6 +66,9 @@ pub(super) struct AssetLinks {
     pub(super) style: String,
     pub(super) app: String,
     pub(super) icon: String,
+    pub(super) plot: String,
+    pub(super) uplot: String,
+    pub(super) uplot_style: String,
 }
 
 impl AssetFile {
@@ -80,6 +101,9 @@ impl AssetLinks {
             style: path("style"),
             app: path("app"),
             icon: path("icon"),
+            plot: path("plot"),
+            uplot: path("uplot"),
+            uplot_style: path("uplot-style"),
         }
     }
 }

@@ -119,4 +119,40 @@ pub const FORMS: &[FormRoute] = &[
         "POST",
         "/namespaces/{namespace}/proposals/{id}/reject",
     ),
+    form(
+        "/e/{environment}/customers/reset",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/keys/reset",
+    ),
+    form(
+        "/e/{environment}/suspended",
+        "POST",
+        "/namespaces/{namespace}/suspensions",
+    ),
+    form(
+        "/e/{environment}/suspended/{id}/extend",
+        "PUT",
+        "/namespaces/{namespace}/suspensions/{id}",
+    ),
+    form(
+        "/e/{environment}/suspended/{id}/end",
+        "DELETE",
+        "/namespaces/{namespace}/suspensions/{id}",
+    ),
+    form(
+        "/e/{environment}/blocks",
+        "POST",
+        "/namespaces/{namespace}/blocks",
+    ),
+    form(
+        "/e/{environment}/blocks/{id}/end",
+        "DELETE",
+        "/namespaces/{namespace}/blocks/{id}",
+    ),
+    form("/e/{environment}/rules", "PUT", "/namespaces/{namespace}/rules"),
+    form(
+        "/e/{environment}/status/alerts/{id}/clear",
+        "DELETE",
+        "/namespaces/{namespace}/alerts/{id}",
+    ),
 ];

@@ -9,13 +9,29 @@ use crate::admin::pages::views::{NamespaceListView, NamespaceView, StatusView};
 /// A section of the pages of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
+    Now,
     Apps,
+    Customers,
+    Rules,
+    Explain,
+    Changes,
+    Suspended,
+    Status,
     Search,
     Settings,
 }
 
 /// The sections of an environment in the order of the top bar: section, name, path.
-const SECTIONS: [(Section, &str, &str); 1] = [(Section::Apps, "Apps", "apps")];
+const SECTIONS: [(Section, &str, &str); 8] = [
+    (Section::Now, "Now", "now"),
+    (Section::Apps, "Apps", "apps"),
+    (Section::Customers, "Customers", "customers"),
+    (Section::Rules, "Rules", "rules"),
+    (Section::Explain, "Explain", "explain"),
+    (Section::Changes, "Changes", "changes"),
+    (Section::Suspended, "Suspended", "suspended"),
+    (Section::Status, "Status", "status"),
+];
 
 /// The state of the server, as the top bar shows it.
 #[derive(Debug)]
@@ -183,6 +199,11 @@ impl Layout {
         links::encode(self.environment_name())
     }
 
+    /// The path of a page of the environment.
+    pub(super) fn page_href(&self, page: &str) -> String {
+        links::page(self.environment_name(), &[page])
+    }
+
     /// The name of the environment; empty on pages of the server.
     pub(super) fn environment_name(&self) -> &str {
         self.environment.as_ref().map_or("", |of| of.name.as_str())
@@ -199,6 +220,10 @@ fn notice(code: &str) -> Option<&'static str> {
         "rejected" => "Rejected.",
         "revoked" => "Revoked.",
         "confirmed" => "Confirmed.",
+        "suspended" => "Suspended. Every node applies it within a second.",
+        "blocked" => "Blocked. Every node applies it within a second.",
+        "ended" => "Ended.",
+        "reset" => "The usage of the key is discarded.",
         _ => return None,
     })
 }

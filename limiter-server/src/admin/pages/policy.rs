@@ -12,6 +12,7 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::usage::{PlotMark, PlotView};
 use crate::admin::pages::views::{
     PolicyView, ProposalListView, ProposalView, RevisionListView, RevisionView,
 };
@@ -62,6 +63,7 @@ struct PolicyTemplate {
     user: String,
     revisions: Vec<RevisionView>,
     older: Option<String>,
+    plot: PlotView,
 }
 
 #[derive(Template)]
@@ -213,6 +215,16 @@ pub(super) async fn show(
     let older = found.next.map(|before| format!("?before={before}#history"));
     let proposals: ProposalListView = caller.api.get(&links::api(&environment, &["proposals"])).await?;
     let proposals = proposals.proposals.into_iter().filter(|of| of.name == name);
+    let marks = found.revisions.iter().map(|of| PlotMark {
+        at: of.created_at.0,
+        revision: of.number,
+        href: links::page(
+            &environment,
+            &["policies", &name, "history", &of.number.to_string()],
+        ),
+    });
+    let marks: Vec<PlotMark> = marks.collect();
+    let plot = PlotView::read(&caller, &environment, &name, &marks).await?;
     let quotas = QuotaFields::all(&policy.toml);
     let quotas = quotas.into_iter().map(|(key, numbers, until)| QuotaRow {
         key,
@@ -231,6 +243,7 @@ pub(super) async fn show(
         user: caller.actor.name.clone(),
         revisions: found.revisions,
         older,
+        plot,
         policy,
     }))
 }

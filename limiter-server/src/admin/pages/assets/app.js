@@ -30,6 +30,14 @@ function showAge() {
 
 let tag = null;
 
+// Nothing moves under the cursor, the focus or a selection.
+function isInUse(part) {
+  if (part.contains(document.activeElement)) return true;
+  const selection = document.getSelection();
+  if (selection !== null && !selection.isCollapsed && selection.containsNode(part, true)) return true;
+  return part.matches(":hover");
+}
+
 async function refresh() {
   if (document.hidden || document.querySelector("[data-live]") === null) return;
   const headers = { "x-refresh": "1" };
@@ -50,8 +58,7 @@ async function refresh() {
   updatedAt = Date.now();
   for (const part of document.querySelectorAll("[data-live][id]")) {
     const fresh = next.getElementById(part.id);
-    // A part is not replaced while the user works in it.
-    if (fresh === null || part.contains(document.activeElement)) continue;
+    if (fresh === null || isInUse(part)) continue;
     showLocalTimes(fresh);
     if (fresh.innerHTML !== part.innerHTML) part.innerHTML = fresh.innerHTML;
     part.className = fresh.className;

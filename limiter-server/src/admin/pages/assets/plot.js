@@ -49,10 +49,11 @@ class Plot {
     const first = Math.min(...this.points.keys(), end);
     const times = [];
     for (let at = start; at <= end; at += MINUTE) times.push(at);
-    const columns = SERIES.map(({ name }) =>
-      times.map((at) => (at < first ? null : (this.points.get(at)?.[name] ?? 0))),
-    );
-    return [times, ...columns];
+    const count = (at, name) => (at < first ? null : (this.points.get(at)?.[name] ?? 0));
+    // The last minute is not over: its counts so far are points, not a part of the line.
+    const lines = SERIES.map(({ name }) => times.map((at) => (at === end ? null : count(at, name))));
+    const soFar = SERIES.map(({ name }) => times.map((at) => (at === end ? count(at, name) : null)));
+    return [times, ...lines, ...soFar];
   }
 
   draw() {
@@ -63,6 +64,13 @@ class Plot {
     }
     const text = colour("--muted");
     const grid = { stroke: colour("--line"), width: 1 };
+    const minutes = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+    const days = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+    const tick = (at) => {
+      const time = new Date(at * 1_000);
+      const isMidnight = time.getHours() === 0 && time.getMinutes() === 0;
+      return isMidnight ? `00:00\n${days.format(time)}` : minutes.format(time);
+    };
     const axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
     const options = {
       width: this.canvas.clientWidth,
@@ -70,14 +78,20 @@ class Plot {
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (_, __, highest) => [0, Math.max(5, highest * 1.1)] } },
-      axes: [axis, { ...axis, size: 48 }],
+      axes: [{ ...axis, values: (_, splits) => splits.map(tick) }, { ...axis, size: 48 }],
       series: [
-        {},
+        { label: "Time", value: (_, at) => (at === null ? "" : minutes.format(new Date(at * 1_000))) },
         ...SERIES.map(({ label, colour: name }) => ({
           label,
           stroke: colour(name),
           width: 1.5,
           points: { show: false },
+        })),
+        ...SERIES.map(({ label, colour: name }) => ({
+          label: `${label} so far`,
+          stroke: colour(name),
+          width: 0,
+          points: { show: true, size: 6, fill: colour(name) },
         })),
       ],
       hooks: { draw: [(plot) => this.drawMarks(plot)] },
@@ -131,6 +145,7 @@ class Plot {
         await this.read();
         this.draw();
         this.figure.dataset.drawn = String(this.readAt);
+        this.figure.dataset.denied = String(Math.max(0, ...[...this.points.values()].map((point) => point.denied)));
       } catch {
         // The server does not answer; the plot grows old.
       }

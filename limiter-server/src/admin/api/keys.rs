@@ -1,0 +1,205 @@
+//! The state of one key in all policies.
+//!
+//! The limiter of the gateway answers for the given key. Keys are not listed: the stores are never
+//! scanned. Each read and each reset is recorded with a hash of the key.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use limiter_core::registry::Rule;
+use limiter_core::{Key, LimitRequest, Limiter};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::documents::policy_json;
+use crate::admin::api::policies::is_readable;
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::permissions::{AdminAction, Object, may};
+use crate::admin::{Admin, GatewayHandle};
+use crate::gateway::rules::key_of;
+use crate::secret;
+use crate::store::{DocumentKind, RecordedAction, StoredDocument, now_micros};
+
+/// The largest number of policies of an answer.
+const MAX_POLICIES: usize = 200;
+/// The number of digits of the hash of a key.
+const HASH_DIGITS: usize = 12;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyQuery {
+    /// The parts of the key, separated by ` / `.
+    #[serde(default)]
+    key: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResetBody {
+    /// The parts of the key.
+    key: Vec<String>,
+    reason: Option<String>,
+}
+
+/// The state of a key under one policy.
+#[derive(Debug)]
+struct KeyState {
+    limit: u64,
+    remaining: u64,
+    reset_after_ms: u64,
+    has_quota: bool,
+}
+
+fn gateway(admin: &Admin) -> Result<GatewayHandle, AdminProblem> {
+    admin.gateway().cloned().ok_or_else(|| {
+        let detail = "this node does not know the state of keys, which other processes count: use a node with a \
+                      gateway, or limits in Redis";
+        AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    })
+}
+
+/// The key under a policy: in the group of the rule that leads to the policy.
+fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'static> {
+    let key = key_of(parts.iter().map(String::as_str));
+    let rule = rules.iter().find(|rule| rule.policy() == policy);
+    match rule.and_then(Rule::group) {
+        Some(group) => key.in_group(Key::from(group).into_owned()),
+        None => key,
+    }
+}
+
+async fn peek(limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<KeyState> {
+    let policy = limiter.policy(name, key).ok()?;
+    let decision = limiter.peek_all([LimitRequest::new(&policy, key)]).await.ok()?;
+    let outcome = decision.outcome_at(0)?;
+    let overrides = limiter.registry().overrides(name);
+    Some(KeyState {
+        limit: policy.quota().whole(),
+        remaining: outcome.remaining().whole(),
+        reset_after_ms: u64::try_from(outcome.reset_after().as_millis()).unwrap_or(u64::MAX),
+        has_quota: overrides.iter().any(|of| of.key() == key),
+    })
+}
+
+/// Records a read or a change of a key.
+async fn record(
+    admin: &Admin,
+    caller: &AdminCaller,
+    namespace: &str,
+    (action, object, apps): (&str, &str, Option<Vec<String>>),
+    (parts, reason): (&[String], Option<String>),
+) -> Result<(), AdminProblem> {
+    let mut hash = secret::hash(&format!("{}:{}", admin.store().id(), parts.join("\0")));
+    hash.truncate(HASH_DIGITS);
+    let detail = match reason {
+        Some(reason) => format!("key {hash}: {reason}"),
+        None => format!("key {hash}"),
+    };
+    let action = RecordedAction {
+        namespace: namespace.to_owned(),
+        actor: caller.0.name.clone(),
+        action: action.to_owned(),
+        object: object.to_owned(),
+        apps,
+        detail: Some(detail),
+    };
+    admin.store().record_action(&action, now_micros()).await?;
+    Ok(())
+}
+
+/// The state of a key in the policies that the caller may read.
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<KeyQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let parts: Vec<String> = query.key.split(" / ").map(str::to_owned).collect();
+    let documents = admin.store().documents(&namespace).await?;
+    let readable = |of: &StoredDocument| {
+        let is_policy = of.kind == DocumentKind::Policy && !of.is_deleted;
+        is_policy && is_readable(&caller.0, &namespace, of.apps.as_deref())
+    };
+    let mut documents: Vec<StoredDocument> = documents.into_iter().filter(readable).collect();
+    let is_truncated = documents.len() > MAX_POLICIES;
+    documents.truncate(MAX_POLICIES);
+    let GatewayHandle { gateway, runtime } = gateway(&admin)?;
+    record(
+        &admin,
+        &caller,
+        &namespace,
+        ("key.read", "", None),
+        (&parts, None),
+    )
+    .await?;
+    let key_parts = parts.clone();
+    let peeked = runtime.spawn(async move {
+        let limiter = gateway.limiter();
+        let rules = limiter.registry().rules();
+        let mut policies = Vec::with_capacity(documents.len());
+        for document in &documents {
+            let key = key_under(&document.name, &key_parts, &rules);
+            let state = peek(limiter, &document.name, &key).await;
+            let mut shown = policy_json(document);
+            if let Some(fields) = shown.as_object_mut() {
+                let state = state.map(|state| {
+                    json!({
+                        "limit": state.limit,
+                        "remaining": state.remaining,
+                        "reset_after_ms": state.reset_after_ms,
+                        "has_quota": state.has_quota,
+                    })
+                });
+                fields.insert("key".to_owned(), state.unwrap_or_default());
+            }
+            policies.push(shown);
+        }
+        policies
+    });
+    let policies = peeked.await.map_err(|error| {
+        tracing::error!(%error, "reading a key ended without an answer");
+        AdminProblem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the state of the key cannot be read",
+        )
+    })?;
+    Ok(Json(
+        json!({ "key": parts, "policies": policies, "is_truncated": is_truncated }),
+    ))
+}
+
+/// Discards the usage of a key under a policy.
+pub(super) async fn reset(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    JsonBody(body): JsonBody<ResetBody>,
+) -> Result<StatusCode, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let document = admin.store().document(&namespace, DocumentKind::Policy, &name);
+    let document = document.await?.filter(|of| !of.is_deleted);
+    let document = document.ok_or_else(AdminProblem::not_found)?;
+    let object = Object::Policy {
+        namespace: &namespace,
+        apps: document.apps.as_deref(),
+    };
+    let verdict = may(&caller.0, AdminAction::EditNumbers, object);
+    AdminProblem::unless(verdict, "this needs the role editor in all apps of the policy")?;
+    let GatewayHandle { gateway, runtime } = gateway(&admin)?;
+    let recorded = ("policy.key_reset", name.as_str(), document.apps.clone());
+    record(&admin, &caller, &namespace, recorded, (&body.key, body.reason)).await?;
+    let reset = runtime.spawn(async move {
+        let limiter = gateway.limiter();
+        let key = key_under(&name, &body.key, &limiter.registry().rules());
+        let policy = limiter.policy(&name, &key).ok()?;
+        limiter.reset(&policy, &key).await.ok()
+    });
+    match reset.await {
+        Ok(Some(_)) => Ok(StatusCode::NO_CONTENT),
+        _ => {
+            let detail = "the policy is not in force, or the store of the limits does not answer";
+            Err(AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! All changes of an environment in one timeline.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::time::PageTime;
+use crate::admin::pages::{links, render};
+
+/// The number of entries of a page.
+const PAGE: i64 = 50;
+/// The largest number of entries of an export.
+const MAX_EXPORT: usize = 10_000;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ChangesQuery {
+    object: String,
+    actor: String,
+    before: Option<i64>,
+}
+
+/// A recorded change.
+#[derive(Clone, Debug, Deserialize)]
+struct EntryView {
+    at: PageTime,
+    actor: String,
+    action: String,
+    object: String,
+    detail: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EntryListView {
+    entries: Vec<Value>,
+    next: Option<i64>,
+}
+
+#[derive(Debug)]
+struct TimelineRow {
+    entry: EntryView,
+    /// The page of the changed policy.
+    href: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "changes.html")]
+struct ChangesTemplate {
+    layout: Layout,
+    href: String,
+    query: ChangesQuery,
+    rows: Vec<TimelineRow>,
+    next: Option<String>,
+    export: String,
+}
+
+impl ChangesQuery {
+    /// The filters as a query.
+    fn filters(&self) -> String {
+        let mut query = String::new();
+        for (name, value) in [("object", &self.object), ("actor", &self.actor)] {
+            if !value.trim().is_empty() {
+                query.push_str(&format!("&{name}={}", links::encode(value.trim())));
+            }
+        }
+        query
+    }
+}
+
+impl EntryView {
+    /// The action in words: `policy.update` is `changed the policy`.
+    fn words(&self) -> String {
+        match self.action.as_str() {
+            "policy.create" => "created the policy",
+            "policy.update" => "changed the policy",
+            "policy.delete" => "deleted the policy",
+            "policy.import" => "imported the policy",
+            "policy.key_reset" => "reset a key of the policy",
+            "rules.create" | "rules.update" => "changed the rules",
+            "rules.import" => "imported the rules",
+            "proposal.create" => "proposed a change of the policy",
+            "proposal.approve" => "approved a change of the policy",
+            "proposal.reject" => "rejected a change of the policy",
+            "grant.set" => "granted a role to",
+            "grant.remove" => "removed a role of",
+            "app.set" => "set the bounds of the app",
+            "token.create" => "created the token",
+            "token.revoke" => "revoked the token",
+            "token.rotate" => "rotated the token",
+            "alert.clear" => "cleared an alert",
+            other => return other.replace(['.', '_'], " "),
+        }
+        .to_owned()
+    }
+
+    fn is_change(&self) -> bool {
+        !self.action.ends_with(".read")
+    }
+
+    /// The page of the changed object.
+    fn href(&self, environment: &str) -> Option<String> {
+        let (kind, _) = self.action.split_once('.')?;
+        match kind {
+            "policy" | "proposal" if !self.object.is_empty() => {
+                Some(links::page(environment, &["policies", &self.object]))
+            }
+            "rules" => Some(links::page(environment, &["rules"])),
+            "app" => Some(links::page(environment, &["apps", &self.object])),
+            _ => None,
+        }
+    }
+}
+
+async fn read(
+    caller: &PageCaller,
+    environment: &str,
+    query: &ChangesQuery,
+    limit: i64,
+) -> Result<EntryListView, PageFailure> {
+    let before = query.before.unwrap_or(i64::MAX);
+    let path = links::api(environment, &["audit"]);
+    let path = format!("{path}?limit={limit}&before={before}{}", query.filters());
+    caller.api.get(&path).await
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(query): Query<ChangesQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Changes, "Changes").await?;
+    let list = read(&caller, &environment, &query, PAGE).await?;
+    let href = links::page(&environment, &["changes"]);
+    let entries = list.entries.into_iter();
+    let entries = entries.filter_map(|of| serde_json::from_value::<EntryView>(of).ok());
+    // Reads of keys are in the export.
+    let rows = entries.filter(EntryView::is_change).map(|entry| TimelineRow {
+        href: entry.href(&environment),
+        entry,
+    });
+    Ok(render(&ChangesTemplate {
+        rows: rows.collect(),
+        next: list
+            .next
+            .map(|next| format!("{href}?before={next}{}", query.filters())),
+        export: format!("{href}/export?{}", query.filters().trim_start_matches('&')),
+        href,
+        query,
+        layout,
+    }))
+}
+
+/// The selected entries as lines of JSON, the newest first.
+pub(super) async fn export(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(mut query): Query<ChangesQuery>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let mut lines = String::new();
+    let mut count = 0;
+    loop {
+        let list = read(&caller, &environment, &query, 1_000).await?;
+        for entry in &list.entries {
+            lines.push_str(&entry.to_string());
+            lines.push('\n');
+        }
+        count += list.entries.len();
+        match list.next {
+            Some(next) if count < MAX_EXPORT => query.before = Some(next),
+            _ => break,
+        }
+    }
+    let headers = [
+        (header::CONTENT_TYPE, "application/jsonl; charset=utf-8"),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"changes.jsonl\"",
+        ),
+    ];
+    Ok((headers, lines).into_response())
+}

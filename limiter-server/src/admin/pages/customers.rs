@@ -1,0 +1,217 @@
+//! One key in all policies: the remaining calls, a reset and a block.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::Method;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::views::PolicyView;
+use crate::admin::pages::{links, render, see};
+use crate::admin::permissions::AdminAction;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CustomerQuery {
+    key: String,
+    notice: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ResetForm {
+    policy: String,
+    key: String,
+}
+
+/// The state of the key under a policy.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct KeyStateView {
+    limit: u64,
+    remaining: u64,
+    reset_after_ms: u64,
+    has_quota: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct KeyedPolicyView {
+    #[serde(flatten)]
+    policy: PolicyView,
+    key: Option<KeyStateView>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KeyView {
+    policies: Vec<KeyedPolicyView>,
+    is_truncated: bool,
+}
+
+#[derive(Debug)]
+struct CustomerRow {
+    href: String,
+    explain: String,
+    policy: PolicyView,
+    state: Option<KeyStateView>,
+    may_edit: bool,
+}
+
+#[derive(Template)]
+#[template(path = "customers.html")]
+struct CustomersTemplate {
+    layout: Layout,
+    href: String,
+    key: String,
+    rows: Vec<CustomerRow>,
+    is_truncated: bool,
+    failure: Option<String>,
+    blocks_href: String,
+    /// The apps in which the user may block the key; an empty name for all apps.
+    block_in: Vec<String>,
+}
+
+impl KeyStateView {
+    fn used(self) -> u64 {
+        self.limit.saturating_sub(self.remaining)
+    }
+
+    /// The time until nothing is used, in words.
+    fn reset_text(self) -> String {
+        match self.reset_after_ms.div_ceil(1_000) {
+            0 => "nothing is used".to_owned(),
+            seconds @ 1..=119 => format!("in {seconds} s"),
+            seconds @ 120..=7_199 => format!("in {} min", seconds.div_ceil(60)),
+            seconds => format!("in {} h", seconds.div_ceil(3_600)),
+        }
+    }
+
+    /// The class of the state: red without anything left.
+    fn class(self) -> &'static str {
+        match (self.remaining, self.used()) {
+            (0, _) => "bad",
+            (_, 0) => "off",
+            _ => "ok",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match (self.remaining, self.used()) {
+            (0, _) => "Nothing left",
+            (_, 0) => "Not used",
+            _ => "In use",
+        }
+    }
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(query): Query<CustomerQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Customers, "Customers").await?;
+    let key = query.key.trim().to_owned();
+    let mut page = CustomersTemplate {
+        layout: layout.with_notice(query.notice.as_deref()),
+        href: links::page(&environment, &["customers"]),
+        key: key.clone(),
+        rows: Vec::new(),
+        is_truncated: false,
+        failure: None,
+        blocks_href: links::page(&environment, &["blocks"]),
+        block_in: Vec::new(),
+    };
+    if key.is_empty() {
+        return Ok(render(&page));
+    }
+    let path = format!(
+        "{}?key={}",
+        links::api(&environment, &["keys"]),
+        links::encode(&key)
+    );
+    match caller.api.get::<KeyView>(&path).await {
+        Ok(view) => {
+            page.is_truncated = view.is_truncated;
+            let rows = view.policies.into_iter().map(|of| CustomerRow {
+                href: links::page(&environment, &["policies", &of.policy.name]),
+                explain: format!(
+                    "{}?policy={}&key={}",
+                    links::page(&environment, &["explain"]),
+                    links::encode(&of.policy.name),
+                    links::encode(&key)
+                ),
+                may_edit: caller.may_edit(&environment, AdminAction::EditNumbers, of.policy.apps.as_deref()),
+                policy: of.policy,
+                state: of.key,
+            });
+            page.rows = rows.collect();
+            page.block_in = block_in(&caller, &environment, &page.rows);
+            // The fullest first.
+            page.rows.sort_by_key(|row| {
+                let state = row.state.map_or((1_000, 1), |state| {
+                    let left = state.remaining.saturating_mul(1_000) / state.limit.max(1);
+                    (left, u64::from(state.used() == 0))
+                });
+                (state.1, state.0)
+            });
+        }
+        Err(failure) => page.failure = Some(failure.detail),
+    }
+    Ok(render(&page))
+}
+
+/// The apps in which the user may block keys; an empty name for all apps.
+fn block_in(caller: &PageCaller, environment: &str, rows: &[CustomerRow]) -> Vec<String> {
+    let mut apps: Vec<String> = rows
+        .iter()
+        .flat_map(|row| row.policy.apps.clone().unwrap_or_default())
+        .collect();
+    apps.sort();
+    apps.dedup();
+    let may_edit = |apps: Option<&[String]>| caller.may_edit(environment, AdminAction::EditNumbers, apps);
+    apps.retain(|app| may_edit(Some(std::slice::from_ref(app))));
+    if may_edit(None) {
+        apps.insert(0, String::new());
+    }
+    apps
+}
+
+/// Discards the usage of a key.
+pub(super) async fn reset(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    PageForm(form): PageForm<ResetForm>,
+) -> Result<Response, PageFailure> {
+    let path = links::api(&environment, &["policies", &form.policy, "keys", "reset"]);
+    let parts: Vec<&str> = form.key.split(" / ").collect();
+    caller
+        .api
+        .send(Method::POST, &path, &[], &json!({ "key": parts }))
+        .await?;
+    let page = links::page(&environment, &["customers"]);
+    Ok(see(&format!(
+        "{page}?key={}&notice=reset",
+        links::encode(&form.key)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_of_a_key_is_a_word() {
+        let state = |remaining, reset_after_ms| KeyStateView {
+            limit: 10,
+            remaining,
+            reset_after_ms,
+            has_quota: false,
+        };
+        assert_eq!(state(10, 0).word(), "Not used");
+        assert_eq!(state(0, 1_001).word(), "Nothing left");
+        assert_eq!(state(4, 1_001).reset_text(), "in 2 s");
+        assert_eq!(state(4, 600_000).reset_text(), "in 10 min");
+        assert_eq!(state(4, 86_400_000).reset_text(), "in 24 h");
+    }
+}

@@ -1,0 +1,236 @@
+//! Why a key was denied at a time: the revision in force, its values, the rules, the last author.
+//!
+//! The page states facts that are recorded, and "not recorded" for all others.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::response::Response;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::time::PageTime;
+use crate::admin::pages::usage::{CountsView, PlotMark, PlotView, PointListView};
+use crate::admin::pages::{links, render};
+use crate::admin::sentence::sentence;
+use crate::policy_text::{PolicyText, parse_rules};
+use crate::store::now_micros;
+
+const MINUTE: i64 = 60_000_000;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ExplainQuery {
+    policy: String,
+    key: String,
+    /// Microseconds since the Unix epoch.
+    at: Option<i64>,
+    /// A time in UTC such as `2026-11-23T14:03`, from the form.
+    time: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ExplainedRevision {
+    revision: i64,
+    deleted: bool,
+    state: String,
+    author: String,
+    reason: Option<String>,
+    toml: String,
+    created_at: PageTime,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExplainedHistory {
+    revisions: Vec<ExplainedRevision>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RulesTextView {
+    toml: String,
+}
+
+/// The facts about a minute.
+#[derive(Debug)]
+struct Explanation {
+    minute: PageTime,
+    href: String,
+    /// The revision that was saved last; `None` before the first one.
+    revision: Option<ExplainedRevision>,
+    sentence: Option<String>,
+    /// The quota of the key in that revision.
+    quota: Option<String>,
+    counts: CountsView,
+    /// Whether counts of that minute are kept.
+    is_counted: bool,
+    /// The numbers of the rules that lead to the policy now.
+    rules: Vec<(usize, String)>,
+    next_edit: Option<ExplainedRevision>,
+    plot: PlotView,
+}
+
+#[derive(Template)]
+#[template(path = "explain.html")]
+struct ExplainTemplate {
+    layout: Layout,
+    href: String,
+    query: ExplainQuery,
+    time: String,
+    explanation: Option<Explanation>,
+    customers: String,
+    failure: Option<String>,
+}
+
+impl ExplainQuery {
+    /// The time of the query; `None` for a text that is no time.
+    fn at(&self, now: i64) -> Option<i64> {
+        if let Some(at) = self.at {
+            return Some(at);
+        }
+        let text = self.time.trim();
+        if text.is_empty() {
+            return Some(now);
+        }
+        let time: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
+        let time = time.to_zoned(TimeZone::UTC).ok()?;
+        Some(time.timestamp().as_microsecond())
+    }
+}
+
+/// The text of a time in the field of the form.
+fn field_text(at: i64) -> String {
+    PageTime(at).iso().chars().take(16).collect()
+}
+
+/// The quota of a key in a text, in words.
+fn quota_of(text: &PolicyText, key: &str) -> Option<String> {
+    let parts: Vec<&str> = key.split(" / ").collect();
+    let key = crate::gateway::rules::key_of(parts);
+    let quota = text.overrides().iter().find(|of| *of.key() == key)?;
+    Some(format!(
+        "a quota of {} for this key",
+        quota.policy().quota().whole()
+    ))
+}
+
+async fn explain(
+    caller: &PageCaller,
+    environment: &str,
+    query: &ExplainQuery,
+    at: i64,
+) -> Result<Explanation, PageFailure> {
+    let path = links::api(environment, &["policies", &query.policy, "history"]);
+    let history: ExplainedHistory = caller.api.get(&format!("{path}?limit=1000")).await?;
+    // The newest first.
+    let is_before = |of: &&ExplainedRevision| of.created_at.0 <= at && of.state != "conflict";
+    let revision = history.revisions.iter().find(is_before).cloned();
+    let later = history.revisions.iter().rev();
+    let next_edit = later.into_iter().find(|of| of.created_at.0 > at).cloned();
+    let text = revision
+        .as_ref()
+        .filter(|of| !of.deleted)
+        .and_then(|of| PolicyText::parse(&query.policy, &of.toml).ok());
+    let minute = at - at.rem_euclid(MINUTE);
+    let path = links::api(environment, &["policies", &query.policy, "usage"]);
+    let range = format!("{path}?from={minute}&to={}", minute + MINUTE);
+    let usage: PointListView = caller.api.get(&range).await?;
+    let counts = usage.points.first().map(|point| point.counts);
+    let rules: RulesTextView = caller.api.get(&links::api(environment, &["rules"])).await?;
+    let rules = parse_rules(&rules.toml).unwrap_or_default();
+    let rules = rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.policy() == query.policy);
+    let rules = rules.map(|(number, rule)| {
+        let patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
+        (number + 1, patterns.join(", "))
+    });
+    let marks = history.revisions.iter().map(|of| PlotMark {
+        at: of.created_at.0,
+        revision: of.revision,
+        href: links::page(
+            environment,
+            &["policies", &query.policy, "history", &of.revision.to_string()],
+        ),
+    });
+    let marks: Vec<PlotMark> = marks.collect();
+    Ok(Explanation {
+        plot: PlotView::read(caller, environment, &query.policy, &marks).await?,
+        minute: PageTime(minute),
+        href: links::page(environment, &["policies", &query.policy]),
+        sentence: text.as_ref().map(sentence),
+        quota: text.as_ref().and_then(|text| quota_of(text, query.key.trim())),
+        revision,
+        counts: counts.unwrap_or_default(),
+        is_counted: counts.is_some(),
+        rules: rules.collect(),
+        next_edit,
+    })
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(mut query): Query<ExplainQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Explain, "Explain").await?;
+    query.policy = query.policy.trim().to_owned();
+    let now = now_micros();
+    let (explanation, failure) = match (query.policy.is_empty(), query.at(now)) {
+        (true, _) => (None, None),
+        (false, None) => (None, Some("The time is not like 2026-11-23T14:03.".to_owned())),
+        (false, Some(at)) => match explain(&caller, &environment, &query, at).await {
+            Ok(explanation) => (Some(explanation), None),
+            Err(failure) if failure.status == axum::http::StatusCode::NOT_FOUND => (
+                None,
+                Some("There is no such policy, or you may not read it.".to_owned()),
+            ),
+            Err(failure) => return Err(failure),
+        },
+    };
+    Ok(render(&ExplainTemplate {
+        href: links::page(&environment, &["explain"]),
+        time: field_text(query.at(now).unwrap_or(now)),
+        customers: format!(
+            "{}?key={}",
+            links::page(&environment, &["customers"]),
+            links::encode(query.key.trim())
+        ),
+        query,
+        explanation,
+        failure,
+        layout,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_the_form_is_utc() {
+        let query = |time: &str| ExplainQuery {
+            time: time.to_owned(),
+            ..ExplainQuery::default()
+        };
+        assert_eq!(query("2026-11-23T14:03").at(5), Some(1_795_442_580_000_000));
+        assert_eq!(query("2026-11-23 14:03:00Z").at(5), Some(1_795_442_580_000_000));
+        assert_eq!(query("").at(5), Some(5));
+        assert_eq!(query("14:03").at(5), None);
+        assert_eq!(field_text(1_795_442_580_000_000), "2026-11-23T14:03");
+    }
+
+    #[test]
+    fn quota_of_the_key_is_found() {
+        let text = "[policy.p]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n\
+                    [[override]]\npolicy = 'p'\nkey = 'acme'\ncapacity = 50\nrate = '1/s'\n";
+        let text = PolicyText::parse("p", text).unwrap();
+        assert_eq!(
+            quota_of(&text, "acme").as_deref(),
+            Some("a quota of 50 for this key")
+        );
+        assert_eq!(quota_of(&text, "globex"), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! The first page of an environment: denials, descriptors without a rule, and open decisions.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use crate::admin::pages::apps::all_policies;
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::time::PageTime;
+use crate::admin::pages::usage::{UsageListView, UsageView};
+use crate::admin::pages::views::PolicyView;
+use crate::admin::pages::{links, render};
+
+/// The number of policies in the list of denials.
+const MAX_DENIED: usize = 10;
+/// The number of descriptors in the list of those without a rule.
+const MAX_UNMATCHED: usize = 20;
+
+#[derive(Debug)]
+struct DeniedRow {
+    href: String,
+    explain: String,
+    usage: UsageView,
+}
+
+/// Something that waits for a user.
+#[derive(Debug)]
+struct WaitingRow {
+    href: String,
+    object: String,
+    class: &'static str,
+    state: &'static str,
+    detail: String,
+    at: PageTime,
+}
+
+#[derive(Debug)]
+struct UnmatchedRow {
+    descriptor: String,
+    rules: String,
+}
+
+#[derive(Template)]
+#[template(path = "now.html")]
+struct NowTemplate {
+    layout: Layout,
+    denied: Vec<DeniedRow>,
+    calls: i64,
+    waiting: Vec<WaitingRow>,
+    alerts: Vec<String>,
+    status_href: String,
+    /// `None` if the user may not read them, or this node does not know them.
+    unmatched: Option<Vec<UnmatchedRow>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct UnmatchedView {
+    unmatched: Option<Vec<String>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct OpenProposal {
+    name: String,
+    author: String,
+    reason: Option<String>,
+    created_at: PageTime,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct OpenProposals {
+    proposals: Vec<OpenProposal>,
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Now, "Now").await?;
+    let usage: UsageListView = caller.api.get(&links::api(&environment, &["usage"])).await?;
+    let calls = usage.policies.iter().map(|of| of.counts.calls()).sum();
+    let mut denied = usage.policies;
+    denied.retain(|of| of.counts.denied + of.counts.would_deny > 0);
+    denied.sort_by_key(|of| std::cmp::Reverse((of.counts.denied, of.counts.would_deny)));
+    denied.truncate(MAX_DENIED);
+    let rows = denied.into_iter().map(|usage| DeniedRow {
+        href: links::page(&environment, &["policies", &usage.policy]),
+        explain: format!(
+            "{}?policy={}",
+            links::page(&environment, &["explain"]),
+            links::encode(&usage.policy)
+        ),
+        usage,
+    });
+    let alerts = layout.status.as_ref().map(|status| {
+        let details = status.alerts.iter().filter_map(|of| of.get("detail")?.as_str());
+        details.map(str::to_owned).collect()
+    });
+    Ok(render(&NowTemplate {
+        denied: rows.collect(),
+        calls,
+        waiting: waiting(&caller, &environment).await?,
+        alerts: alerts.unwrap_or_default(),
+        status_href: links::page(&environment, &["status"]),
+        unmatched: unmatched(&caller, &environment).await?,
+        layout,
+    }))
+}
+
+/// Proposals, and policies that are not in force.
+async fn waiting(caller: &PageCaller, environment: &str) -> Result<Vec<WaitingRow>, PageFailure> {
+    let path = links::api(environment, &["proposals"]);
+    let proposals: OpenProposals = caller.api.get(&path).await?;
+    let mut rows: Vec<WaitingRow> = proposals
+        .proposals
+        .into_iter()
+        .map(|of| WaitingRow {
+            href: links::page(environment, &["policies", &of.name]),
+            object: of.name,
+            class: "waiting",
+            state: "Proposed",
+            detail: match of.reason {
+                Some(reason) => format!("by {}: {reason}", of.author),
+                None => format!("by {}", of.author),
+            },
+            at: of.created_at,
+        })
+        .collect();
+    let policies = all_policies(caller, environment).await?;
+    let pending = policies.into_iter().filter(|of| !of.is_in_force());
+    rows.extend(pending.map(|of: PolicyView| WaitingRow {
+        href: links::page(environment, &["policies", &of.name]),
+        class: of.publication_class(),
+        state: of.publication_word(),
+        detail: format!("changed by {}", of.updated_by),
+        at: of.updated_at,
+        object: of.name,
+    }));
+    Ok(rows)
+}
+
+async fn unmatched(caller: &PageCaller, environment: &str) -> Result<Option<Vec<UnmatchedRow>>, PageFailure> {
+    let path = links::api(environment, &["unmatched"]);
+    let listed: UnmatchedView = match caller.api.get(&path).await {
+        Err(failure) if failure.status == StatusCode::FORBIDDEN => return Ok(None),
+        result => result?,
+    };
+    let rows = listed.unmatched.map(|listed| {
+        let newest = listed.into_iter().rev().take(MAX_UNMATCHED);
+        newest
+            .map(|descriptor| UnmatchedRow {
+                rules: format!(
+                    "{}?descriptor={}#edit",
+                    links::page(environment, &["rules"]),
+                    links::encode(&descriptor)
+                ),
+                descriptor,
+            })
+            .collect()
+    });
+    Ok(rows)
+}

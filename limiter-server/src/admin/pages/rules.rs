@@ -1,0 +1,297 @@
+//! The rules of an environment: ordered per domain, with a tester and the text.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::{Method, StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::{links, render, see};
+use crate::policy_text::parse_rules;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RulesQuery {
+    domain: String,
+    /// Entries such as `route=login, remote_address=1.2.3.4`.
+    entries: String,
+    /// A descriptor without a rule: its domain and its entries.
+    descriptor: String,
+    notice: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RulesForm {
+    toml: String,
+    reason: String,
+    revision: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct EditedRules {
+    toml: String,
+    revision: i64,
+    state: String,
+}
+
+/// The result of the tester.
+#[derive(Debug, Deserialize)]
+struct MatchView {
+    rule: Option<usize>,
+    policy: Option<String>,
+    #[serde(default)]
+    is_configured: bool,
+    #[serde(default)]
+    values: Vec<String>,
+    group: Option<String>,
+}
+
+#[derive(Debug)]
+struct RuleRow {
+    number: usize,
+    patterns: String,
+    policy: String,
+    href: String,
+    /// Limits of one request with this group are charged together or not at all.
+    group: Option<String>,
+    settles: bool,
+    is_found: bool,
+}
+
+/// The rules of a domain, in order.
+#[derive(Debug)]
+struct DomainRules {
+    domain: Option<String>,
+    rows: Vec<RuleRow>,
+}
+
+#[derive(Template)]
+#[template(path = "rules.html")]
+struct RulesTemplate {
+    layout: Layout,
+    href: String,
+    domains: Vec<DomainRules>,
+    query: RulesQuery,
+    found: Option<MatchView>,
+    toml: String,
+    revision: i64,
+    state: String,
+    reason: String,
+    is_admin: bool,
+    failure: Option<String>,
+}
+
+impl RulesQuery {
+    /// The entries as keys with their values.
+    fn entries(&self) -> Vec<(String, String)> {
+        let entries = self.entries.split(',').map(str::trim).filter(|of| !of.is_empty());
+        entries
+            .map(|entry| match entry.split_once('=') {
+                Some((key, value)) => (key.trim().to_owned(), value.trim().to_owned()),
+                None => (entry.to_owned(), String::new()),
+            })
+            .collect()
+    }
+}
+
+impl MatchView {
+    fn values_text(&self) -> String {
+        self.values.join(" / ")
+    }
+}
+
+/// A rule for a descriptor `domain key=value,key=value`, as text. The values become the key.
+fn drafted_rule(descriptor: &str) -> Option<String> {
+    let (domain, entries) = descriptor.split_once(' ')?;
+    let entries: Vec<&str> = entries.split(',').collect();
+    let patterns = entries.iter().enumerate().map(|(number, entry)| {
+        let key = entry.split_once('=').map_or(*entry, |(key, _)| key);
+        // The first entry usually names the route, the others the customer.
+        match number == 0 && entries.len() > 1 {
+            true => json!(entry).to_string(),
+            false => json!(key).to_string(),
+        }
+    });
+    let patterns: Vec<String> = patterns.collect();
+    Some(format!(
+        "\n[[rule]]\ndomain = {}\nmatch = [{}]\npolicy = \"\"\n",
+        json!(domain),
+        patterns.join(", ")
+    ))
+}
+
+/// The rules of a text by domain, in order.
+fn domains(environment: &str, toml: &str, found: Option<usize>) -> Vec<DomainRules> {
+    let Ok(rules) = parse_rules(toml) else {
+        return Vec::new();
+    };
+    let mut domains: Vec<DomainRules> = Vec::new();
+    for (number, rule) in rules.iter().enumerate() {
+        let mut patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
+        if rule.allows_more_entries() {
+            patterns.push("...".to_owned());
+        }
+        let row = RuleRow {
+            number: number + 1,
+            patterns: patterns.join(", "),
+            policy: rule.policy().to_owned(),
+            href: links::page(environment, &["policies", rule.policy()]),
+            group: rule.group().map(str::to_owned),
+            settles: rule.settles(),
+            is_found: found == Some(number),
+        };
+        match domains
+            .iter_mut()
+            .find(|of| of.domain.as_deref() == rule.domain())
+        {
+            Some(domain) => domain.rows.push(row),
+            None => domains.push(DomainRules {
+                domain: rule.domain().map(str::to_owned),
+                rows: vec![row],
+            }),
+        }
+    }
+    domains
+}
+
+pub(super) async fn show(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    Query(query): Query<RulesQuery>,
+) -> Result<Response, PageFailure> {
+    let layout = Layout::of_environment(&caller, &environment, Section::Rules, "Rules").await?;
+    let rules: EditedRules = caller.api.get(&links::api(&environment, &["rules"])).await?;
+    let entries = query.entries();
+    let found: Option<MatchView> = match entries.is_empty() {
+        true => None,
+        false => {
+            let body = json!({ "domain": query.domain.trim(), "entries": entries });
+            let path = links::api(&environment, &["rules", "match"]);
+            let reply = caller.api.send(Method::POST, &path, &[], &body).await?;
+            Some(reply.read()?)
+        }
+    };
+    let number = found.as_ref().and_then(|found| found.rule);
+    let drafted = drafted_rule(&query.descriptor).unwrap_or_default();
+    Ok(render(&RulesTemplate {
+        layout: layout.with_notice(query.notice.as_deref()),
+        href: links::page(&environment, &["rules"]),
+        domains: domains(&environment, &rules.toml, number),
+        found,
+        toml: rules.toml + &drafted,
+        revision: rules.revision,
+        state: rules.state,
+        reason: String::new(),
+        is_admin: caller.is_admin_of(&environment),
+        failure: None,
+        query,
+    }))
+}
+
+/// Saves the text. A text with errors is shown again with its errors.
+pub(super) async fn save(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    PageForm(form): PageForm<RulesForm>,
+) -> Result<Response, PageFailure> {
+    let path = links::api(&environment, &["rules"]);
+    let condition = match form.revision {
+        0 => (header::IF_NONE_MATCH, "*".to_owned()),
+        revision => (header::IF_MATCH, format!("\"{revision}\"")),
+    };
+    let reason = Some(form.reason.trim()).filter(|reason| !reason.is_empty());
+    let body = json!({ "toml": form.toml, "reason": reason });
+    let failure = match caller.api.send(Method::PUT, &path, &[condition], &body).await {
+        Ok(_) => {
+            return Ok(see(&format!(
+                "{}?notice=saved",
+                links::page(&environment, &["rules"])
+            )));
+        }
+        Err(failure) => failure,
+    };
+    let is_correctable = matches!(
+        failure.status,
+        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::BAD_REQUEST
+    );
+    if !is_correctable {
+        return Err(failure);
+    }
+    let layout = Layout::of_environment(&caller, &environment, Section::Rules, "Rules").await?;
+    let current: EditedRules = caller.api.get(&path).await?;
+    let detail = match failure.status {
+        StatusCode::CONFLICT => format!(
+            "Another user has saved revision {} since you opened the page. Your text is below; the list shows the \
+             saved rules.",
+            current.revision
+        ),
+        _ => failure.detail,
+    };
+    let mut response = render(&RulesTemplate {
+        layout,
+        href: links::page(&environment, &["rules"]),
+        domains: domains(&environment, &current.toml, None),
+        query: RulesQuery::default(),
+        found: None,
+        toml: form.toml,
+        revision: current.revision,
+        state: current.state,
+        reason: form.reason,
+        is_admin: true,
+        failure: Some(detail),
+    });
+    *response.status_mut() = failure.status;
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_is_drafted_from_a_descriptor() {
+        let draft = drafted_rule("edge route=newsletter,customer=a\"b").unwrap();
+        assert_eq!(
+            draft,
+            "\n[[rule]]\ndomain = \"edge\"\nmatch = [\"route=newsletter\", \"customer\"]\npolicy = \"\"\n"
+        );
+        assert!(drafted_rule("").is_none());
+        let text = draft.replace("policy = \"\"", "policy = \"news\"");
+        assert_eq!(parse_rules(&text).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn entries_are_keys_with_values() {
+        let query = RulesQuery {
+            entries: "route=login, remote_address = 1.2.3.4,".to_owned(),
+            ..RulesQuery::default()
+        };
+        let expected = [("route", "login"), ("remote_address", "1.2.3.4")];
+        let expected: Vec<_> = expected
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+        assert_eq!(query.entries(), expected);
+    }
+
+    #[test]
+    fn rules_keep_their_numbers_across_domains() {
+        let rule = |domain: &str, key: &str| format!("[[rule]]\n{domain}match = ['{key}']\npolicy = 'p'\n");
+        let text = [
+            rule("domain = 'a'\n", "x"),
+            rule("", "y"),
+            rule("domain = 'a'\n", "z"),
+        ]
+        .concat();
+        let domains = domains("prod", &text, Some(2));
+        let numbers: Vec<Vec<usize>> = domains
+            .iter()
+            .map(|of| of.rows.iter().map(|row| row.number).collect())
+            .collect();
+        assert_eq!(numbers, [vec![1, 3], vec![2]]);
+        assert!(domains[0].rows[1].is_found);
+    }
+}

@@ -1,0 +1,188 @@
+//! Counts of decisions, as pages read and show them.
+
+use serde::Deserialize;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::links;
+use crate::admin::pages::time::PageTime;
+
+const HOUR: i64 = 3_600_000_000;
+/// The hours of the plot.
+const HOURS: i64 = 24;
+
+/// The decisions of a policy.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct CountsView {
+    pub(super) allowed: i64,
+    pub(super) denied: i64,
+    pub(super) would_deny: i64,
+    pub(super) failed: i64,
+}
+
+impl CountsView {
+    /// The number of calls.
+    pub(super) fn calls(self) -> i64 {
+        self.allowed + self.denied + self.would_deny + self.failed
+    }
+
+    fn add(&mut self, other: Self) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.would_deny += other.would_deny;
+        self.failed += other.failed;
+    }
+
+    /// The share of denied calls, such as `0.4 %`.
+    pub(super) fn denied_share(self) -> String {
+        share(self.denied, self.calls())
+    }
+}
+
+/// A part of a whole in percent.
+fn share(part: i64, whole: i64) -> String {
+    match whole {
+        0 => "not known".to_owned(),
+        whole => {
+            let thousandths = part.saturating_mul(1_000) / whole;
+            format!("{}.{} %", thousandths / 10, thousandths % 10)
+        }
+    }
+}
+
+/// The decisions of a policy in a time.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct UsageView {
+    pub(super) policy: String,
+    #[serde(flatten)]
+    pub(super) counts: CountsView,
+}
+
+/// The decisions of all policies in a time.
+#[derive(Debug, Deserialize)]
+pub(super) struct UsageListView {
+    pub(super) policies: Vec<UsageView>,
+}
+
+/// The decisions of one span.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct PointView {
+    pub(super) at: PageTime,
+    #[serde(flatten)]
+    pub(super) counts: CountsView,
+}
+
+/// The decisions of a policy over time.
+#[derive(Debug, Deserialize)]
+pub(super) struct PointListView {
+    pub(super) now: i64,
+    pub(super) points: Vec<PointView>,
+}
+
+/// An edit of a policy, which the plot marks.
+#[derive(Clone, Debug)]
+pub(super) struct PlotMark {
+    pub(super) at: i64,
+    pub(super) revision: i64,
+    pub(super) href: String,
+}
+
+/// The plot of a policy over the last 24 hours, with a table for browsers without scripts.
+#[derive(Debug)]
+pub(super) struct PlotView {
+    /// The route of the points.
+    pub(super) source: String,
+    /// The page that explains a minute, without the time.
+    pub(super) explain: String,
+    /// The marks as JSON.
+    pub(super) marks: String,
+    pub(super) hours: i64,
+    /// The counts by hour, the newest first.
+    pub(super) rows: Vec<PointView>,
+    pub(super) total: CountsView,
+}
+
+impl PlotView {
+    /// Reads the counts of a policy.
+    pub(super) async fn read(
+        caller: &PageCaller,
+        environment: &str,
+        policy: &str,
+        marks: &[PlotMark],
+    ) -> Result<Self, PageFailure> {
+        let route = links::api(environment, &["policies", policy, "usage"]);
+        let usage: PointListView = caller.api.get(&route).await?;
+        let marks: Vec<serde_json::Value> = marks
+            .iter()
+            .map(|mark| serde_json::json!({ "at": mark.at, "revision": mark.revision, "href": mark.href }))
+            .collect();
+        let explain = links::page(environment, &["explain"]);
+        let (rows, total) = by_hour(&usage);
+        Ok(Self {
+            source: format!("/admin/v1{route}"),
+            explain: format!("{explain}?policy={}", links::encode(policy)),
+            marks: serde_json::Value::Array(marks).to_string(),
+            hours: HOURS,
+            rows,
+            total,
+        })
+    }
+}
+
+/// The counts by hour, the newest first, and their sum.
+fn by_hour(usage: &PointListView) -> (Vec<PointView>, CountsView) {
+    let newest = usage.now - usage.now.rem_euclid(HOUR);
+    let mut rows: Vec<PointView> = Vec::new();
+    let mut total = CountsView::default();
+    let first = usage.points.first().map_or(newest, |point| point.at.0);
+    for ago in 0..HOURS {
+        let start = newest - ago * HOUR;
+        // Hours before the first decision are not known.
+        if start + HOUR <= first {
+            break;
+        }
+        let mut counts = CountsView::default();
+        let of_hour = |point: &&PointView| (start..start + HOUR).contains(&point.at.0);
+        for point in usage.points.iter().filter(of_hour) {
+            counts.add(point.counts);
+        }
+        total.add(counts);
+        rows.push(PointView {
+            at: PageTime(start),
+            counts,
+        });
+    }
+    (rows, total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_before_the_first_decision_are_absent() {
+        let point = |at, denied| PointView {
+            at: PageTime(at),
+            counts: CountsView {
+                denied,
+                ..CountsView::default()
+            },
+        };
+        let usage = PointListView {
+            now: 10 * HOUR + 5,
+            points: vec![
+                point(8 * HOUR + 1, 2),
+                point(8 * HOUR + 60_000_000, 1),
+                point(10 * HOUR, 4),
+            ],
+        };
+        let (rows, total) = by_hour(&usage);
+        let shown: Vec<(i64, i64)> = rows
+            .iter()
+            .map(|row| (row.at.0 / HOUR, row.counts.denied))
+            .collect();
+        assert_eq!(shown, [(10, 4), (9, 0), (8, 3)]);
+        assert_eq!((total.denied, total.denied_share().as_str()), (7, "100.0 %"));
+        assert_eq!(CountsView::default().denied_share(), "not known");
+    }
+}

@@ -1,0 +1,101 @@
+//! The visual rules, where they can be measured.
+
+use serde_json::Value;
+
+use super::pages::{PAGES, pictures, sign_in};
+use super::support::chromium::Chromium;
+use super::support::demo::Demo;
+
+/// The distinct sizes of visible text in the page, in pixels.
+const TEXT_SIZES: &str = "
+    const sizes = new Set();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode, parent = node.parentElement;
+      if (node.data.trim() === '' || !parent.checkVisibility()) continue;
+      sizes.add(getComputedStyle(parent).fontSize);
+    }
+    return [...sizes].sort();";
+
+/// The longest animation or transition of the page, in seconds.
+const ANIMATION: &str = "
+    let longest = 0;
+    for (const element of document.querySelectorAll('*')) {
+      const style = getComputedStyle(element);
+      for (const text of [style.animationDuration, style.transitionDuration]) {
+        for (const part of text.split(',')) longest = Math.max(longest, parseFloat(part) || 0);
+      }
+    }
+    return longest;";
+
+/// The sum of the layout shifts since the page was opened.
+const LAYOUT_SHIFT: &str = "
+    const done = arguments[arguments.length - 1];
+    let sum = 0;
+    new PerformanceObserver(list => {
+      for (const entry of list.getEntries()) if (!entry.hadRecentInput) sum += entry.value;
+    }).observe({ type: 'layout-shift', buffered: true });
+    setTimeout(() => done(sum), 300);";
+
+/// Elements that are wider than the window, unless they scroll by themselves.
+const OVERFLOW: &str = "
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll('body *')]
+      .filter(element => element.getBoundingClientRect().right > width + 1)
+      .map(element => element.outerHTML.slice(0, 120));";
+
+/// Waits until the plot of the page is drawn, if there is one.
+pub(crate) fn wait_for_plot(browser: &Chromium) {
+    browser.wait_until("the plot is not drawn", |browser| {
+        let script =
+            "const plot = document.querySelector('figure[data-plot]'); return !plot || !!plot.dataset.drawn";
+        browser.script(script) == Value::Bool(true)
+    });
+}
+
+#[test]
+fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
+    let demo = Demo::start();
+    let mut browser = Chromium::start();
+    sign_in(&mut browser, &demo, "demo");
+    let mut problems = Vec::new();
+    for (name, path) in PAGES {
+        for (width, height) in [(360, 740), (768, 1024), (1280, 900)] {
+            browser.resize(width, height);
+            for theme in ["light", "dark"] {
+                browser.use_theme(theme);
+                browser.open(&demo.url(path));
+                wait_for_plot(&browser);
+                let shown = format!("{name} at {width} in {theme}");
+                browser.full_screenshot(&pictures().join(format!("{name}-{width}-{theme}.png")));
+                let overflow = browser.script(OVERFLOW);
+                if overflow != Value::Array(Vec::new()) {
+                    problems.push(format!("{shown}: too wide: {overflow}"));
+                }
+                let shift = browser.async_script(LAYOUT_SHIFT).as_f64().unwrap();
+                if shift >= 0.02 {
+                    problems.push(format!("{shown}: layout shift {shift}"));
+                }
+                if width != 768 {
+                    problems.extend(browser.axe().iter().map(|of| format!("{shown}: {of}")));
+                }
+            }
+        }
+        let sizes = browser.script(TEXT_SIZES);
+        if sizes.as_array().unwrap().len() > 5 {
+            problems.push(format!("{name}: text sizes {sizes}"));
+        }
+        let animation = browser.script(ANIMATION).as_f64().unwrap();
+        if animation > 0.15 {
+            problems.push(format!("{name}: an animation of {animation} s"));
+        }
+        problems.extend(
+            browser
+                .console()
+                .iter()
+                .map(|of| format!("{name}: console: {of}")),
+        );
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
