@@ -1,6 +1,7 @@
 //! The configuration of a layer, and its decisions about requests.
 
 mod costs;
+mod log;
 mod verify;
 
 use std::any::Any;
@@ -160,7 +161,7 @@ impl LayerConfig {
             return None;
         }
         if !is_usual {
-            log_degraded(&decision);
+            log::log_degraded(&decision);
         }
         if self.shows_decisions() || decision.is_degraded() {
             request.extensions_mut().insert(decision.clone());
@@ -368,34 +369,6 @@ impl LayerConfig {
             .map(|resolved| (cost(resolved), resolved.keeps_cost));
         Settling::new(settle, check, decision, costs, &self.reporter).map(Box::new)
     }
-
-    /// The reason for the rejection of a request.
-    #[cold]
-    pub(crate) fn log_rejection(&self, denied: Result<Decision, Rejection>) -> Rejection {
-        let rejection = match denied.and_then(Decision::require) {
-            Err(rejection) => rejection,
-            // An allowed decision has no reason.
-            Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
-        };
-        self.reporter.report(&rejection);
-        let origin = rejection.decision().map(Decision::origin);
-        tracing::debug!(rejection = %rejection.diagnostic(), ?origin, "request rejected");
-        rejection
-    }
-}
-
-/// Logs why a request was allowed although the store did not allow it.
-#[cold]
-fn log_degraded(decision: &Decision) {
-    let (would_deny, degraded) = (decision.would_deny(), decision.is_degraded());
-    let (origin, error) = (decision.origin(), decision.store_error());
-    tracing::debug!(
-        ?origin,
-        would_deny,
-        degraded,
-        ?error,
-        "request allowed without a store decision"
-    );
 }
 
 impl RequestScope<'_> {
