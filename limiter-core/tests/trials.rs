@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Limiter, Policy, Timestamp};
 use limiter_testing::RedisServer;
-use support::recorder::Ledger;
+use limiter_testing::recorder::Ledger;
 use support::{PATIENT, namespace};
 
 fn sized(capacity: u32) -> Policy {
