@@ -35,6 +35,7 @@ fn first_run_leads_to_a_plotted_denial_in_eight_clicks() {
     browser.fill("input[name=password]", PASSWORD);
     browser.fill("input[name=repeated]", PASSWORD);
     browser.click("button >> Create");
+    browser.click("a >> Start without policies");
     browser.wait_for("nav[aria-label=Sections]");
 
     // A policy that permits 7 calls, enforced from the start.

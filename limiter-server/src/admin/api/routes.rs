@@ -140,8 +140,8 @@ pub const ROUTES: [Route; 55] = [
     route(
         "POST",
         "/namespaces/{namespace}/policies/{name}/keys/reset",
-        Viewer,
-        "Discard the usage of a key; needs the role editor.",
+        Editor,
+        "Discard the usage of a key.",
     ),
     route(
         "GET",
