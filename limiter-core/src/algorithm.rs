@@ -28,9 +28,11 @@ mod token_bucket;
 
 use smallvec::SmallVec;
 
+#[cfg(any(feature = "redis", test))]
+pub(crate) use crate::algorithm::change::force_charge;
 #[cfg(test)]
 pub(crate) use crate::algorithm::change::refund;
-pub(crate) use crate::algorithm::change::{Change, change, force_charge, missing_until};
+pub(crate) use crate::algorithm::change::{Change, change, missing_until};
 pub(crate) use crate::algorithm::counter_window::WindowCounters;
 pub(crate) use crate::algorithm::fast_level::{FastLevel, FastOutcome};
 pub(crate) use crate::algorithm::fixed_window::PeriodCount;
