@@ -275,3 +275,57 @@ fn subscribers_are_listed() {
     let suspensions = json_of(&root.get("/namespaces/prod/suspensions"));
     assert_eq!(suspensions["unsupported_by"], json!([]), "{suspensions}");
 }
+
+/// A quota with an end, and a trial that is adopted, are revisions of the policy.
+#[test]
+fn quotas_and_trials_change_the_policy() {
+    let (_server, root) = with_policy();
+    let path = "/namespaces/default/policies/search";
+    let send = |method: &str, of: &str, revision: &str, body: &Value| {
+        root.send(method, &format!("{path}/{of}"), &[("if-match", revision)], body)
+    };
+    let toml = || json_of(&root.get(path))["toml"].as_str().unwrap().to_owned();
+    let quota = json!({ "key": "ann", "capacity": 7, "rate": "5/s", "for_seconds": 600, "reason": "sale" });
+    let saved = send("POST", "quotas", "1", &quota);
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let text = toml();
+    assert!(
+        text.contains("key = \"ann\"\ncapacity = 7\nrate = \"5/s\"\nuntil = 20"),
+        "{text}"
+    );
+    assert_eq!(send("POST", "quotas", "1", &quota).status, 409, "a conflict");
+    let invalid = send(
+        "POST",
+        "quotas",
+        "2",
+        &json!({ "key": "ann", "limit": 7, "window": "1s" }),
+    );
+    assert_eq!(invalid.status, 422, "{}", invalid.body);
+    assert_eq!(
+        send("DELETE", "quotas", "2", &json!({ "key": "bob" })).status,
+        404
+    );
+    assert_eq!(
+        send("DELETE", "quotas", "2", &json!({ "key": "ann" })).status,
+        200
+    );
+    assert!(!toml().contains("override"));
+
+    assert_eq!(send("POST", "trial/adopt", "3", &json!({})).status, 404);
+    let trial = json!({ "capacity": 9, "rate": "9/s", "for_seconds": 600 });
+    assert_eq!(send("PUT", "trial", "3", &trial).status, 200);
+    assert!(
+        toml().contains("trial = { capacity = 9, rate = \"9/s\", until = 20"),
+        "{}",
+        toml()
+    );
+    assert_eq!(send("DELETE", "trial", "4", &Value::Null).status, 200);
+    assert!(!toml().contains("trial"));
+    assert_eq!(send("PUT", "trial", "5", &trial).status, 200);
+    assert_eq!(send("POST", "trial/adopt", "6", &json!({})).status, 200);
+    let text = toml();
+    assert!(
+        text.contains("capacity = 9\nrate = \"9/s\"") && !text.contains("trial"),
+        "{text}"
+    );
+}

@@ -30,6 +30,7 @@ const CALLERS: [(&str, Grants, RouteAccess); 8] = [
 /// A body that the route accepts.
 fn body(route: &Route) -> Value {
     match (route.method, route.path.rsplit('/').next().unwrap()) {
+        ("DELETE", "quotas") => json!({ "key": "eve" }),
         ("GET" | "DELETE", _) => Value::Null,
         (_, "setup") => json!({ "token": "x", "user": "x", "password": PASSWORD }),
         (_, "session") => json!({ "user": "x", "password": PASSWORD }),
@@ -44,6 +45,8 @@ fn body(route: &Route) -> Value {
         (_, "rules") => json!({ "toml": "" }),
         (_, "tokens") => json!({ "name": "x", "scopes": ["admin:viewer"] }),
         (_, "{app}") if route.path.contains("grants") => json!({ "role": "viewer" }),
+        (_, "quotas") => json!({ "key": "eve", "capacity": 7, "rate": "1/h" }),
+        (_, "trial") => json!({ "capacity": 7, "rate": "1/h", "for_seconds": 60 }),
         (_, "suspensions") => {
             json!({ "scope": "policy:search", "enforcement": "shadow", "for_seconds": 60 })
         }

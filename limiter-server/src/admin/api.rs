@@ -6,11 +6,13 @@
 mod caller;
 mod documents;
 mod keys;
+mod openapi;
 mod overlays;
 mod people;
 mod policies;
 pub(crate) mod problem;
 mod proposals;
+mod quotas;
 mod records;
 pub mod routes;
 mod rules;
@@ -44,6 +46,15 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/usage", get(usage::of_policy))
         .route("/policies/{name}/keys/reset", post(keys::reset))
         .route("/keys", get(keys::list))
+        .route(
+            "/policies/{name}/quotas",
+            post(quotas::set).delete(quotas::remove),
+        )
+        .route(
+            "/policies/{name}/trial",
+            put(quotas::start_trial).delete(quotas::drop_trial),
+        )
+        .route("/policies/{name}/trial/adopt", post(quotas::adopt_trial))
         .route("/usage", get(usage::by_policy))
         .route("/unmatched", get(records::unmatched))
         .route("/rules/match", post(rules::find))
@@ -78,7 +89,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/connect", get(records::connect))
         .route("/status", get(records::status));
     let api = Router::new()
-        .route("/openapi.json", get(routes::openapi))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/setup", post(sessions::set_up))
         .route(
             "/session",

@@ -29,13 +29,13 @@ const ID_DIGITS: usize = 16;
 
 /// The end: a time in microseconds, or a duration from now.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct End {
+pub(super) struct End {
     until: Option<i64>,
     for_seconds: Option<u32>,
 }
 
 impl End {
-    fn time(self) -> Result<Option<Timestamp>, AdminProblem> {
+    pub(super) fn time(self) -> Result<Option<Timestamp>, AdminProblem> {
         let now = now_micros();
         let until = match (self.until, self.for_seconds) {
             (None, None) => return Ok(None),
@@ -53,7 +53,7 @@ impl End {
         }
     }
 
-    fn required(self) -> Result<Timestamp, AdminProblem> {
+    pub(super) fn required(self) -> Result<Timestamp, AdminProblem> {
         let missing = || unprocessable("expected `until`, in microseconds, or `for_seconds`");
         self.time()?.ok_or_else(missing)
     }

@@ -144,7 +144,7 @@ pub(super) async fn list(
 }
 
 /// A policy that the caller may read.
-async fn find(
+pub(super) async fn find(
     admin: &Admin,
     caller: &AdminCaller,
     namespace: &str,
@@ -266,7 +266,11 @@ pub(super) async fn restore(
     run(&admin, &caller, edit).await
 }
 
-async fn run(admin: &Admin, caller: &AdminCaller, edit: PolicyEdit) -> Result<Response, AdminProblem> {
+pub(super) async fn run(
+    admin: &Admin,
+    caller: &AdminCaller,
+    edit: PolicyEdit,
+) -> Result<Response, AdminProblem> {
     let (namespace, name, is_deletion) = (edit.namespace.clone(), edit.name.clone(), edit.text.is_none());
     match edit::save_policy(admin.store(), &caller.0, edit).await? {
         EditOutcome::Saved { revision } => {

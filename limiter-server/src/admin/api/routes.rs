@@ -1,9 +1,6 @@
-//! The list of all routes, and the OpenAPI document that is made from it.
+//! The list of all routes.
 //!
 //! A test sends each route with each role and compares the answer with [`ROUTES`].
-
-use axum::Json;
-use serde_json::{Map, Value, json};
 
 /// The weakest caller that a route accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +51,7 @@ const fn route(
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 55] = [
+pub const ROUTES: [Route; 60] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -160,6 +157,36 @@ pub const ROUTES: [Route; 55] = [
         "/namespaces/{namespace}/rules/match",
         Viewer,
         "The rule, policy and key of a descriptor.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/quotas",
+        Editor,
+        "Set the quota of a key, with or without an end; If-Match.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/policies/{name}/quotas",
+        Editor,
+        "Remove the quota of a key; If-Match.",
+    ),
+    route(
+        "PUT",
+        "/namespaces/{namespace}/policies/{name}/trial",
+        Owner,
+        "Decide other numbers beside the policy; If-Match.",
+    ),
+    route(
+        "DELETE",
+        "/namespaces/{namespace}/policies/{name}/trial",
+        Owner,
+        "End the trial; If-Match.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/trial/adopt",
+        Owner,
+        "Adopt the numbers of the trial; If-Match.",
     ),
     route(
         "GET",
@@ -351,42 +378,3 @@ pub const ROUTES: [Route; 55] = [
         "Changes of users, the newest first.",
     ),
 ];
-
-/// The OpenAPI document.
-pub(super) async fn openapi() -> Json<Value> {
-    let mut paths = Map::new();
-    for route in ROUTES {
-        let item = paths
-            .entry(format!("/admin/v1{}", route.path))
-            .or_insert_with(|| json!({}));
-        let names = route
-            .path
-            .split('/')
-            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-        let parameters: Vec<Value> = names
-            .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
-            .collect();
-        let security = match route.access {
-            RouteAccess::Open => json!([]),
-            _ => json!([{ "token": [] }, { "session": [] }]),
-        };
-        item[route.method.to_lowercase()] = json!({
-            "summary": route.summary,
-            "parameters": parameters,
-            "security": security,
-            "responses": {
-                "2XX": { "description": "success" },
-                "default": { "description": "a problem document", "content": { "application/problem+json": {} } },
-            },
-        });
-    }
-    Json(json!({
-        "openapi": "3.1.0",
-        "info": { "title": "limiter-server admin", "version": "1" },
-        "paths": paths,
-        "components": { "securitySchemes": {
-            "token": { "type": "http", "scheme": "bearer" },
-            "session": { "type": "apiKey", "in": "cookie", "name": crate::admin::auth::COOKIE },
-        } },
-    }))
-}
