@@ -13,6 +13,7 @@ mod assets;
 mod caller;
 mod changes;
 mod connect;
+mod curve;
 mod customers;
 mod edit;
 mod explain;

@@ -1,11 +1,35 @@
 //! The effect of a change of a policy: differences of the text, sentences, and warnings. Pure.
 
+mod effect;
+
 use limiter_core::{Enforcement, Inheritance};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::admin::sentence::sentence;
 use crate::policy_text::{PolicyText, hourly_rate};
+
+/// The effect of a new text in place of the previous one, with numbers and curves.
+pub async fn preview_in_numbers(
+    before: Option<&PolicyText>,
+    new: &PolicyText,
+    inheritance: Inheritance,
+) -> Value {
+    let mut found = preview(before, new, inheritance);
+    let length = effect::curve_length(before, new);
+    let old = match before {
+        Some(before) => effect::curve(before.entry().policy(), length).await,
+        None => Vec::new(),
+    };
+    let new_curve = effect::curve(new.entry().policy(), length).await;
+    let effects = effect::effects(before, new).await;
+    if let Some(fields) = found.as_object_mut() {
+        fields.insert("effects".to_owned(), Value::Array(effects));
+        let curves = json!({ "before": old, "after": new_curve });
+        fields.insert("curves".to_owned(), curves);
+    }
+    found
+}
 
 /// The effect of a new text in place of the previous one.
 #[must_use]

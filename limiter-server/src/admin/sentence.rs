@@ -141,7 +141,7 @@ mod tests {
             ),
             (
                 "algorithm = 'sliding_window'\nlimit = 5\nwindow = '90s'",
-                "Each key may make 5 requests in any 90s.",
+                "Each key may make 5 requests in any 1m30s.",
             ),
             (
                 "algorithm = 'counter_window'\nlimit = 5\nwindow = '1d'",

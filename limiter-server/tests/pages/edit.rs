@@ -101,6 +101,20 @@ fn policy_is_created_changed_and_restored_without_scripts() {
 }
 
 #[test]
+fn preview_states_the_effect_in_numbers() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 100, "shop"));
+    let mut browser = Browser::signed_in(&server, "root");
+    let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "50")).body;
+    for expected in ["40 of 100", "40 of 50", "50 of 50", "<polyline", "(chosen)"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "10")).body;
+    assert!(page.contains("less than half"), "{page}");
+}
+
+#[test]
 fn wrong_values_are_shown_beside_the_form() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);

@@ -351,5 +351,6 @@ pub(super) async fn preview(
     let new = PolicyText::parse(&name, &body.toml).map_err(edit::EditError::from)?;
     let before = current.as_ref().and_then(|of| of.policy().ok());
     let inheritance = Inheritance::from(body.inheritance);
-    Ok(Json(preview::preview(before.as_ref(), &new, inheritance)))
+    let effect = preview::preview_in_numbers(before.as_ref(), &new, inheritance);
+    Ok(Json(effect.await))
 }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::curve::{CurveDrawing, CurvesView};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::import::condition;
 use crate::admin::pages::layout::{Layout, Section};
@@ -61,6 +62,23 @@ struct PreviewView {
     after: String,
     diff: String,
     warnings: Vec<String>,
+    effects: Vec<EffectView>,
+    curves: CurvesView,
+}
+
+/// The remaining permits of a key.
+#[derive(Debug, Deserialize)]
+struct LeftView {
+    left: u64,
+    of: u64,
+}
+
+/// The effect on a key for one treatment of usage.
+#[derive(Debug, Deserialize)]
+struct EffectView {
+    inheritance: String,
+    before: LeftView,
+    after: LeftView,
 }
 
 /// The preview on the page.
@@ -70,6 +88,8 @@ struct ShownPreview {
     after: String,
     diff: Vec<DiffLine>,
     warnings: Vec<String>,
+    effects: Vec<EffectView>,
+    curve: Option<CurveDrawing>,
     text: String,
 }
 
@@ -101,6 +121,17 @@ struct ConflictTemplate {
     text: String,
     inheritance: String,
     diff: Vec<DiffLine>,
+}
+
+impl EffectView {
+    /// The treatment as words.
+    fn treatment(&self) -> &'static str {
+        match self.inheritance.as_str() {
+            "proportional" => "usage is scaled",
+            "reset" => "usage is reset",
+            _ => "usage is kept",
+        }
+    }
 }
 
 impl EditTemplate {
@@ -199,6 +230,8 @@ impl<'a> Editor<'a> {
             after: found.after,
             diff: diff_lines(&found.diff),
             warnings: found.warnings,
+            effects: found.effects,
+            curve: found.curves.drawing(),
             text,
         })
     }

@@ -10,14 +10,15 @@ use serde_json::{Value, json};
 use crate::admin::pages::apps::NoticeQuery;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::{Layout, NavLink, Section};
+use crate::admin::pages::layout::{Layout, NavLink, Section, count};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
 use crate::admin::pages::usage::{PlotMark, PlotView};
 use crate::admin::pages::views::{
-    PolicyView, ProposalListView, ProposalView, RevisionListView, RevisionView,
+    PolicyView, ProposalListView, ProposalView, RevisionListView, RevisionView, SubscriberListView,
+    SubscriberView,
 };
 use crate::admin::pages::{links, render, see};
-use crate::admin::permissions::AdminAction;
+use crate::admin::permissions::{ALL_APPS, AdminAction};
 use crate::admin::preview::unified_diff;
 use crate::admin::sentence::sentence;
 use crate::policy_text::PolicyText;
@@ -53,6 +54,8 @@ struct PolicyTemplate {
     layout: Layout,
     links: PolicyLinks,
     policy: PolicyView,
+    /// The replicas that have the policy, such as `11 of 12 replicas`.
+    reach: Option<String>,
     rights: PolicyRights,
     /// Whether the text is edited in another place.
     is_managed_elsewhere: bool,
@@ -231,9 +234,11 @@ pub(super) async fn show(
         sentence: numbers.short_sentence(),
         until,
     });
+    let reach = reach(&caller, &environment, &policy, &layout).await;
     Ok(render(&PolicyTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
         links: PolicyLinks::new(&environment, &name, policy.apps.as_deref()),
+        reach,
         rights,
         is_managed_elsewhere: policy.managed_by != crate::admin::edit::MANAGED_BY_UI,
         quotas: quotas.collect(),
@@ -246,6 +251,27 @@ pub(super) async fn show(
         plot,
         policy,
     }))
+}
+
+/// The replicas of the apps of a policy that have adopted the published registry; `None` if no
+/// replica follows it, or they are not known.
+async fn reach(
+    caller: &PageCaller,
+    environment: &str,
+    policy: &PolicyView,
+    layout: &Layout,
+) -> Option<String> {
+    let published = layout.status.as_ref()?.registry_revision;
+    let list = caller.api.get(&links::api(environment, &["subscribers"])).await;
+    let list: SubscriberListView = list.ok().filter(|_| policy.is_in_force())?;
+    let is_concerned = |of: &&SubscriberView| match (&policy.apps, &of.app) {
+        (None, _) | (_, None) => true,
+        (Some(apps), Some(app)) => app == ALL_APPS || apps.contains(app),
+    };
+    let concerned: Vec<_> = list.subscribers.iter().filter(is_concerned).collect();
+    let adopted = concerned.iter().filter(|of| of.revision >= published).count();
+    let all = concerned.len();
+    (all > 0).then(|| format!("{adopted} of {}", count(all, "replica")))
 }
 
 pub(super) async fn revision(

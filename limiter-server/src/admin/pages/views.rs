@@ -180,10 +180,24 @@ pub(super) struct NamespaceListView {
     pub(super) namespaces: Vec<NamespaceView>,
 }
 
+/// A process that follows the registry.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct SubscriberView {
+    pub(super) app: Option<String>,
+    pub(super) revision: i64,
+}
+
+/// The processes that follow the registry of a namespace.
+#[derive(Debug, Deserialize)]
+pub(super) struct SubscriberListView {
+    pub(super) subscribers: Vec<SubscriberView>,
+}
+
 /// The status of a namespace.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct StatusView {
     pub(super) read_only: bool,
+    pub(super) registry_revision: i64,
     pub(super) pending: i64,
     pub(super) publisher_error: Option<String>,
     pub(super) alerts: Vec<Value>,
