@@ -1,4 +1,4 @@
-//! Access to private decoders of external input, for the targets in `fuzz/`. Compiled under
+//! Access to private decoders of external input, for the targets in `tools/fuzz/`. Compiled under
 //! `cfg(fuzzing)` only.
 
 use bb8_redis::redis::Value;

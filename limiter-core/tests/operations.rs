@@ -299,7 +299,7 @@ fn links_and_faults_lead_somewhere() {
             assert!(page.with_file_name(path).exists(), "{}: {target}", page.display());
         }
     }
-    let faults: String = source::files("limiter-faults/src")
+    let faults: String = source::files("tools/limiter-faults/src")
         .into_iter()
         .map(|(_, text)| text)
         .collect();

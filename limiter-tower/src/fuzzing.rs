@@ -1,4 +1,4 @@
-//! Private parsers of untrusted input, for the targets in `fuzz/`. Compiled only under
+//! Private parsers of untrusted input, for the targets in `tools/fuzz/`. Compiled only under
 //! `cfg(fuzzing)`.
 
 use std::net::IpAddr;

@@ -1,6 +1,7 @@
 //! Counts the instructions of the decision paths, and compares them with the committed counts.
 //!
-//! The program that is measured and the list of its paths are in `limiter-bench/instructions`.
+//! The program that is measured and the list of its paths are in
+//! `tools/limiter-bench/instructions`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +82,7 @@ pub(crate) fn measure() -> Result<Counts, String> {
             "instructions",
         ])
         .arg("--manifest-path")
-        .arg(root().join("limiter-bench/Cargo.toml"))
+        .arg(root().join("tools/limiter-bench/Cargo.toml"))
         .arg("--target-dir")
         .arg(target_dir())
         .args(["--", "--output-format=json"])
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn runner_has_version_of_library() {
-        let manifest = root().join("limiter-bench/instructions/Cargo.toml");
+        let manifest = root().join("tools/limiter-bench/instructions/Cargo.toml");
         let manifest = fs::read_to_string(manifest).unwrap_or_default();
         assert!(manifest.contains(&format!("gungraun = \"={RUNNER_VERSION}\"")));
     }

@@ -88,7 +88,7 @@ fn unsafe_code() -> Findings {
             ));
         }
     }
-    let fuzz = read(&root().join("fuzz/src/lib.rs"))?;
+    let fuzz = read(&root().join("tools/fuzz/src/lib.rs"))?;
     if fuzz.contains("#![forbid(unsafe_code)]") {
         Ok(None)
     } else {

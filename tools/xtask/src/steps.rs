@@ -38,7 +38,7 @@ pub(crate) const STEPS: &[Step] = &[
         purpose: "the code is formatted",
         work: Action::Cargo(&[
             &["fmt", "--all", "--check"],
-            &["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"],
+            &["fmt", "--check", "--manifest-path", "tools/fuzz/Cargo.toml"],
             &[
                 "fmt",
                 "--check",
@@ -50,7 +50,7 @@ pub(crate) const STEPS: &[Step] = &[
                 "--all",
                 "--check",
                 "--manifest-path",
-                "limiter-bench/Cargo.toml",
+                "tools/limiter-bench/Cargo.toml",
             ],
             &[
                 "fmt",

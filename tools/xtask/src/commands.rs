@@ -48,9 +48,10 @@ pub(crate) fn text(mut command: Command) -> Result<String, String> {
 
 /// Where the workspace is.
 pub(crate) fn root() -> &'static Path {
-    // This crate lies right below it.
+    // This crate is in the folder `tools` of the workspace.
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
+        .ancestors()
+        .nth(2)
         .unwrap_or_else(|| Path::new("."))
 }
 

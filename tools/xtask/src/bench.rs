@@ -15,7 +15,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
     command
         .args(["run", "--quiet", "--release", "--manifest-path"])
-        .arg(root().join("limiter-bench/Cargo.toml"))
+        .arg(root().join("tools/limiter-bench/Cargo.toml"))
         .arg("--target-dir")
         .arg(target_dir())
         .arg("--")

@@ -26,5 +26,5 @@ pub(super) fn check(python: &Path, greeter: &Server) -> Result<(), String> {
 }
 
 fn script(name: &str) -> PathBuf {
-    root().join("xtask").join("clients").join(name)
+    root().join("tools/xtask/clients").join(name)
 }

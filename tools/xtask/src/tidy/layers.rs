@@ -63,7 +63,7 @@ pub(super) fn check(tree: &Tree, table: &Table) -> Result<Vec<Finding>, String> 
             if !missing.is_empty() {
                 let folder = [&[path.to_owned()], parent.as_slice()].concat().join("::");
                 return Err(format!(
-                    "modules of {folder} that are not in xtask/tidy/layers.txt: `{}`; add each to a layer",
+                    "modules of {folder} that are not in tools/xtask/tidy/layers.txt: `{}`; add each to a layer",
                     missing.join("`, `")
                 ));
             }

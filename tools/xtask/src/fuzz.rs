@@ -1,4 +1,4 @@
-//! Feeds arbitrary input to the targets in `fuzz/` and `limiter-server/fuzz/`.
+//! Feeds arbitrary input to the targets in `tools/fuzz/` and `limiter-server/fuzz/`.
 //!
 //! The flags are those of `cargo fuzz run -s none`, which works here too. Setting them here means
 //! that CI need not build that tool. They work on the stable toolchain, because no sanitizer is
@@ -19,7 +19,7 @@ struct Project {
 
 const PROJECTS: [Project; 2] = [
     Project {
-        directory: "fuzz",
+        directory: "tools/fuzz",
         targets: &[
             "resp",
             "reply",
@@ -287,7 +287,7 @@ mod tests {
     fn every_target_is_a_program_with_seeds_or_without() {
         let manifests = [
             include_str!("../../fuzz/Cargo.toml"),
-            include_str!("../../limiter-server/fuzz/Cargo.toml"),
+            include_str!("../../../limiter-server/fuzz/Cargo.toml"),
         ];
         for (manifest, project) in manifests.iter().zip(&PROJECTS) {
             for target in project.targets {

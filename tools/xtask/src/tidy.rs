@@ -1,9 +1,9 @@
 //! `cargo xtask tidy`: rules about the source text that no compiler checks.
 //!
-//! Each check returns numbers: violations by file (or by crate and name). `xtask/tidy/baseline.txt`
-//! lists the numbers of today, one line each. A number that rises fails. A number that falls fails
-//! too, until `cargo xtask tidy --update` has lowered the baseline; it refuses to raise the total
-//! of a check in a crate, so that files may move.
+//! Each check returns numbers: violations by file (or by crate and name).
+//! `tools/xtask/tidy/baseline.txt` lists the numbers of today, one line each. A number that rises
+//! fails. A number that falls fails too, until `cargo xtask tidy --update` has lowered the
+//! baseline; it refuses to raise the total of a check in a crate, so that files may move.
 
 mod baseline;
 mod commits;

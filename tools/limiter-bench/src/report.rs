@@ -163,7 +163,8 @@ impl Report {
     /// BENCHMARKS.md and its plots, at the root of the project.
     pub(crate) fn write(&self) -> io::Result<()> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
+            .ancestors()
+            .nth(2)
             .unwrap_or(Path::new("."));
         let plots = root.join("benchmarks");
         fs::create_dir_all(&plots)?;

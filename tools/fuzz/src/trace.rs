@@ -1,6 +1,6 @@
 //! Calls at any moments under any policies: no panic, no limit broken, no wait misjudged.
 
-#[path = "../../limiter-core/tests/support/promise.rs"]
+#[path = "../../../limiter-core/tests/support/promise.rs"]
 #[expect(dead_code, reason = "the tests use the rest of it")]
 mod promise;
 
