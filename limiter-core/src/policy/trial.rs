@@ -91,13 +91,16 @@ impl Policy {
 
     fn replacing_trial(&self, trial: Option<TrialValues>) -> Self {
         let mut inner = PolicyInner::clone(&self.0);
-        let mut settings = inner
-            .extras
-            .take()
-            .map(|extras| extras.settings)
-            .unwrap_or_default();
+        let (mut settings, reported) = match inner.extras.take() {
+            Some(extras) => (extras.settings, extras.reported),
+            None => Default::default(),
+        };
         settings.trial = trial;
         inner.extras = settings.build(&inner);
+        if let Some(extras) = &mut inner.extras {
+            // The key lists are unchanged, so their entries are not reported again.
+            extras.reported = reported;
+        }
         Self(Arc::new(inner))
     }
 
