@@ -148,7 +148,7 @@ fn error_has_position_and_expectation() {
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
     const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
-                            until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
+                            until, rate_type, generation, scaled, trial, created_by, created_at, updated_by, updated_at, note";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
     const END: &str = "a time after 1970 with its offset, such as 2030-12-31T23:59:59Z";
     let bucket = |line: &str, is: &str, expected: &str| {
