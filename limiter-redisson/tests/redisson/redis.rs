@@ -18,8 +18,8 @@ fn all(server: &RedisServer) -> Vec<(String, String)> {
     let keys = server.command(&["KEYS", "*"]);
     let mut names: Vec<String> = keys.items().iter().map(RespValue::text).collect();
     names.sort();
-    // The replica count writes by itself.
-    names.retain(|name| !name.contains("|replicas"));
+    // Replicas and subscribers of the registry are registered in the background.
+    names.retain(|name| !name.contains("|replicas") && !name.contains("subscribers"));
     let dump = |name: String| {
         let held = format!("{:?}", server.command(&["DUMP", &name]));
         (name, held)
@@ -102,8 +102,9 @@ async fn unconfigured_calls_query_redis_rarely() {
     }
     let quarters = u64::try_from(began.elapsed().as_millis() / 250).unwrap();
     let queries = calls() - before;
+    // One of them registers this process as a subscriber of the registry.
     assert!(
-        queries <= 2 * quarters + 6,
+        queries <= 2 * quarters + 7,
         "{queries} in {quarters} quarters of a second"
     );
 }

@@ -98,7 +98,10 @@ fn unsafe_code() -> Findings {
 
 /// Every directory with a manifest, but for those that are workspaces of their own.
 fn members() -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(root()).map_err(|error| format!("cannot list the workspace: {error}"))?;
+    let list = |folder: PathBuf| {
+        fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))
+    };
+    let entries = list(root().to_owned())?.chain(list(root().join("tools"))?);
     let dirs = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let with_manifest = dirs.filter(|dir| dir.join("Cargo.toml").is_file());
     with_manifest

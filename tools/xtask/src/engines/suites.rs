@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crate::commands::root;
 
-/// The packages with such tests. Their unit tests start servers, too.
-const PACKAGES: [&str; 4] = [
-    "limiter-testing",
-    "limiter-core",
-    "limiter-redisson",
-    "limiter-tower",
+/// The packages with such tests, and their folders. Their unit tests start servers, too.
+const PACKAGES: [(&str, &str); 4] = [
+    ("limiter-testing", "tools/limiter-testing"),
+    ("limiter-core", "limiter-core"),
+    ("limiter-redisson", "limiter-redisson"),
+    ("limiter-tower", "limiter-tower"),
 ];
 
 /// A test whose source contains none of these starts no server.
@@ -29,10 +29,10 @@ pub(super) fn commands(chosen: &[String]) -> Result<Vec<Vec<String>>, String> {
     if !chosen.is_empty() {
         return Ok(vec![[&common[..], chosen].concat()]);
     }
-    let of_package = |package: &&str| {
+    let of_package = |(package, folder): &(&str, &str)| {
         let mut args = common.to_vec();
         args.extend(["--package", package, "--lib"].map(str::to_owned));
-        for target in targets(&root().join(package).join("tests"))? {
+        for target in targets(&root().join(folder).join("tests"))? {
             args.extend(["--test".to_owned(), target]);
         }
         Ok(args)
