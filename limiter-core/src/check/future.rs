@@ -1,8 +1,8 @@
 //! The future of a check.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::{fmt, mem};
 
 use crate::check::{Check, PendingDecision, PolicyRef};
 use crate::concurrency::request::ConcurrencyRequest;
@@ -59,22 +59,22 @@ impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
 
 impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
     fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
-        if let CheckProgress::Unasked = self.progress {
-            self.progress = CheckProgress::Answered;
-            let mut query = None;
-            let answer = P::start(&mut self.check, &mut query);
-            match query {
-                Some(query) => self.progress = CheckProgress::Asked(query),
-                None => return answer,
-            }
-        }
         #[expect(clippy::panic, reason = "a future must not be polled after its end")]
-        let CheckProgress::Asked(asked) = &mut self.progress else {
-            panic!("`CheckFuture` polled after completion");
+        let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
+            CheckProgress::Unasked => {
+                let mut query = None;
+                let answer = P::start(&mut self.check, &mut query);
+                match query {
+                    Some(query) => query,
+                    None => return answer,
+                }
+            }
+            CheckProgress::Asked(asked) => asked,
+            CheckProgress::Answered => panic!("`CheckFuture` polled after completion"),
         };
         let answer = asked.as_mut().poll(context);
-        if answer.is_ready() {
-            self.progress = CheckProgress::Answered;
+        if answer.is_pending() {
+            self.progress = CheckProgress::Asked(asked);
         }
         answer
     }

@@ -108,15 +108,13 @@ impl Lookup for &Policy {
     where
         Self: 'b,
     {
-        // Written in place: copying a decision takes longer than a denial from the deny cache.
-        let answer = match check.is_tried {
-            true => Poll::Pending,
-            false => check.try_decide(),
-        };
-        if answer.is_pending() {
-            *query = Some(check.take().query()?);
+        if !check.is_tried {
+            if let Poll::Ready(answer) = check.try_decide() {
+                return Poll::Ready(answer);
+            }
         }
-        answer
+        *query = Some(check.take().query()?);
+        Poll::Pending
     }
 }
 
