@@ -22,7 +22,7 @@ impl Browser {
         }
     }
 
-    /// A browser with a session of this user, who has the password of the tests.
+    /// A browser with a session of this user. The user has the password of the tests.
     pub(crate) fn signed_in(server: &Server, user: &str) -> Self {
         let mut browser = Self::new(server.admin());
         let answer = browser.post("/signin", &[("user", user), ("password", PASSWORD)]);
