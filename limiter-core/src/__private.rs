@@ -44,7 +44,7 @@ pub use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation}
 use crate::check::Acquire;
 use crate::check::AcquireConcurrency;
 use crate::check::Check;
-pub use crate::check::named::ResolvedPolicies;
+pub use crate::check::registry_lookup::ResolvedPolicies;
 pub use crate::check::try_decide::Passage;
 use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision};

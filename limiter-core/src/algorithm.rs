@@ -355,4 +355,4 @@ pub(crate) fn decide(slots: &mut [StateSlot<'_>], mode: Mode) -> SmallVec<[StepO
 }
 
 #[cfg(test)]
-mod counted_tests;
+mod counter_window_tests;

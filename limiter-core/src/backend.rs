@@ -18,11 +18,11 @@
 
 mod detached;
 pub(crate) mod memory;
-pub(crate) mod outage;
 mod permits;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-mod single;
+mod single_limit;
+pub(crate) mod without_store;
 
 use std::fmt;
 #[cfg(feature = "redis")]
@@ -33,7 +33,7 @@ use crate::algorithm::Change;
 use crate::backend::memory::MemoryBackend;
 #[cfg(feature = "redis")]
 use crate::backend::redis::RedisBackend;
-pub(crate) use crate::backend::single::{SingleLimit, SingleOutcome};
+pub(crate) use crate::backend::single_limit::{SingleLimit, SingleOutcome};
 use crate::decision::{Decision, Decisions, Origin, Rejection};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]

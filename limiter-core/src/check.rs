@@ -9,10 +9,10 @@ mod acquire_concurrency;
 pub(crate) mod acquire_detached;
 mod admit;
 pub(crate) mod future;
-pub(crate) mod named;
 mod policy_handle;
 pub(crate) mod policy_ref;
 mod refund;
+pub(crate) mod registry_lookup;
 mod reserve;
 pub(crate) mod try_decide;
 

@@ -1,6 +1,6 @@
 //! The result of a call: a `Decision`, or a `Rejection` at the API boundary.
 
-mod effective;
+mod client_hints;
 mod limit;
 mod origin;
 

@@ -12,9 +12,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::detachment::id::{DetachedId, IdBacking};
 use crate::detachment::record::ReservationRecord;
 use crate::detachment::table::ExpiringTable;
-use crate::error::StoreError;
+use crate::error::{ConfigError, StoreError};
 use crate::identity::Identity;
 
 /// The detached permits and reservations of one limiter whose state is in this process.
@@ -46,6 +47,14 @@ impl DetachedTables {
             permits,
             reservations: ExpiringTable::new(),
         }
+    }
+
+    /// Rejects an id whose state is in the tables of another limiter.
+    pub(crate) fn require_own(&self, id: &DetachedId) -> Result<(), ConfigError> {
+        if id.backing == IdBacking::Node && self.node().ok() != Some(id.node) {
+            return Err(id.of_another_node());
+        }
+        Ok(())
     }
 
     /// Returns the number of this limiter, for ids that are valid in this limiter only.

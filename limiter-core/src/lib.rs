@@ -157,7 +157,7 @@ pub mod fuzzing;
 /// itself lost before its lease ends in Redis. Tests: `tests/concurrency.rs`,
 /// `tests/contract/concurrency.rs`, `table/tests.rs`.
 pub mod concurrency {
-    pub(crate) mod deadline;
+    pub(crate) mod acquire_deadline;
     #[cfg(feature = "redis")]
     pub(crate) mod leases;
     pub(crate) mod permit;

@@ -25,7 +25,7 @@ use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
-use crate::registry::lookup::PolicyLookup;
+use crate::registry::policy_lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 use crate::support::clock::Clock;
 use crate::units::{Amount, Timestamp};

@@ -12,6 +12,7 @@ mod locks;
 mod sweep;
 mod table;
 
+use crossbeam_utils::CachePadded;
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm;
@@ -22,8 +23,9 @@ use crate::memory::evict::Evictions;
 use crate::memory::table::StateTable;
 use crate::policy::Algorithm;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::support::bounded_counter::BoundedCounter;
 use crate::support::clock::Clock;
-use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::support::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::support::sync::{SpinGuard, SpinLock};
 use crate::units::Timestamp;
 
@@ -34,10 +36,9 @@ const SHARDS: usize = 64;
 pub(crate) struct MemoryStore {
     shards: Box<[CachePadded<SpinLock<StateTable>>]>,
     pub(crate) clock: Clock,
-    max_keys: usize,
     /// Number of keys in all shards; incremented before a key is stored, decremented after one is
     /// removed.
-    keys: Box<CachePadded<AtomicUsize>>,
+    keys: Box<CachePadded<BoundedCounter>>,
     next_sweep_at: AtomicU64,
     next_swept: AtomicUsize,
     searched_at: AtomicU64,
@@ -45,12 +46,6 @@ pub(crate) struct MemoryStore {
     evicts: bool,
     evicted: Evictions,
 }
-
-/// Padded to cache lines of its own, so that a write does not slow down access to neighbouring
-/// values.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct CachePadded<T>(T);
 
 /// The time of a decision on a limit.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +68,7 @@ impl MemoryStore {
         Self {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             clock,
-            max_keys,
-            keys: Box::default(),
+            keys: Box::new(CachePadded::new(BoundedCounter::new(max_keys))),
             next_sweep_at: AtomicU64::new(0),
             next_swept: AtomicUsize::new(0),
             searched_at: AtomicU64::new(0),
@@ -90,7 +84,7 @@ impl MemoryStore {
     }
 
     pub(crate) fn max_keys(&self) -> usize {
-        self.max_keys
+        self.keys.max()
     }
 
     /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
@@ -312,31 +306,23 @@ impl MemoryStore {
 
     /// Adds to the number of keys, if the bound permits it.
     fn reserve(&self, more: usize) -> Option<()> {
-        if more == 0 {
-            return Some(());
-        }
-        let all = |keys: usize| keys.checked_add(more).filter(|keys| *keys <= self.max_keys);
-        let counted = self
-            .keys
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, all);
-        counted.ok().map(|_| ())
+        (more == 0 || self.keys.try_add(more)).then_some(())
     }
 
     fn release(&self, gone: usize) {
-        self.keys.0.fetch_sub(gone, Ordering::Relaxed);
+        self.keys.subtract(gone);
     }
 
     fn lock(&self, identity: Identity) -> SpinGuard<'_, StateTable> {
         #[expect(clippy::indexing_slicing, reason = "the shard is below the number of shards")]
-        self.shards[identity.shard(SHARDS)].0.lock()
+        self.shards[identity.shard(SHARDS)].lock()
     }
 
     #[cfg(test)]
     fn keys(&self) -> usize {
-        let stored = self.shards.iter().map(|shard| shard.0.lock().len()).sum();
+        let stored = self.shards.iter().map(|shard| shard.lock().len()).sum();
         assert_eq!(
-            self.keys.0.load(Ordering::Relaxed),
+            self.keys.count(),
             stored,
             "the count equals the number of stored keys"
         );

@@ -2,20 +2,20 @@
 
 mod change;
 mod edit;
-mod effective;
+mod effective_policy;
 mod entry;
 mod entry_state;
 #[cfg(feature = "registry")]
 mod file;
 mod key_overrides;
-pub(crate) mod lookup;
 mod metadata;
 mod on_unknown_policy;
 mod overlay;
+pub(crate) mod policy_lookup;
 mod rate_type;
 #[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
-mod retired;
+mod retired_generations;
 mod rule;
 mod shared;
 mod sources;
@@ -29,14 +29,14 @@ use std::collections::HashMap;
 use std::fmt;
 #[cfg(all(feature = "registry", feature = "redis"))]
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
 use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
-use crate::registry::effective::EffectivePolicy;
+use crate::registry::effective_policy::EffectivePolicy;
 pub use crate::registry::entry::PolicyEntry;
 pub use crate::registry::entry_state::{EntryEdit, EntryState};
 #[cfg(feature = "registry")]
@@ -61,6 +61,7 @@ use crate::registry::unresolved::UnresolvedNames;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub(crate) use crate::registry::watcher::{BYTES_A_NAME, run_blocking_if_large};
 use crate::support::clock::Clock;
+use crate::support::sync::{Mutex, MutexGuard, RwLock};
 
 /// A registry of policies by name. Cheap to clone; clones share the registry, and a change applies
 /// to the next call.
@@ -196,7 +197,7 @@ impl PolicyRegistry {
     /// Returns all names, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = self.0.policies.read();
         let mut names: Vec<String> = policies.keys().map(|name| name.to_string()).collect();
         names.sort_unstable();
         names
@@ -242,7 +243,7 @@ impl PolicyRegistry {
         key: &Key<'_>,
         clock: &Clock,
     ) -> Result<Policy, LookupError> {
-        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = self.0.policies.read();
         let effective = policies.get(name).ok_or(LookupError::NotThere)?;
         if !effective.entry.is_for(app) {
             return Err(LookupError::NotForApp);
@@ -288,7 +289,7 @@ impl PolicyRegistry {
         self.renew_overlays(&sources);
         let policies = sources.all_effective();
         let old = {
-            let mut now = self.0.policies.write().unwrap_or_else(PoisonError::into_inner);
+            let mut now = self.0.policies.write();
             std::mem::replace(&mut *now, policies)
         };
         self.count_change();
@@ -322,7 +323,7 @@ impl PolicyRegistry {
     /// Returns all effective policies as the snapshot of one source.
     #[cfg(feature = "registry")]
     pub(crate) fn as_snapshot(&self) -> SourceSnapshot {
-        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = self.0.policies.read();
         let mut snapshot = SourceSnapshot::from_policies(policies.values());
         snapshot.rules = self.rules();
         snapshot.overlays = Arc::new(self.with_overlays(OverlaySet::to_source));
@@ -330,19 +331,19 @@ impl PolicyRegistry {
     }
 
     fn with_effective<T>(&self, name: &str, look: impl FnOnce(&EffectivePolicy) -> T) -> Option<T> {
-        let policies = self.0.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = self.0.policies.read();
         policies.get(name).map(look)
     }
 
     fn sources(&self) -> MutexGuard<'_, SourceStack> {
-        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.sources.lock()
     }
 
     /// Recomputes the effective policy of a name from the sources.
     fn renew(&self, sources: &SourceStack, name: &str) {
         let effective = sources.effective(name);
         let old = {
-            let mut policies = self.0.policies.write().unwrap_or_else(PoisonError::into_inner);
+            let mut policies = self.0.policies.write();
             match effective {
                 Some(effective) => policies.insert(name.into(), effective),
                 None => policies.remove(name),

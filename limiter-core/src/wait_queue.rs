@@ -10,7 +10,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -182,7 +182,7 @@ impl WaitQueues {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::{Attribute, Ident, Path};
 
-use crate::args::Args;
+use crate::argument_parser::Args;
 use crate::async_trait_body::AsyncTraitBody;
 use crate::diagnostics::{AnnotationError, Diagnostics, closest_match};
 use crate::expand;

@@ -3,11 +3,11 @@
 //! The guard is computed in its own block: borrows and locks of its expressions end before the
 //! first await.
 
+mod annotation_entry;
 mod borrow;
-mod count;
-mod need;
-mod site;
-mod values;
+mod count_if;
+mod guard_values;
+mod need_assertion;
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -21,7 +21,7 @@ use crate::func::{self, Func, GuardPosition, MARKER, Output, Param};
 use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
-use values::{convert, key_of, number, option, period, rate_of};
+use guard_values::{convert, key_of, number, option, period, rate_of};
 
 impl ToTokens for LimitedFn {
     fn to_tokens(&self, tokens: &mut TokenStream) {
@@ -114,7 +114,7 @@ impl LimitedFn {
                 #names #made };
         };
         if self.is_counted() {
-            let charged = count::charged();
+            let charged = count_if::charged();
             return quote! {
                 #made
                 let #charged = match #private::enter_counted(#guard).await {

@@ -5,9 +5,9 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Member};
 
-use crate::args::Args;
-use crate::arguments::ArgumentName;
-use crate::constant::peel;
+use crate::argument_parser::Args;
+use crate::argument_table::ArgumentName;
+use crate::constant_expr::peel;
 use crate::diagnostics::Diagnostics;
 use crate::func::Param;
 

@@ -36,27 +36,27 @@
     )
 )]
 
-mod args;
-mod arguments;
+mod argument_parser;
+mod argument_table;
 mod async_trait_body;
 mod block;
-mod constant;
+mod constant_expr;
 mod diagnostics;
 mod expand;
 mod fallback;
 #[cfg(test)]
-mod frozen;
+mod frozen_tests;
 mod func;
 mod literal;
 mod model;
 #[cfg(test)]
-mod snapshots;
+mod snapshot_tests;
 mod template;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 
-use crate::arguments::AttributeKind;
+use crate::argument_table::AttributeKind;
 use crate::block::{Block, is_block};
 use crate::diagnostics::Diagnostics;
 use crate::func::Func;

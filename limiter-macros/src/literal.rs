@@ -5,7 +5,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Expr, Lit, LitStr, Path, UnOp};
 
-use crate::constant::{folded, is_constant, peel};
+use crate::constant_expr::{folded, is_constant, peel};
 
 /// The largest duration of the exact arithmetic, in microseconds: 142 years.
 pub(crate) const MAX_SPAN: u64 = 1 << 52;

@@ -11,9 +11,9 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, LitStr, Meta, Path};
 
-use crate::args::Args;
-use crate::arguments::{ArgumentName, AttributeKind};
-use crate::constant::peel;
+use crate::argument_parser::Args;
+use crate::argument_table::{ArgumentName, AttributeKind};
+use crate::constant_expr::peel;
 use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
 use crate::func::{Func, GuardPosition, Output, Param, bound_names, mentions};

@@ -12,10 +12,10 @@
 //! as 0, until one fits ([`LimitOutcome::available_after`]). Tests: `headers/tests/`,
 //! `tests/http/answers.rs`, `tests/http/nested.rs`.
 
-mod costs;
 mod draft7;
 mod header_buffer;
 mod lists;
+mod request_cost;
 mod unsettled;
 
 use std::time::Duration;
@@ -26,8 +26,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use limiter_core::__private::whole_seconds;
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
-pub(crate) use costs::Costs;
 use header_buffer::HeaderBuffer;
+pub(crate) use request_cost::Costs;
 pub(crate) use unsettled::Unsettled;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -20,6 +20,7 @@
 //! lets it pass.
 
 mod address;
+mod async_key;
 mod boxed;
 mod client_ip;
 mod extension;
@@ -37,11 +38,11 @@ mod matched_path;
 mod path;
 mod peer;
 mod peer_addr;
-mod pending;
 mod trusted_proxies;
 mod tuple;
 
 pub(crate) use address::Prefixes;
+pub use async_key::{FromAsync, from_async};
 pub use boxed::BoxKeyExtractor;
 pub use client_ip::{ClientIp, client_ip};
 pub use extension::{Extension, extension};
@@ -59,7 +60,6 @@ pub use ip_net::IpNet;
 pub use matched_path::{MatchedPathKey, matched_path};
 pub use path::{Path, path};
 pub use peer::{PeerIp, peer_ip};
-pub use pending::{FromAsync, from_async};
 pub use trusted_proxies::TrustedProxies;
 
 /// Returns the prefix lengths of the keys that an extractor produces. `None` for an extractor whose

@@ -3,11 +3,11 @@
 
 mod body;
 mod classify;
+mod config;
 pub(crate) mod future;
 mod in_flight_counter;
 pub(crate) mod layer;
 pub(crate) mod priority;
-mod room;
 pub(crate) mod service;
 
 pub use body::LoadShedBody;

@@ -122,7 +122,7 @@ mod service;
 
 mod future;
 
-mod upstream;
+mod peer_limits;
 
 mod pauses;
 

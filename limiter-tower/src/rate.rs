@@ -5,12 +5,12 @@
 //! [`response_hooks`] completes the inner service's response. [`typestate`] holds the layer's type
 //! parameters and [`extractors`] the extractors that they combine to.
 
-pub(crate) mod action;
 pub(crate) mod config;
 pub(crate) mod configured_cost;
 pub(crate) mod extractors;
 pub(crate) mod future;
 pub(crate) mod layer;
+pub(crate) mod next_action;
 pub(crate) mod policies;
 pub(crate) mod response_hooks;
 pub(crate) mod service;

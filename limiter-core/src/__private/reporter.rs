@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::hash::Hash;
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreErrorKind;
 use crate::observe;
+use crate::support::log_throttle::{LogThrottle, VariantLogThrottle};
+use crate::units::Timestamp;
 
 /// Logs misconfigurations, at most one every ten seconds, so that a busy function does not flood
 /// the log.
@@ -17,14 +18,9 @@ use crate::observe;
 pub struct Reporter {
     /// The position of the limit.
     place: Cow<'static, str>,
-    /// Milliseconds from `START` until the next event may be logged.
-    next: AtomicU64,
-    /// The corresponding time for failed refunds.
-    next_kept: AtomicU64,
+    rejections: LogThrottle,
+    failed_refunds: LogThrottle,
 }
-
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-const INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reporter {
     /// Creates the reporter of one annotated function.
@@ -45,8 +41,8 @@ impl Reporter {
     const fn at(place: Cow<'static, str>) -> Self {
         Self {
             place,
-            next: AtomicU64::new(0),
-            next_kept: AtomicU64::new(0),
+            rejections: LogThrottle::new(),
+            failed_refunds: LogThrottle::new(),
         }
     }
 
@@ -59,7 +55,7 @@ impl Reporter {
             Rejection::Unavailable { error, .. } if error.kind() == StoreErrorKind::NotInstalled => error,
             _ => return,
         };
-        if is_due(&self.next, START.elapsed()) {
+        if self.rejections.is_due(now()) {
             tracing::error!(
                 place = %self.place,
                 %cause,
@@ -70,7 +66,7 @@ impl Reporter {
 
     /// Logs a failed refund of a call that does not count: the call stays charged.
     pub(super) fn not_given_back(&self, error: &Rejection) {
-        if is_due(&self.next_kept, START.elapsed()) {
+        if self.failed_refunds.is_due(now()) {
             tracing::warn!(
                 place = %self.place,
                 error = %error.diagnostic(),
@@ -81,7 +77,7 @@ impl Reporter {
 
     /// Logs a failed settlement of a call: the call stays charged at its estimate.
     pub(super) fn not_settled(&self, decision: &Decision, error: &Rejection) {
-        if is_due(&self.next_kept, START.elapsed()) {
+        if self.failed_refunds.is_due(now()) {
             let policies = QuotedNames::of(decision.limits().iter().map(|limit| limit.policy().name()));
             tracing::warn!(
                 place = %self.place,
@@ -111,7 +107,7 @@ impl fmt::Display for QuotedNames {
 
 /// Limits an event to one log line every ten seconds.
 #[derive(Debug)]
-pub struct ReportThrottle(AtomicU64);
+pub struct ReportThrottle(LogThrottle);
 
 impl ReportThrottle {
     /// Creates the throttle of one event.
@@ -121,23 +117,21 @@ impl ReportThrottle {
     )]
     #[must_use]
     pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self(LogThrottle::new())
     }
 
     /// Returns whether the event may be logged now, and counts it as logged.
     pub fn is_due(&self) -> bool {
-        is_due(&self.0, START.elapsed())
+        self.0.is_due(now())
     }
 }
 
-/// Limits an event to one log line every ten seconds for each variant.
+/// Limits an event to one log line every ten seconds for each variant, of which there are at most
+/// 16.
 #[derive(Debug)]
-pub struct KeyedLogThrottle(Mutex<Vec<(u64, Duration)>>);
+pub struct KeyedLogThrottle(VariantLogThrottle);
 
 impl KeyedLogThrottle {
-    /// Maximum number of variants every ten seconds. Further variants are not logged.
-    const MOST: usize = 16;
-
     /// Creates the throttle of one event.
     #[expect(
         clippy::new_without_default,
@@ -145,26 +139,13 @@ impl KeyedLogThrottle {
     )]
     #[must_use]
     pub const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
+        Self(VariantLogThrottle::new())
     }
 
     /// Returns whether the event may be logged now for this variant, and counts it as logged. A
     /// variant must not depend on a client's input.
-    pub fn is_due(&self, way: &impl Hash) -> bool {
-        self.is_due_at(START.elapsed(), way)
-    }
-
-    fn is_due_at(&self, now: Duration, way: &impl Hash) -> bool {
-        let mut hasher = DefaultHasher::new();
-        way.hash(&mut hasher);
-        let way = hasher.finish();
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        logged.retain(|(_, until)| *until > now);
-        if logged.len() >= Self::MOST || logged.iter().any(|(other, _)| *other == way) {
-            return false;
-        }
-        logged.push((way, now + INTERVAL));
-        true
+    pub fn is_due(&self, variant: &impl Hash) -> bool {
+        self.0.is_due(now(), variant)
     }
 }
 
@@ -178,38 +159,8 @@ pub fn shed(class: usize) {
     observe::shed(class);
 }
 
-fn is_due(next: &AtomicU64, now: Duration) -> bool {
-    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    let due = next.load(Ordering::Relaxed);
-    // Of several threads, one logs the event.
-    millis(now) >= due
-        && next
-            .compare_exchange(due, millis(now + INTERVAL), Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::__private::reporter::*;
-
-    #[test]
-    fn one_report_in_ten_seconds() {
-        let reporter = Reporter::new("a::send");
-        let due = |millis| is_due(&reporter.next, Duration::from_millis(millis));
-        assert!(due(0));
-        assert!(!due(0) && !due(9_999));
-        assert!(due(10_000));
-        assert!(!due(10_001) && due(25_000));
-    }
-
-    #[test]
-    fn variants_are_throttled_separately_and_bounded() {
-        let seldom = KeyedLogThrottle::new();
-        let due = |seconds, way: usize| seldom.is_due_at(Duration::from_secs(seconds), &way);
-        assert!(due(0, 1) && due(5, 2) && !due(9, 1) && due(10, 1) && !due(14, 2));
-        let logged = (0..100_usize).filter(|way| due(20, *way)).count();
-        assert_eq!(logged, KeyedLogThrottle::MOST);
-        assert!(seldom.0.lock().unwrap().len() <= KeyedLogThrottle::MOST);
-        assert!(due(30, 99), "variants of the previous interval are removed");
-    }
+/// Returns the time since the first event, by a clock that never goes back.
+fn now() -> Timestamp {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Timestamp::default().after(START.elapsed())
 }

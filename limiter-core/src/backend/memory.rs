@@ -10,9 +10,9 @@ use std::future::pending;
 use std::sync::Arc;
 
 use crate::algorithm::{Change, StepOutcome, StepResult};
-use crate::backend::outage::without_store;
+use crate::backend::without_store::without_store;
 use crate::backend::{SingleLimit, SingleOutcome};
-use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::concurrency::table::PermitTable;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::ConcurrencyPermit;
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};

@@ -6,22 +6,22 @@
 //!
 //! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 
+mod awaiting_reports;
 mod detached;
 pub(crate) mod inheritance;
 mod penalty;
 mod permit_queue;
 mod permits;
-mod reconciling;
 mod refunds;
-mod repeated;
+mod repeated_decisions;
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Change, Mode};
-use crate::backend::outage::without_store;
 use crate::backend::redis::inheritance::ConvertedLimits;
+use crate::backend::without_store::without_store;
 use crate::backend::{SingleLimit, SingleOutcome};
 use crate::concurrency;
 use crate::concurrency::leases::PermitLeases;
@@ -40,8 +40,9 @@ use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
 use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
-use crate::support::clock::{Clock, LogThrottle};
+use crate::support::clock::Clock;
 use crate::support::deadline::{within, within_pinned};
+use crate::support::log_throttle::LogThrottle;
 
 /// Redis, the caches in front of it, and the fallback for its outages.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::{fmt, mem};
 
 use crate::algorithm::Mode;
 use crate::check::PolicyRef;
-use crate::check::named::ResolvedPolicies;
-use crate::concurrency::deadline::AcquireDeadline;
+use crate::check::registry_lookup::ResolvedPolicies;
+use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::Rejection;

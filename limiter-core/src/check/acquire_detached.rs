@@ -297,9 +297,7 @@ impl Limiter {
                 expected,
             ));
         }
-        if id.backing == IdBacking::Node && self.inner.detached.node().ok() != Some(id.node) {
-            return Err(id.of_another_node());
-        }
+        self.inner.detached.require_own(&id)?;
         Ok((id, stored))
     }
 

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::check::named::ResolvedPolicies;
+use crate::check::registry_lookup::ResolvedPolicies;
 use crate::check::{Acquire, Check, PolicyRef};
 use crate::decision::{Allowed, Decision, DecisionFlags, Origin, Rejection};
 use crate::error::ConfigError;

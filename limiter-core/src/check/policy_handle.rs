@@ -1,7 +1,7 @@
 //! The calls of a policy that is given by name.
 
 use crate::algorithm::Mode;
-use crate::check::named::ResolvedPolicies;
+use crate::check::registry_lookup::ResolvedPolicies;
 use crate::check::{Acquire, AcquireConcurrency, Admit, Charge, Check, Refund, Reserve};
 use crate::decision::Rejection;
 use crate::key::Key;

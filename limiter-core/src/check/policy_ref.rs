@@ -11,7 +11,7 @@ use std::fmt;
 use std::task::Poll;
 
 use crate::algorithm::Mode;
-use crate::check::named::ResolvedPolicies;
+use crate::check::registry_lookup::ResolvedPolicies;
 use crate::check::{Check, PendingDecision};
 use crate::decision::{Decision, Rejection};
 use crate::key::Key;

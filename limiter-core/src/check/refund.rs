@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use crate::algorithm::{Change, Mode};
 use crate::check::PolicyRef;
-use crate::check::named::ResolvedPolicies;
+use crate::check::registry_lookup::ResolvedPolicies;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;

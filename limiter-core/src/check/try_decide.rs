@@ -20,7 +20,7 @@ use smallvec::smallvec;
 
 use crate::algorithm::Mode;
 use crate::backend::SingleLimit;
-use crate::backend::outage::without_store;
+use crate::backend::without_store::without_store;
 use crate::check::Check;
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};

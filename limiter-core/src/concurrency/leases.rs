@@ -9,16 +9,16 @@
 
 pub(crate) mod housekeeper;
 mod lease;
-pub(crate) mod renewal;
+pub(crate) mod renewal_queue;
 mod validity;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 pub(crate) use crate::concurrency::leases::lease::PermitLease;
-use crate::concurrency::leases::renewal::RenewalQueue;
+use crate::concurrency::leases::renewal_queue::RenewalQueue;
 use crate::concurrency::redis_store::{ConcurrencyStore, Occupancy};
 use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::error::StoreError;
@@ -183,6 +183,6 @@ impl PermitLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, RenewalQueue> {
-        self.renewals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.renewals.lock()
     }
 }

@@ -21,7 +21,8 @@ use crate::concurrency::table::waiter::HandOff;
 pub(crate) use crate::concurrency::table::waiter::PermitWaiter;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
-use crate::support::sync::atomic::{AtomicUsize, Ordering};
+use crate::support::bounded_counter::BoundedCounter;
+use crate::support::sync::atomic::Ordering;
 use crate::support::sync::{SpinGuard, SpinLock};
 
 const SHARDS: usize = 64;
@@ -73,11 +74,9 @@ impl PermitPayload for () {
 #[derive(Debug)]
 pub(crate) struct PermitTable<C> {
     shards: Box<[SpinLock<HashTable<PermitEntry<C>>>]>,
-    keys: AtomicUsize,
-    max_keys: usize,
-    /// Number of waiters of all keys.
-    waiting: AtomicUsize,
-    max_waiting: usize,
+    keys: BoundedCounter,
+    /// Waiters of all keys.
+    waiting: BoundedCounter,
 }
 
 #[derive(Debug)]
@@ -93,10 +92,8 @@ impl<C: PermitPayload> PermitTable<C> {
     pub(crate) fn new(max_keys: usize, max_waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| SpinLock::default()).collect(),
-            keys: AtomicUsize::new(0),
-            max_keys,
-            waiting: AtomicUsize::new(0),
-            max_waiting,
+            keys: BoundedCounter::new(max_keys),
+            waiting: BoundedCounter::new(max_waiting),
         })
     }
 
@@ -142,10 +139,9 @@ impl<C: PermitPayload> PermitTable<C> {
         identity: Identity,
         wanted: PermitTerms,
     ) -> Result<PermitWaiter<C>, StoreError> {
-        let below_max = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
-        self.waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below_max)
-            .map_err(|_| overloaded(self.max_waiting))?;
+        if !self.waiting.try_add(1) {
+            return Err(overloaded(self.waiting.max()));
+        }
         let hand_off = Arc::new(HandOff::new(wanted));
         // Removes the waiter on drop, whether or not it was queued.
         let waiter = PermitWaiter::new(self, identity, &hand_off);
@@ -226,7 +222,7 @@ impl<C: PermitPayload> PermitTable<C> {
         }
         self.remove_if_idle(&mut shard, identity);
         drop(shard);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.subtract(1);
     }
 
     /// Returns the entry of a key and creates it if the table is not full.
@@ -239,10 +235,9 @@ impl<C: PermitPayload> PermitTable<C> {
         match shard.entry(identity.hash(), |entry| entry.identity == identity, hash) {
             hashbrown::hash_table::Entry::Occupied(entry) => Ok(entry.into_mut()),
             hashbrown::hash_table::Entry::Vacant(vacant) => {
-                let below_max = |keys: usize| (keys < self.max_keys).then_some(keys + 1);
-                self.keys
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below_max)
-                    .map_err(|_| full())?;
+                if !self.keys.try_add(1) {
+                    return Err(full());
+                }
                 let entry = PermitEntry {
                     identity,
                     held: 0,
@@ -259,7 +254,7 @@ impl<C: PermitPayload> PermitTable<C> {
         };
         if let Ok(entry) = shard.find_entry(identity.hash(), idle) {
             entry.remove();
-            self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.keys.subtract(1);
         }
     }
 
@@ -271,7 +266,7 @@ impl<C: PermitPayload> PermitTable<C> {
     #[cfg(test)]
     fn keys(&self) -> usize {
         let stored = self.shards.iter().map(|shard| shard.lock().len()).sum();
-        assert_eq!(self.keys.load(Ordering::Relaxed), stored);
+        assert_eq!(self.keys.count(), stored);
         stored
     }
 }

@@ -1,7 +1,6 @@
 //! A bounded table whose entries expire.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::detachment::id::StoredId;
@@ -145,7 +144,7 @@ impl<V> ExpiringTable<V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, ExpiringEntries<V>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

@@ -14,7 +14,7 @@
 use crate::identity::Identity;
 use crate::memory::{CapacityExceeded, MemoryStore, SHARDS};
 use crate::request::RequestedLimit;
-use crate::support::clock::LogThrottle;
+use crate::support::log_throttle::LogThrottle;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
@@ -41,11 +41,11 @@ impl MemoryStore {
         attempts: usize,
         kept: &[RequestedLimit<'_>],
     ) -> bool {
-        if !self.evicts || attempts >= MOST_ATTEMPTS || no_room.needed > self.max_keys {
+        if !self.evicts || attempts >= MOST_ATTEMPTS || no_room.needed > self.max_keys() {
             return false;
         }
-        let keys = self.keys.0.load(Ordering::Relaxed);
-        let missing = (keys + no_room.needed).saturating_sub(self.max_keys);
+        let keys = self.keys.count();
+        let missing = (keys + no_room.needed).saturating_sub(self.max_keys());
         let calendar = self.clock.calendar().as_micros();
         for _ in 0..missing {
             let Some(victim) = self.closest_to_idle(no_room.now, calendar, kept) else {
@@ -56,7 +56,7 @@ impl MemoryStore {
             }
         }
         if self.evicted.logged.is_due(Timestamp::from_micros(no_room.now)) {
-            let (max_keys, evicted) = (self.max_keys, self.evicted.count.load(Ordering::Relaxed));
+            let (max_keys, evicted) = (self.max_keys(), self.evicted.count.load(Ordering::Relaxed));
             tracing::warn!(
                 max_keys,
                 evicted,
@@ -77,7 +77,7 @@ impl MemoryStore {
             let Some(shard) = self.shards.get((start + number) % SHARDS) else {
                 continue;
             };
-            let table = shard.0.lock();
+            let table = shard.lock();
             examined += table.sample(
                 SAMPLE - examined,
                 |bound| numbers.below(bound),

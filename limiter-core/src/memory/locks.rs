@@ -22,7 +22,7 @@ impl MemoryStore {
         Locks(
             numbers
                 .into_iter()
-                .filter_map(|number| Some((number, self.shards.get(number)?.0.lock())))
+                .filter_map(|number| Some((number, self.shards.get(number)?.lock())))
                 .collect(),
         )
     }

@@ -56,7 +56,7 @@ impl MemoryStore {
         for _ in 0..shards {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
-            if let Some(mut table) = self.shards.get(number).and_then(|shard| shard.0.try_lock()) {
+            if let Some(mut table) = self.shards.get(number).and_then(|shard| shard.try_lock()) {
                 // Later decisions must not use an earlier time, at which a removed state was not
                 // expired.
                 table.decided_at = table.decided_at.max(Timestamp::from_micros(now));

@@ -10,7 +10,6 @@
 //! below and by `tests/penalties.rs`, which compares both stores.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::identity::Identity;
@@ -173,7 +172,7 @@ impl DenialCounts {
     }
 
     fn lock(&self) -> MutexGuard<'_, KeyCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 

@@ -8,7 +8,7 @@ mod slot_map_refresh;
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis;
@@ -28,6 +28,7 @@ use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::slots::{Address, Owners, owners, redirected};
 use crate::support::clock::Clock;
 use crate::support::real_time::{sleep, timeout, timeout_at};
+use crate::support::sync::RwLock;
 
 /// Upper bound of redirections per call; beyond it, the nodes disagree.
 const MAX_REDIRECTIONS: usize = 8;
@@ -212,7 +213,7 @@ impl Cluster {
 
 impl ClusterInner {
     fn read<T>(&self, read: impl FnOnce(&Map) -> T) -> T {
-        read(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.map.read())
     }
 
     /// Queries all known nodes in parallel and adopts the map that a majority reports, or the most
@@ -272,7 +273,7 @@ impl ClusterInner {
         let seed = self.seeds.first().ok_or_else(no_seed)?;
         let endpoint = seed.at(Arc::clone(address));
         let node = Node::new(Dialer::To(endpoint), self.settings, self.clock.clone());
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }
 
@@ -281,7 +282,7 @@ impl ClusterInner {
     fn adopt(&self, owners: Owners) {
         let used = owners.iter().flatten();
         let kept: HashSet<Address> = used.chain(self.seed_addresses()).cloned().collect();
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         map.owners = owners;
         map.nodes.retain(|address, _| kept.contains(address));
     }

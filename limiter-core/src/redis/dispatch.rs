@@ -18,7 +18,7 @@ pub(crate) mod queue;
 mod run;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -27,7 +27,7 @@ use crate::redis::call_deadline::CallDeadline;
 pub(crate) use crate::redis::dispatch::queue::BatchPart;
 use crate::redis::dispatch::queue::{BatchCaller, BatchReply, Queue, QueuedCall};
 pub(crate) use crate::redis::dispatch::run::QueuedRun;
-use crate::redis::script::input::LazyInput;
+use crate::redis::script::input::InputDraft;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -126,7 +126,7 @@ impl BatchQueue {
     pub(crate) fn enter(
         self: &Arc<Self>,
         part: BatchPart,
-        input: &impl LazyInput,
+        input: &InputDraft<'_, '_>,
         wait: CallDeadline,
     ) -> Admission {
         let (caller, reply) = BatchCaller::new(wait);
@@ -163,7 +163,7 @@ impl BatchQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

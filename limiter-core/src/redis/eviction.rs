@@ -3,7 +3,6 @@
 //! over.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bb8_redis::redis;
@@ -12,6 +11,7 @@ use bb8_redis::redis::RedisError;
 use crate::error::StoreError;
 use crate::redis::node::Node;
 use crate::support::real_time;
+use crate::support::sync::Mutex;
 
 const WITHIN: Duration = Duration::from_millis(500);
 
@@ -40,7 +40,7 @@ impl Eviction {
     }
 
     fn is_first(&self, node: &Node) -> bool {
-        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.0.lock();
         warned.insert(node.to_string())
     }
 }

@@ -21,7 +21,7 @@
 //! term with A is 0, since no window contains more than a quota of each kind.
 
 mod last_known;
-mod replica_share;
+mod remaining_share;
 pub(crate) mod unreported;
 
 use smallvec::SmallVec;
@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
-use crate::redis::local_fallback::replica_share::{ReplicaShare, refill_in, weighted_usage};
+use crate::redis::local_fallback::remaining_share::{ReplicaShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;

@@ -31,14 +31,15 @@ use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
 use crate::redis::node::dial_failures::DialFailures;
 use crate::redis::node::pools::{BreakerNotifier, RuntimeConnections, RuntimePools};
-use crate::redis::script::input::{LazyInput, ScriptInput};
+use crate::redis::script::input::{InputDraft, ScriptInput};
 use crate::redis::script::reply::Replies;
 use crate::redis::script::wire::Item;
 use crate::redis::script::{Call, is_unknown, reply, wire};
 use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::slots::slot;
 use crate::request::Verdict;
-use crate::support::clock::{Clock, LogThrottle};
+use crate::support::clock::Clock;
+use crate::support::log_throttle::LogThrottle;
 use crate::units::Timestamp;
 
 /// One server. Cheap to clone.
@@ -92,7 +93,7 @@ impl Node {
     pub(crate) async fn decide(
         &self,
         part: BatchPart,
-        input: &impl LazyInput,
+        input: &InputDraft<'_, '_>,
         wait: &CallDeadline,
     ) -> Result<Verdict, Failure> {
         let _slot = self.in_flight_slot()?;
@@ -323,12 +324,12 @@ pub(crate) trait NodeOperation: Sync {
 
 /// A decision, which may be sent in a batch.
 #[derive(Debug)]
-pub(crate) struct DecideOperation<Q> {
-    pub(crate) input: Q,
+pub(crate) struct DecideOperation<'a, 'r> {
+    pub(crate) input: InputDraft<'a, 'r>,
     pub(crate) wait: CallDeadline,
 }
 
-impl<Q: LazyInput> NodeOperation for DecideOperation<Q> {
+impl NodeOperation for DecideOperation<'_, '_> {
     type Output = Verdict;
 
     fn slot(&self) -> u16 {

@@ -12,7 +12,6 @@
 //! Tests: below, and `tests/reservations.rs`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -100,7 +99,7 @@ impl PendingRefunds {
     }
 
     fn lock(&self) -> MutexGuard<'_, RefundTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -1,16 +1,12 @@
 //! Test decisions at startup on unused keys, which detect missing permissions and read-only servers
 //! before the first call.
 
-use std::sync::Arc;
-
 use crate::algorithm::{Change, Mode};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
-use crate::redis::call_deadline::CallDeadline;
-use crate::redis::node::DecideOperation;
 use crate::redis::script::input::{Operation, ScriptInput};
-use crate::redis::script::wire;
+use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
 use crate::redis::{READY_WITHIN, Route};
 use crate::request::{DecisionRequest, LimitRequest};
@@ -55,8 +51,7 @@ impl Trial<'_> {
         let mut input = ScriptInput::new(&request, operation, self.namespace);
         let [level, window, _] = self.namespace.preflight_keys();
         input.keys = [level, window].into_iter().collect();
-        let (input, wait) = (Arc::new(input), CallDeadline::after(READY_WITHIN));
-        self.route.run(&DecideOperation { input, wait }).await.map(|_| ())
+        self.run(&[input]).await
     }
 
     /// Decides two single limits in one call. Other replicas use the same keys, so no key is used
@@ -70,9 +65,18 @@ impl Trial<'_> {
             input.keys = std::iter::once(key.clone()).collect();
             inputs.push(input);
         }
+        self.run(&inputs).await
+    }
+
+    /// Runs the inputs in one call. Each of them must be decided.
+    async fn run(&self, inputs: &[ScriptInput]) -> Result<(), StoreError> {
         let items: Vec<_> = inputs.iter().map(|input| (input, 1)).collect();
         let call = wire::call(&items, self.clock.injected(), READY_WITHIN);
-        self.route.run(&call).await.map(|_| ())
+        let reply = self.route.run(&call).await?;
+        for verdicts in reply::verdicts(&reply, &items)? {
+            verdicts.into_iter().try_for_each(|verdict| verdict.map(drop))?;
+        }
+        Ok(())
     }
 
     async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {

@@ -25,10 +25,9 @@ use crate::redis::local_fallback::unreported::UnreportedLimit;
 use crate::redis::outage_log::is_outage;
 use crate::redis::token_lease::leased_limit;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
-use crate::support::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::units::micros_ceil;
 
 /// The pause between two rounds of reports.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -60,10 +59,7 @@ pub(crate) struct Reconciler {
 struct ReconcilerState {
     fallback: Arc<LocalFallback>,
     reporter: PermitReporter,
-    /// By when, in microseconds, the task should have run again.
-    due: AtomicU64,
-    /// The number of the task: that of the last one that was started.
-    task: AtomicU32,
+    task: BackgroundTask,
 }
 
 impl PermitReporter {
@@ -82,8 +78,7 @@ impl Reconciler {
             shared: Arc::new(ReconcilerState {
                 fallback,
                 reporter,
-                due: AtomicU64::new(0),
-                task: AtomicU32::new(0),
+                task: BackgroundTask::new(ABANDONED_AFTER),
             }),
         }
     }
@@ -104,28 +99,16 @@ impl Reconciler {
     /// Starts the task unless it runs. Without a runtime the next call starts it.
     fn keep_reporting(&self) {
         let shared = &self.shared;
-        let (now, timeout) = (shared.reporter.clock.now(), micros_ceil(ABANDONED_AFTER));
-        let due = shared.due.load(Ordering::Relaxed);
-        // A manual clock may have been set back.
-        let runs = now.as_micros() < due && due - now.as_micros() <= timeout;
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if runs {
-            return;
-        }
-        let next = now.after(ABANDONED_AFTER).as_micros();
-        let claim = shared
-            .due
-            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
-        if claim.is_ok() {
-            let task = shared.task.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if let Some(task) = shared.task.claim(shared.reporter.clock.now()) {
             runtime.spawn(run(Arc::downgrade(shared), task));
         }
     }
 }
 
-async fn run(shared: Weak<ReconcilerState>, task: u32) {
+async fn run(shared: Weak<ReconcilerState>, task: TaskNumber) {
     loop {
         let Some(clock) = shared.upgrade().map(|shared| shared.reporter.clock.clone()) else {
             return;
@@ -134,19 +117,16 @@ async fn run(shared: Weak<ReconcilerState>, task: u32) {
         clock.sleep(clock.now(), REPORT_EVERY).await;
         let Some(shared) = shared
             .upgrade()
-            .filter(|shared| shared.task.load(Ordering::Relaxed) == task)
+            .filter(|shared| shared.task.continues(task, clock.now()))
         else {
             return;
         };
-        shared
-            .due
-            .store(clock.now().after(ABANDONED_AFTER).as_micros(), Ordering::Relaxed);
         Arc::clone(&shared).round(MAX_PER_ROUND).await;
         let unreported = shared.fallback.unreported();
         unreported.remove_settled(clock.now());
         if unreported.is_empty() {
-            shared.due.store(0, Ordering::SeqCst);
-            // A call that recorded a permit before this store has seen a task that runs.
+            shared.task.release();
+            // A call that recorded a permit before the release has seen a task that runs.
             if unreported.is_empty() {
                 return;
             }

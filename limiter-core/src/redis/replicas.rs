@@ -1,18 +1,18 @@
 //! The number of replicas that share the limits: configured, or counted in Redis.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::Heartbeat;
+use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
-use crate::support::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
-use crate::units::{Timestamp, micros_ceil};
+use crate::units::Timestamp;
 
 /// Interval of the count: short while it changes, longer while it is stable.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -41,10 +41,7 @@ struct SharedReplicas {
     heartbeat: Heartbeat,
     clock: Clock,
     counted: Mutex<ReplicaCount>,
-    /// Time in microseconds by which the task must report progress.
-    due: AtomicU64,
-    /// The number of the current task, the last one that was started.
-    task: AtomicU32,
+    task: BackgroundTask,
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +61,7 @@ impl Replicas {
                 heartbeat,
                 clock,
                 counted: Mutex::default(),
-                due: AtomicU64::new(0),
-                task: AtomicU32::new(0),
+                task: BackgroundTask::new(ABANDONED_AFTER),
             }),
             left: watch::Sender::new(false),
         }
@@ -79,26 +75,12 @@ impl Replicas {
 
     /// Starts the counting task unless one is running. Must be called in a runtime.
     pub(crate) fn keep_counting(&self, now: Timestamp) {
-        let (now, abandoned_after) = (now.as_micros(), micros_ceil(ABANDONED_AFTER));
-        let due = self.shared.due.load(Ordering::Relaxed);
-        // A test's clock may have been set back.
-        let is_running = now < due && due - now <= abandoned_after;
-        if is_running || self.configured.is_some() || *self.left.borrow() {
+        if self.configured.is_some() || *self.left.borrow() {
             return;
         }
-        let next = now.saturating_add(abandoned_after);
-        if self
-            .shared
-            .due
-            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        {
-            let task = self.shared.task.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            tokio::spawn(count_until_left(
-                Arc::clone(&self.shared),
-                task,
-                self.left.subscribe(),
-            ));
+        if let Some(task) = self.shared.task.claim(now) {
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(count_until_left(shared, task, self.left.subscribe()));
         }
     }
 
@@ -109,12 +91,13 @@ impl Replicas {
     }
 }
 
-async fn count_until_left(shared: Arc<SharedReplicas>, task: u32, mut left: watch::Receiver<bool>) {
+async fn count_until_left(shared: Arc<SharedReplicas>, task: TaskNumber, mut left: watch::Receiver<bool>) {
     let mut pause = FIRST_PAUSE;
-    while shared.task.load(Ordering::Relaxed) == task {
+    loop {
         let now = shared.clock.now();
-        let due = now.after(ABANDONED_AFTER).as_micros();
-        shared.due.store(due, Ordering::Relaxed);
+        if !shared.task.continues(task, now) {
+            return;
+        }
         pause = match shared.count().await {
             Ok(true) => FIRST_PAUSE,
             Ok(false) => (pause * 2).min(LONGEST_PAUSE),
@@ -165,6 +148,6 @@ impl SharedReplicas {
     }
 
     fn lock(&self) -> MutexGuard<'_, ReplicaCount> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock()
     }
 }

@@ -6,12 +6,12 @@
 //! the background at the rate of its use. A call that the balance covers is decided locally. Of the
 //! other calls, one requests a refill and the others are decided by Redis.
 //!
-//! Tests: `histories.rs` (random histories against a model store), `tests/leases.rs`,
+//! Tests: `history_tests.rs` (random histories against a model store), `tests/leases.rs`,
 //! `tests/lease_exactness.rs`.
 
 pub(crate) mod balance;
 #[cfg(test)]
-mod histories;
+mod history_tests;
 pub(crate) mod housekeeper;
 pub(crate) mod leased_limit;
 pub(crate) mod lender;

@@ -1,7 +1,7 @@
 //! Overrides: quotas of single keys.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -235,13 +235,7 @@ impl PolicyRegistry {
 
     /// Recomputes the effective overrides of one key.
     fn renew_override(&self, sources: &SourceStack, name: &str, key: &Key<'static>) {
-        if let Some(effective) = self
-            .0
-            .policies
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_mut(name)
-        {
+        if let Some(effective) = self.0.policies.write().get_mut(name) {
             let base = effective.entry.policy().clone();
             let overrides = sources
                 .iter()

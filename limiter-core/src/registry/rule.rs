@@ -6,7 +6,7 @@
 //! together with the policies. Matching is up to the gateway.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::error::ConfigError;
 use crate::policy::check_text;
@@ -281,7 +281,7 @@ impl PolicyRegistry {
     /// of files, then of code.
     #[must_use]
     pub fn rules(&self) -> Arc<[Rule]> {
-        let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.0.rules.read();
         Arc::clone(&rules)
     }
 
@@ -309,7 +309,7 @@ impl PolicyRegistry {
     /// Recomputes the effective rules from all sources.
     pub(super) fn renew_rules(&self, sources: &SourceStack) {
         let rules = sources.rules();
-        let mut now = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.0.rules.write();
         // Readers compare the list by its address.
         if *now != rules {
             *now = rules;

@@ -18,7 +18,7 @@ use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError};
 #[cfg(all(feature = "registry", feature = "redis"))]
 use crate::registry::RedisRegistry;
-use crate::registry::lookup::PolicyLookup;
+use crate::registry::policy_lookup::PolicyLookup;
 #[cfg(all(feature = "registry", feature = "redis"))]
 use crate::registry::shared::redis::RedisEdits;
 use crate::registry::{EntryEdit, EntryState, PolicyEntry, PolicyRegistry};

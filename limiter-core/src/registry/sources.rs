@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::registry::effective::EffectivePolicy;
-use crate::registry::retired::RetiredGenerations;
+use crate::registry::effective_policy::EffectivePolicy;
+use crate::registry::retired_generations::RetiredGenerations;
 use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceOverlays};
 use crate::units::Timestamp;
 

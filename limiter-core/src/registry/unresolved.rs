@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use crate::support::sync::RwLock;
 use crate::units::{Timestamp, micros_ceil};
 
 /// The minimum interval between two log events of one name.
@@ -56,12 +56,12 @@ impl UnresolvedNames {
     fn is_due(&self, name: &str, now: Timestamp) -> bool {
         let now = now.as_micros().max(1);
         {
-            let logged = self.logged.read().unwrap_or_else(PoisonError::into_inner);
+            let logged = self.logged.read();
             if let Some(last) = logged.get(name) {
                 return claim(last, now);
             }
         }
-        let mut logged = self.logged.write().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.write();
         if logged.len() >= MAX_NAMES && !logged.contains_key(name) {
             return claim(&self.others, now);
         }
@@ -98,6 +98,6 @@ mod tests {
 
         let logged = (0..1_000).filter(|name| due(&name.to_string())).count();
         assert_eq!(logged, MAX_NAMES - 2 + 1);
-        assert_eq!(unresolved.logged.read().unwrap().len(), MAX_NAMES);
+        assert_eq!(unresolved.logged.read().len(), MAX_NAMES);
     }
 }

@@ -2,14 +2,15 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::task::AbortHandle;
 
-#[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 use crate::registry::text::RegistryError;
 use crate::registry::{PolicyRegistry, RegistryInner};
+#[cfg(feature = "redis")]
+use crate::support::sync::{Mutex, MutexGuard};
 
 /// A registry that a task follows while another owner exists.
 #[derive(Clone)]
@@ -51,7 +52,7 @@ impl LastError {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<RegistryError>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -237,10 +237,8 @@ impl Limiter {
         for (limit, actual) in limits.iter().zip(&actuals) {
             crate::request::used_units(limit.policy, *actual)?;
         }
+        self.inner.detached.require_own(&id)?;
         let is_here = id.backing == IdBacking::Node;
-        if is_here && self.inner.detached.node().ok() != Some(id.node) {
-            return Err(id.of_another_node().into());
-        }
         let deadline = limits.iter().map(|limit| limit.policy.deadline()).max();
         let deadline = deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE);
         let limits = limits.into_iter().map(ReservedLimit::of_unknown_charge).collect();

@@ -2,7 +2,7 @@
 
 pub(crate) mod balance;
 #[cfg(feature = "redis")]
-mod pending;
+mod pending_refund;
 
 use std::fmt;
 use std::pin::pin;

@@ -262,38 +262,3 @@ impl Clock {
         }
     }
 }
-
-/// Limits the rate of a repeated log message.
-#[derive(Debug, Default)]
-pub(crate) struct LogThrottle(std::sync::atomic::AtomicU64);
-
-impl LogThrottle {
-    const INTERVAL: Duration = Duration::from_secs(10);
-
-    /// Returns true if the message may be logged again.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
-        let last = self.0.load(Relaxed);
-        let now = now.as_micros().max(1);
-        let due = last == 0 || now.abs_diff(last) >= micros_ceil(Self::INTERVAL);
-        due && self.0.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::support::clock::*;
-
-    #[test]
-    fn throttled_message_is_due_at_once_and_after_interval() {
-        let (throttle, clock) = (LogThrottle::default(), ManualClock::new());
-        let due = [0, 1, 9, 10, 19, 20].map(|at| {
-            let clock = clock.clone();
-            clock.advance(Duration::from_secs(at));
-            let is_due = throttle.is_due(clock.now());
-            clock.step_back(Duration::from_secs(at));
-            is_due
-        });
-        assert_eq!(due, [true, false, false, true, false, true]);
-    }
-}

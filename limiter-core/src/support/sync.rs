@@ -8,20 +8,24 @@
 //! whereas `cfg(loom)` removes Tokio's network.
 
 #[cfg(not(all(test, shuttle)))]
-mod brief;
+mod spin_lock;
+
+mod locks;
 
 #[cfg(not(all(test, shuttle)))]
-pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
-#[cfg(all(feature = "redis", not(all(test, shuttle))))]
-pub(crate) use std::sync::{RwLock, RwLockWriteGuard};
+pub(crate) use std::sync::atomic;
 
 #[cfg(all(test, shuttle))]
 pub(crate) use modelled::{SpinGuard, SpinLock};
 #[cfg(all(test, shuttle))]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
+pub(crate) use shuttle::sync::atomic;
+
+pub(crate) use crate::support::sync::locks::{Mutex, MutexGuard};
+#[cfg(any(feature = "redis", feature = "registry"))]
+pub(crate) use crate::support::sync::locks::{RwLock, RwLockWriteGuard};
 
 #[cfg(not(all(test, shuttle)))]
-pub(crate) use crate::support::sync::brief::{SpinGuard, SpinLock};
+pub(crate) use crate::support::sync::spin_lock::{SpinGuard, SpinLock};
 
 #[cfg(all(test, shuttle))]
 mod modelled {
@@ -35,11 +39,11 @@ mod modelled {
 
     impl<T> SpinLock<T> {
         pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
-            self.0.lock().unwrap()
+            self.0.lock()
         }
 
         pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-            self.0.try_lock().ok()
+            self.0.try_lock()
         }
     }
 }

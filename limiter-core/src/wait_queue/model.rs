@@ -48,7 +48,7 @@ fn start_query(ticket: &Ticket, queues: &Arc<WaitQueues>, tally: &Arc<Tally>, ab
         let unused = query.hand_out(results, |_| NOW);
         store_tally.returned.fetch_add(unused.len(), Ordering::SeqCst);
     });
-    tally.stores.lock().unwrap().push(store);
+    tally.stores.lock().push(store);
 }
 
 /// Several calls wait; the first one starts a query if it has to, which may be abandoned, and
@@ -93,7 +93,7 @@ fn join_and_leave(waiters: usize, abandoned: bool) {
         .collect();
     waiting.into_iter().for_each(|thread| thread.join().unwrap());
     loop {
-        let Some(store) = tally.stores.lock().unwrap().pop() else {
+        let Some(store) = tally.stores.lock().pop() else {
             break;
         };
         store.join().unwrap();

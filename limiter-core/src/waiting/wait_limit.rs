@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -91,7 +91,7 @@ impl WaitLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

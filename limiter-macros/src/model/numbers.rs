@@ -4,9 +4,9 @@ use syn::spanned::Spanned;
 use syn::{Expr, Path};
 
 use super::{Algorithm, Rate, window};
-use crate::args::Args;
-use crate::arguments::{ArgumentName, AttributeKind};
-use crate::constant::is_constant;
+use crate::argument_parser::Args;
+use crate::argument_table::{ArgumentName, AttributeKind};
+use crate::constant_expr::is_constant;
 use crate::diagnostics::Diagnostics;
 use crate::literal::{self, Number, Period, RateText};
 

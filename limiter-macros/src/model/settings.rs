@@ -7,8 +7,8 @@ use proc_macro2::{Ident, Span};
 use syn::Expr;
 use syn::spanned::Spanned;
 
-use crate::args::plain_word;
-use crate::arguments::AttributeKind;
+use crate::argument_parser::plain_word;
+use crate::argument_table::AttributeKind;
 use crate::diagnostics::Diagnostics;
 use crate::literal::Period;
 

@@ -5,8 +5,8 @@ use syn::spanned::Spanned;
 use syn::{Expr, LitStr};
 
 use super::Algorithm;
-use crate::args::{Args, plain_word};
-use crate::arguments::ArgumentName;
+use crate::argument_parser::{Args, plain_word};
+use crate::argument_table::ArgumentName;
 use crate::diagnostics::Diagnostics;
 use crate::literal::{self, MAX_SPAN, Number, Period};
 

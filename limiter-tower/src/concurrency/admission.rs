@@ -12,9 +12,9 @@ use limiter_core::{Amount, ConfigError, Decision, OnDenial, Policy, Rejection};
 
 use super::permit_handle::PermitHandle;
 use crate::headers::Costs;
-use crate::rate::action::{Deciding, Grant};
 use crate::rate::config::{LayerConfig, RequestScope, Resolution, ResolvedLimit};
 use crate::rate::configured_cost::ConfiguredCost;
+use crate::rate::next_action::{Deciding, Grant};
 use crate::rate::response_hooks::ResponseHooks;
 
 /// The configuration by which a layer admits requests.

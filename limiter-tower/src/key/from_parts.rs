@@ -8,10 +8,10 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use http::Request;
 
+use super::async_key::head_of;
 use super::extraction::PendingKey;
 use super::extraction::{Extraction, IntoExtraction, KeyRejection};
 use super::extractor::KeyExtractor;
-use super::pending::head_of;
 
 /// Limits by the value of an axum extractor, or a tuple of them: any type that implements
 /// `FromRequestParts` with this state, such as verified claims, a session, path parameters. The

@@ -8,9 +8,9 @@ use limiter_core::ConfigError;
 use tower_layer::Layer;
 
 use super::classify::DefaultPriority;
+use super::config::ShedConfig;
 use super::in_flight_counter::PerPriority;
 use super::priority::Priority;
-use super::room::ShedConfig;
 use super::service::LoadShed;
 use crate::rate::typestate::{FixedPolicies, RequestOptions, Skipping};
 use crate::responses::{Responder, ResponseConfig};

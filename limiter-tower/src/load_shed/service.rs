@@ -9,10 +9,10 @@ use limiter_core::__private::{RETRY_PUSHBACK_MS, whole_seconds};
 use tower_service::Service;
 
 use super::classify::{Classify, DefaultPriority};
+use super::config::ShedConfig;
 use super::future::LoadShedFuture;
 use super::in_flight_counter::InFlightGuard;
 use super::priority::Priority;
-use super::room::ShedConfig;
 use crate::gate::{Gate, impl_service};
 use crate::key::KeyRejection;
 use crate::load_shed::body::LoadShedBody;

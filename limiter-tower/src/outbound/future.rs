@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::error::{BoxError, NotSent};
-use super::upstream::Upstream;
+use super::peer_limits::Upstream;
 use crate::key::{Extraction, PendingKey};
 use crate::rate::wait;
 

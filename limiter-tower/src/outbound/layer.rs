@@ -7,9 +7,9 @@ use std::time::Duration;
 use limiter_core::{Amount, ConfigError, Limiter};
 use tower_layer::Layer;
 
+use super::peer_limits::{Limit, Upstream};
 use super::policy::OutboundPolicy;
 use super::service::Outbound;
-use super::upstream::{Limit, Upstream};
 use crate::key::{self, Global};
 use crate::rate::layer::RateLimitLayer;
 

@@ -2,7 +2,7 @@
 
 use limiter_core::Policy;
 
-use super::upstream::Limit;
+use super::peer_limits::Limit;
 
 /// The policy of [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound): a [`Policy`], or
 /// the name of one in the limiter's registry.

@@ -8,7 +8,7 @@ use tower_service::Service;
 
 use super::error::{BoxError, NotSent};
 use super::future::{ObserveResponse, OutboundFuture};
-use super::upstream::Upstream;
+use super::peer_limits::Upstream;
 use crate::gate::{Gate, impl_service};
 use crate::key::{Extraction, Global, KeyExtractor};
 use crate::rate::wait;

@@ -11,8 +11,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::key::PendingKey;
-use crate::rate::action::{Deciding, Grant, Next};
 use crate::rate::config::LayerConfig;
+use crate::rate::next_action::{Deciding, Grant, Next};
 use crate::rate::response_hooks::ResponseHooks;
 use crate::responses::Protocol;
 use crate::responses::body::ResponseBody;

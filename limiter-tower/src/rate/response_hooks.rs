@@ -9,8 +9,8 @@ use http::{Request, Response};
 use limiter_core::{Decision, Enforcement};
 
 use crate::headers::{Costs, RateLimitHeaders};
-use crate::rate::action::Grant;
 use crate::rate::config::LayerConfig;
+use crate::rate::next_action::Grant;
 use crate::responses::body::ResponseBody;
 use crate::responses::{Protocol, ResponseFields};
 use crate::settlement::Settling;

@@ -9,9 +9,9 @@ use tower_service::Service;
 
 use crate::gate::{Gate, impl_service};
 use crate::key::{Extraction, KeyExtractor};
-use crate::rate::action::Next;
 use crate::rate::config::LayerConfig;
 use crate::rate::future::ResponseFuture;
+use crate::rate::next_action::Next;
 use crate::responses::body::ResponseBody;
 
 /// A service with a rate limit. Created by [`RateLimitLayer`](crate::RateLimitLayer). `S` is the

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderName, Response};
 use limiter_core::Rejection;
 
-use super::answer_body::IntoResponseBytes;
+use super::custom_body::IntoResponseBytes;
 use super::responder::Responder;
 use super::response_fn::ResponseFn;
 use crate::headers::RateLimitHeaders;

@@ -1,7 +1,6 @@
 //! Proportional policy changes in Redis: this replica converts each limit before its first query.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Change, ScaleChange, scale};
@@ -29,12 +28,12 @@ pub(crate) struct ConvertedLimits {
 
 impl ConvertedLimits {
     fn contains(&self, limit: (Identity, Timestamp)) -> bool {
-        let converted = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let converted = self.limits.lock();
         converted.contains(&limit)
     }
 
     fn insert(&self, limit: (Identity, Timestamp)) {
-        let mut converted = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut converted = self.limits.lock();
         if converted.len() >= MAX_CONVERTED {
             converted.clear();
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::algorithm::StepOutcome;
 use crate::backend::redis::RedisBackend;
-use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::leases::PermitLease;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::algorithm::StepOutcome;
-use crate::backend::outage::without_store;
 use crate::backend::redis::RedisBackend;
+use crate::backend::without_store::without_store;
 use crate::concurrency::leases::{AcquireOutcome, PermitLease};
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::redis_store::Occupancy;

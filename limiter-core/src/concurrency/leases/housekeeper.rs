@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::concurrency::leases::PermitLeases;
-use crate::concurrency::leases::renewal::{Release, Renewal, RenewalCall};
+use crate::concurrency::leases::renewal_queue::{Release, Renewal, RenewalCall};
 use crate::concurrency::leases::validity::ends;
 use crate::support::deadline::within;
 use crate::support::real_time;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::concurrency::leases::renewal::{Release, Renewal};
+use crate::concurrency::leases::renewal_queue::{Release, Renewal};
 use crate::concurrency::leases::validity::{NOT_IN_REDIS, Validity, ends};
 use crate::concurrency::leases::{PermitLeases, housekeeper};
 use crate::concurrency::redis_store::PermitId;

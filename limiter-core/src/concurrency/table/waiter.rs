@@ -1,6 +1,6 @@
 //! A waiter for permits, and the cell through which permits are handed to it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
@@ -77,7 +77,7 @@ impl<C> HandOff<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HandOffState<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::limiter::Limiter;
 use crate::limiter::builder::MAX_WAITING;
 use crate::memory::MemoryStore;
 use crate::policy::Enforcement;
-use crate::registry::lookup::PolicyLookup;
+use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
 

@@ -16,7 +16,7 @@ use crate::limiter::builder::MAX_WAITING;
 use crate::policy::{Enforcement, check_text};
 use crate::redis::replicas::Replicas;
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
-use crate::registry::lookup::PolicyLookup;
+use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
 

@@ -10,7 +10,6 @@
 //! 300 ms plus the time to connect. Tests: below, and `model.rs` under every schedule.
 
 use std::fmt;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::observe;
@@ -105,7 +104,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> MutexGuard<'_, BreakerPhase> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::support::jitter::varied;
 use crate::support::real_time::timeout;
+use crate::support::sync::{Mutex, MutexGuard};
 
 /// Base interval after which another lookup of a name starts; multiplied by the number of pending
 /// lookups.
@@ -129,7 +130,7 @@ impl DnsCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingLookups>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 

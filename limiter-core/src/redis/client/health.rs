@@ -1,8 +1,9 @@
 //! Health of a connection, derived from the results of its calls without extra commands.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::support::sync::{Mutex, MutexGuard};
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -141,7 +142,7 @@ impl Health {
     }
 
     fn silence(&self) -> MutexGuard<'_, Silence> {
-        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+        self.silence.lock()
     }
 }
 

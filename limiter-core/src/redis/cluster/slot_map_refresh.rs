@@ -3,7 +3,7 @@
 //! Invariants: at most one live refresh at a time, and each waiter receives a result, also when the
 //! runtime of the refresh ends. Tests: below, and `model.rs` under every schedule.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -75,7 +75,7 @@ impl SlotMapRefresh {
     }
 
     fn lock(&self) -> MutexGuard<'_, RefreshState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -29,7 +29,7 @@ fn ask_and_reset(callers: usize) {
             if cache.answer(&request).is_none() {
                 let submission = cache.submission(&request, Instant::now());
                 let outcome = StepOutcome {
-                    fits: *reset.lock().unwrap(),
+                    fits: *reset.lock(),
                     retry_after: 1_000,
                     ..StepOutcome::default()
                 };
@@ -42,7 +42,7 @@ fn ask_and_reset(callers: usize) {
     let (cache, reset, policy) = &*shared;
     let request = DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
     let forgetting = cache.forget(&request);
-    *reset.lock().unwrap() = true;
+    *reset.lock() = true;
     assert!(cache.answer(&request).is_none());
     drop(forgetting);
     assert!(cache.answer(&request).is_none());

@@ -1,6 +1,6 @@
 //! A shard of the deny cache: two generations of denials, of which the older is dropped as a whole.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
@@ -67,7 +67,7 @@ impl DenialShard {
         if again.is_some() {
             return again;
         }
-        let halves = self.halves.read().unwrap_or_else(PoisonError::into_inner);
+        let halves = self.halves.read();
         let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && denial.is_about(charges.clone());
         let found = halves.young.find(hash, is_it);
         let (_, denial) = found.or_else(|| halves.old.find(hash, is_it))?;
@@ -132,7 +132,7 @@ impl DenialShard {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Halves> {
-        let halves = self.halves.write().unwrap_or_else(PoisonError::into_inner);
+        let halves = self.halves.write();
         self.version.changes();
         halves
     }

@@ -1,13 +1,10 @@
 //! Upper bound of the calls in flight.
 
-use crate::support::sync::atomic::{AtomicU32, Ordering};
+use crate::support::bounded_counter::BoundedCounter;
 
-/// A counter of occupied slots. No caller waits for a slot, so an atomic counter suffices.
+/// A counter of occupied slots. No caller waits for a slot.
 #[derive(Debug)]
-pub(crate) struct InFlightLimit {
-    taken: AtomicU32,
-    max: u32,
-}
+pub(crate) struct InFlightLimit(BoundedCounter);
 
 /// An occupied slot.
 #[derive(Debug)]
@@ -16,29 +13,23 @@ pub(crate) struct InFlightSlot<'a>(&'a InFlightLimit);
 
 impl InFlightLimit {
     pub(crate) fn new(max: u32) -> Self {
-        let taken = AtomicU32::new(0);
-        Self { taken, max }
+        Self(BoundedCounter::new(usize::try_from(max).unwrap_or(usize::MAX)))
     }
 
     /// Returns the number of slots.
-    pub(crate) fn max(&self) -> u32 {
-        self.max
+    pub(crate) fn max(&self) -> usize {
+        self.0.max()
     }
 
     /// Occupies a slot, if one is free.
     pub(crate) fn try_acquire(&self) -> Option<InFlightSlot<'_>> {
-        let one_more = |taken| (taken < self.max).then_some(taken + 1);
-        // Relaxed, since the counter guards no other data.
-        let taken = self
-            .taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.ok().map(|_| InFlightSlot(self))
+        self.0.try_add(1).then(|| InFlightSlot(self))
     }
 }
 
 impl Drop for InFlightSlot<'_> {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.subtract(1);
     }
 }
 

@@ -32,7 +32,7 @@ fn come_and_go(callers: usize, with_accident: bool) {
                 entry.send_replies((0..count).map(|_| Ok(verdict(0))));
             }
         });
-        join.lock().unwrap().push(answering);
+        join.lock().push(answering);
     });
     let calling: Vec<_> = (0..callers)
         .map(|number| {
@@ -57,7 +57,7 @@ fn come_and_go(callers: usize, with_accident: bool) {
         .collect();
     calling.into_iter().for_each(|thread| thread.join().unwrap());
     loop {
-        let Some(answering) = running.lock().unwrap().pop() else {
+        let Some(answering) = running.lock().pop() else {
             break;
         };
         answering.join().unwrap();

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::identity::Identity;
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::failure::Failure;
-use crate::redis::script::input::{LazyInput, ScriptInput};
+use crate::redis::script::input::{InputDraft, ScriptInput};
 use crate::request::Verdict;
 
 /// Upper bound of different requests in a batch.
@@ -81,7 +81,7 @@ impl Queue {
     }
 
     /// Adds a caller. Returns whether it joined an equal request.
-    pub(crate) fn push(&mut self, part: BatchPart, input: &impl LazyInput, caller: BatchCaller) -> bool {
+    pub(crate) fn push(&mut self, part: BatchPart, input: &InputDraft<'_, '_>, caller: BatchCaller) -> bool {
         if let Some(entry) = self.joinable(part, input) {
             entry.callers.push(caller);
             return true;
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Returns the entry with an equal request, if no later entry touches one of its limits.
-    fn joinable(&mut self, part: BatchPart, input: &impl LazyInput) -> Option<&mut QueuedCall> {
+    fn joinable(&mut self, part: BatchPart, input: &InputDraft<'_, '_>) -> Option<&mut QueuedCall> {
         let mut last = input.identities().map(|limit| self.last_with(limit));
         let number = last.next()??;
         if last.any(|other| other != Some(number)) {

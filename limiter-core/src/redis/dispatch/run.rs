@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::dispatch::queue::{BatchCaller, BatchPart, BatchReply};
 use crate::redis::dispatch::{BatchQueue, InFlightBatch};
-use crate::redis::script::input::LazyInput;
+use crate::redis::script::input::InputDraft;
 
 /// How the repetitions proceed.
 pub(crate) enum QueuedRun {
@@ -23,7 +23,7 @@ impl BatchQueue {
     pub(crate) fn enter_repeated(
         self: &Arc<Self>,
         part: BatchPart,
-        input: &impl LazyInput,
+        input: &InputDraft<'_, '_>,
         times: usize,
         wait: CallDeadline,
     ) -> QueuedRun {

@@ -6,12 +6,12 @@ use crate::algorithm::{Mode, StepOutcome};
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::redis::dispatch::*;
-use crate::redis::script::input::{InputDraft, Operation, ScriptInput};
+use crate::redis::script::input::{InputDraft, Operation};
 use crate::request::{DecisionRequest, LimitRequest, Verdict};
 use crate::units::Timestamp;
 
 /// A check of these costs on these keys.
-pub(crate) fn check(limits: &[(&str, u64)]) -> Arc<ScriptInput> {
+pub(crate) fn check(limits: &[(&str, u64)]) -> InputDraft<'static, 'static> {
     input(limits, Operation::Check)
 }
 
@@ -19,13 +19,15 @@ fn policy() -> Policy {
     Policy::token_bucket("p").capacity(10).rate(1).build().unwrap()
 }
 
-fn input(limits: &[(&str, u64)], operation: Operation) -> Arc<ScriptInput> {
-    let policy = policy();
+/// An input borrows its request and namespace, which are leaked here.
+fn input(limits: &[(&str, u64)], operation: Operation) -> InputDraft<'static, 'static> {
+    let policy: &'static Policy = Box::leak(Box::new(policy()));
     let limits = limits
         .iter()
-        .map(|(key, cost)| LimitRequest::new(&policy, *key).cost(*cost));
+        .map(|(key, cost)| LimitRequest::new(policy, (*key).to_owned()).cost(*cost));
     let request = DecisionRequest::new(limits, Mode::Charge, true).unwrap();
-    Arc::new(ScriptInput::new(&request, operation, &Namespace::new("", "n")))
+    let namespace = Box::leak(Box::new(Namespace::new("", "n")));
+    InputDraft::new(Box::leak(Box::new(request)), operation, namespace)
 }
 
 /// A verdict that can be recognised by its number.
@@ -40,14 +42,11 @@ pub(crate) fn verdict(number: u64) -> Verdict {
 fn lane() -> (Arc<BatchQueue>, Arc<Mutex<Vec<BatchStart>>>) {
     let starts = Arc::<Mutex<Vec<BatchStart>>>::default();
     let due = Arc::clone(&starts);
-    (
-        BatchQueue::new(move |start| due.lock().unwrap().push(start)),
-        starts,
-    )
+    (BatchQueue::new(move |start| due.lock().push(start)), starts)
 }
 
 fn next(starts: &Mutex<Vec<BatchStart>>) -> Option<BatchStart> {
-    starts.lock().unwrap().pop()
+    starts.lock().pop()
 }
 
 fn wait() -> CallDeadline {
@@ -55,7 +54,7 @@ fn wait() -> CallDeadline {
 }
 
 /// Adds a caller to a queue.
-fn ask(queue: &mut Queue, part: BatchPart, input: &Arc<ScriptInput>) -> oneshot::Receiver<BatchReply> {
+fn ask(queue: &mut Queue, part: BatchPart, input: &InputDraft<'_, '_>) -> oneshot::Receiver<BatchReply> {
     let (caller, receiver) = BatchCaller::new(wait());
     queue.push(part, input, caller);
     receiver

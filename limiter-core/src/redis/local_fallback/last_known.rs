@@ -1,7 +1,5 @@
 //! The remaining permits of each limit at the last reply of the store.
 
-use std::sync::PoisonError;
-
 use hashbrown::HashTable;
 
 use crate::support::sync::{Mutex, MutexGuard};
@@ -100,7 +98,7 @@ impl LastKnown {
         // The table uses the low and the top seven bits, so the shard uses other ones.
         let number = usize::try_from(hash >> 48).unwrap_or(0) % SHARDS;
         let shard = self.shards.get(number)?;
-        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(shard.lock())
     }
 }
 
@@ -168,7 +166,7 @@ mod tests {
         let count: usize = table
             .shards
             .iter()
-            .map(|shard| shard.lock().unwrap())
+            .map(|shard| shard.lock())
             .map(|shard| shard.young.len() + shard.old.len())
             .sum();
         assert!((32 * SHARDS..=64 * SHARDS).contains(&count), "{count}");

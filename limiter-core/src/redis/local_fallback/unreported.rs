@@ -17,7 +17,6 @@
 //! Verified by `local_fallback/bound_tests.rs`, which measures the permits that replicas admit in
 //! random outages.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use hashbrown::HashTable;
@@ -240,7 +239,7 @@ impl UnreportedPermits {
     fn shard_of(&self, number: usize) -> MutexGuard<'_, HashTable<UnreportedEntry>> {
         #[expect(clippy::indexing_slicing, reason = "there are `SHARDS` of them")]
         let shard = &self.shards[number];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        shard.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reports dial errors to all callers that wait for a connection. Without it, a pool lets them wait
 //! until its timeout.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bb8_redis::bb8::ErrorSink;
 use bb8_redis::redis::RedisError;
@@ -10,6 +10,7 @@ use tokio::sync::futures::Notified;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::topology::dialer::Dialer;
+use crate::support::sync::Mutex;
 
 /// The failed dials of one node.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl DialFailures {
 
     /// Returns the error of the last failed dial.
     pub(crate) fn last(&self, dialer: &Dialer) -> StoreError {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.last.lock().clone();
         let error = StoreError::new(
             StoreErrorKind::Connection,
             format!("no connection to Redis at {dialer}"),
@@ -48,7 +49,7 @@ struct Sink(Arc<DialFailures>);
 
 impl ErrorSink<RedisError> for Sink {
     fn sink(&self, error: RedisError) {
-        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.0.last.lock() = Some(error);
         self.0.happened.notify_waiters();
     }
 

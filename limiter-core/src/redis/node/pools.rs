@@ -4,7 +4,7 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bb8_redis::bb8::{CustomizeConnection, Pool};
@@ -18,6 +18,7 @@ use crate::redis::client::breaker::Breaker;
 use crate::redis::client::connection::Connection;
 use crate::redis::dispatch::BatchQueue;
 use crate::redis::topology::dialer::Dialer;
+use crate::support::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 /// Upper bound of runtimes per node. Beyond it, the set of the oldest runtime is dropped and
 /// created again on its next call.
@@ -62,7 +63,7 @@ impl RuntimePools {
             entry.map(|entry| Arc::clone(&entry.local))
         };
         // Fast path: nearly every call finds its entry.
-        if let Some(local) = find(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(local) = find(&self.0.read()) {
             return Ok(local);
         }
         let mut pools = self.write();
@@ -84,7 +85,7 @@ impl RuntimePools {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Vec<RuntimeEntry>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 }
 
@@ -121,7 +122,7 @@ impl RuntimeConnections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 }
 

@@ -11,20 +11,20 @@ use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::{BatchPart, QueuedRun};
 use crate::redis::node::NodeOperation;
 use crate::redis::node::{Node, runtime_ended};
-use crate::redis::script::input::{InputDraft, LazyInput, Operation};
+use crate::redis::script::input::{InputDraft, Operation};
 use crate::redis::script::reply::{Replies, malformed};
 use crate::redis::topology::slots::slot;
 use crate::request::{DecisionRequest, Verdict};
 
 /// A request and the number of its repetitions.
 #[derive(Debug)]
-struct Repeated<Q> {
-    input: Q,
+struct Repeated<'a, 'r> {
+    input: InputDraft<'a, 'r>,
     times: usize,
     wait: CallDeadline,
 }
 
-impl<Q: LazyInput> NodeOperation for Repeated<Q> {
+impl NodeOperation for Repeated<'_, '_> {
     type Output = Replies;
 
     fn slot(&self) -> u16 {
@@ -48,7 +48,7 @@ impl Node {
     async fn decide_repeated(
         &self,
         part: BatchPart,
-        input: &impl LazyInput,
+        input: &InputDraft<'_, '_>,
         times: usize,
         wait: &CallDeadline,
     ) -> Result<Replies, Failure> {

@@ -31,11 +31,8 @@ async fn deadline_counts_from_start_of_call() {
 
     let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
     let request = DecisionRequest::new([LimitRequest::new(&policy, "k")], Mode::Charge, false).unwrap();
-    let input = Arc::new(ScriptInput::new(
-        &request,
-        Operation::Check,
-        &Namespace::new("", "n"),
-    ));
+    let namespace = Namespace::new("", "n");
+    let input = InputDraft::new(&request, Operation::Check, &namespace);
     for _ in 0..5 {
         let started = Instant::now().checked_sub(Duration::from_millis(45)).unwrap();
         let wait = CallDeadline::since(started, Duration::from_millis(50));

@@ -1,6 +1,5 @@
 //! The balances of all limits, and their refill requests.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use hashbrown::HashTable;
@@ -12,9 +11,10 @@ use crate::redis::LeasedLimit;
 use crate::redis::token_lease::balance::LeasedTokens;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::request::{RequestedLimit, Verdict};
+use crate::support::background_task::BackgroundTask;
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
-use crate::support::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
 
@@ -23,6 +23,9 @@ const SHARDS: usize = 16;
 const MAX_BALANCES: usize = 4_096;
 /// Bounds of the housekeeper's interval, which is a sixteenth of the shortest lease.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(250)];
+
+/// Time after which a housekeeper without progress counts as abandoned with its runtime.
+const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 
 /// The balances of a limiter and the lender that refills them.
 #[derive(Debug)]
@@ -33,10 +36,8 @@ pub(crate) struct LeaseTable<L> {
     pub(crate) is_closed: AtomicBool,
     /// Number of the next balance; distinguishes a balance from a dropped one of the same limit.
     next_number: AtomicU64,
-    /// Time in microseconds by which the housekeeper must report progress.
-    pub(crate) due: AtomicU64,
-    /// Number of the current housekeeper task, the last one that was started.
-    pub(crate) task: AtomicU32,
+    /// The housekeeper.
+    pub(crate) task: BackgroundTask,
 }
 
 /// The balance of one limit.
@@ -69,8 +70,7 @@ impl<L: TokenLender> LeaseTable<L> {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             is_closed: AtomicBool::new(false),
             next_number: AtomicU64::new(0),
-            due: AtomicU64::new(0),
-            task: AtomicU32::new(0),
+            task: BackgroundTask::new(ABANDONED_AFTER),
         }
     }
 
@@ -267,5 +267,5 @@ pub(crate) fn remove(shard: &mut HashTable<LeaseEntry>, identity: Identity) -> O
 }
 
 fn lock(shard: &Mutex<HashTable<LeaseEntry>>) -> MutexGuard<'_, HashTable<LeaseEntry>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock()
 }

@@ -1,7 +1,7 @@
 //! Reads and changes the overlays of a registry.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::error::ConfigError;
 use crate::registry::PolicyRegistry;
@@ -196,17 +196,13 @@ impl PolicyRegistry {
         if let Some(watcher) = watcher.upgrade() {
             watcher.set_has_overlays(has_overlays);
         }
-        let mut watchers = self
-            .0
-            .overlay_watchers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.0.overlay_watchers.lock();
         watchers.retain(|watcher| watcher.strong_count() > 0);
         watchers.push(watcher);
     }
 
     pub(crate) fn with_overlays<T>(&self, look: impl FnOnce(&OverlaySet) -> T) -> T {
-        look(&self.0.overlays.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.0.overlays.read())
     }
 
     /// Recomputes the effective overlays from all sources.
@@ -214,14 +210,10 @@ impl PolicyRegistry {
         let overlays = OverlaySet::join(sources.iter().rev().map(|source| &source.overlays));
         let has_overlays = !overlays.is_empty();
         let old = {
-            let mut now = self.0.overlays.write().unwrap_or_else(PoisonError::into_inner);
+            let mut now = self.0.overlays.write();
             std::mem::replace(&mut *now, overlays)
         };
-        let watchers = self
-            .0
-            .overlay_watchers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let watchers = self.0.overlay_watchers.lock();
         for watcher in watchers.iter().filter_map(Weak::upgrade) {
             watcher.set_has_overlays(has_overlays);
         }

@@ -1,6 +1,6 @@
 //! Keeps a registry equal to the text in Redis, by polling and by Pub/Sub messages.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -14,6 +14,7 @@ use crate::registry::watcher::{LastError, WeakRegistry, reason, run_blocking_if_
 use crate::registry::{PolicyRegistry, RegistryError};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
+use crate::support::sync::{Mutex, MutexGuard};
 
 /// Polling interval without change messages. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -224,12 +225,12 @@ impl RedisWatcher {
         }
         let errors = findings.errors;
         let partial = (!errors.is_empty()).then_some((revision, RegistryError::Parse { errors }));
-        *self.partial.lock().unwrap_or_else(PoisonError::into_inner) = partial;
+        *self.partial.lock() = partial;
     }
 
     /// Returns the errors of single policies of the current text.
     fn partial_error(&self, registry: &PolicyRegistry) -> Option<RegistryError> {
-        let partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        let partial = self.partial.lock();
         let (_, error) = partial
             .as_ref()
             .filter(|(revision, _)| registry.published() == Some(*revision))?;
@@ -254,6 +255,6 @@ impl RedisWatcher {
     }
 
     fn refused(&self) -> MutexGuard<'_, Option<RejectedText>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refused.lock()
     }
 }

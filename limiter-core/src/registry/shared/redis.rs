@@ -1,6 +1,6 @@
 //! Edits of the registry in Redis: follow it, read it on demand, publish with a compare-and-set.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as AsyncMutex;
@@ -15,6 +15,7 @@ use crate::registry::{
 };
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
+use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 
 /// The minimum interval between reads of Redis for unknown names.
@@ -37,7 +38,7 @@ pub(super) struct RedisEdits {
 
 impl Drop for RedisEdits {
     fn drop(&mut self) {
-        let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let source = self.source.get_mut();
         if let Some(source) = source.take() {
             source.stop();
         }
@@ -56,7 +57,7 @@ impl RedisEdits {
 
     /// Starts to follow the registry, again if the runtime of the previous task has ended.
     fn follow(&self) {
-        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut source = self.source.lock();
         if !source.as_ref().is_some_and(RedisSubscription::is_running) {
             *source = Some(self.registry.follow());
         }

@@ -66,7 +66,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
-    use crate::support::sync::brief::*;
+    use crate::support::sync::spin_lock::*;
 
     #[test]
     fn lock_is_exclusive() {

@@ -8,8 +8,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, Token, parenthesized, token};
 
-use crate::arguments::{ArgumentName, ArgumentSpec, AttributeKind, OF_POLICIES, TABLE};
-use crate::constant::peel;
+use crate::argument_table::{ArgumentName, ArgumentSpec, AttributeKind, OF_POLICIES, TABLE};
+use crate::constant_expr::peel;
 use crate::diagnostics::{Diagnostics, closest_match};
 
 /// The parsed arguments of one attribute.

@@ -9,7 +9,7 @@ use syn::Expr;
 use syn::spanned::Spanned;
 
 use super::mixed;
-use crate::constant::has_type;
+use crate::constant_expr::has_type;
 use crate::literal::Number;
 use crate::model::Limit;
 

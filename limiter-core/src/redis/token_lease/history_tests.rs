@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use crate::algorithm::Mode;
 use crate::policy::{Algorithm, Policy, Rate};
 use crate::redis::token_lease::Leases;
-use crate::redis::token_lease::histories::model_store::{ModelLender, ModelStore};
+use crate::redis::token_lease::history_tests::model_store::{ModelLender, ModelStore};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::{Clock, ManualClock};
 use crate::units::Amount;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-use crate::arguments::{AttributeKind, TABLE};
+use crate::argument_table::{AttributeKind, TABLE};
 
 #[test]
 fn attribute_arguments_are_frozen() {

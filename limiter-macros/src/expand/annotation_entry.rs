@@ -3,8 +3,8 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
-use super::values::{number, option};
-use super::{need, policy_static};
+use super::guard_values::{number, option};
+use super::{need_assertion, policy_static};
 use crate::model::{Key, Limit, LimitedFn};
 use crate::template::{Piece, Template};
 
@@ -21,7 +21,7 @@ impl LimitedFn {
         };
         let group = option(limit.group.as_ref().map(|group| written(group, private)));
         let (limiter, held) = (self.limiter.is_some(), limit.algorithm.is_held());
-        let assertion = need::assertion(limit, private);
+        let assertion = need_assertion::assertion(limit, private);
         let constant_need = limit.need.as_ref().filter(|_| limit.has_constant_need);
         let need = option(constant_need.map(|need| {
             let need = number(need, private);

@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Inheritance, Policy};
-use crate::registry::lookup::PolicyLookup;
+use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry, SharedRegistry};
 
 /// The result of the lookup of a policy name.

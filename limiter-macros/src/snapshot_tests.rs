@@ -5,7 +5,7 @@ use std::path::Path;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::arguments::AttributeKind;
+use crate::argument_table::AttributeKind;
 use crate::limit;
 
 fn compare(name: &str, kind: AttributeKind, args: TokenStream, item: TokenStream) {

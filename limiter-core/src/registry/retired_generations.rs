@@ -49,7 +49,7 @@ impl RetiredGenerations {
 mod tests {
     use std::time::Duration;
 
-    use crate::registry::retired::*;
+    use crate::registry::retired_generations::*;
 
     #[test]
     fn number_of_names_is_bounded_by_twice_those_that_count() {

@@ -1,0 +1,62 @@
+//! A count with an upper bound: slots, keys and waiters that are taken without waiting.
+
+use crate::support::sync::atomic::{AtomicUsize, Ordering};
+
+/// A count between 0 and its bound. It publishes no other data, so its accesses are relaxed.
+#[derive(Debug)]
+pub(crate) struct BoundedCounter {
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl BoundedCounter {
+    pub(crate) const fn new(max: usize) -> Self {
+        Self {
+            count: AtomicUsize::new(0),
+            max,
+        }
+    }
+
+    /// Returns the bound.
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Returns the current count.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Adds `amount`; false if the count would exceed the bound.
+    #[inline]
+    #[must_use]
+    pub(crate) fn try_add(&self, amount: usize) -> bool {
+        let fits = |count: usize| count.checked_add(amount).filter(|sum| *sum <= self.max);
+        self.count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    /// Subtracts an amount that was added before.
+    #[inline]
+    pub(crate) fn subtract(&self, amount: usize) {
+        self.count.fetch_sub(amount, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::bounded_counter::*;
+
+    #[test]
+    fn count_is_bounded_and_reusable() {
+        let counter = BoundedCounter::new(3);
+        assert!(counter.try_add(2) && !counter.try_add(2) && counter.try_add(1));
+        assert!(counter.try_add(0) && !counter.try_add(usize::MAX));
+        counter.subtract(2);
+        assert!(counter.try_add(2));
+        assert_eq!((counter.count(), counter.max()), (3, 3));
+        assert!(!BoundedCounter::new(0).try_add(1));
+    }
+}
