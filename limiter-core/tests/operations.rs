@@ -69,7 +69,7 @@ async fn keys_take_documented_bytes() {
         .namespace("prod:checkout")
         .build()
         .unwrap();
-    for row in table("Bytes a key") {
+    for row in table("Memory per key") {
         let [algorithm, permits, value, usage] = &row[..] else {
             panic!("{row:?}")
         };

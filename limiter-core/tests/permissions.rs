@@ -75,7 +75,7 @@ fn operations_page_lists_the_tested_permissions() {
     for (place, more) in [
         ("every server", &[] as &[&str]),
         ("every node of a cluster", acl::CLUSTER),
-        ("every server that sentinels watch over", acl::SENTINEL),
+        ("every server behind Sentinel", acl::SENTINEL),
     ] {
         let (_, result) = page.split_once(&format!("\n# {place}")).unwrap();
         let line = result.lines().nth(1).unwrap();
