@@ -3,6 +3,7 @@
 use super::Finding;
 use super::baseline::Key;
 use super::lexer::Kind;
+use super::prose::without_code_spans;
 use super::tree::{File, Language, Tree};
 
 /// The list of `words.txt`.
@@ -88,9 +89,14 @@ pub(super) fn check(tree: &Tree, list: &List) -> Vec<Finding> {
                     }
                 }
             }
-            Language::Lua | Language::Markdown => {
+            Language::Lua => {
                 for (number, line) in file.text.lines().enumerate() {
                     report(&prose_words(line), Scope::Prose, number + 1);
+                }
+            }
+            Language::Markdown => {
+                for (number, line) in file.text.lines().enumerate() {
+                    report(&prose_words(&without_code_spans(line)), Scope::Prose, number + 1);
                 }
             }
         }
@@ -165,6 +171,22 @@ mod tests {
                 "docs/a.md words:1 `so many`: write a number"
             ]
         );
+    }
+
+    #[test]
+    fn code_spans_of_documents_are_exempt() {
+        let list = List::parse("told -> sent\n").unwrap_or_default();
+        let found_lines = |path: &str, text: &str| {
+            let tree = Tree::of(vec![(path.to_owned(), text.to_owned())]);
+            let found = check(&tree, &list);
+            found.into_iter().map(|finding| finding.line).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found_lines("docs/a.md", "| `told_by` | `from` |\ntold `so`\n"),
+            [2]
+        );
+        assert_eq!(found_lines("docs/a.md", "an open ` mark told\n"), [1]);
+        assert_eq!(found_lines("c/src/lib.rs", "/// `told_by`\nfn a() {}\n"), [1]);
     }
 
     #[test]
