@@ -100,7 +100,16 @@ pub(crate) const TABLE: &[ArgumentSpec] = &[
         "rate",
         AppliesTo::Buckets,
         "rate = \"100/min\"",
-        &["refill", "refill_rate", "leak_rate", "per_second"],
+        &[
+            "refill",
+            "refill_rate",
+            "leak_rate",
+            "per_second",
+            "tokenRate",
+            "funnelRate",
+            "passRate",
+            "addWater",
+        ],
     ),
     row(
         ArgumentName::Per,
@@ -114,21 +123,38 @@ pub(crate) const TABLE: &[ArgumentSpec] = &[
         "limit",
         AppliesTo::Windows,
         "limit = 5",
-        &["max", "quota", "calls", "requests", "capacity", "rate"],
+        &[
+            "max",
+            "quota",
+            "calls",
+            "requests",
+            "capacity",
+            "rate",
+            "passCount",
+            "limitForPeriod",
+        ],
     ),
     row(
         ArgumentName::Window,
         "window",
         AppliesTo::Windows,
         "window = \"1m\"",
-        &["per", "period", "interval", "duration", "during", "duringUnit"],
+        &[
+            "per",
+            "period",
+            "interval",
+            "duration",
+            "during",
+            "duringUnit",
+            "limitRefreshPeriod",
+        ],
     ),
     row(
         ArgumentName::Name,
         "name",
         AppliesTo::All,
         "name = \"search\"",
-        &["id"],
+        &["id", "value"],
     ),
     row(
         ArgumentName::Group,
@@ -142,28 +168,42 @@ pub(crate) const TABLE: &[ArgumentSpec] = &[
         "key",
         AppliesTo::All,
         "key = \"user:{user.id}\"",
-        &["by", "keys"],
+        &["by", "keys", "cacheKey"],
     ),
     row(
         ArgumentName::Need,
         "need",
         AppliesTo::All,
         "need = 2",
-        &["cost", "permits", "weight", "n"],
+        &["cost", "permits", "weight", "n", "requestNeed"],
     ),
     row(
         ArgumentName::When,
         "when",
         AppliesTo::All,
         "when = user.is_guest()",
-        &["if", "condition", "unless", "skip"],
+        &[
+            "if",
+            "condition",
+            "unless",
+            "skip",
+            "executeCondition",
+            "skipCondition",
+        ],
     ),
     row(
         ArgumentName::Wait,
         "wait",
         AppliesTo::All,
         "wait = \"500ms\"",
-        &["timeout", "max_wait", "up_to", "isAbort", "timeoutUnit"],
+        &[
+            "timeout",
+            "max_wait",
+            "up_to",
+            "isAbort",
+            "timeoutUnit",
+            "timeoutDuration",
+        ],
     ),
     row(
         ArgumentName::Limiter,
@@ -177,7 +217,14 @@ pub(crate) const TABLE: &[ArgumentSpec] = &[
         "fallback",
         AppliesTo::All,
         "fallback = on_limited",
-        &["or_else", "otherwise", "on_reject"],
+        &[
+            "or_else",
+            "otherwise",
+            "on_reject",
+            "fallbackMethod",
+            "fallbackMethodName",
+            "blockHandler",
+        ],
     ),
     row(
         ArgumentName::PassArgs,
@@ -339,5 +386,60 @@ impl ArgumentName {
 
     fn row(self) -> Option<&'static ArgumentSpec> {
         TABLE.iter().find(|row| row.word == self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::TokenStream;
+    use quote::{format_ident, quote};
+
+    use super::*;
+    use crate::limit;
+
+    /// The errors of an attribute with one argument on a function.
+    fn errors(kind: AttributeKind, argument: &str) -> String {
+        let name = format_ident!("{argument}");
+        let args: TokenStream = quote!(#name = 1);
+        limit(
+            kind,
+            args,
+            quote!(
+                async fn search() {}
+            ),
+        )
+        .to_string()
+    }
+
+    #[test]
+    fn java_names_suggest_arguments() {
+        for (kind, written, suggested) in [
+            (AttributeKind::Token, "tokenRate", "rate"),
+            (AttributeKind::Token, "rateUnit", "per"),
+            (AttributeKind::Token, "timeUnit", "per"),
+            (AttributeKind::Token, "requestNeed", "need"),
+            (AttributeKind::Token, "value", "name"),
+            (AttributeKind::Token, "isAbort", "wait"),
+            (AttributeKind::Token, "timeout", "wait"),
+            (AttributeKind::Token, "timeoutUnit", "wait"),
+            (AttributeKind::Token, "passArgs", "pass_args"),
+            (AttributeKind::Funnel, "funnelRate", "rate"),
+            (AttributeKind::Funnel, "passRate", "rate"),
+            (AttributeKind::Funnel, "addWater", "rate"),
+            (AttributeKind::Window, "during", "window"),
+            (AttributeKind::Window, "duringUnit", "window"),
+            (AttributeKind::Window, "passCount", "limit"),
+            (AttributeKind::Window, "limitForPeriod", "limit"),
+            (AttributeKind::Window, "limitRefreshPeriod", "window"),
+            (AttributeKind::Window, "timeoutDuration", "wait"),
+            (AttributeKind::Window, "fallbackMethod", "fallback"),
+            (AttributeKind::Window, "blockHandler", "fallback"),
+            (AttributeKind::Token, "cacheKey", "key"),
+            (AttributeKind::Token, "skipCondition", "when"),
+        ] {
+            let expected = format!("unknown argument `{written}`, did you mean `{suggested}`?");
+            let found = errors(kind, written);
+            assert!(found.contains(&expected), "{expected}: {found}");
+        }
     }
 }
