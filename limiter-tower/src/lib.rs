@@ -158,9 +158,8 @@
 //!   a `Rejection` to a `tonic::Status`.
 //! - `axum`: the peer address of axum's server, the matched path and any axum extractor as keys;
 //!   converts a `Rejection` to an axum response, for handlers that call the limiter.
-//! - `utoipa`: the responses of a `Rejection` in OpenAPI documents.
 //!
-//! The layers need none of them. The oldest supported compiler is 1.85.
+//! The layers need neither feature. The oldest supported compiler is 1.85.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
