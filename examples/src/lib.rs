@@ -11,20 +11,20 @@ use std::process::ExitCode;
 
 use limiter_core::Limiter;
 
-/// Why an example ends early.
+/// The error that ends an example.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// The store in this process.
 pub const MEMORY: &str = "memory";
 
-/// The store that `REDIS_URL` names, else the one in this process.
+/// The store of `REDIS_URL`, or the store in this process.
 #[must_use]
 pub fn store() -> String {
     env::var("REDIS_URL").unwrap_or_else(|_| MEMORY.to_owned())
 }
 
-/// A limiter that decides in `store`: [`MEMORY`], or the URL of a Redis server, which has to answer
-/// now.
+/// A limiter that decides in `store`: [`MEMORY`], or the URL of an available Redis
+/// server.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 //! The API, over plain sockets.
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -79,7 +79,7 @@ fn has(response: &str, part: &str) {
 }
 
 #[test]
-fn each_client_has_the_limit_of_its_tier() {
+fn tier_determines_limit_of_client() {
     let server = Server::start();
     assert_eq!(server.get("/search", FORGED).0, 401);
 
@@ -96,7 +96,7 @@ fn each_client_has_the_limit_of_its_tier() {
 }
 
 #[test]
-fn a_route_and_an_annotated_handler_have_limits_of_their_own() {
+fn route_and_annotated_handler_have_separate_limits() {
     let server = Server::start();
     let upload = |client| server.ask("POST", "/upload", client, "data");
     assert_eq!(upload(ANN).0, 200);
@@ -116,7 +116,7 @@ fn a_route_and_an_annotated_handler_have_limits_of_their_own() {
 }
 
 #[test]
-fn failed_logins_count_by_address_and_others_do_not() {
+fn address_is_charged_for_failed_logins_only() {
     let server = Server::start();
     for _ in 0..5 {
         assert_eq!(server.log_in(ELSEWHERE, "correct horse"), 200);
@@ -132,7 +132,7 @@ fn failed_logins_count_by_address_and_others_do_not() {
 }
 
 #[test]
-fn an_anonymous_client_has_a_quota_for_the_day_and_probes_have_none() {
+fn anonymous_client_has_daily_quota_and_probes_have_none() {
     let server = Server::start();
     for left in (0..100).rev() {
         let (status, response) = server.get("/trial", ELSEWHERE);
@@ -150,14 +150,14 @@ fn an_anonymous_client_has_a_quota_for_the_day_and_probes_have_none() {
 }
 
 #[test]
-fn a_model_is_charged_for_the_tokens_that_it_took() {
+fn completion_is_charged_by_used_tokens() {
     let server = Server::start();
     let complete = |client, prompt: &str| server.ask("POST", "/complete", client, prompt);
     let (status, response) = complete("", "hello");
     assert_eq!(status, 401);
     has(&response, "www-authenticate: ApiKey\r\n");
 
-    // Of a thousand tokens, 500 are charged first.
+    // 500 of 1,000 tokens are charged first.
     for _ in 0..5 {
         let (status, response) = complete(ANN, "hello there");
         assert_eq!(status, 200, "{response}");
@@ -174,8 +174,8 @@ fn a_model_is_charged_for_the_tokens_that_it_took() {
     assert_eq!(complete(BOB, "hello").0, 200);
 }
 
-/// Whether one is answered so, of an export of ann's and requests that are sent while it is made.
-fn is_denied_beside_an_export(server: &Server, path: &str, client: &str, denied: u16) -> bool {
+/// Returns true if an export of ann, or a request sent during it, gets the status `denied`.
+fn is_denied_during_export(server: &Server, path: &str, client: &str, denied: u16) -> bool {
     thread::scope(|scope| {
         let export = scope.spawn(|| server.get("/export", ANN).0);
         let mut is_denied = false;
@@ -187,20 +187,24 @@ fn is_denied_beside_an_export(server: &Server, path: &str, client: &str, denied:
 }
 
 #[test]
-fn a_client_has_one_export_at_once() {
+fn second_concurrent_export_is_denied() {
     let server = Server::start();
     assert_eq!(server.get("/export", "").0, 401);
-    assert!(is_denied_beside_an_export(&server, "/export", ANN, 429));
-    assert!(!is_denied_beside_an_export(&server, "/export", BOB, 429));
+    assert!(is_denied_during_export(&server, "/export", ANN, 429));
+    assert!(!is_denied_during_export(&server, "/export", BOB, 429));
 }
 
 #[test]
-fn a_busy_process_keeps_a_place_for_logins() {
+fn busy_process_reserves_capacity_for_logins() {
     let server = Server::start_for(2);
-    assert!(is_denied_beside_an_export(&server, "/elsewhere", "", 503));
+    assert!(is_denied_during_export(&server, "/elsewhere", "", 503));
     thread::scope(|scope| {
         scope.spawn(|| server.get("/export", ANN));
-        assert_eq!(server.log_in("", "correct horse"), 200, "there is a place for it");
+        assert_eq!(
+            server.log_in("", "correct horse"),
+            200,
+            "logins have reserved capacity"
+        );
     });
     assert_eq!(server.get("/healthz", "").0, 200);
 }

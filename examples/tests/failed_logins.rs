@@ -1,9 +1,5 @@
 //! Repeated failures lock out one client and no other.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test ends that way"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::process::{Command, Output};
 
@@ -23,7 +19,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn five_failures_lock_out_and_the_lockout_ends() {
+fn five_failures_lock_out_client_for_a_while() {
     let text = text(&run(None));
     let of = |address: &str| {
         let lines = text.lines().filter(|line| line.starts_with(address));
@@ -58,31 +54,31 @@ fn shadow_and_off_modes_lock_out_no_client() {
     }
 }
 
-/// In process a limiter is always built; it enforces then.
+/// Without Redis, the limiter is built anyway, and enforces.
 #[test]
-fn an_environment_that_says_nothing_of_the_kind_enforces() {
+fn invalid_enforcement_variable_enforces_in_process() {
     let text = text(&run(Some("maybe")));
     assert!(text.starts_with("limits are in the mode `enforce`"), "{text}");
 }
 
-/// With Redis the limiter is not built, before anything is dialled.
+/// With Redis, the build fails before any connection is opened.
 #[cfg(feature = "redis")]
 #[test]
-fn with_redis_such_an_environment_is_refused_by_name() {
+fn invalid_enforcement_variable_fails_build_with_redis() {
     let refused = Command::new(env!("CARGO_BIN_EXE_failed_logins"))
         .env("REDIS_URL", "redis://127.0.0.1:1/")
         .env("LIMITER_ENFORCEMENT", "maybe")
         .output()
         .unwrap();
-    let complaint = String::from_utf8(refused.stderr).unwrap();
+    let error_text = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success());
     let expected = "LIMITER_ENFORCEMENT is `maybe`, expected `enforce`, `shadow` or `off`\n";
-    assert_eq!(complaint, expected);
+    assert_eq!(error_text, expected);
 }
 
 #[cfg(feature = "redis")]
 #[test]
-fn in_redis_the_same_is_shown() {
+fn failures_lock_out_client_in_redis() {
     let server = limiter_testing::RedisServer::start();
     let output = Command::new(env!("CARGO_BIN_EXE_failed_logins"))
         .env("REDIS_URL", server.url())

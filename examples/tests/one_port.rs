@@ -1,5 +1,5 @@
-//! One quota for both protocols, and each is answered in its own way.
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+//! One quota for both protocols, with the responses of each protocol.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ gRPC, call 3: ResourceExhausted: rate limit reached, retry after 60 seconds
 ";
 
 #[test]
-fn http_and_grpc_share_a_quota_and_are_answered_each_in_its_way() {
+fn http_and_grpc_share_quota_and_use_own_responses() {
     let output = Command::new(env!("CARGO_BIN_EXE_one_port"))
         .env_remove("REDIS_URL")
         .output()

@@ -1,12 +1,12 @@
 //! Two processes, one Redis, one limit.
 #![cfg(all(feature = "redis", unix))]
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Command;
 
-/// Twice, since the second run must not be charged for the first.
+/// Runs twice, because usage of the first run must not affect the second.
 #[test]
-fn two_processes_together_admit_exactly_the_limit() {
+fn two_processes_admit_exactly_one_limit() {
     let server = limiter_testing::RedisServer::start();
     for _ in 0..2 {
         let output = Command::new(env!("CARGO_BIN_EXE_replicas"))
@@ -24,7 +24,7 @@ fn two_processes_together_admit_exactly_the_limit() {
 }
 
 #[test]
-fn without_redis_there_is_nothing_to_share() {
+fn missing_redis_url_is_reported() {
     let output = Command::new(env!("CARGO_BIN_EXE_replicas"))
         .env_remove("REDIS_URL")
         .output()

@@ -1,13 +1,13 @@
-//! Scenarios that look at themselves end well, with nothing installed.
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+//! Scenarios that verify their own results succeed without other programs.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Command;
 
-fn says(program: &str) -> String {
-    ends_well(Command::new(program).env_remove("REDIS_URL"))
+fn output_of(program: &str) -> String {
+    successful_output(Command::new(program).env_remove("REDIS_URL"))
 }
 
-fn ends_well(command: &mut Command) -> String {
+fn successful_output(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -20,17 +20,17 @@ fn ends_well(command: &mut Command) -> String {
 
 #[cfg(feature = "axum")]
 #[test]
-fn an_outbound_client_is_refused_nothing() {
-    let text = says(env!("CARGO_BIN_EXE_outbound_client"));
+fn outbound_client_gets_no_refusal() {
+    let text = output_of(env!("CARGO_BIN_EXE_outbound_client"));
     assert!(text.contains("behind the layer: 0 refused"), "{text}");
     assert!(!text.contains("without a limiter: 0 refused"), "{text}");
-    assert!(text.contains("by a client that knows no quota"), "{text}");
+    assert!(text.contains("by a client without a configured quota"), "{text}");
 }
 
 #[cfg(feature = "axum")]
 #[test]
 fn log_names_denied_client_once_a_second() {
-    let text = says(env!("CARGO_BIN_EXE_denied_clients"));
+    let text = output_of(env!("CARGO_BIN_EXE_denied_clients"));
     let lines = text
         .matches("198.51.100.7 GET /search denied by `api`, retry after 3")
         .count();
@@ -38,15 +38,15 @@ fn log_names_denied_client_once_a_second() {
     assert!(text.contains("198.51.100.8 200 OK"), "{text}");
 }
 
-fn a_tier_is_changed(text: &str) {
+fn assert_tier_changed(text: &str) {
     assert!(text.contains("ann (Free): 2 of 8 calls admitted"), "{text}");
     assert!(text.contains("ann (Pro): 6 of 8 calls admitted"), "{text}");
     assert!(text.contains(":3:9: "), "the position of the error: {text}");
 }
 
 #[test]
-fn a_change_of_a_tier_in_a_file_is_followed() {
-    a_tier_is_changed(&says(env!("CARGO_BIN_EXE_tiers")));
+fn change_of_tier_in_file_is_applied() {
+    assert_tier_changed(&output_of(env!("CARGO_BIN_EXE_tiers")));
 }
 
 /// Runs twice, because the second run starts with the state of the first.
@@ -56,19 +56,19 @@ fn change_of_tier_in_redis_is_applied() {
     let server = limiter_testing::RedisServer::start();
     for _ in 0..2 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tiers"));
-        a_tier_is_changed(&ends_well(command.env("REDIS_URL", server.url())));
+        assert_tier_changed(&successful_output(command.env("REDIS_URL", server.url())));
     }
 }
 
 #[test]
-fn tests_that_move_the_time_take_none() {
-    let text = says(env!("CARGO_BIN_EXE_tested_with_a_clock"));
+fn injected_clock_needs_no_waiting() {
+    let text = output_of(env!("CARGO_BIN_EXE_tested_with_a_clock"));
     assert!(text.contains("More than a day, in"), "{text}");
 }
 
 #[test]
-fn tokens_are_reserved_and_settled() {
-    let text = says(env!("CARGO_BIN_EXE_llm_budget"));
+fn budget_settles_reserved_tokens() {
+    let text = output_of(env!("CARGO_BIN_EXE_llm_budget"));
     assert!(
         text.contains("1510 tokens reserved, 100 used, 1900 left"),
         "{text}"

@@ -1,5 +1,5 @@
 //! The sequences are correct in both stores, and usage errors are reported.
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::{Command, Output};
 
@@ -17,20 +17,20 @@ fn seeds(arguments: &[&str]) -> Output {
 }
 
 fn assert_expected(output: &Output) {
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaint}");
+    let error_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error_text}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), EXPECTED);
-    assert_eq!(complaint, "");
+    assert_eq!(error_text, "");
 }
 
 #[test]
-fn in_process() {
+fn sequences_match_in_process() {
     assert_expected(&seeds(&[]));
 }
 
 #[cfg(all(feature = "redis", unix))]
 #[test]
-fn in_redis_and_once_more_on_fresh_keys() {
+fn sequences_match_twice_in_redis() {
     let server = limiter_testing::RedisServer::start();
     for _ in 0..2 {
         assert_expected(&seeds(&["--store", &server.url()]));
@@ -39,7 +39,7 @@ fn in_redis_and_once_more_on_fresh_keys() {
 
 #[cfg(all(feature = "redis", unix))]
 #[test]
-fn a_store_that_does_not_answer_ends_it() {
+fn unavailable_store_ends_program() {
     let server = limiter_testing::RedisServer::start();
     let url = server.url();
     server.kill();
@@ -65,15 +65,15 @@ fn invalid_arguments_print_usage() {
         (&["extra"], "unknown argument `extra`"),
     ] {
         let output = seeds(arguments);
-        let complaint = String::from_utf8_lossy(&output.stderr);
+        let error_text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
             (output.status.code(), output.stdout.as_slice()),
             (Some(2), b"".as_slice()),
             "{arguments:?}"
         );
         assert!(
-            complaint.starts_with(error) && complaint.contains("usage: seeds"),
-            "{complaint}"
+            error_text.starts_with(error) && error_text.contains("usage: seeds"),
+            "{error_text}"
         );
     }
 }

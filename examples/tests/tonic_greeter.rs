@@ -1,5 +1,5 @@
 //! The client sees the codes that it must.
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Command;
 

@@ -3,8 +3,8 @@
 //! a bound on the total load of the process.
 //!
 //! ```sh
-//! cargo run -p examples --features axum --bin axum_api      # PORT=3000, and REDIS_URL where replicas shall share the limits
-//!                                                           # AT_ONCE=100: how many requests this process takes on
+//! cargo run -p examples --features axum --bin axum_api      # PORT=3000; replicas with one REDIS_URL share the limits
+//!                                                           # AT_ONCE=100: bound on the requests of this process
 //! ```
 //!
 //! The responses are shortened to the lines of the relevant limit; those of the limit by address
@@ -15,7 +15,7 @@
 //! curl -i -H 'x-api-key: bob-secret' 127.0.0.1:3000/search              # 200, five at once, then one a second:
 //! #   ratelimit-policy: "free";q=5;w=5
 //! #   ratelimit: "free";r=4;t=4
-//! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/search              # 200, twenty at once: she pays
+//! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/search              # 200, twenty at once: a paying client
 //!
 //! curl -i -H 'x-api-key: ann-secret' -d data 127.0.0.1:3000/upload      # 200, and when sent again, within ten seconds:
 //! #   HTTP/1.1 429 Too Many Requests
@@ -25,15 +25,15 @@
 //!
 //! curl -i -H 'x-api-key: ann-secret' -d 'hello there' 127.0.0.1:3000/complete    # 200: charged 500 tokens, then settled by usage
 //! #   an answer of 10 tokens
-//! curl -i -d 'hello there' 127.0.0.1:3000/complete                      # 401, as key::from_parts has it of the extractor:
+//! curl -i -d 'hello there' 127.0.0.1:3000/complete                      # 401, the rejection of the extractor of key::from_parts:
 //! #   www-authenticate: ApiKey
 //! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/export              # 200 after a while; 429 for a second one meanwhile
 //!
 //! curl -i -d guess 127.0.0.1:3000/login                                 # 401, three times in a quarter of an hour, then 429
-//! curl -i -d 'correct horse' -H 'x-forwarded-for: 198.51.100.7' 127.0.0.1:3000/login    # 200: from elsewhere; not counted
+//! curl -i -d 'correct horse' -H 'x-forwarded-for: 198.51.100.7' 127.0.0.1:3000/login    # 200: another address; not counted
 //! curl -i 127.0.0.1:3000/trial                                          # a hundred a day for each address
 //! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/reports/sales       # twice a minute, for all clients together
-//! curl -i 127.0.0.1:3000/healthz                                        # 200, as often as one likes: a probe
+//! curl -i 127.0.0.1:3000/healthz                                        # 200, never limited: a probe
 //! ```
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
@@ -67,7 +67,7 @@ struct Client {
 }
 
 impl Client {
-    /// Stands in for a lookup in the table of keys. A limit by an unverified key could be evaded
+    /// Simulates a lookup in the table of keys. A limit by an unverified key could be evaded
     /// with a new key for each request.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let (name, pays) = match headers.get("x-api-key")?.as_bytes() {
@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// For the layers further in, which find the client in the request's extensions.
+/// Inserts the client into the extensions of the request, from which inner layers read it.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     if let Some(client) = Client::of(request.headers()) {
         request.extensions_mut().insert(client);
@@ -113,14 +113,14 @@ async fn upload() -> &'static str {
     "stored\n"
 }
 
-/// An expensive report: twice a minute for all clients together. A denial becomes a response by
-/// itself, since the error of the handler is a rejection.
+/// An expensive report: twice a minute for all clients together. A denial becomes a response,
+/// because the error of the handler is a rejection.
 #[window_limiter(name = "report", limit = 2, window = "1m", key = "report:{name}")]
 async fn report(Path(name): Path<String>) -> Result<String, Rejection> {
     Ok(format!("the report on {name}\n"))
 }
 
-/// Stands in for a language model, which reports the number of tokens of prompt and answer.
+/// Simulates a language model, which reports the number of tokens of prompt and answer.
 async fn complete(prompt: String) -> (Extension<ReportedCost>, String) {
     let tokens = prompt.split_whitespace().fold(8, |tokens, _| tokens + 1);
     (
@@ -141,7 +141,7 @@ fn out_of_tokens(rejection: &Rejection, response: Response<Bytes>) -> Response<S
     Response::from_parts(head, error)
 }
 
-/// Takes a while, in which this client gets no other.
+/// Runs for a while. The client gets no second export meanwhile.
 async fn export() -> &'static str {
     sleep(Duration::from_millis(500)).await;
     "name,amount\nferris,1\n"

@@ -62,7 +62,7 @@ impl Prompt {
     }
 }
 
-/// Stands in for a streaming model: each part of the answer reports its number of tokens.
+/// Simulates a streaming model: each part of the answer reports its number of tokens.
 struct Answer(Vec<u64>);
 
 impl Answer {
@@ -100,8 +100,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    // A clock that is moved by hand, so that a minute takes no time. `examples::limiter` is one of
-    // the system's clock, or in Redis.
+    // A clock that the example advances, so that a minute takes no time. `examples::limiter` uses
+    // the system's clock, or Redis.
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).build();
     let budgets = Budgets::new()?;

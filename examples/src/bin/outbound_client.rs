@@ -1,5 +1,5 @@
-//! A client that respects the quota of a third party: its requests wait, so that none is refused.
-//! Another client has no quota configured, and follows the responses of the third party.
+//! A client that respects the quota of a third party: its requests wait, so the third party refuses none.
+//! Another client has no configured quota and follows the responses of the third party.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin outbound_client                                 # one process
@@ -40,7 +40,7 @@ async fn third_party() -> Result<Uri, Failure> {
     Ok(uri)
 }
 
-/// Whether the third party took the call.
+/// Returns true if the third party accepted the call.
 async fn call<S, B>(client: S, uri: Uri) -> Result<bool, Failure>
 where
     S: Service<Request<Body>, Response = Response<B>, Error: Into<Failure>>,
@@ -50,11 +50,11 @@ where
     match response.status() {
         StatusCode::OK => Ok(true),
         StatusCode::TOO_MANY_REQUESTS => Ok(false),
-        status => Err(format!("they answered {status}").into()),
+        status => Err(format!("the third party answered {status}").into()),
     }
 }
 
-/// Of many calls at once, how many were refused, and how long all of them took.
+/// Sends concurrent calls. Returns the number of refused calls and the duration of all.
 async fn refused<S, B>(client: &S, uri: &Uri) -> Result<(usize, Duration), Failure>
 where
     S: Service<Request<Body>, Response = Response<B>, Error: Into<Failure>, Future: Send>,
@@ -95,7 +95,7 @@ async fn run() -> Result<(), Failure> {
         return Err("a call was refused".into());
     }
 
-    // By far more than they take.
+    // Far above the quota of the third party.
     let guessed = Policy::token_bucket("guessed")
         .capacity(1_000)
         .rate("1000/s")
@@ -113,7 +113,7 @@ async fn run() -> Result<(), Failure> {
         }
     }
     println!(
-        "{CALLS} calls one after the other by a client that knows no quota: {obedient_refused} refused, in {:.1?}",
+        "{CALLS} calls one after the other by a client without a configured quota: {obedient_refused} refused, in {:.1?}",
         started.elapsed()
     );
     Ok(())

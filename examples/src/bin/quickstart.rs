@@ -1,4 +1,4 @@
-//! An annotated function, and the same by hand.
+//! An annotated function, and a call of the limiter without an annotation.
 //!
 //! ```sh
 //! cargo run -p examples --bin quickstart                                      # decides in this process

@@ -41,7 +41,7 @@ const fn after(pause_seconds: u64, calls: usize) -> Burst {
 }
 
 fn scenarios() -> Result<[Scenario; 3], ConfigError> {
-    // Longer than a busy machine needs: an answer that is late would be no answer.
+    // Longer than a busy machine needs, because a late reply would not decide the call.
     let patience = Duration::from_secs(5);
     Ok([
         Scenario {

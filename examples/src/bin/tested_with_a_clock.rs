@@ -1,9 +1,9 @@
-//! A service with a limit, and its tests, which move the time by hand: a day passes in no time, and
-//! nothing is flaky.
+//! A service with a limit, and its tests, which advance an injected clock: a simulated day takes
+//! milliseconds, and the tests do not depend on the load of the machine.
 //!
 //! ```sh
 //! cargo test -p examples --bin tested_with_a_clock    # as tests
-//! cargo run -p examples --bin tested_with_a_clock     # the same, one after the other
+//! cargo run -p examples --bin tested_with_a_clock     # one after the other, with output
 //! ```
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 

@@ -140,7 +140,7 @@ impl Drop for Operator {
     }
 }
 
-/// Waits until the service has this limit for those who pay nothing.
+/// Waits until the service applies this limit to free customers.
 async fn followed(registry: &PolicyRegistry, a_minute: u64) -> Result<(), Failure> {
     let arrives = async {
         loop {
@@ -156,7 +156,7 @@ async fn followed(registry: &PolicyRegistry, a_minute: u64) -> Result<(), Failur
     Ok(tokio::time::timeout(Duration::from_secs(10), arrives).await?)
 }
 
-/// How many of these calls are admitted.
+/// Prints the number of admitted calls.
 async fn calls(limits: &Limiter, customer: &Customer, count: usize) -> Result<usize, Rejection> {
     let mut admitted = 0;
     for _ in 0..count {

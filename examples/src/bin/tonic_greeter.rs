@@ -31,7 +31,7 @@ use tonic::transport::{Channel, Server};
 use tonic::{Request, Status};
 use tonic_types::StatusExt;
 
-/// How often a call is tried, at most.
+/// Maximum number of attempts of a call.
 const TRIES: u32 = 3;
 
 /// Three calls at once for each caller, and one more every two seconds. The key is metadata, which
