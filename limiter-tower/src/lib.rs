@@ -279,6 +279,10 @@ struct RegistryPage;
 struct HttpPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/browsers.md")]
+struct BrowsersPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/grpc.md")]
 struct GrpcPage;
 
