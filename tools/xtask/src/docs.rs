@@ -1,4 +1,5 @@
-//! The documentation as a book: checks the links of all documents, then builds `docs` with mdBook.
+//! The documentation as a book: checks the links and the code of all documents, then builds `docs`
+//! with mdBook.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Err(format!("docs takes no arguments, got `{arg}`"));
     }
     check_links(root())?;
+    check_code(root())?;
     if !on_path("mdbook") {
         return Err("mdbook is missing: `cargo install mdbook --locked`".to_owned());
     }
@@ -57,6 +59,41 @@ fn check_links(root: &Path) -> Result<(), String> {
     }
 }
 
+/// The Rust code of every page of `docs` is a doctest: a crate includes the page.
+fn check_code(root: &Path) -> Result<(), String> {
+    let includes = read(&root.join("limiter-tower/src/lib.rs"))?;
+    let mut pages = Vec::new();
+    for folder in ["docs", "docs/guide", "docs/design"] {
+        let entries =
+            fs::read_dir(root.join(folder)).map_err(|error| format!("cannot list `{folder}`: {error}"))?;
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+                pages.push((name, read(&path)?));
+            }
+        }
+    }
+    let missing = uncompiled(&pages, &includes);
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "limiter-tower/src/lib.rs includes no doctests of {}",
+            missing.join(", ")
+        ))
+    }
+}
+
+/// The pages, by name and text, with Rust code that `includes` does not include.
+fn uncompiled<'a>(pages: &'a [(String, String)], includes: &str) -> Vec<&'a str> {
+    let has_code = |text: &str| text.lines().any(|line| line.trim_start().starts_with("```rust"));
+    let is_included = |name: &str| includes.contains(&format!("include_str!(\"../../{name}\")"));
+    let missing = pages
+        .iter()
+        .filter(|(name, text)| has_code(text) && !is_included(name));
+    missing.map(|(name, _)| name.as_str()).collect()
+}
+
 /// The files to which a text links, without anchors. Links to sites and within the page have none.
 fn links(text: &str) -> Vec<String> {
     let mut in_code = false;
@@ -93,5 +130,22 @@ mod tests {
     #[test]
     fn links_of_the_documents_lead_to_files() {
         assert_eq!(check_links(root()), Ok(()));
+    }
+
+    #[test]
+    fn pages_with_code_need_doctests() {
+        let page = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let pages = [
+            page("docs/a.md", "```rust\nf();\n```\n"),
+            page("docs/b.md", "- list\n  ```rust,no_run\n  f();\n  ```\n"),
+            page("docs/c.md", "```text\nrust\n```\n"),
+        ];
+        let includes = "#[doc = include_str!(\"../../docs/a.md\")]";
+        assert_eq!(uncompiled(&pages, includes), ["docs/b.md"]);
+    }
+
+    #[test]
+    fn code_of_the_documents_is_compiled() {
+        assert_eq!(check_code(root()), Ok(()));
     }
 }
