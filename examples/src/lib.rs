@@ -23,8 +23,7 @@ pub fn store() -> String {
     env::var("REDIS_URL").unwrap_or_else(|_| MEMORY.to_owned())
 }
 
-/// A limiter that decides in `store`: [`MEMORY`], or the URL of an available Redis
-/// server.
+/// A limiter that decides in `store`: [`MEMORY`], or the URL of an available Redis server.
 ///
 /// # Errors
 ///
@@ -33,13 +32,36 @@ pub async fn limiter(store: &str, namespace: &str) -> Result<Limiter, Failure> {
     if store == MEMORY {
         return Ok(Limiter::in_process().build());
     }
-    #[cfg(feature = "redis")]
-    {
-        let limits = Limiter::redis(store).namespace(namespace).build()?;
-        limits.ready().await?;
-        Ok(limits)
+    let limits = in_redis(store, namespace)?;
+    limits.ready().await?;
+    Ok(limits)
+}
+
+/// The limiter of a server, in `store`. If Redis is unavailable, the server starts anyway, and each
+/// policy decides as configured for an outage.
+///
+/// # Errors
+///
+/// When the URL cannot be used.
+#[expect(clippy::print_stderr, reason = "an example prints its results")]
+pub async fn limiter_of_server(store: &str, namespace: &str) -> Result<Limiter, Failure> {
+    if store == MEMORY {
+        return Ok(Limiter::in_process().build());
     }
-    #[cfg(not(feature = "redis"))]
+    let limits = in_redis(store, namespace)?;
+    if let Err(error) = limits.ready().await {
+        eprintln!("starting without Redis: {error}");
+    }
+    Ok(limits)
+}
+
+#[cfg(feature = "redis")]
+fn in_redis(url: &str, namespace: &str) -> Result<Limiter, Failure> {
+    Ok(Limiter::redis(url).namespace(namespace).build()?)
+}
+
+#[cfg(not(feature = "redis"))]
+fn in_redis(_url: &str, namespace: &str) -> Result<Limiter, Failure> {
     Err(format!("cannot decide for `{namespace}` in Redis: built without the feature `redis`").into())
 }
 

@@ -14,15 +14,15 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        Self::start_for(100)
+        Self::start_with("AT_ONCE", "100")
     }
 
-    /// A server with this bound of concurrent requests.
-    fn start_for(at_once: usize) -> Self {
+    /// A server with this variable in its environment.
+    fn start_with(variable: &str, value: &str) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_axum_api"))
-            .env("PORT", "0")
-            .env("AT_ONCE", at_once.to_string())
             .env_remove("REDIS_URL")
+            .env("PORT", "0")
+            .env(variable, value)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -93,6 +93,15 @@ fn tier_determines_limit_of_client() {
     assert_eq!(status, 200);
     has(&response, "ratelimit-policy: \"free\";q=5;w=5\r\n");
     has(&response, "found something for bob; 4 more at once\n");
+}
+
+/// No server listens on port 1.
+#[cfg(feature = "redis")]
+#[test]
+fn server_starts_without_redis() {
+    let server = Server::start_with("REDIS_URL", "redis://127.0.0.1:1/");
+    assert_eq!(server.get("/healthz", "").0, 200);
+    assert_eq!(server.get("/search", ANN).0, 200);
 }
 
 #[test]
@@ -196,7 +205,7 @@ fn second_concurrent_export_is_denied() {
 
 #[test]
 fn busy_process_reserves_capacity_for_logins() {
-    let server = Server::start_for(2);
+    let server = Server::start_with("AT_ONCE", "2");
     assert!(is_denied_during_export(&server, "/elsewhere", "", 503));
     thread::scope(|scope| {
         scope.spawn(|| server.get("/export", ANN));

@@ -248,7 +248,7 @@ async fn main() -> ExitCode {
 }
 
 async fn serve() -> Result<(), Failure> {
-    let limits = examples::limiter(&examples::store(), "axum_api").await?;
+    let limits = examples::limiter_of_server(&examples::store(), "axum_api").await?;
     limiter_core::annotations::install(limits.clone())?;
     limiter_core::annotations::verify_annotations()?;
 

@@ -101,7 +101,7 @@ async fn main() -> ExitCode {
 }
 
 async fn server() -> Result<(), Failure> {
-    let limits = examples::limiter(&examples::store(), "one_port").await?;
+    let limits = examples::limiter_of_server(&examples::store(), "one_port").await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("listening on http://{}", listener.local_addr()?);

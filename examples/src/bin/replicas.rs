@@ -40,7 +40,7 @@ const CALLS_TO_EACH: u32 = 100;
 /// One replica. It answers 503 if Redis does not answer, so that only grants of the shared limit
 /// are counted.
 async fn serve(store: &str) -> Result<(), Failure> {
-    let limits = examples::limiter(store, "replicas").await?;
+    let limits = examples::limiter_of_server(store, "replicas").await?;
     let policy = Policy::sliding_window("shared")
         .limit(LIMIT)
         .window("1m")

@@ -125,7 +125,7 @@ async fn main() -> ExitCode {
 }
 
 async fn server() -> Result<(), Failure> {
-    let limits = examples::limiter(&examples::store(), "tonic_greeter").await?;
+    let limits = examples::limiter_of_server(&examples::store(), "tonic_greeter").await?;
     let port = env::var("PORT").map_or(Ok(50051), |port| port.parse::<u16>())?;
     let incoming = TcpIncoming::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     println!("listening on http://{}", incoming.local_addr()?);
