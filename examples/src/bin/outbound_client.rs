@@ -1,5 +1,5 @@
-//! A client that respects the quota of a third party: its requests wait, so the third party refuses none.
-//! Another client has no configured quota and follows the responses of the third party.
+//! A client that respects the quota of a third party: its requests wait, so the third party refuses
+//! none. Another client has no configured quota and follows the responses of the third party.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin outbound_client                                 # one process
