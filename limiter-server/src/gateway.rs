@@ -1,5 +1,6 @@
 //! The protocols of clients, in front of one limiter.
 
+pub mod activity;
 pub mod admission;
 pub mod charge;
 pub mod credentials;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use limiter_core::Limiter;
 
 use crate::access::{Access, AccessDenial, Action, Client, Target};
+use crate::gateway::activity::{DecidedCall, KeyActivity};
 use crate::gateway::admission::Admission;
 use crate::gateway::issued_policies::IssuedPolicies;
 use crate::gateway::policies::PreparedPolicies;
@@ -47,6 +49,7 @@ struct Shared {
     throttle_policies: ThrottlePolicies,
     proxies: ForwardingProxies,
     unmatched: UnmatchedDescriptors,
+    activity: KeyActivity,
 }
 
 impl Gateway {
@@ -67,6 +70,7 @@ impl Gateway {
             throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
             proxies: settings.trusted_proxies.clone(),
             unmatched: UnmatchedDescriptors::default(),
+            activity: KeyActivity::default(),
         }))
     }
 
@@ -155,5 +159,28 @@ impl Gateway {
     #[must_use]
     pub fn unmatched(&self) -> &UnmatchedDescriptors {
         &self.0.unmatched
+    }
+
+    /// The last calls and the fullest keys.
+    #[must_use]
+    pub fn activity(&self) -> &KeyActivity {
+        &self.0.activity
+    }
+
+    /// Records the decision about a limit for the admin UI. `key` is called if the key is kept.
+    pub(crate) fn record_call(
+        &self,
+        policy: &str,
+        (peer, is_allowed): (Option<std::net::IpAddr>, bool),
+        outcome: Option<&limiter_core::LimitOutcome>,
+        key: impl FnOnce() -> String,
+    ) {
+        let call = DecidedCall {
+            policy,
+            peer,
+            is_allowed,
+            numbers: outcome.map(|of| (of.remaining().whole(), of.policy().quota().whole())),
+        };
+        self.0.activity.record(call, key, crate::store::now_micros());
     }
 }

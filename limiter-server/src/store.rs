@@ -38,7 +38,7 @@ pub use crate::store::save::{SaveRequest, SavedDocument};
 pub use crate::store::sql::Dialect;
 use crate::store::sql::SqlPool;
 pub use crate::store::tokens::{NewStoredToken, StoredToken};
-pub use crate::store::usage::{UsagePoint, UsageSpan, UsageTotals};
+pub use crate::store::usage::{UsageKind, UsagePoint, UsageSpan, UsageTotals};
 
 /// The name of the document that contains the rules of a namespace.
 pub const RULES: &str = "rules";

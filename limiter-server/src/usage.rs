@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-use crate::store::{Store, UsageTotals, now_micros};
+use crate::store::{Store, UsageKind, UsageTotals, now_micros};
 
 /// The counter of the library.
 const DECISIONS: &str = "limiter_decisions_total";
+/// The counter of the library for trial values.
+const TRIALS: &str = "limiter_trial_decisions_total";
 /// The interval between additions to the database: a denial is on an open page within 6 seconds,
 /// and a page asks every 5 seconds.
 const FOLD_INTERVAL: Duration = Duration::from_millis(500);
@@ -54,23 +56,24 @@ impl UsageOutcome {
     }
 }
 
-type CountTable = HashMap<(String, UsageOutcome), Arc<AtomicU64>>;
+type CountTable = HashMap<(String, UsageKind, UsageOutcome), Arc<AtomicU64>>;
 
 /// The decisions of this process that are not in the database yet. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct UsageCounts(Arc<Mutex<CountTable>>);
 
 impl UsageCounts {
-    fn counter(&self, policy: &str, outcome: UsageOutcome) -> Arc<AtomicU64> {
+    fn counter(&self, policy: &str, kind: UsageKind, outcome: UsageOutcome) -> Arc<AtomicU64> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(table.entry((policy.to_owned(), outcome)).or_default())
+        Arc::clone(table.entry((policy.to_owned(), kind, outcome)).or_default())
     }
 
-    /// Takes all counts. Policies without a decision since the last call are absent.
-    fn take(&self) -> Vec<(String, UsageTotals)> {
+    /// Takes all counts of a kind. Policies without a decision since the last call are absent.
+    fn take(&self, taken: UsageKind) -> Vec<(String, UsageTotals)> {
         let mut totals: BTreeMap<String, UsageTotals> = BTreeMap::new();
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((policy, outcome), counter) in table.iter() {
+        let of_kind = table.iter().filter(|((_, kind, _), _)| *kind == taken);
+        for ((policy, _, outcome), counter) in of_kind {
             let count = counter.swap(0, Ordering::Relaxed);
             if count > 0 {
                 let total = outcome.of(totals.entry(policy.clone()).or_default());
@@ -81,7 +84,7 @@ impl UsageCounts {
     }
 
     /// Puts counts back that were taken.
-    fn put_back(&self, counts: &[(String, UsageTotals)]) {
+    fn put_back(&self, kind: UsageKind, counts: &[(String, UsageTotals)]) {
         const OUTCOMES: [UsageOutcome; 4] = [
             UsageOutcome::Allowed,
             UsageOutcome::Denied,
@@ -92,7 +95,8 @@ impl UsageCounts {
             for (outcome, count) in OUTCOMES.into_iter().zip(totals.counts()) {
                 let count = u64::try_from(count).unwrap_or_default();
                 if count > 0 {
-                    self.counter(policy, outcome).fetch_add(count, Ordering::Relaxed);
+                    self.counter(policy, kind, outcome)
+                        .fetch_add(count, Ordering::Relaxed);
                 }
             }
         }
@@ -103,12 +107,14 @@ impl UsageCounts {
 pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
     for pass in 0_u64.. {
         tokio::time::sleep(FOLD_INTERVAL).await;
-        let taken = counts.take();
-        if !taken.is_empty()
-            && let Err(error) = store.add_usage(&namespace, now_micros(), &taken).await
-        {
-            tracing::debug!(%error, "the database did not accept the usage; trying again");
-            counts.put_back(&taken);
+        for kind in [UsageKind::Policy, UsageKind::Trial] {
+            let taken = counts.take(kind);
+            if !taken.is_empty()
+                && let Err(error) = store.add_usage(&namespace, kind, now_micros(), &taken).await
+            {
+                tracing::debug!(%error, "the database did not accept the usage; trying again");
+                counts.put_back(kind, &taken);
+            }
         }
         if pass % PRUNE_EVERY == 0
             && let Err(error) = store.prune_usage(now_micros()).await
@@ -166,9 +172,11 @@ impl<R: Recorder> Recorder for UsageRecorder<R> {
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
         let inner = self.inner.register_counter(key, metadata);
-        if key.name() != DECISIONS {
-            return inner;
-        }
+        let kind = match key.name() {
+            DECISIONS => UsageKind::Policy,
+            TRIALS => UsageKind::Trial,
+            _ => return inner,
+        };
         let label = |name: &str| {
             let mut labels = key.labels();
             labels
@@ -178,7 +186,7 @@ impl<R: Recorder> Recorder for UsageRecorder<R> {
         let outcome = label("outcome").and_then(UsageOutcome::of_label);
         match (label("policy"), outcome) {
             (Some(policy), Some(outcome)) if !policy.is_empty() => {
-                let own = self.counts.counter(policy, outcome);
+                let own = self.counts.counter(policy, kind, outcome);
                 Counter::from_arc(Arc::new(CountedTwice { inner, own }))
             }
             _ => inner,
@@ -226,16 +234,23 @@ mod tests {
             register(&recorder, DECISIONS, outcome, origin).increment(count);
         }
         register(&recorder, "limiter_shed_total", "allowed", "memory").increment(64);
+        register(&recorder, TRIALS, "denied", "none").increment(128);
         let expected = UsageTotals {
             allowed: 3,
             denied: 5,
             would_deny: 8,
             failed: 16,
         };
-        let taken = counts.take();
+        let kind = UsageKind::Policy;
+        let taken = counts.take(kind);
         assert_eq!(taken, [("search".to_owned(), expected)]);
-        assert_eq!(counts.take(), []);
-        counts.put_back(&taken);
-        assert_eq!(counts.take(), taken);
+        assert_eq!(counts.take(kind), []);
+        counts.put_back(kind, &taken);
+        assert_eq!(counts.take(kind), taken);
+        let of_trial = UsageTotals {
+            denied: 128,
+            ..UsageTotals::default()
+        };
+        assert_eq!(counts.take(UsageKind::Trial), [("search".to_owned(), of_trial)]);
     }
 }

@@ -3,13 +3,16 @@
 //! Errors are problem documents (RFC 9457). A policy has its revision as its `ETag`; a change names
 //! the revision that the author read in `If-Match`. [`routes`] lists all routes.
 
+mod activity;
 mod caller;
+mod connect;
 mod documents;
 mod keys;
 mod openapi;
 mod overlays;
 mod people;
 mod policies;
+mod policy_change;
 pub(crate) mod problem;
 mod proposals;
 mod quotas;
@@ -19,11 +22,13 @@ mod rules;
 mod sessions;
 mod subscribers;
 mod tokens;
+mod trials;
 mod usage;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
+use limiter_core::registry::{Block, Suspension};
 
 use crate::admin::Admin;
 
@@ -45,16 +50,18 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/preview", post(policies::preview))
         .route("/policies/{name}/usage", get(usage::of_policy))
         .route("/policies/{name}/keys/reset", post(keys::reset))
+        .route("/policies/{name}/test-calls", post(connect::test_calls))
         .route("/keys", get(keys::list))
+        .route("/keys/activity", get(activity::list))
         .route(
             "/policies/{name}/quotas",
             post(quotas::set).delete(quotas::remove),
         )
         .route(
             "/policies/{name}/trial",
-            put(quotas::start_trial).delete(quotas::drop_trial),
+            get(trials::read).put(trials::start).delete(trials::end),
         )
-        .route("/policies/{name}/trial/adopt", post(quotas::adopt_trial))
+        .route("/policies/{name}/trial/adopt", post(trials::adopt))
         .route("/usage", get(usage::by_policy))
         .route("/unmatched", get(records::unmatched))
         .route("/rules/match", post(rules::find))
@@ -62,12 +69,12 @@ pub fn router(admin: Admin) -> Router {
         .route("/suspensions", get(overlays::suspensions).post(overlays::suspend))
         .route(
             "/suspensions/{id}",
-            put(overlays::extend_suspension).delete(overlays::end_suspension),
+            put(overlays::extend::<Suspension>).delete(overlays::end::<Suspension>),
         )
         .route("/blocks", get(overlays::blocks).post(overlays::block))
         .route(
             "/blocks/{id}",
-            put(overlays::extend_block).delete(overlays::unblock),
+            put(overlays::extend::<Block>).delete(overlays::end::<Block>),
         )
         .route("/subscribers", get(subscribers::list))
         .route("/apps", get(people::apps))
@@ -86,7 +93,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/proposals/{id}/reject", post(proposals::reject))
         .route("/audit", get(records::audit))
         .route("/alerts/{id}", delete(records::clear_alert))
-        .route("/connect", get(records::connect))
+        .route("/connect", get(connect::read))
         .route("/status", get(records::status));
     let api = Router::new()
         .route("/openapi.json", get(openapi::openapi))

@@ -6,7 +6,7 @@ use limiter_core::{Inheritance, Timestamp};
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::store::{
     Author, DocumentKind, NewAccount, NewProposal, Origin, RULES, SaveRequest, Store, StoreError, StoredApp,
-    StoredGrant, SubjectKind, UsageSpan, UsageTotals,
+    StoredGrant, SubjectKind, UsageKind, UsageSpan, UsageTotals,
 };
 
 /// The administrator of the demonstration.
@@ -317,7 +317,9 @@ async fn add_day(store: &Store, namespace: &str, now: i64) -> Result<(), StoreEr
             .iter()
             .map(|(policy, calls, percent)| (policy.to_string(), usage_of(policy, *calls, *percent, ago)))
             .collect();
-        store.add_usage(namespace, now - ago * minute, &counts).await?;
+        store
+            .add_usage(namespace, UsageKind::Policy, now - ago * minute, &counts)
+            .await?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod overrides;
 mod rpc;
 mod status;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use limiter_core::{Policy, Rejection};
@@ -65,6 +66,16 @@ impl Gateway {
         client: &Client,
         request: RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
+        self.rate_limit_of_peer(client, None, request).await
+    }
+
+    /// Decides a request of a client at an address.
+    pub(super) async fn rate_limit_of_peer(
+        &self,
+        client: &Client,
+        peer: Option<IpAddr>,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
         if !self.readiness().is_ready() {
             return Err(Status::unavailable(
                 "the server has no policies yet or is shutting down",
@@ -74,7 +85,10 @@ impl Gateway {
         let requested = self.requested(client, &request)?;
         let deadline = self.envoy_settings().decision_deadline + GRACE;
         match tokio::time::timeout(deadline, self.decide(&requested)).await {
-            Ok(Ok(results)) => Ok(self.response(&requested, results)),
+            Ok(Ok(results)) => {
+                self.record(peer, &requested, &results);
+                Ok(self.response(&requested, results))
+            }
             Ok(Err(rejection)) => Err(status_of(&rejection)),
             Err(_) => Err(Status::unavailable("the decision exceeded its deadline")),
         }
@@ -225,6 +239,19 @@ impl Gateway {
             ..result
         };
         Ok(peeked.into_iter().next().map(allowed))
+    }
+
+    /// Records the decided checks for the admin UI.
+    fn record(&self, peer: Option<IpAddr>, requested: &[Requested], results: &[Option<LimitResult>]) {
+        for (requested, result) in requested.iter().zip(results) {
+            if let (Operation::Check, Some(limit), Some(result)) =
+                (&requested.operation, &requested.limit, result)
+            {
+                let decided = (peer, result.allowed);
+                let key = || requested.values.join(" / ");
+                self.record_call(limit.policy.name(), decided, result.outcome.as_ref(), key);
+            }
+        }
     }
 
     fn response(&self, requested: &[Requested], results: Vec<Option<LimitResult>>) -> RateLimitResponse {

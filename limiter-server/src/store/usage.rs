@@ -25,6 +25,27 @@ pub enum UsageSpan {
     Hour,
 }
 
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UsageKind {
+    /// The decisions of the policy.
+    Policy,
+    /// The decisions of its trial values. They have spans of their own in the database, so a
+    /// program of the previous version reads the decisions of policies alone.
+    Trial,
+}
+
+impl UsageKind {
+    /// The span in the database.
+    fn span_name(self, span: UsageSpan) -> &'static str {
+        match (self, span) {
+            (Self::Policy, span) => span.name(),
+            (Self::Trial, UsageSpan::Minute) => "trial_minute",
+            (Self::Trial, UsageSpan::Hour) => "trial_hour",
+        }
+    }
+}
+
 impl UsageSpan {
     /// The name in the database and in the API.
     #[must_use]
@@ -71,6 +92,17 @@ impl UsageTotals {
         [self.allowed, self.denied, self.would_deny, self.failed]
     }
 
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            allowed: self.allowed.saturating_add(other.allowed),
+            denied: self.denied.saturating_add(other.denied),
+            would_deny: self.would_deny.saturating_add(other.would_deny),
+            failed: self.failed.saturating_add(other.failed),
+        }
+    }
+
     /// The number of calls.
     #[must_use]
     pub fn calls(self) -> i64 {
@@ -96,6 +128,7 @@ impl Store {
     pub async fn add_usage(
         &self,
         namespace: &str,
+        kind: UsageKind,
         at: i64,
         counts: &[(String, UsageTotals)],
     ) -> Result<(), StoreError> {
@@ -106,7 +139,12 @@ impl Store {
                 let sql = addition(self.dialect(), chunk.len());
                 let mut values: Vec<Bind> = Vec::with_capacity(chunk.len() * 8);
                 for (policy, totals) in chunk {
-                    values.extend(binds![namespace, policy, span.name(), span.start(at)]);
+                    values.extend(binds![
+                        namespace,
+                        policy,
+                        kind.span_name(span),
+                        span.start(at)
+                    ]);
                     values.extend(totals.counts().map(Bind::from));
                 }
                 transaction.execute(&sql, values).await?;
@@ -123,8 +161,8 @@ impl Store {
     /// [`StoreError`] when the database does not answer.
     pub async fn usage(
         &self,
-        namespace: &str,
-        policy: &str,
+        (namespace, policy): (&str, &str),
+        kind: UsageKind,
         span: UsageSpan,
         (from, to): (i64, i64),
     ) -> Result<Vec<UsagePoint>, StoreError> {
@@ -132,7 +170,7 @@ impl Store {
             "SELECT start_at, {COUNTS} FROM usage_count \
              WHERE namespace = ? AND span = ? AND start_at >= ? AND start_at < ? AND policy = ? ORDER BY start_at"
         );
-        let binds = binds![namespace, span.name(), from, to, policy];
+        let binds = binds![namespace, kind.span_name(span), from, to, policy];
         let rows = self.pool.rows(&sql, binds).await?;
         let points = rows.iter().map(|row| {
             Ok(UsagePoint {
@@ -184,9 +222,11 @@ impl Store {
     pub async fn prune_usage(&self, now: i64) -> Result<(), StoreError> {
         self.require_writable()?;
         for (span, kept) in [(UsageSpan::Minute, MINUTES_KEPT), (UsageSpan::Hour, HOURS_KEPT)] {
-            let sql = "DELETE FROM usage_count WHERE span = ? AND start_at < ?";
-            let oldest = now.saturating_sub(micros(kept));
-            self.pool.execute(sql, binds![span.name(), oldest]).await?;
+            for kind in [UsageKind::Policy, UsageKind::Trial] {
+                let sql = "DELETE FROM usage_count WHERE span = ? AND start_at < ?";
+                let binds = binds![kind.span_name(span), now.saturating_sub(micros(kept))];
+                self.pool.execute(sql, binds).await?;
+            }
         }
         Ok(())
     }

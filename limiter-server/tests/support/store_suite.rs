@@ -536,10 +536,11 @@ async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
     counts.push(("search".to_owned(), totals(5, 2)));
     let start = 10 * HOUR;
     for at in [start + 1, start + MINUTE - 1, start + MINUTE, start + HOUR] {
-        store.add_usage("prod", at, &counts).await.expect("added");
+        let added = store.add_usage("prod", UsageKind::Policy, at, &counts);
+        added.await.expect("added");
     }
     let read = async |span, from, to| {
-        let points = store.usage("prod", "search", span, (from, to)).await;
+        let points = store.usage(("prod", "search"), UsageKind::Policy, span, (from, to)).await;
         points.expect("readable")
     };
     let point = |start_at, totals| UsagePoint { start_at, totals };

@@ -28,6 +28,24 @@ pub(super) fn policy_json(document: &StoredDocument) -> Value {
     })
 }
 
+/// A policy as JSON without the fields for which its text is parsed.
+pub(super) fn brief_json(document: &StoredDocument) -> Value {
+    // A note can contain the same text, so the few matches are parsed.
+    let has_trial = document.body.contains("trial =")
+        && document
+            .policy()
+            .is_ok_and(|text| text.entry().policy().trial().is_some());
+    json!({
+        "name": document.name,
+        "apps": document.apps,
+        "revision": document.revision,
+        "state": document.state.name(),
+        "has_trial": has_trial,
+        "updated_by": document.updated_by,
+        "updated_at": document.updated_at,
+    })
+}
+
 /// A revision as JSON.
 pub(super) fn revision_json(revision: &StoredRevision) -> Value {
     json!({

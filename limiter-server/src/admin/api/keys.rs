@@ -50,7 +50,7 @@ struct KeyState {
     has_quota: bool,
 }
 
-fn gateway(admin: &Admin) -> Result<GatewayHandle, AdminProblem> {
+pub(super) fn gateway(admin: &Admin) -> Result<GatewayHandle, AdminProblem> {
     admin.gateway().cloned().ok_or_else(|| {
         let detail = "this node does not know the state of keys, which other processes count: use a node with a \
                       gateway, or limits in Redis";
@@ -59,7 +59,7 @@ fn gateway(admin: &Admin) -> Result<GatewayHandle, AdminProblem> {
 }
 
 /// The key under a policy: in the group of the rule that leads to the policy.
-fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'static> {
+pub(super) fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'static> {
     let key = key_of(parts.iter().map(String::as_str));
     let rule = rules.iter().find(|rule| rule.policy() == policy);
     match rule.and_then(Rule::group) {

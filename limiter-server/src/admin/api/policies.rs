@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
-use crate::admin::api::documents::{policy_json, revision_json};
+use crate::admin::api::documents::{brief_json, policy_json, revision_json};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{self, EditOutcome, MANAGED_BY_UI, PolicyEdit};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
@@ -32,6 +32,9 @@ pub(super) struct ListQuery {
     app: Option<String>,
     /// Policies whose name contains this text only.
     q: Option<String>,
+    /// Whether texts and sentences are left out.
+    #[serde(default)]
+    brief: bool,
 }
 
 /// A page of a list by numbers, the newest first.
@@ -125,7 +128,10 @@ pub(super) async fn list(
                     .as_ref()
                     .is_none_or(|part| document.name.contains(part.as_str()));
             if is_selected {
-                policies.push(policy_json(&document));
+                policies.push(match query.brief {
+                    true => brief_json(&document),
+                    false => policy_json(&document),
+                });
             }
             if policies.len() > wanted {
                 break;

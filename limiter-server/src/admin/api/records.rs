@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::policies::{NewestQuery, is_readable, page};
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::{Admin, GatewayAddresses};
+use crate::admin::Admin;
 use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
 
 /// The longest label of a namespace in characters.
@@ -145,16 +145,6 @@ pub(super) async fn clear_alert(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The addresses at which clients reach the gateway.
-pub(super) async fn connect(
-    State(admin): State<Admin>,
-    caller: AdminCaller,
-    Path(namespace): Path<String>,
-) -> Result<Json<GatewayAddresses>, AdminProblem> {
-    caller.require_namespace(&admin, &namespace)?;
-    Ok(Json(admin.addresses()))
-}
-
 /// The last descriptors without a rule or a policy on this node.
 pub(super) async fn unmatched(
     State(admin): State<Admin>,
@@ -188,7 +178,15 @@ pub(super) async fn status(
             "shares_limits": node.shares_limits })
         })
         .collect();
-    let publisher = admin.publisher(&namespace).map(crate::publish::Publisher::status);
+    let publisher = admin.publisher(&namespace);
+    let redis = match publisher.and_then(crate::publish::Publisher::redis) {
+        None => "not_used",
+        Some(redis) => match redis.read().await {
+            Ok(_) => "available",
+            Err(_) => "unavailable",
+        },
+    };
+    let publisher = publisher.map(crate::publish::Publisher::status);
     Ok(Json(json!({
         "node": admin.node(),
         "namespace": namespace,
@@ -201,6 +199,7 @@ pub(super) async fn status(
         "alerts": alerts,
         "nodes": nodes,
         "database": store.dialect().name(),
+        "redis": redis,
         "now": now_micros(),
     })))
 }

@@ -51,7 +51,7 @@ const fn route(
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 60] = [
+pub const ROUTES: [Route; 63] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -78,7 +78,7 @@ pub const ROUTES: [Route; 60] = [
         "GET",
         "/namespaces/{namespace}/policies",
         Viewer,
-        "Policies by name; after, limit, app, q.",
+        "Policies by name; after, limit, app, q, brief.",
     ),
     route(
         "GET",
@@ -141,6 +141,18 @@ pub const ROUTES: [Route; 60] = [
         "Discard the usage of a key.",
     ),
     route(
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/test-calls",
+        Editor,
+        "Send ten calls of a test key to the gateway of this node.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/keys/activity",
+        Viewer,
+        "Denied and nearly exhausted keys at this node; policy, from, to.",
+    ),
+    route(
         "GET",
         "/namespaces/{namespace}/keys",
         Viewer,
@@ -169,6 +181,12 @@ pub const ROUTES: [Route; 60] = [
         "/namespaces/{namespace}/policies/{name}/quotas",
         Editor,
         "Remove the quota of a key; If-Match.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/policies/{name}/trial",
+        Viewer,
+        "The trial with its decisions and those of the policy since its start.",
     ),
     route(
         "PUT",
@@ -204,7 +222,7 @@ pub const ROUTES: [Route; 60] = [
         "GET",
         "/namespaces/{namespace}/suspensions",
         Viewer,
-        "Suspensions: scope, enforcement, end.",
+        "Suspensions: scope, enforcement, end; at.",
     ),
     route(
         "POST",
@@ -228,7 +246,7 @@ pub const ROUTES: [Route; 60] = [
         "GET",
         "/namespaces/{namespace}/blocks",
         Viewer,
-        "Blocks of keys, networks and parts of keys.",
+        "Blocks of keys, networks and parts of keys; at.",
     ),
     route(
         "POST",
@@ -354,7 +372,7 @@ pub const ROUTES: [Route; 60] = [
         "GET",
         "/namespaces/{namespace}/connect",
         Viewer,
-        "The addresses of the gateway.",
+        "The addresses of the gateway, and the last call of an app; app.",
     ),
     route("GET", "/users", ServerAdmin, "Users."),
     route("POST", "/users", ServerAdmin, "Create a user."),

@@ -9,7 +9,7 @@ use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
-use crate::store::{DocumentKind, UsageSpan, UsageTotals, now_micros};
+use crate::store::{DocumentKind, UsageKind, UsageSpan, UsageTotals, now_micros};
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 24 * 60 * MINUTE;
@@ -78,7 +78,11 @@ pub(super) async fn of_policy(
         let reason = "the range has too many points, expected a shorter one or `span=hour`";
         return Err(AdminProblem::bad_request(reason));
     }
-    let points = admin.store().usage(&namespace, &name, span, (from, to)).await?;
+    let of_policy = (namespace.as_str(), name.as_str());
+    let points = admin
+        .store()
+        .usage(of_policy, UsageKind::Policy, span, (from, to))
+        .await?;
     let points: Vec<Value> = points
         .iter()
         .map(|point| totals_json("at", point.start_at, point.totals))

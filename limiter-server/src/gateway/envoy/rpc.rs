@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use axum::extract::ConnectInfo;
 use http_body_util::BodyExt;
 use tonic::body::Body;
 use tonic::codegen::{Body as HttpBody, Bytes, Service, StdError, http};
@@ -44,6 +46,7 @@ impl NamedService for RateLimitServer {
 struct ShouldRateLimit {
     gateway: Gateway,
     client: Client,
+    peer: Option<IpAddr>,
 }
 
 impl UnaryService<RateLimitRequest> for ShouldRateLimit {
@@ -51,14 +54,15 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     type Future = BoxFuture<Result<Response<RateLimitResponse>, Status>>;
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
-        let (gateway, client) = (self.gateway.clone(), self.client.clone());
+        let (gateway, client, peer) = (self.gateway.clone(), self.client.clone(), self.peer);
         Box::pin(async move {
             let Some(_place) = gateway.admission().begin_call() else {
                 return Err(Status::unavailable(
                     "too many calls are in flight; retry after a pause",
                 ));
             };
-            let response = gateway.should_rate_limit(&client, request.into_inner()).await?;
+            let request = request.into_inner();
+            let response = gateway.rate_limit_of_peer(&client, peer, request).await?;
             Ok(Response::new(response))
         })
     }
@@ -90,9 +94,11 @@ where
             return Box::pin(async move { Ok(status_of_denial(&denial).into_http()) });
         }
         let gateway = self.gateway.clone();
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         let method = ShouldRateLimit {
             gateway: gateway.clone(),
             client,
+            peer: peer.map(|peer| peer.0.ip()),
         };
         let max = gateway.limits().max_message_bytes;
         let request = gateway.admission().limit_body(request);

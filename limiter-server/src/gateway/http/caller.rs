@@ -1,6 +1,8 @@
 //! The client of an HTTP request, and the check of its scopes.
 
-use axum::extract::{FromRequestParts, Request, State};
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -15,6 +17,8 @@ use crate::gateway::{Gateway, credentials};
 pub(super) struct Caller {
     pub(super) gateway: Gateway,
     client: Client,
+    /// The address of the client; `None` on a unix socket.
+    pub(super) peer: Option<IpAddr>,
 }
 
 impl Caller {
@@ -36,6 +40,10 @@ impl FromRequestParts<Gateway> for Caller {
         Ok(Self {
             gateway: gateway.clone(),
             client: credentials::client(&parts.headers, &parts.extensions),
+            peer: parts
+                .extensions
+                .get::<ConnectInfo<SocketAddr>>()
+                .map(|peer| peer.0.ip()),
         })
     }
 }

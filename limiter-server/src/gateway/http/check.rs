@@ -3,17 +3,20 @@
 //! Limits with one key are decided atomically. Sets with different keys are decided in order; when
 //! one denies, the sets that were charged are cancelled and the others are not charged.
 
+use std::net::IpAddr;
+
 use axum::body::Bytes;
 use axum::response::Response;
-use limiter_core::{Amount, Decision, Key, LimitRequest, Limiter, Policy, Rejection, Reservation};
+use limiter_core::{Amount, Decision, Key, LimitOutcome, LimitRequest, Policy, Rejection, Reservation};
 use serde_json::Map;
 
 use crate::access::Action;
+use crate::gateway::Gateway;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
-use crate::gateway::http::request::{self, LimitBody, LimitsBody};
+use crate::gateway::http::request::{self, KeyBody, LimitBody, LimitsBody};
 
 /// A limit whose policy was found.
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ pub(super) struct FoundLimit {
     pub(super) policy: Policy,
     pub(super) key: Key<'static>,
     pub(super) cost: Amount,
+    /// The key as the client sent it.
+    sent_key: KeyBody,
 }
 
 impl FoundLimit {
@@ -32,7 +37,12 @@ impl FoundLimit {
         let key = limit.key.to_key();
         let policy = gateway.limiter().policy(&limit.policy, &key).map_err(rejected)?;
         let cost = limit.cost().map_err(|error| rejected(error.into()))?;
-        Ok(Self { policy, key, cost })
+        Ok(Self {
+            policy,
+            key,
+            cost,
+            sent_key: limit.key.clone(),
+        })
     }
 
     pub(super) fn request(&self) -> LimitRequest<'_> {
@@ -69,10 +79,10 @@ pub(super) fn find_all(
 )]
 pub(super) async fn check(caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Check, request::read(&body)?)?;
-    let gateway = caller.gateway;
-    let limiter = gateway.limiter().clone();
+    let (gateway, peer) = (caller.gateway, caller.peer);
+    let of_task = gateway.clone();
     // A task of its own, so that a client that leaves does not keep half of the charges.
-    let charged = tokio::spawn(async move { charge_sets(&limiter, &limits).await }).await;
+    let charged = tokio::spawn(async move { charge_sets(&of_task, peer, &limits).await }).await;
     match charged {
         Ok(Ok(decisions)) => Ok(reply::allowed(&gateway, &decisions, Map::new())),
         Ok(Err(rejection)) => Err(Problem::of_rejection(&gateway, &rejection)),
@@ -146,17 +156,30 @@ pub(super) async fn reset(caller: Caller, body: Bytes) -> Result<Response, Probl
 }
 
 /// Charges all sets, or none.
-async fn charge_sets(limiter: &Limiter, limits: &[FoundLimit]) -> Result<Vec<Decision>, Rejection> {
+async fn charge_sets(
+    gateway: &Gateway,
+    peer: Option<IpAddr>,
+    limits: &[FoundLimit],
+) -> Result<Vec<Decision>, Rejection> {
+    let limiter = gateway.limiter();
     let sets = sets(limits);
     if let [only] = sets.as_slice() {
         let checked = limiter.check_all(only.iter().map(|limit| limit.request()));
-        return Ok(vec![checked.await?.require()?.into_decision()]);
+        let decision = checked.await?;
+        record(gateway, peer, only, &decision);
+        return Ok(vec![decision.require()?.into_decision()]);
     }
     let mut charged: Vec<Reservation> = Vec::new();
     for set in sets {
         match limiter.reserve_all(set.iter().map(|limit| limit.request())).await {
-            Ok(reservation) => charged.push(reservation),
+            Ok(reservation) => {
+                record(gateway, peer, &set, reservation.decision());
+                charged.push(reservation);
+            }
             Err(rejection) => {
+                if let Some(decision) = rejection.decision() {
+                    record(gateway, peer, &set, decision);
+                }
                 for reservation in charged {
                     if let Err(error) = reservation.cancel().await {
                         metrics::counter!("limiter_server_failed_refunds_total").increment(1);
@@ -171,6 +194,16 @@ async fn charge_sets(limiter: &Limiter, limits: &[FoundLimit]) -> Result<Vec<Dec
         .iter()
         .map(|reservation| reservation.decision().clone())
         .collect())
+}
+
+/// Records the decision about a set for the admin UI.
+fn record(gateway: &Gateway, peer: Option<IpAddr>, set: &[&FoundLimit], decision: &Decision) {
+    for (number, limit) in set.iter().enumerate() {
+        let outcome = decision.outcome_at(number);
+        let is_allowed = decision.is_allowed() || outcome.is_some_and(LimitOutcome::is_allowed);
+        let key = || limit.sent_key.to_string();
+        gateway.record_call(limit.policy.name(), (peer, is_allowed), outcome, key);
+    }
 }
 
 /// The limits by their tag, in the order of their first limits.

@@ -5,7 +5,7 @@
 //! because any other peer can write them itself. Tests: `tests/forward_auth.rs` and
 //! `tests/proxies.rs`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, StatusCode};
@@ -71,12 +71,23 @@ pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Res
     caller.require(Action::Check, &query.policy)?;
     let gateway = &caller.gateway;
     let key = key(&caller, &query.parts, &request)?;
+    let shown = shown_key(&query.parts, &request);
     // The body is not read, and a request is not shareable between threads.
     drop(request);
     let rejected = |rejection| Problem::of_rejection(gateway, &rejection).with_deny_status(query.deny_status);
     let policy: Policy = gateway.limiter().policy(&query.policy, &key).map_err(rejected)?;
     let limit = LimitRequest::new(&policy, &key).cost(query.cost);
     let checked = gateway.limiter().check_all([limit]).await;
+    if let Ok(decision) = &checked {
+        match shown {
+            Some(shown) => {
+                let decided = (caller.peer, decision.is_allowed());
+                gateway.record_call(&query.policy, decided, decision.outcome_at(0), || shown);
+            }
+            // The call is recorded without its key.
+            None => gateway.record_call(&query.policy, (caller.peer, true), None, String::new),
+        }
+    }
     let allowed = checked.and_then(Decision::require).map_err(rejected)?;
     let mut response = StatusCode::OK.into_response();
     RateLimitHeaders::default().write(&allowed.into_decision(), response.headers_mut());
@@ -180,6 +191,28 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request) -> Result<Key<'sta
         };
     }
     Ok(key.into_owned())
+}
+
+/// The key as text for the admin UI; `None` if the address of the client is one of several, or can
+/// be shortened to a network.
+fn shown_key(parts: &[KeyPart], request: &Request) -> Option<String> {
+    let of_header = |name: &str| header(request.headers(), name);
+    let texts = parts.iter().map(|part| match part {
+        KeyPart::ClientIp => {
+            let address = of_header("x-forwarded-for")?.trim().parse::<Ipv4Addr>();
+            address.ok().map(|address| address.to_string())
+        }
+        KeyPart::Method => of_header("x-forwarded-method").map(str::to_owned),
+        KeyPart::Host => of_header("x-forwarded-host").map(str::to_owned),
+        KeyPart::Path => {
+            let uri = of_header("x-forwarded-uri")?;
+            uri.split(['?', '#']).next().map(str::to_owned)
+        }
+        KeyPart::Header(name) => Some(of_header(name).unwrap_or_default().to_owned()),
+        KeyPart::Text(text) => Some(text.clone()),
+    });
+    let texts: Option<Vec<String>> = texts.collect();
+    texts.map(|texts| texts.join(" / "))
 }
 
 /// The only value of a header that configured peers write.

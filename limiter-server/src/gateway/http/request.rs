@@ -37,6 +37,16 @@ impl KeyBody {
     }
 }
 
+impl std::fmt::Display for KeyBody {
+    /// The text, or the parts separated by ` / `.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Parts(parts) => f.write_str(&parts.join(" / ")),
+        }
+    }
+}
+
 impl Default for KeyBody {
     fn default() -> Self {
         Self::Text(String::new())

@@ -88,6 +88,11 @@ impl ThrottleCommand {
                 charged.map(|results| results.into_iter().next())
             }
         };
+        if let (Ok(Some(result)), 1..) = (&decided, self.quantity) {
+            let key = || self.key.clone();
+            let decided = (None, result.allowed);
+            gateway.record_call(limit.policy.name(), decided, result.outcome.as_ref(), key);
+        }
         match decided {
             Ok(Some(result)) => result_reply(&limit.policy, &result),
             Ok(None) => Reply::error("ERR the decision has no result"),

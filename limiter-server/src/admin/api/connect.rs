@@ -1,0 +1,112 @@
+//! The connection of an app: the addresses of the gateway, the last call, test calls.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::Admin;
+use crate::admin::api::caller::AdminCaller;
+use crate::admin::api::keys::{gateway, key_under};
+use crate::admin::api::policies::{find, is_readable};
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::permissions::{AdminAction, Object, may};
+use crate::store::{DocumentKind, StoredDocument};
+
+/// The number of test calls.
+const TEST_CALLS: usize = 10;
+/// The key of test calls.
+const TEST_KEY: &str = "limiter-test";
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ConnectQuery {
+    /// The app whose last call is shown.
+    app: Option<String>,
+}
+
+/// The addresses at which clients reach the gateway, and the last call of an app to this node.
+pub(super) async fn read(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<ConnectQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let addresses = admin.addresses();
+    let documents = admin.store().documents(&namespace).await?;
+    let is_of_app = |of: &&StoredDocument| match (&of.apps, &query.app) {
+        (Some(apps), Some(app)) => apps.contains(app),
+        _ => true,
+    };
+    let readable = documents.iter().filter(|of| {
+        of.kind == DocumentKind::Policy && is_readable(&caller.0, &namespace, of.apps.as_deref())
+    });
+    let seen = admin.gateway().and_then(|gateway| {
+        let activity = gateway.gateway.activity();
+        let calls = readable.filter(is_of_app);
+        let calls = calls.filter_map(|of| Some((&of.name, activity.last_call(&of.name)?)));
+        calls.max_by_key(|(_, call)| call.at)
+    });
+    let seen = seen.map(|(policy, call)| {
+        json!({ "policy": policy, "at": call.at, "from": call.peer.map(|peer| peer.to_string()) })
+    });
+    Ok(Json(json!({
+        "http": addresses.http,
+        "grpc": addresses.grpc,
+        "tls": addresses.tls,
+        "node": admin.node(),
+        "sees_calls": admin.gateway().is_some(),
+        "seen": seen,
+    })))
+}
+
+/// Sends calls of a test key through the limiter of this node. They are counted as all others.
+pub(super) async fn test_calls(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Value>, AdminProblem> {
+    let document = find(&admin, &caller, &namespace, &name).await?;
+    let document = Some(document).filter(|of| !of.is_deleted);
+    let document = document.ok_or_else(AdminProblem::not_found)?;
+    let object = Object::Policy {
+        namespace: &namespace,
+        apps: document.apps.as_deref(),
+    };
+    let verdict = may(&caller.0, AdminAction::EditNumbers, object);
+    AdminProblem::unless(verdict, "test calls need the role editor in all apps of the policy")?;
+    let of_gateway = gateway(&admin)?;
+    let sent = of_gateway.runtime.spawn(async move {
+        let gateway = of_gateway.gateway;
+        let limiter = gateway.limiter();
+        let parts = [TEST_KEY.to_owned()];
+        let key = key_under(&name, &parts, &limiter.registry().rules());
+        let policy = limiter.policy(&name, &key).ok()?;
+        let (mut allowed, mut denied, mut would_deny) = (0, 0, 0);
+        for _ in 0..TEST_CALLS {
+            let decision = limiter.check(&policy, &key).await.ok()?;
+            match decision.is_allowed() {
+                true => allowed += 1_u32,
+                false => denied += 1_u32,
+            }
+            would_deny += u32::from(decision.would_deny() && decision.is_allowed());
+            let decided = (None, decision.is_allowed());
+            let outcome = decision.outcome_at(0);
+            gateway.record_call(&name, decided, outcome, || TEST_KEY.to_owned());
+        }
+        Some((allowed, denied, would_deny))
+    });
+    match sent.await {
+        Ok(Some((allowed, denied, would_deny))) => Ok(Json(json!({
+            "key": TEST_KEY,
+            "allowed": allowed,
+            "denied": denied,
+            "would_deny": would_deny,
+        }))),
+        _ => {
+            let detail = "the policy is not in force yet, or the store of the limits does not answer";
+            Err(AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
+        }
+    }
+}

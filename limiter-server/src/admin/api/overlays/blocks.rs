@@ -1,0 +1,144 @@
+//! Blocks of keys.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use limiter_core::registry::{Block, BlockTarget, PolicyRegistry};
+use limiter_core::{ConfigError, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::Admin;
+use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::overlays::history::registry_at;
+use crate::admin::api::overlays::{AtQuery, End, Overlay, put, shown, summary, unprocessable};
+use crate::admin::api::policies::is_readable;
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::permissions::{AdminAction, Object, may};
+
+#[derive(Debug, Deserialize)]
+pub(in crate::admin::api) struct BlockBody {
+    key: Option<String>,
+    network: Option<String>,
+    part: Option<String>,
+    app: Option<String>,
+    #[serde(flatten)]
+    end: End,
+    reason: Option<String>,
+}
+
+impl Overlay for Block {
+    const NOUN: &'static str = "block";
+
+    fn all(registry: &PolicyRegistry) -> Vec<Self> {
+        registry.blocks()
+    }
+
+    fn identity(&self) -> String {
+        // A target contains no line break, and an app no target.
+        format!("{}\n{}", self.target(), self.app().unwrap_or_default())
+    }
+
+    fn object(&self) -> String {
+        self.target().to_string()
+    }
+
+    fn json(&self, now: Timestamp) -> Value {
+        json!({
+            (self.target().field()): self.target().value(),
+            "app": self.app(),
+            "until": self.end().map(Timestamp::as_micros),
+            "by": self.author(),
+            "reason": self.reason(),
+            "active": self.is_active_at(now),
+        })
+    }
+
+    fn ending_at(self, end: Timestamp) -> Self {
+        self.until(end)
+    }
+
+    fn put_into(&self, registry: &PolicyRegistry) -> Result<(), ConfigError> {
+        registry.block(self.clone())
+    }
+
+    fn remove_from(&self, registry: &PolicyRegistry) {
+        registry.unblock(self.target(), self.app());
+    }
+
+    async fn require_change(
+        &self,
+        _: &Admin,
+        caller: &AdminCaller,
+        namespace: &str,
+    ) -> Result<(), AdminProblem> {
+        require_block(caller, namespace, self.app())
+    }
+}
+
+/// Fails unless the caller may block keys: an editor of the app, or of all apps.
+fn require_block(caller: &AdminCaller, namespace: &str, app: Option<&str>) -> Result<(), AdminProblem> {
+    let apps = app.map(|app| [app.to_owned()]);
+    let apps = apps.as_ref().map(<[String; 1]>::as_slice);
+    let verdict = may(
+        &caller.0,
+        AdminAction::EditNumbers,
+        Object::Policy { namespace, apps },
+    );
+    AdminProblem::unless(
+        verdict,
+        "an editor of the app blocks keys; without an app, of all apps",
+    )
+}
+
+/// The blocks. With `at`, those that were active at that time.
+pub(in crate::admin::api) async fn blocks(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<AtQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let (registry, revision, now) = registry_at(&admin, &namespace, query.at).await?;
+    let all = registry.blocks().into_iter();
+    let visible = all.filter(|block| {
+        let apps = block.app().map(|app| [app.to_owned()]);
+        is_readable(&caller.0, &namespace, apps.as_ref().map(<[String; 1]>::as_slice))
+    });
+    let visible: Vec<Value> = visible.map(|block| shown(&block, now)).collect();
+    Ok(Json(json!({ "blocks": visible, "revision": revision })))
+}
+
+fn target_of(body: &BlockBody) -> Result<BlockTarget, AdminProblem> {
+    let invalid = |error: limiter_core::ConfigError| unprocessable(error.to_string());
+    match (&body.key, &body.network, &body.part) {
+        (Some(key), None, None) => Ok(BlockTarget::Key(key.clone())),
+        (None, Some(network), None) => Ok(BlockTarget::Network(network.clone())),
+        (None, None, Some(part)) => BlockTarget::part(part).map_err(invalid),
+        _ => Err(unprocessable(
+            "expected exactly one of `key`, `network` and `part`",
+        )),
+    }
+}
+
+pub(in crate::admin::api) async fn block(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    JsonBody(body): JsonBody<BlockBody>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    require_block(&caller, &namespace, body.app.as_deref())?;
+    let target = target_of(&body)?;
+    let mut block = Block::new(target).with_author(caller.0.name.clone());
+    if let Some(app) = &body.app {
+        block = block.for_app(app.clone());
+    }
+    if let Some(until) = body.end.time()? {
+        block = block.until(until);
+    }
+    if let Some(reason) = &body.reason {
+        block = block.with_reason(reason.clone());
+    }
+    let reason = summary("block", &block.target().to_string(), body.reason.as_deref());
+    put(&admin, &caller, &namespace, &block, &reason).await
+}

@@ -1,0 +1,165 @@
+//! Trial values of a policy: other numbers that are decided beside it and do not affect calls.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use limiter_core::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toml::Table;
+
+use crate::admin::Admin;
+use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::overlays::End;
+use crate::admin::api::policy_change::{Numbers, PolicyChange, unprocessable};
+use crate::admin::api::problem::AdminProblem;
+use crate::admin::sentence::sentence;
+use crate::policy_text::PolicyText;
+use crate::store::{
+    DocumentKind, StoreError, StoredDocument, StoredRevision, UsageKind, UsageSpan, UsageTotals, now_micros,
+};
+
+/// The number of revisions that are searched for the start of a trial.
+const REVISIONS: i64 = 100;
+/// Counts of minutes are kept for this time.
+const MINUTES_KEPT: i64 = 48 * 3_600_000_000;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TrialBody {
+    #[serde(flatten)]
+    numbers: Numbers,
+    #[serde(flatten)]
+    end: End,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DecisionBody {
+    reason: Option<String>,
+}
+
+/// The trial in the text of a policy.
+fn trial_in(name: &str, text: &str) -> Option<toml::Value> {
+    let table = text.parse::<Table>().ok()?;
+    table.get("policy")?.get(name)?.get("trial").cloned()
+}
+
+/// The time since which a trial has its values. `revisions` are the newest first.
+fn start_of(document: &StoredDocument, revisions: &[StoredRevision]) -> i64 {
+    let trial = trial_in(&document.name, &document.body);
+    let has_it = |of: &&StoredRevision| trial_in(&document.name, &of.body) == trial;
+    let oldest = revisions.iter().take_while(has_it).last();
+    oldest.map_or(document.updated_at, |of| of.created_at)
+}
+
+/// The sums of a policy and of its trial, over the same time.
+async fn totals(
+    admin: &Admin,
+    of: (&str, &str),
+    (from, to): (i64, i64),
+) -> Result<(UsageTotals, UsageTotals), StoreError> {
+    let span = match to.saturating_sub(from) < MINUTES_KEPT {
+        true => UsageSpan::Minute,
+        false => UsageSpan::Hour,
+    };
+    let range = (span.start(from), to);
+    let sum = async |kind| -> Result<UsageTotals, StoreError> {
+        let points = admin.store().usage(of, kind, span, range).await?;
+        let sums = points.iter().map(|point| point.totals);
+        Ok(sums.fold(UsageTotals::default(), UsageTotals::plus))
+    };
+    Ok((sum(UsageKind::Policy).await?, sum(UsageKind::Trial).await?))
+}
+
+/// The trial of a policy, with the decisions of both since its start.
+pub(super) async fn read(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Value>, AdminProblem> {
+    let change = PolicyChange::read(&admin, &caller, (&namespace, &name)).await?;
+    let entry = change.entry()?;
+    let (numbers, until) = entry.policy().trial().ok_or_else(AdminProblem::not_found)?;
+    let adopted = entry.policy().with_numbers_of(numbers).without_trial();
+    let kind = DocumentKind::Policy;
+    let revisions = admin
+        .store()
+        .history(&namespace, kind, &name, i64::MAX, REVISIONS)
+        .await?;
+    let since = start_of(change.document(), &revisions);
+    let until = until.as_micros();
+    change.registry().set(entry.with_policy(adopted));
+    let text = PolicyText::of(change.registry(), &name).ok_or_else(AdminProblem::not_found)?;
+    let now = now_micros();
+    let (policy, trial) = totals(&admin, (&namespace, &name), (since, now)).await?;
+    let shown = |of: UsageTotals| json!({ "allowed": of.allowed, "denied": of.denied });
+    Ok(Json(json!({
+        "sentence": sentence(&text),
+        "since": since,
+        "until": until,
+        "active": timestamp_is_later(until, now),
+        "policy": shown(policy),
+        "trial": shown(trial),
+    })))
+}
+
+fn timestamp_is_later(time: u64, now: i64) -> bool {
+    i64::try_from(time).is_ok_and(|time| time > now)
+}
+
+/// Starts a trial of other numbers, or replaces it.
+pub(super) async fn start(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<TrialBody>,
+) -> Result<Response, AdminProblem> {
+    let change = PolicyChange::read(&admin, &caller, (&namespace, &name)).await?;
+    let entry = change.entry()?;
+    let numbers = body.numbers.policy(entry.policy())?;
+    let end: Timestamp = body.end.required()?;
+    let tried = entry.policy().with_trial(&numbers, end);
+    let tried = tried.map_err(|error| unprocessable(error.to_string()))?;
+    change.registry().set(entry.with_policy(tried));
+    let action = ("start a trial", body.reason);
+    change.save(&admin, &caller, &headers, action).await
+}
+
+/// Makes the numbers of the trial those of the policy.
+pub(super) async fn adopt(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<DecisionBody>,
+) -> Result<Response, AdminProblem> {
+    let change = PolicyChange::read(&admin, &caller, (&namespace, &name)).await?;
+    let entry = change.entry()?;
+    let policy = entry.policy();
+    let (numbers, _) = policy.trial().ok_or_else(AdminProblem::not_found)?;
+    let adopted = policy.with_numbers_of(numbers).without_trial();
+    change.registry().set(entry.with_policy(adopted));
+    let action = ("adopt the trial", body.reason);
+    change.save(&admin, &caller, &headers, action).await
+}
+
+/// Ends the trial without a change of the policy.
+pub(super) async fn end(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, AdminProblem> {
+    let change = PolicyChange::read(&admin, &caller, (&namespace, &name)).await?;
+    let entry = change.entry()?;
+    if entry.policy().trial().is_none() {
+        return Err(AdminProblem::not_found());
+    }
+    let without = entry.policy().without_trial();
+    change.registry().set(entry.with_policy(without));
+    change
+        .save(&admin, &caller, &headers, ("drop the trial", None))
+        .await
+}

@@ -1,0 +1,345 @@
+//! The last call of each policy, and the keys that used most of their limits, for the admin UI.
+//!
+//! Each policy has a table per minute with the keys that were denied or used at least half of their
+//! limit. A full table replaces its least denied key and states the count of that key as the error
+//! of the new one (space-saving). A decision never waits for the record: a call whose shard is
+//! locked is not recorded. The memory is bounded by [`MAX_KEYS`] and [`MAX_POLICIES`].
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+const SHARDS: usize = 16;
+/// The largest number of keys of a policy in one minute.
+const KEYS_PER_MINUTE: usize = 20;
+/// The largest number of keys of one shard in all minutes.
+const MAX_KEYS: usize = 2_048;
+/// The largest number of policies of one shard.
+const MAX_POLICIES: usize = 256;
+/// The length of a kept key in characters.
+const KEPT_CHARS: usize = 255;
+/// Keys below this usage are not kept.
+const MIN_USED_PERCENT: u8 = 50;
+const MICROS_PER_MINUTE: i64 = 60_000_000;
+/// Minutes without a denial are kept for this number of minutes.
+const FULL_KEPT: i64 = 10;
+/// Denials are kept for this number of minutes.
+const DENIED_KEPT: i64 = 24 * 60;
+
+/// A decision about one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct DecidedCall<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// The address of the client, as far as it is known.
+    pub peer: Option<IpAddr>,
+    /// Whether the call passed.
+    pub is_allowed: bool,
+    /// The remaining permits and the limit; `None` if the decision has no numbers.
+    pub numbers: Option<(u64, u64)>,
+}
+
+/// The last call of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastCall {
+    /// The time in microseconds.
+    pub at: i64,
+    /// The address of the client.
+    pub peer: Option<IpAddr>,
+}
+
+/// The decisions about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyCounts {
+    /// The parts of the key, separated by ` / `.
+    pub key: String,
+    /// The number of denied calls, which is too high by `error` at most.
+    pub denied: u64,
+    /// The error of `denied`.
+    pub error: u64,
+    /// The highest usage of the limit in percent.
+    pub used_percent: u8,
+    /// The time of the first recorded call.
+    pub first_at: i64,
+    /// The time of the last recorded call.
+    pub last_at: i64,
+}
+
+#[derive(Debug)]
+struct MinuteTable {
+    minute: i64,
+    keys: Vec<KeyCounts>,
+}
+
+#[derive(Debug, Default)]
+struct PolicyActivity {
+    last_call: Option<LastCall>,
+    /// The oldest first.
+    minutes: VecDeque<MinuteTable>,
+}
+
+type Shard = HashMap<String, PolicyActivity>;
+
+/// What the gateway of this process decided for single keys.
+#[derive(Debug, Default)]
+pub struct KeyActivity {
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl KeyActivity {
+    /// Records a decision. `key` is called if the key is kept.
+    pub fn record(&self, call: DecidedCall<'_>, key: impl FnOnce() -> String, now: i64) {
+        let mut shard = match self.shard(call.policy).try_lock() {
+            Ok(shard) => shard,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if !shard.contains_key(call.policy) {
+            if shard.len() >= MAX_POLICIES {
+                return;
+            }
+            shard.insert(call.policy.to_owned(), PolicyActivity::default());
+        }
+        let Some(policy) = shard.get_mut(call.policy) else {
+            return;
+        };
+        policy.last_call = Some(LastCall {
+            at: now,
+            peer: call.peer,
+        });
+        let used_percent = call.numbers.map_or(0, used_percent);
+        if call.is_allowed && used_percent < MIN_USED_PERCENT {
+            return;
+        }
+        let is_new_minute = policy.add(call.is_allowed, used_percent, key, now);
+        if is_new_minute {
+            remove_oldest(&mut shard);
+        }
+    }
+
+    /// The last call of a policy.
+    #[must_use]
+    pub fn last_call(&self, policy: &str) -> Option<LastCall> {
+        self.locked(policy).get(policy)?.last_call
+    }
+
+    /// The keys of a policy from a time to a later one: the most denied first, then the fullest.
+    /// Whole minutes are counted.
+    #[must_use]
+    pub fn keys(&self, policy: &str, (from, to): (i64, i64)) -> Vec<KeyCounts> {
+        let shard = self.locked(policy);
+        let Some(of_policy) = shard.get(policy) else {
+            return Vec::new();
+        };
+        let minutes = minute_of(from)..=minute_of(to);
+        let tables = of_policy.minutes.iter();
+        let mut merged: BTreeMap<&str, KeyCounts> = BTreeMap::new();
+        for key in tables
+            .filter(|of| minutes.contains(&of.minute))
+            .flat_map(|of| &of.keys)
+        {
+            match merged.get_mut(key.key.as_str()) {
+                Some(sum) => sum.add(key),
+                None => {
+                    merged.insert(&key.key, key.clone());
+                }
+            }
+        }
+        let mut keys: Vec<KeyCounts> = merged.into_values().collect();
+        keys.sort_by_key(|key| std::cmp::Reverse((key.denied, key.used_percent)));
+        keys
+    }
+
+    fn shard(&self, policy: &str) -> &Mutex<Shard> {
+        let hash = self.hasher.hash_one(policy);
+        let number = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        // The number is below the length.
+        self.shards.get(number).unwrap_or(&self.shards[0])
+    }
+
+    fn locked(&self, policy: &str) -> MutexGuard<'_, Shard> {
+        self.shard(policy).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PolicyActivity {
+    /// Counts a call of a key. Returns whether this is the first one of its minute.
+    fn add(&mut self, is_allowed: bool, used_percent: u8, key: impl FnOnce() -> String, now: i64) -> bool {
+        let minute = minute_of(now);
+        let is_new = self.minutes.back().is_none_or(|last| last.minute < minute);
+        if is_new {
+            self.prune(minute);
+            self.minutes.push_back(MinuteTable {
+                minute,
+                keys: Vec::new(),
+            });
+        }
+        // The newest table exists. A clock that goes back uses it as well.
+        if let Some(table) = self.minutes.back_mut() {
+            table.add(KeyCounts {
+                key: key().chars().take(KEPT_CHARS).collect(),
+                denied: u64::from(!is_allowed),
+                error: 0,
+                used_percent,
+                first_at: now,
+                last_at: now,
+            });
+        }
+        is_new
+    }
+
+    fn prune(&mut self, minute: i64) {
+        self.minutes.retain_mut(|table| {
+            if table.minute + FULL_KEPT < minute {
+                table.keys.retain(|key| key.denied > 0);
+            }
+            !table.keys.is_empty() && table.minute + DENIED_KEPT >= minute
+        });
+    }
+}
+
+impl MinuteTable {
+    fn add(&mut self, call: KeyCounts) {
+        if let Some(known) = self.keys.iter_mut().find(|known| known.key == call.key) {
+            known.add(&call);
+            return;
+        }
+        if self.keys.len() < KEYS_PER_MINUTE {
+            self.keys.push(call);
+            return;
+        }
+        let least = self.keys.iter_mut().min_by_key(|key| (key.denied, key.used_percent));
+        let Some(least) = least else { return };
+        match call.denied {
+            // A full key replaces one that was denied as rarely and used less.
+            0 if least.denied > 0 || least.used_percent >= call.used_percent => {}
+            0 => *least = call,
+            denied => {
+                *least = KeyCounts {
+                    denied: least.denied.saturating_add(denied),
+                    error: least.denied,
+                    ..call
+                }
+            }
+        }
+    }
+}
+
+impl KeyCounts {
+    fn add(&mut self, other: &Self) {
+        self.denied = self.denied.saturating_add(other.denied);
+        self.error = self.error.saturating_add(other.error);
+        self.used_percent = self.used_percent.max(other.used_percent);
+        self.first_at = self.first_at.min(other.first_at);
+        self.last_at = self.last_at.max(other.last_at);
+    }
+}
+
+/// Removes the oldest minutes of a shard that has too many keys.
+fn remove_oldest(shard: &mut Shard) {
+    let count = |shard: &Shard| -> usize {
+        let tables = shard.values().flat_map(|of| &of.minutes);
+        tables.map(|table| table.keys.len()).sum()
+    };
+    while count(shard) > MAX_KEYS {
+        let oldest = shard
+            .values_mut()
+            .filter(|of| !of.minutes.is_empty())
+            .min_by_key(|of| of.minutes.front().map(|table| table.minute));
+        match oldest {
+            Some(policy) => policy.minutes.pop_front(),
+            None => return,
+        };
+    }
+}
+
+fn minute_of(at: i64) -> i64 {
+    at.div_euclid(MICROS_PER_MINUTE)
+}
+
+/// The used part of a limit in percent.
+fn used_percent((remaining, limit): (u64, u64)) -> u8 {
+    let used = limit.saturating_sub(remaining);
+    let percent = u128::from(used) * 100 / u128::from(limit.max(1));
+    u8::try_from(percent).unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = MICROS_PER_MINUTE;
+
+    fn call(policy: &str, numbers: (u64, u64)) -> DecidedCall<'_> {
+        DecidedCall {
+            policy,
+            peer: None,
+            is_allowed: numbers.0 > 0,
+            numbers: Some(numbers),
+        }
+    }
+
+    fn shown(activity: &KeyActivity, range: (i64, i64)) -> Vec<(String, u64, u8)> {
+        let keys = activity.keys("search", range).into_iter();
+        keys.map(|of| (of.key, of.denied, of.used_percent)).collect()
+    }
+
+    #[test]
+    fn denied_and_full_keys_are_kept_by_minute() {
+        let activity = KeyActivity::default();
+        for (key, numbers, at) in [
+            ("idle", (9, 10), 1),
+            ("full", (2, 10), 2),
+            ("denied", (0, 10), 3),
+            ("denied", (0, 10), MINUTE + 1),
+        ] {
+            activity.record(call("search", numbers), || key.to_owned(), at);
+        }
+        let row = |key: &str, denied, used| (key.to_owned(), denied, used);
+        assert_eq!(
+            shown(&activity, (0, MINUTE)),
+            [row("denied", 2, 100), row("full", 0, 80)]
+        );
+        assert_eq!(shown(&activity, (MINUTE, MINUTE)), [row("denied", 1, 100)]);
+        assert_eq!(shown(&activity, (2 * MINUTE, 3 * MINUTE)), []);
+        assert_eq!(activity.last_call("search").map(|call| call.at), Some(MINUTE + 1));
+        assert_eq!(activity.last_call("absent"), None);
+    }
+
+    #[test]
+    fn most_denied_keys_survive_many_others_with_a_stated_error() {
+        let activity = KeyActivity::default();
+        for number in 0..2_000_u32 {
+            activity.record(call("search", (0, 1)), || format!("once {number}"), 5);
+            activity.record(call("search", (0, 1)), || "often".to_owned(), 6);
+        }
+        let keys = activity.keys("search", (0, 10));
+        assert_eq!(keys.len(), KEYS_PER_MINUTE);
+        assert_eq!((keys[0].key.as_str(), keys[0].denied), ("often", 2_000));
+        assert!(keys[1..].iter().all(|of| of.denied - of.error <= 1));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let activity = KeyActivity::default();
+        for minute in 0..2_000 {
+            for number in 0..KEYS_PER_MINUTE {
+                let key = || format!("{number} {}", "x".repeat(1_000));
+                activity.record(call("search", (0, 1)), key, minute * MINUTE);
+            }
+        }
+        let shard = activity.locked("search");
+        let tables = &shard["search"].minutes;
+        let keys: usize = tables.iter().map(|table| table.keys.len()).sum();
+        assert!(keys <= MAX_KEYS + KEYS_PER_MINUTE, "{keys}");
+        assert_eq!(tables[0].keys[0].key.chars().count(), KEPT_CHARS);
+        drop(shard);
+        for number in 0..20_000 {
+            activity.record(call(&number.to_string(), (9, 10)), String::new, 0);
+        }
+        let policies: usize = activity.shards.iter().map(|of| of.lock().unwrap().len()).sum();
+        assert!(policies <= SHARDS * MAX_POLICIES);
+    }
+}
