@@ -1,15 +1,21 @@
-//! Every page of the demonstration in a browser: accessibility, layout, console, pictures.
+//! The admin UI in a browser: the tasks of the guide, roles, conflicts, accessibility, layout,
+//! console, pictures.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test may panic"
 )]
 
 mod support;
 
+#[path = "browser/behaviour.rs"]
+mod behaviour;
 #[path = "browser/layout.rs"]
 mod layout;
 #[path = "browser/pages.rs"]
 mod pages;
+#[path = "browser/tasks.rs"]
+mod tasks;

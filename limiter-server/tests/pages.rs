@@ -4,9 +4,12 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test may panic"
 )]
 
+#[path = "pages/attacks.rs"]
+mod attacks;
 #[path = "pages/edit.rs"]
 mod edit;
 #[path = "pages/people.rs"]
@@ -14,6 +17,11 @@ mod people;
 #[path = "pages/start.rs"]
 mod start;
 mod support;
+#[path = "pages/tasks.rs"]
+mod tasks;
+#[cfg(feature = "slow-tests")]
+#[path = "pages/weight.rs"]
+mod weight;
 
 use support::admin::{AdminClient, PASSWORD, policy, setup_token, with_sqlite};
 use support::browser::Browser;

@@ -4,6 +4,8 @@
 //! that changes something only if the browser states that the page is of the same origin. Names
 //! and addresses of failed sign-ins are limited by the library.
 
+mod cookie;
+mod origin;
 pub mod password;
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +16,14 @@ use axum::http::{HeaderMap, Method, header};
 use limiter_core::{Limiter, Policy};
 
 use crate::admin::Admin;
+pub use crate::admin::auth::cookie::{COOKIE, LOOPBACK_COOKIE};
+use crate::admin::auth::cookie::{session_of, set_cookie};
+pub use crate::admin::auth::origin::require_same_origin;
 use crate::admin::auth::password::PasswordError;
 use crate::admin::permissions::{Actor, Role};
-use crate::host_name;
 use crate::secret::{self, Secret};
 use crate::store::{GrantedRole, NewAccount, StoreError, StoredToken, micros, now_micros};
 
-/// The name of the session cookie.
-pub const COOKIE: &str = "__Host-limiter";
-/// The name of the session cookie on `http://localhost` and loopback addresses, where browsers
-/// accept no cookie with the prefix `__Host-`. Requests to another `Host` cannot use it.
-pub const LOOPBACK_COOKIE: &str = "limiter";
 /// The lifetime of a session.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
 /// The prefix of the secret of a token.
@@ -131,20 +130,6 @@ impl StartedSession {
 #[must_use]
 pub fn removed_cookie(request: &HeaderMap) -> String {
     set_cookie(request, "", Duration::ZERO)
-}
-
-fn set_cookie(request: &HeaderMap, value: &str, lifetime: Duration) -> String {
-    let seconds = lifetime.as_secs();
-    match is_for_loopback(request) {
-        true => format!("{LOOPBACK_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax"),
-        false => format!("{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Lax"),
-    }
-}
-
-/// Whether the browser addresses this machine itself.
-fn is_for_loopback(request: &HeaderMap) -> bool {
-    let host = request.get(header::HOST).and_then(|value| value.to_str().ok());
-    host.is_some_and(host_name::is_loopback)
 }
 
 impl Admin {
@@ -335,70 +320,9 @@ pub fn parse_admin_scope(scope: &str) -> Option<(Role, &str)> {
     Some((Role::parse(role)?, app)).filter(|(_, app)| !app.is_empty())
 }
 
-fn session_of(headers: &HeaderMap) -> Option<String> {
-    let expected = match is_for_loopback(headers) {
-        true => LOOPBACK_COOKIE,
-        false => COOKIE,
-    };
-    let cookies = headers.get_all(header::COOKIE).iter();
-    let cookies = cookies.filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|value| value.split(';'));
-    pairs.find_map(|pair| {
-        let (name, value) = pair.trim().split_once('=')?;
-        (name == expected && !value.is_empty()).then(|| value.to_owned())
-    })
-}
-
-/// Rejects requests that a page of another origin causes.
-///
-/// # Errors
-///
-/// [`AuthError::CrossOrigin`] for such a request.
-pub fn require_same_origin(method: &Method, headers: &HeaderMap) -> Result<(), AuthError> {
-    if method.is_safe() {
-        return Ok(());
-    }
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_same = match (text("sec-fetch-site"), text("origin")) {
-        (Some(site), _) => site == "same-origin" || site == "none",
-        (None, Some(origin)) => {
-            let host = origin.split_once("://").map(|(_, host)| host);
-            host.is_some() && host == text("host")
-        }
-        // Browsers send one of both with every request that changes something.
-        (None, None) => true,
-    };
-    match is_same {
-        true => Ok(()),
-        false => Err(AuthError::CrossOrigin),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requests_of_other_origins_are_rejected() {
-        let cases: [(&[(&'static str, &'static str)], bool); 7] = [
-            (&[("sec-fetch-site", "same-origin")], true),
-            (&[("sec-fetch-site", "none")], true),
-            (&[("sec-fetch-site", "cross-site")], false),
-            (&[("sec-fetch-site", "same-site")], false),
-            (&[("origin", "http://a:1"), ("host", "a:1")], true),
-            (&[("origin", "http://b:1"), ("host", "a:1")], false),
-            (&[("origin", "null"), ("host", "a:1")], false),
-        ];
-        for (given, expected) in cases {
-            let mut headers = HeaderMap::new();
-            for (name, value) in given {
-                headers.insert(*name, value.parse().unwrap());
-            }
-            let accepted = require_same_origin(&Method::POST, &headers).is_ok();
-            assert_eq!(accepted, expected, "{given:?}");
-            assert!(require_same_origin(&Method::GET, &headers).is_ok());
-        }
-    }
 
     #[test]
     fn scopes_of_tokens_name_role_and_app() {
@@ -410,18 +334,5 @@ mod tests {
         for scope in ["check", "admin:", "admin:root", "admin:owner:"] {
             assert_eq!(parse_admin_scope(scope), None, "{scope}");
         }
-    }
-
-    #[test]
-    fn session_is_read_from_its_cookie_alone() {
-        let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, "a=b; __Host-limiter=secret; c=d".parse().unwrap());
-        assert_eq!(session_of(&headers).as_deref(), Some("secret"));
-        let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, "limiter=secret".parse().unwrap());
-        headers.append(header::HOST, "limits.example".parse().unwrap());
-        assert_eq!(session_of(&headers), None);
-        headers.insert(header::HOST, "127.0.0.1:8082".parse().unwrap());
-        assert_eq!(session_of(&headers).as_deref(), Some("secret"));
     }
 }

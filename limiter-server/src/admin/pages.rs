@@ -5,6 +5,7 @@
 //! of the API. [`forms`] maps each form to its route, and `tests/pages.rs` compares both with the
 //! pages. Every page works without scripts; the scripts refresh numbers and show local times.
 
+mod activity;
 mod api_client;
 mod app;
 mod app_changes;
@@ -12,6 +13,7 @@ mod apps;
 mod assets;
 mod caller;
 mod changes;
+mod compression;
 mod connect;
 mod curve;
 mod customers;
@@ -19,6 +21,7 @@ mod edit;
 mod explain;
 mod failure;
 pub mod forms;
+mod history;
 mod import;
 mod layout;
 mod links;
@@ -26,9 +29,11 @@ mod now;
 mod people;
 mod policy;
 mod policy_fields;
+mod publication;
 mod quotas;
 mod refresh;
 mod rules;
+mod save;
 mod search;
 mod security;
 mod settings;
@@ -39,6 +44,7 @@ mod status;
 mod suspended;
 mod time;
 mod tokens;
+mod trials;
 mod usage;
 mod views;
 
@@ -79,6 +85,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/now", get(now::show))
         .route("/customers", get(customers::show))
         .route("/customers/reset", post(customers::reset))
+        .route("/customers/raise", post(quotas::raise))
         .route("/rules", get(rules::show).post(rules::save))
         .route("/explain", get(explain::show))
         .route("/changes", get(changes::show))
@@ -91,12 +98,13 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/suspended/{id}/end", post(suspended::end))
         .route("/blocks", post(suspended::block))
         .route("/blocks/{id}/end", post(suspended::unblock))
-        .route("/apps", get(apps::list))
+        .route("/apps", get(apps::list).post(apps::create))
         .route("/apps/{app}", get(app::policies))
         .route("/apps/{app}/people", get(people::show).post(people::grant))
         .route("/apps/{app}/people/remove", post(people::revoke))
         .route("/apps/{app}/bounds", post(people::set_bounds))
         .route("/apps/{app}/connect", get(connect::show))
+        .route("/apps/{app}/connect/test", post(connect::test))
         .route("/apps/{app}/tokens", get(tokens::of_app))
         .route("/apps/{app}/changes", get(app_changes::show))
         .route("/tokens", get(tokens::list).post(tokens::create))
@@ -107,17 +115,20 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/new", get(edit::new).post(edit::preview_new))
         .route("/policies/{name}", get(policy::show))
         .route("/policies/{name}/edit", get(edit::edit).post(edit::preview))
-        .route("/policies/{name}/save", post(edit::save))
+        .route("/policies/{name}/save", post(save::save))
         .route(
             "/policies/{name}/delete",
-            get(policy::ask_deletion).post(policy::delete),
+            get(history::ask_deletion).post(history::delete),
         )
-        .route("/policies/{name}/restore", post(policy::restore))
+        .route("/policies/{name}/restore", post(history::restore))
         .route("/policies/{name}/quotas", post(quotas::set_quota))
         .route("/policies/{name}/quotas/remove", post(quotas::remove_quota))
-        .route("/policies/{name}/history/{number}", get(policy::revision))
-        .route("/proposals/{id}/approve", post(policy::approve))
-        .route("/proposals/{id}/reject", post(policy::reject));
+        .route("/policies/{name}/trial", post(trials::start))
+        .route("/policies/{name}/trial/adopt", post(trials::adopt))
+        .route("/policies/{name}/trial/drop", post(trials::end))
+        .route("/policies/{name}/history/{number}", get(history::revision))
+        .route("/proposals/{id}/approve", post(history::approve))
+        .route("/proposals/{id}/reject", post(history::reject));
     let private = Router::new()
         .route("/", get(apps::first_environment))
         .route("/signin", get(sign_in::form).post(sign_in::sign_in))
@@ -143,6 +154,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(CsrfLayer::new())
         .layer(middleware::from_fn(refresh::with_tag))
+        .layer(middleware::from_fn(compression::compress))
         .layer(middleware::map_response(security::with_page_headers))
         .with_state(pages.clone());
     Router::new()

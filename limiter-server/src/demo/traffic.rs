@@ -45,7 +45,7 @@ fn next_request(random: &mut Random) -> RateLimitRequest {
         68..78 => ("payments", "customer", customer),
         78..88 => ("suggestions", "customer", customer),
         88..92 => {
-            address = format!("198.51.100.{}", random.below(200));
+            address = format!("198.51.100.{}", random.below(60));
             ("login", "remote_address", address.as_str())
         }
         92..99 => ("login", "remote_address", ATTACKER),

@@ -210,7 +210,10 @@ impl MinuteTable {
             self.keys.push(call);
             return;
         }
-        let least = self.keys.iter_mut().min_by_key(|key| (key.denied, key.used_percent));
+        let least = self
+            .keys
+            .iter_mut()
+            .min_by_key(|key| (key.denied, key.used_percent));
         let Some(least) = least else { return };
         match call.denied {
             // A full key replaces one that was denied as rarely and used less.

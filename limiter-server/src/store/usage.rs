@@ -139,12 +139,7 @@ impl Store {
                 let sql = addition(self.dialect(), chunk.len());
                 let mut values: Vec<Bind> = Vec::with_capacity(chunk.len() * 8);
                 for (policy, totals) in chunk {
-                    values.extend(binds![
-                        namespace,
-                        policy,
-                        kind.span_name(span),
-                        span.start(at)
-                    ]);
+                    values.extend(binds![namespace, policy, kind.span_name(span), span.start(at)]);
                     values.extend(totals.counts().map(Bind::from));
                 }
                 transaction.execute(&sql, values).await?;

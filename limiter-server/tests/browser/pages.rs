@@ -6,7 +6,7 @@ use super::support::chromium::Chromium;
 use super::support::demo::Demo;
 
 /// The pages of an environment that show content in the demonstration: name, path.
-pub(crate) const PAGES: [(&str, &str); 21] = [
+pub(crate) const PAGES: [(&str, &str); 23] = [
     ("now", "/e/default/now"),
     ("apps", "/e/default/apps"),
     ("app", "/e/default/apps/search"),
@@ -25,6 +25,8 @@ pub(crate) const PAGES: [(&str, &str); 21] = [
     ),
     ("search", "/e/default/search?q=s"),
     ("policy", "/e/default/policies/search"),
+    ("policy-trial", "/e/default/policies/checkout"),
+    ("connect", "/e/default/apps/search/connect"),
     ("edit", "/e/default/policies/search/edit"),
     ("revision", "/e/default/policies/search/history/2"),
     ("new", "/e/default/new?app=search"),

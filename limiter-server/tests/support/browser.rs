@@ -1,9 +1,10 @@
 //! A browser without scripts: it keeps the session cookie and sends forms.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::admin::PASSWORD;
-use super::http::{self, Response};
+use super::http::{self, RawResponse, Response};
 use super::server::Server;
 
 /// A browser without scripts.
@@ -49,6 +50,35 @@ impl Browser {
     }
 
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+        self.with_headers(method, headers, body, |headers| {
+            http::send(self.address, &format!("{method} {path}"), headers, body)
+        })
+        .expect("an answer")
+    }
+
+    /// Sends a request whose answer may be compressed.
+    pub(crate) fn send_raw(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> RawResponse {
+        let line = format!("{method} {path}");
+        self.with_headers(method, headers, body, |headers| {
+            http::send_raw(Duration::from_secs(20), self.address, &line, headers, body)
+        })
+        .expect("an answer")
+    }
+
+    /// Calls a function with the headers of a request.
+    fn with_headers<T>(
+        &self,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        send: impl FnOnce(&[(&str, &str)]) -> T,
+    ) -> T {
         let (host, length) = (self.address.to_string(), body.len().to_string());
         let mut usual = vec![("host", host.as_str()), ("content-length", length.as_str())];
         if method == "POST" {
@@ -59,7 +89,7 @@ impl Browser {
         }
         usual.retain(|(name, _)| headers.iter().all(|(given, _)| given != name));
         usual.extend(headers);
-        http::send(self.address, &format!("{method} {path}"), &usual, body).expect("an answer")
+        send(&usual)
     }
 }
 

@@ -153,6 +153,16 @@ impl Chromium {
         url.as_str().expect("a URL").to_owned()
     }
 
+    /// Goes one page back.
+    pub(crate) fn back(&self) {
+        self.command("POST", "/back", &json!({}));
+    }
+
+    /// Inserts a text at the cursor, as an input method does.
+    pub(crate) fn insert_text(&self, text: &str) {
+        self.developer_tools("Input.insertText", &json!({ "text": text }));
+    }
+
     /// The path and the query of the page.
     pub(crate) fn path(&self) -> String {
         let url = self.url();

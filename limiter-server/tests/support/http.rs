@@ -12,6 +12,14 @@ pub(crate) struct Response {
     pub(crate) body: String,
 }
 
+/// A response whose body may be compressed.
+#[derive(Debug)]
+pub(crate) struct RawResponse {
+    /// The status line and the headers, with names as sent.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
 impl Response {
     /// The value of a header, by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -58,13 +66,14 @@ pub(crate) fn send(
     send_within(Duration::from_secs(20), address, line, headers, body)
 }
 
-pub(crate) fn send_within(
+/// Sends a request whose answer may be compressed.
+pub(crate) fn send_raw(
     timeout: Duration,
     address: SocketAddr,
     line: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> io::Result<Response> {
+) -> io::Result<RawResponse> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(timeout))?;
     let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\n");
@@ -81,8 +90,23 @@ pub(crate) fn send_within(
         sent?;
         read?;
     }
-    let text = String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let end = bytes.windows(4).position(|of| of == b"\r\n\r\n");
+    let body = bytes.split_off(end.ok_or(io::ErrorKind::UnexpectedEof)? + 4);
+    Ok(RawResponse {
+        head: String::from_utf8_lossy(&bytes).trim_end().to_owned(),
+        body,
+    })
+}
+
+pub(crate) fn send_within(
+    timeout: Duration,
+    address: SocketAddr,
+    line: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Response> {
+    let RawResponse { head, body } = send_raw(timeout, address, line, headers, body)?;
+    let body = String::from_utf8(body).map_err(|_| io::ErrorKind::InvalidData)?;
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
     let status = status
@@ -95,7 +119,7 @@ pub(crate) fn send_within(
     Ok(Response {
         status,
         headers,
-        body: body.to_owned(),
+        body,
     })
 }
 

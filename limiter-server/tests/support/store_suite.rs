@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use limiter_server::store::{
     AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, NewAccount, NewProposal,
-    NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind, UsagePoint, UsageSpan,
-    UsageTotals,
+    NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind, UsageKind, UsagePoint,
+    UsageSpan, UsageTotals,
 };
 
 use super::databases::Database;
@@ -540,7 +540,9 @@ async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
         added.await.expect("added");
     }
     let read = async |span, from, to| {
-        let points = store.usage(("prod", "search"), UsageKind::Policy, span, (from, to)).await;
+        let points = store
+            .usage(("prod", "search"), UsageKind::Policy, span, (from, to))
+            .await;
         points.expect("readable")
     };
     let point = |start_at, totals| UsagePoint { start_at, totals };
@@ -550,6 +552,17 @@ async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
     );
     let hours = [point(start, totals(15, 6)), point(start + HOUR, totals(5, 2))];
     assert_eq!(read(UsageSpan::Hour, 0, i64::MAX).await, hours);
+    // The decisions of a trial are counted apart.
+    let of_trial = [("search".to_owned(), totals(1, 6))];
+    let added = store.add_usage("prod", UsageKind::Trial, start, &of_trial);
+    added.await.expect("added");
+    let trial = store.usage(
+        ("prod", "search"),
+        UsageKind::Trial,
+        UsageSpan::Hour,
+        (0, i64::MAX),
+    );
+    assert_eq!(trial.await.expect("readable"), [point(start, totals(1, 6))]);
     let sums = store.usage_by_policy("prod", UsageSpan::Hour, (start, start + HOUR));
     let sums = sums.await.expect("readable");
     assert_eq!(sums.len(), 121);

@@ -75,7 +75,10 @@ pub(super) async fn test_calls(
         apps: document.apps.as_deref(),
     };
     let verdict = may(&caller.0, AdminAction::EditNumbers, object);
-    AdminProblem::unless(verdict, "test calls need the role editor in all apps of the policy")?;
+    AdminProblem::unless(
+        verdict,
+        "test calls need the role editor in all apps of the policy",
+    )?;
     let of_gateway = gateway(&admin)?;
     let sent = of_gateway.runtime.spawn(async move {
         let gateway = of_gateway.gateway;

@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::admin::Admin;
+use crate::admin::api::caller::{AdminCaller, JsonBody};
 pub(super) use crate::admin::api::overlays::blocks::{block, blocks};
 pub(super) use crate::admin::api::overlays::suspensions::{suspend, suspensions};
-use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{overlays, save_overlays};
 use crate::publish::timestamp;

@@ -106,6 +106,7 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let limit = page(query.limit);
+    let part = query.q.as_deref().map(str::to_lowercase);
     let mut policies = Vec::new();
     let mut after = query.after;
     let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -123,10 +124,9 @@ pub(super) async fn list(
                     .app
                     .as_ref()
                     .is_none_or(|app| document.apps.as_ref().is_none_or(|apps| apps.contains(app)))
-                && query
-                    .q
+                && part
                     .as_ref()
-                    .is_none_or(|part| document.name.contains(part.as_str()));
+                    .is_none_or(|part| document.name.to_lowercase().contains(part.as_str()));
             if is_selected {
                 policies.push(match query.brief {
                     true => brief_json(&document),

@@ -84,7 +84,9 @@ pub(super) async fn set(
     let added = change.registry().set_override(own);
     added.map_err(|error| unprocessable(error.to_string()))?;
     let action = format!("quota of {}", body.key.shown());
-    change.save(&admin, &caller, &headers, (&action, body.reason)).await
+    change
+        .save(&admin, &caller, &headers, (&action, body.reason))
+        .await
 }
 
 /// Removes the quota of a key.
@@ -101,5 +103,7 @@ pub(super) async fn remove(
         return Err(AdminProblem::not_found());
     }
     let action = format!("remove the quota of {}", body.key.shown());
-    change.save(&admin, &caller, &headers, (&action, body.reason)).await
+    change
+        .save(&admin, &caller, &headers, (&action, body.reason))
+        .await
 }

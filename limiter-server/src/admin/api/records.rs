@@ -6,10 +6,10 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::policies::{NewestQuery, is_readable, page};
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::Admin;
 use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
 
 /// The longest label of a namespace in characters.

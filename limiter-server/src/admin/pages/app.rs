@@ -3,12 +3,12 @@
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::response::Response;
+use serde::Deserialize;
 
-use crate::admin::pages::apps::{NoticeQuery, all_policies};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section};
-use crate::admin::pages::views::PolicyView;
+use crate::admin::pages::views::{PolicyListView, PolicyView};
 use crate::admin::pages::{links, render};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 
@@ -53,6 +53,18 @@ struct AppTemplate {
     rows: Vec<PolicyRow>,
     /// The page on which the user creates a policy; `None` if the user may not.
     new_policy: Option<String>,
+    /// The next page of policies.
+    next: Option<String>,
+}
+
+/// The policies of one page.
+const PAGE: usize = 100;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AppQuery {
+    notice: Option<String>,
+    /// The last policy of the previous page.
+    after: Option<String>,
 }
 
 impl AppHead {
@@ -106,16 +118,24 @@ impl PolicyRow {
 pub(super) async fn policies(
     caller: PageCaller,
     Path((environment, app)): Path<(String, String)>,
-    Query(query): Query<NoticeQuery>,
+    Query(query): Query<AppQuery>,
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Policies)?;
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
-    let policies = all_policies(&caller, &environment).await?;
-    let is_of_app = |policy: &PolicyView| match (&policy.apps, app.as_str()) {
-        (None, _) => true,
-        (Some(apps), app) => apps.iter().any(|of| of == app),
-    };
-    let rows = policies.into_iter().filter(is_of_app);
+    let mut path = links::api(&environment, &["policies"]) + &format!("?limit={PAGE}");
+    // The page of all apps lists policies without a list of apps, which every app lists as well.
+    let after = query.after.unwrap_or_default();
+    for (name, value) in [("app", app.as_str()), ("after", &after)] {
+        if !value.is_empty() {
+            path.push_str(&format!("&{name}={}", links::encode(value)));
+        }
+    }
+    let found: PolicyListView = caller.api.get(&path).await?;
+    let here = links::page(&environment, &["apps", &app]);
+    let next = found
+        .next
+        .map(|next| format!("{here}?after={}", links::encode(&next)));
+    let rows = found.policies.into_iter();
     let of_app = [app.clone()];
     let apps = (app != ALL_APPS).then_some(of_app.as_slice());
     let is_owner = caller.may_edit(&environment, AdminAction::EditPolicy, apps);
@@ -124,6 +144,7 @@ pub(super) async fn policies(
         layout: layout.with_notice(query.notice.as_deref()),
         rows: rows.map(|policy| PolicyRow::new(&environment, policy)).collect(),
         new_policy: is_owner.then(|| format!("{new}?app={}", links::encode(&app))),
+        next,
         head,
     }))
 }

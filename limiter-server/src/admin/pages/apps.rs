@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::extract::{Path, Query};
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
+use serde_json::json;
 
-use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
 use crate::admin::pages::links;
-use crate::admin::pages::views::{AppListView, PolicyListView, PolicyView};
+use crate::admin::pages::publication;
+use crate::admin::pages::views::{AppListView, PolicySummary, SummaryListView};
 use crate::admin::pages::{render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 
@@ -40,6 +43,13 @@ struct AppsTemplate {
     common_href: String,
     /// The page on which the user creates a policy; `None` if the user may not.
     new_policy: Option<String>,
+    /// The path of the form of a new app; `None` if the user may not create one.
+    new_app: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewAppForm {
+    name: String,
 }
 
 /// Shows the first environment that the user may read.
@@ -47,7 +57,7 @@ pub(super) async fn first_environment(caller: PageCaller) -> Result<Response, Pa
     match caller.namespaces().await?.first() {
         Some(first) => Ok(see(&links::page(&first.name, &[]))),
         None => Err(PageFailure::new(
-            axum::http::StatusCode::FORBIDDEN,
+            StatusCode::FORBIDDEN,
             "You have no role in any environment. An administrator grants roles.",
         )),
     }
@@ -65,13 +75,13 @@ pub(super) async fn first_page(
 pub(super) async fn all_policies(
     caller: &PageCaller,
     environment: &str,
-) -> Result<Vec<PolicyView>, PageFailure> {
+) -> Result<Vec<PolicySummary>, PageFailure> {
     let mut policies = Vec::new();
     let mut after = String::new();
     loop {
         let path = links::api(environment, &["policies"]);
-        let path = format!("{path}?limit=1000&after={}", links::encode(&after));
-        let page: PolicyListView = caller.api.get(&path).await?;
+        let path = format!("{path}?brief=true&limit=1000&after={}", links::encode(&after));
+        let page: SummaryListView = caller.api.get(&path).await?;
         policies.extend(page.policies);
         match page.next {
             Some(next) => after = next,
@@ -99,7 +109,7 @@ pub(super) async fn list(
         for app in policy.apps.iter().flatten() {
             let row = rows.entry(app.clone()).or_default();
             row.policies += 1;
-            row.pending += usize::from(!policy.is_in_force());
+            row.pending += usize::from(!publication::is_in_force(&policy.state));
         }
     }
     // A policy of several apps names apps in which the user has no role.
@@ -119,6 +129,27 @@ pub(super) async fn list(
         common,
         common_href: links::page(&environment, &["apps", ALL_APPS]),
         new_policy: is_owner.then(|| links::page(&environment, &["new"])),
+        new_app: caller
+            .is_admin_of(&environment)
+            .then(|| links::page(&environment, &["apps"])),
         layout,
     }))
+}
+
+/// Creates an app without bounds. An existing app keeps its bounds.
+pub(super) async fn create(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    PageForm(form): PageForm<NewAppForm>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let name = form.name.trim();
+    let known: AppListView = caller.api.get(&links::api(&environment, &["apps"])).await?;
+    if known.apps.iter().any(|app| app.name == name) {
+        let detail = format!("An app with the name {name} exists.");
+        return Err(PageFailure::new(StatusCode::CONFLICT, detail));
+    }
+    let path = links::api(&environment, &["apps", name]);
+    caller.api.send(Method::PUT, &path, &[], &json!({})).await?;
+    Ok(see(&(links::page(&environment, &["apps", name]) + "?notice=app")))
 }

@@ -13,6 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
+use crate::admin::pages::compression::accepts_gzip;
+
 /// The source files: name, extension, type, content.
 const SOURCES: [(&str, &str, &str, &str); 6] = [
     ("icon", "svg", "image/svg+xml", include_str!("assets/icon.svg")),
@@ -123,11 +125,7 @@ pub(super) async fn read(Path(path): Path<String>, request: HeaderMap) -> Respon
         (header::VARY, "accept-encoding"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    let accepted = request.get(header::ACCEPT_ENCODING);
-    let accepts_gzip = accepted
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(',').any(|of| of.trim().starts_with("gzip")));
-    match accepts_gzip {
+    match accepts_gzip(&request) {
         true => (
             headers,
             [(header::CONTENT_ENCODING, "gzip")],

@@ -47,6 +47,8 @@ struct TimelineRow {
     entry: EntryView,
     /// The page of the changed policy.
     href: Option<String>,
+    /// The page that compares and restores the revision.
+    revision: Option<String>,
 }
 
 #[derive(Template)]
@@ -93,6 +95,8 @@ impl EntryView {
             "token.create" => "created the token",
             "token.revoke" => "revoked the token",
             "token.rotate" => "rotated the token",
+            "overlays.create" | "overlays.update" => "changed suspensions and blocks",
+            "overlays.import" => "imported suspensions and blocks",
             "alert.clear" => "cleared an alert",
             other => return other.replace(['.', '_'], " "),
         }
@@ -101,6 +105,21 @@ impl EntryView {
 
     fn is_change(&self) -> bool {
         !self.action.ends_with(".read")
+    }
+
+    /// The revision that the change saved.
+    fn revision(&self) -> Option<i64> {
+        let (kind, _) = self.action.split_once('.')?;
+        let detail = self.detail.as_deref()?.strip_prefix("revision ")?;
+        let number = detail.split(' ').next()?.parse().ok()?;
+        (kind == "policy").then_some(number)
+    }
+
+    /// The page that compares and restores the revision of the change.
+    fn revision_href(&self, environment: &str) -> Option<String> {
+        let number = self.revision()?.to_string();
+        let path = ["policies", &self.object, "history", &number];
+        Some(links::page(environment, &path))
     }
 
     /// The page of the changed object.
@@ -142,6 +161,7 @@ pub(super) async fn show(
     // Reads of keys are in the export.
     let rows = entries.filter(EntryView::is_change).map(|entry| TimelineRow {
         href: entry.href(&environment),
+        revision: entry.revision_href(&environment),
         entry,
     });
     Ok(render(&ChangesTemplate {

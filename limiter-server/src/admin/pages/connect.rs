@@ -2,15 +2,19 @@
 
 use askama::Template;
 use axum::extract::Path;
+use axum::http::Method;
 use axum::response::Response;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::admin::pages::app::{AppHead, AppTab};
 use crate::admin::pages::apps::all_policies;
-use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::{links, render};
+use crate::admin::pages::time::PageTime;
+use crate::admin::pages::{links, render, see};
+use crate::admin::permissions::{ALL_APPS, AdminAction};
 
 /// The addresses of the gateway, from the API.
 #[derive(Debug, Default, Deserialize)]
@@ -18,6 +22,31 @@ struct AddressesView {
     http: Option<String>,
     grpc: Option<String>,
     tls: bool,
+    node: String,
+    /// Whether this node sees the calls of clients.
+    sees_calls: bool,
+    seen: Option<SeenView>,
+}
+
+/// The last call of an app, from the API.
+#[derive(Debug, Deserialize)]
+struct SeenView {
+    policy: String,
+    at: PageTime,
+    from: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TestForm {
+    policy: String,
+}
+
+/// The result of test calls, from the API.
+#[derive(Debug, Deserialize)]
+struct TestResultView {
+    allowed: u8,
+    denied: u8,
+    would_deny: u8,
 }
 
 /// A text to copy.
@@ -35,6 +64,14 @@ struct ConnectTemplate {
     head: AppHead,
     /// Whether the snippets contain the addresses of this server.
     is_addressed: bool,
+    sees_calls: bool,
+    node: String,
+    seen: Option<SeenView>,
+    /// The policies to which the user may send test calls.
+    policies: Vec<String>,
+    test_href: String,
+    /// The path of the form of a new token, and its scope; `None` if the user may not create one.
+    new_token: Option<(String, String)>,
     snippets: Vec<Snippet>,
 }
 
@@ -115,15 +152,55 @@ pub(super) async fn show(
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Connect)?;
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
-    let addresses: AddressesView = caller.api.get(&links::api(&environment, &["connect"])).await?;
-    let policies = all_policies(&caller, &environment).await?;
-    let is_of_app = |apps: &Option<Vec<String>>| apps.as_ref().is_none_or(|apps| apps.contains(&app));
-    let first = policies.into_iter().find(|policy| is_of_app(&policy.apps));
-    let first = first.map_or_else(|| "POLICY".to_owned(), |policy| policy.name);
+    let mut path = links::api(&environment, &["connect"]);
+    if app != ALL_APPS {
+        path.push_str(&format!("?app={}", links::encode(&app)));
+    }
+    let addresses: AddressesView = caller.api.get(&path).await?;
+    let mut policies = all_policies(&caller, &environment).await?;
+    // Policies of the app come before those of all apps.
+    policies.sort_by_key(|policy| policy.apps.is_none());
+    policies.retain(|of| of.apps.as_ref().is_none_or(|apps| apps.contains(&app)));
+    let first = policies
+        .first()
+        .map_or_else(|| "POLICY".to_owned(), |of| of.name.clone());
+    policies.retain(|of| caller.may_edit(&environment, AdminAction::EditNumbers, of.apps.as_deref()));
+    let tokens = links::page(&environment, &["tokens"]);
+    let scope = match app.as_str() {
+        ALL_APPS => "check:*".to_owned(),
+        app => format!("check:app={app}"),
+    };
     Ok(render(&ConnectTemplate {
         layout,
         head,
         is_addressed: addresses.is_known(),
         snippets: addresses.snippets(&environment, &app, &first),
+        sees_calls: addresses.sees_calls,
+        node: addresses.node,
+        seen: addresses.seen,
+        policies: policies.into_iter().map(|of| of.name).collect(),
+        test_href: links::page(&environment, &["apps", &app, "connect", "test"]),
+        new_token: caller.is_admin_of(&environment).then_some((tokens, scope)),
     }))
+}
+
+/// Sends test calls, and shows the plot that they appear in.
+pub(super) async fn test(
+    caller: PageCaller,
+    Path((environment, _)): Path<(String, String)>,
+    PageForm(form): PageForm<TestForm>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let path = links::api(&environment, &["policies", &form.policy, "test-calls"]);
+    let sent = caller.api.send(Method::POST, &path, &[], &Value::Null).await?;
+    let result: TestResultView = sent.read()?;
+    let page = links::page(&environment, &["policies", &form.policy]);
+    let TestResultView {
+        allowed,
+        denied,
+        would_deny,
+    } = result;
+    Ok(see(&format!(
+        "{page}?hours=1&allowed={allowed}&denied={denied}&would_deny={would_deny}"
+    )))
 }

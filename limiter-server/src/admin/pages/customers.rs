@@ -10,9 +10,13 @@ use serde_json::json;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy_fields::PolicyFields;
+use crate::admin::pages::quotas::{OfferedEnd, offered_ends};
+use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
+use crate::store::now_micros;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -55,6 +59,8 @@ struct CustomerRow {
     explain: String,
     policy: PolicyView,
     state: Option<KeyStateView>,
+    /// The numbers that the form of a raise suggests; `None` if the user may not raise the key.
+    raise: Option<PolicyFields>,
     may_edit: bool,
 }
 
@@ -70,6 +76,7 @@ struct CustomersTemplate {
     blocks_href: String,
     /// The apps in which the user may block the key; an empty name for all apps.
     block_in: Vec<String>,
+    ends: Vec<OfferedEnd>,
 }
 
 impl KeyStateView {
@@ -121,6 +128,7 @@ pub(super) async fn show(
         failure: None,
         blocks_href: links::page(&environment, &["blocks"]),
         block_in: Vec::new(),
+        ends: offered_ends(PageTime(now_micros())),
     };
     if key.is_empty() {
         return Ok(render(&page));
@@ -133,6 +141,8 @@ pub(super) async fn show(
     match caller.api.get::<KeyView>(&path).await {
         Ok(view) => {
             page.is_truncated = view.is_truncated;
+            let may_edit =
+                |apps: Option<&[String]>| caller.may_edit(&environment, AdminAction::EditNumbers, apps);
             let rows = view.policies.into_iter().map(|of| CustomerRow {
                 href: links::page(&environment, &["policies", &of.policy.name]),
                 explain: format!(
@@ -141,7 +151,10 @@ pub(super) async fn show(
                     links::encode(&of.policy.name),
                     links::encode(&key)
                 ),
-                may_edit: caller.may_edit(&environment, AdminAction::EditNumbers, of.policy.apps.as_deref()),
+                may_edit: may_edit(of.policy.apps.as_deref()),
+                raise: Some(&of.policy)
+                    .filter(|of| may_edit(of.apps.as_deref()))
+                    .map(|of| PolicyFields::of(&of.name, &of.toml).doubled()),
                 policy: of.policy,
                 state: of.key,
             });

@@ -1,9 +1,9 @@
 //! The editor of a policy: form or text, preview, reason, save.
 //!
 //! A preview is required by the page, because the form that saves contains the text that was
-//! previewed. A save names the revision that the author read. If another author saved first, the
-//! page shows both versions, and the editor continues with the text of this author on top of the
-//! newer revision.
+//! previewed. A save ([`save`](crate::admin::pages::save)) names the revision that the author read.
+//! If another author saved first, the page shows both versions, and the editor continues with the
+//! text of this author on top of the newer revision.
 
 use askama::Template;
 use axum::extract::{Path, Query};
@@ -15,14 +15,11 @@ use serde_json::json;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::curve::{CurveDrawing, CurvesView};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::import::condition;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, optional, read};
+use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, read};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields};
 use crate::admin::pages::views::PolicyView;
-use crate::admin::pages::{links, render, see};
-use crate::admin::preview::unified_diff;
-use crate::policy_text::PolicyText;
+use crate::admin::pages::{links, render};
 
 /// The treatments of the usage of keys: name in the API, name for users.
 const INHERITANCES: [(&str, &str); 3] = [
@@ -47,10 +44,10 @@ pub(super) struct EditForm {
     /// The name of a new policy.
     name: Option<String>,
     #[serde(default)]
-    revision: i64,
-    text: Option<String>,
+    pub(super) revision: i64,
+    pub(super) text: Option<String>,
     inheritance: Option<String>,
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
     #[serde(flatten)]
     fields: PolicyFields,
 }
@@ -112,15 +109,11 @@ struct EditTemplate {
     inheritances: &'static [(&'static str, &'static str)],
 }
 
-#[derive(Template)]
-#[template(path = "conflict.html")]
-struct ConflictTemplate {
-    layout: Layout,
-    links: PolicyLinks,
-    current: PolicyView,
-    text: String,
-    inheritance: String,
-    diff: Vec<DiffLine>,
+impl EditForm {
+    /// The treatment of the usage of keys.
+    pub(super) fn inheritance(&self) -> &str {
+        self.inheritance.as_deref().unwrap_or("as_is")
+    }
 }
 
 impl EffectView {
@@ -222,7 +215,7 @@ impl<'a> Editor<'a> {
             }
         };
         let path = links::api(self.environment, &["policies", &self.name, "preview"]);
-        let body = json!({ "toml": text, "inheritance": inheritance(form) });
+        let body = json!({ "toml": text, "inheritance": form.inheritance() });
         let reply = self.caller.api.send(Method::POST, &path, &[], &body).await?;
         let found: PreviewView = reply.read()?;
         Ok(ShownPreview {
@@ -235,10 +228,6 @@ impl<'a> Editor<'a> {
             text,
         })
     }
-}
-
-fn inheritance(form: &EditForm) -> &str {
-    form.inheritance.as_deref().unwrap_or("as_is")
 }
 
 pub(super) async fn new(
@@ -322,7 +311,7 @@ pub(super) async fn preview(
 
 async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {
     let result = editor.preview(&form).await;
-    let chosen = inheritance(&form).to_owned();
+    let chosen = form.inheritance().to_owned();
     let mut page = editor.page(form.fields, form.text).await?;
     page.inheritance = chosen;
     if !page.is_new && form.revision > 0 {
@@ -345,81 +334,4 @@ fn unprocessable(page: &impl Template) -> Response {
     let mut response = render(page);
     *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     response
-}
-
-pub(super) async fn save(
-    caller: PageCaller,
-    Path((environment, name)): Path<(String, String)>,
-    PageForm(form): PageForm<EditForm>,
-) -> Result<Response, PageFailure> {
-    caller.require_environment(&environment)?;
-    let text = form.text.clone().unwrap_or_default();
-    put(
-        &caller,
-        (&environment, &name),
-        (form.revision, text),
-        (form.reason.clone(), inheritance(&form)),
-    )
-    .await
-}
-
-/// Saves a text, or shows both versions after a conflict.
-pub(super) async fn put(
-    caller: &PageCaller,
-    (environment, name): (&str, &str),
-    (revision, text): (i64, String),
-    (reason, inheritance): (Option<String>, &str),
-) -> Result<Response, PageFailure> {
-    let path = links::api(environment, &["policies", name]);
-    let body = json!({ "toml": text, "reason": optional(reason), "inheritance": inheritance });
-    let page = links::page(environment, &["policies", name]);
-    match caller
-        .api
-        .send(Method::PUT, &path, &[condition(revision)], &body)
-        .await
-    {
-        Ok(reply) => {
-            let notice = match reply.status {
-                StatusCode::ACCEPTED => "proposed",
-                _ => "saved",
-            };
-            Ok(see(&format!("{page}?notice={notice}")))
-        }
-        Err(failure) if failure.status == StatusCode::CONFLICT => {
-            let editor = Editor::open(caller, environment, name).await?;
-            match editor.current {
-                Some(current) if current.revision != revision => {
-                    conflict(caller, environment, current, text, inheritance).await
-                }
-                _ => Err(failure),
-            }
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
-async fn conflict(
-    caller: &PageCaller,
-    environment: &str,
-    current: PolicyView,
-    text: String,
-    inheritance: &str,
-) -> Result<Response, PageFailure> {
-    let content = |text: &str| {
-        PolicyText::parse(&current.name, text)
-            .map(|of| of.content())
-            .unwrap_or_default()
-    };
-    let diff = diff_lines(&unified_diff(&content(&current.toml), &content(&text)));
-    let layout = Layout::of_environment(caller, environment, Section::Apps, "Conflict").await?;
-    let mut response = render(&ConflictTemplate {
-        layout,
-        links: PolicyLinks::new(environment, &current.name, current.apps.as_deref()),
-        current,
-        text,
-        inheritance: inheritance.to_owned(),
-        diff,
-    });
-    *response.status_mut() = StatusCode::CONFLICT;
-    Ok(response)
 }

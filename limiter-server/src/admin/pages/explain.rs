@@ -8,11 +8,13 @@ use axum::response::Response;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use crate::admin::pages::activity::{self, KeyActivityView};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::suspended;
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::usage::{CountsView, PlotMark, PlotView, PointListView};
+use crate::admin::pages::usage::{CountsView, HOURS, PlotMark, PlotView, PointListView};
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
 use crate::policy_text::{PolicyText, parse_rules};
@@ -65,10 +67,25 @@ struct Explanation {
     counts: CountsView,
     /// Whether counts of that minute are kept.
     is_counted: bool,
+    /// The suspensions and blocks that were active.
+    overlays: Vec<String>,
+    denials: Denials,
     /// The numbers of the rules that lead to the policy now.
     rules: Vec<(usize, String)>,
     next_edit: Option<ExplainedRevision>,
     plot: PlotView,
+}
+
+/// The recorded denials of the minute at this node.
+#[derive(Debug)]
+enum Denials {
+    /// This node does not see calls, or did not run then.
+    NotRecorded,
+    /// The most denied keys of the minute; the wanted key alone if there is one.
+    Recorded {
+        node: String,
+        keys: Vec<KeyActivityView>,
+    },
 }
 
 #[derive(Template)]
@@ -137,6 +154,9 @@ async fn explain(
     let range = format!("{path}?from={minute}&to={}", minute + MINUTE);
     let usage: PointListView = caller.api.get(&range).await?;
     let counts = usage.points.first().map(|point| point.counts);
+    let denials = denials(caller, environment, query, minute).await?;
+    let of_policy = text.as_ref().and_then(PolicyText::apps);
+    let overlays = overlays(caller, environment, query, (at, of_policy.as_deref())).await?;
     let rules: RulesTextView = caller.api.get(&links::api(environment, &["rules"])).await?;
     let rules = parse_rules(&rules.toml).unwrap_or_default();
     let rules = rules
@@ -157,7 +177,7 @@ async fn explain(
     });
     let marks: Vec<PlotMark> = marks.collect();
     Ok(Explanation {
-        plot: PlotView::read(caller, environment, &query.policy, &marks).await?,
+        plot: PlotView::read(caller, environment, &query.policy, &marks, HOURS).await?,
         minute: PageTime(minute),
         href: links::page(environment, &["policies", &query.policy]),
         sentence: text.as_ref().map(sentence),
@@ -165,9 +185,68 @@ async fn explain(
         revision,
         counts: counts.unwrap_or_default(),
         is_counted: counts.is_some(),
+        overlays,
+        denials,
         rules: rules.collect(),
         next_edit,
     })
+}
+
+/// The recorded denials of a minute.
+async fn denials(
+    caller: &PageCaller,
+    environment: &str,
+    query: &ExplainQuery,
+    minute: i64,
+) -> Result<Denials, PageFailure> {
+    let range = (minute, minute + MINUTE - 1);
+    let list = activity::read(caller, environment, Some(&query.policy), Some(range)).await?;
+    let wanted = query.key.trim();
+    Ok(match list.keys {
+        None => Denials::NotRecorded,
+        // The record of a node starts with its process, so an empty one states nothing.
+        Some(keys) if keys.is_empty() => Denials::NotRecorded,
+        Some(mut keys) => {
+            keys.retain(|of| of.is_denied() && (wanted.is_empty() || of.key == wanted));
+            Denials::Recorded {
+                node: list.node,
+                keys,
+            }
+        }
+    })
+}
+
+/// The suspensions and blocks that were active at a time and concern the policy or the key.
+async fn overlays(
+    caller: &PageCaller,
+    environment: &str,
+    query: &ExplainQuery,
+    (at, apps): (i64, Option<&[String]>),
+) -> Result<Vec<String>, PageFailure> {
+    let by = |by: &Option<String>, reason: &Option<String>| {
+        let by = by.as_deref().unwrap_or("not known");
+        match reason {
+            Some(reason) => format!("by {by}: {reason}"),
+            None => format!("by {by}"),
+        }
+    };
+    let suspensions = suspended::suspensions(caller, environment, Some(at)).await?;
+    let suspensions = suspensions.iter().filter(|of| of.concerns(&query.policy, apps));
+    let mut texts: Vec<String> = suspensions
+        .map(|of| {
+            format!(
+                "Suspended: {}, {}. {}",
+                of.scope_text(),
+                by(&of.by, &of.reason),
+                of.consequence()
+            )
+        })
+        .collect();
+    let key = query.key.trim().split(" / ").collect::<Vec<_>>().join(":");
+    let blocks = suspended::blocks(caller, environment, Some(at)).await?;
+    let blocks = blocks.iter().filter(|of| of.names_key(&key));
+    texts.extend(blocks.map(|of| format!("Blocked: {}, {}", of.target(), by(&of.by, &of.reason))));
+    Ok(texts)
 }
 
 pub(super) async fn show(

@@ -101,8 +101,38 @@ pub const FORMS: &[FormRoute] = &[
     ),
     form(
         "/e/{environment}/policies/{name}/quotas",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/quotas",
+    ),
+    form(
+        "/e/{environment}/customers/raise",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/quotas",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/trial",
         "PUT",
-        "/namespaces/{namespace}/policies/{name}",
+        "/namespaces/{namespace}/policies/{name}/trial",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/trial/adopt",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/trial/adopt",
+    ),
+    form(
+        "/e/{environment}/policies/{name}/trial/drop",
+        "DELETE",
+        "/namespaces/{namespace}/policies/{name}/trial",
+    ),
+    form(
+        "/e/{environment}/apps",
+        "PUT",
+        "/namespaces/{namespace}/apps/{app}",
+    ),
+    form(
+        "/e/{environment}/apps/{app}/connect/test",
+        "POST",
+        "/namespaces/{namespace}/policies/{name}/test-calls",
     ),
     form(
         "/e/{environment}/policies/{name}/quotas/remove",

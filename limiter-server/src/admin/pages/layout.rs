@@ -4,6 +4,7 @@ use crate::admin::pages::assets::{self, AssetLinks};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
+use crate::admin::pages::suspended::{self, SuspensionView};
 use crate::admin::pages::views::{NamespaceListView, NamespaceView, StatusView};
 
 /// A section of the pages of an environment.
@@ -65,7 +66,9 @@ pub(super) struct Layout {
     /// The state that `health` summarizes.
     pub(super) status: Option<StatusView>,
     /// The result of the form that led to this page.
-    pub(super) notice: Option<&'static str>,
+    pub(super) notice: Option<String>,
+    /// The active suspensions.
+    pub(super) suspensions: Vec<SuspensionView>,
 }
 
 impl Health {
@@ -137,6 +140,7 @@ impl Layout {
         let status: StatusView = caller.api.get(&links::api(environment, &["status"])).await?;
         layout.health = Some(Health::of(&status));
         layout.status = Some(status);
+        layout.suspensions = suspended::active(caller, environment).await?;
         for link in &mut layout.environments {
             link.is_current = link.href == links::page(environment, &[]);
         }
@@ -180,12 +184,13 @@ impl Layout {
             health: None,
             status: None,
             notice: None,
+            suspensions: Vec::new(),
         })
     }
 
     /// Shows the result of the form that led to this page, by its code in the query.
     pub(super) fn with_notice(mut self, code: Option<&str>) -> Self {
-        self.notice = code.and_then(notice);
+        self.notice = code.and_then(notice).map(str::to_owned);
         self
     }
 
@@ -197,6 +202,12 @@ impl Layout {
     /// The name of the environment as a segment of a path.
     pub(super) fn environment_path(&self) -> String {
         links::encode(self.environment_name())
+    }
+
+    /// The path that extends a suspension shortly before its end, if the user may.
+    pub(super) fn extension_href(&self, of: &SuspensionView) -> Option<String> {
+        let suspended = links::page(self.environment_name(), &["suspended", &of.id, "extend"]);
+        (of.may_change && of.ends_soon()).then_some(suspended)
     }
 
     /// The path of a page of the environment.
@@ -223,6 +234,12 @@ fn notice(code: &str) -> Option<&'static str> {
         "suspended" => "Suspended. Every node applies it within a second.",
         "blocked" => "Blocked. Every node applies it within a second.",
         "ended" => "Ended.",
+        "extended" => "The new end is saved.",
+        "raised" => "Raised. The quota of the key is saved as a revision of the policy.",
+        "trial" => "The trial has started. It does not affect calls.",
+        "adopted" => "Adopted. The numbers of the trial are those of the policy.",
+        "dropped" => "The trial is dropped.",
+        "app" => "The app exists. Create its first policy.",
         "reset" => "The usage of the key is discarded.",
         _ => return None,
     })

@@ -5,13 +5,15 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use crate::admin::pages::activity::KeyTables;
 use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::publication;
 use crate::admin::pages::time::PageTime;
+use crate::admin::pages::trials;
 use crate::admin::pages::usage::{UsageListView, UsageView};
-use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render};
 
 /// The number of policies in the list of denials.
@@ -49,6 +51,8 @@ struct NowTemplate {
     layout: Layout,
     denied: Vec<DeniedRow>,
     calls: i64,
+    /// The keys of the last minutes; `None` if this node does not see calls.
+    keys: Option<KeyTables>,
     waiting: Vec<WaitingRow>,
     alerts: Vec<String>,
     status_href: String,
@@ -101,6 +105,7 @@ pub(super) async fn show(
     Ok(render(&NowTemplate {
         denied: rows.collect(),
         calls,
+        keys: KeyTables::recent(&caller, &environment, None).await?,
         waiting: waiting(&caller, &environment).await?,
         alerts: alerts.unwrap_or_default(),
         status_href: links::page(&environment, &["status"]),
@@ -109,7 +114,7 @@ pub(super) async fn show(
     }))
 }
 
-/// Proposals, and policies that are not in force.
+/// Proposals, trials, and policies that are not in force.
 async fn waiting(caller: &PageCaller, environment: &str) -> Result<Vec<WaitingRow>, PageFailure> {
     let path = links::api(environment, &["proposals"]);
     let proposals: OpenProposals = caller.api.get(&path).await?;
@@ -129,11 +134,25 @@ async fn waiting(caller: &PageCaller, environment: &str) -> Result<Vec<WaitingRo
         })
         .collect();
     let policies = all_policies(caller, environment).await?;
-    let pending = policies.into_iter().filter(|of| !of.is_in_force());
-    rows.extend(pending.map(|of: PolicyView| WaitingRow {
+    for of in policies.iter().filter(|of| of.has_trial) {
+        if let Some(trial) = trials::of(caller, environment, &of.name).await? {
+            rows.push(WaitingRow {
+                href: links::page(environment, &["policies", &of.name]) + "#trial",
+                object: of.name.clone(),
+                class: trial.class(),
+                state: trial.word(),
+                detail: trial.comparison(),
+                at: trial.since,
+            });
+        }
+    }
+    let pending = policies
+        .into_iter()
+        .filter(|of| !publication::is_in_force(&of.state));
+    rows.extend(pending.map(|of| WaitingRow {
         href: links::page(environment, &["policies", &of.name]),
-        class: of.publication_class(),
-        state: of.publication_word(),
+        class: publication::class(&of.state),
+        state: publication::word(&of.state),
         detail: format!("changed by {}", of.updated_by),
         at: of.updated_at,
         object: of.name,

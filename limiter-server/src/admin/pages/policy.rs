@@ -2,26 +2,23 @@
 
 use askama::Template;
 use axum::extract::{Path, Query};
-use axum::http::{Method, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
-use crate::admin::pages::apps::NoticeQuery;
-use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::activity::KeyTables;
+use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section, count};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
-use crate::admin::pages::usage::{PlotMark, PlotView};
+use crate::admin::pages::trials::{self, TrialView};
+use crate::admin::pages::usage::{HOURS, PlotMark, PlotView, RANGES};
 use crate::admin::pages::views::{
     PolicyView, ProposalListView, ProposalView, RevisionListView, RevisionView, SubscriberListView,
     SubscriberView,
 };
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
-use crate::admin::preview::unified_diff;
-use crate::admin::sentence::sentence;
-use crate::policy_text::PolicyText;
 
 /// The number of revisions on the page of a policy.
 const REVISIONS: i64 = 20;
@@ -67,28 +64,14 @@ struct PolicyTemplate {
     revisions: Vec<RevisionView>,
     older: Option<String>,
     plot: PlotView,
-}
-
-#[derive(Template)]
-#[template(path = "revision.html")]
-struct RevisionTemplate {
-    layout: Layout,
-    links: PolicyLinks,
-    name: String,
-    revision: RevisionView,
-    sentence: Option<String>,
-    /// The newest revision; 0 if it is not known.
-    newest: i64,
-    diff: Vec<DiffLine>,
-    is_owner: bool,
-}
-
-#[derive(Template)]
-#[template(path = "deletion.html")]
-struct DeletionTemplate {
-    layout: Layout,
-    links: PolicyLinks,
-    policy: PolicyView,
+    /// The ranges of the plot.
+    ranges: Vec<NavLink>,
+    trial: Option<TrialView>,
+    /// The keys of the last minutes; `None` if this node does not see calls.
+    keys: Option<KeyTables>,
+    suspend_href: String,
+    /// The page that connects the first app of the policy.
+    connect_href: Option<String>,
 }
 
 /// A line of a difference with its class.
@@ -102,25 +85,33 @@ pub(super) struct DiffLine {
 pub(super) struct HistoryQuery {
     notice: Option<String>,
     before: Option<i64>,
+    /// The hours of the plot.
+    hours: Option<i64>,
+    /// The results of test calls.
+    allowed: Option<u8>,
+    denied: Option<u8>,
+    would_deny: Option<u8>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct DeletionForm {
-    revision: i64,
-}
+impl HistoryQuery {
+    /// The result of test calls as a sentence.
+    fn test_result(&self) -> Option<String> {
+        let (allowed, denied) = (self.allowed?, self.denied?);
+        let would_deny = match self.would_deny {
+            None | Some(0) => String::new(),
+            Some(count) => format!(", of which {count} would be denied if the policy were enforced"),
+        };
+        Some(format!(
+            "Of {} test calls, {allowed} were allowed{would_deny} and {denied} denied.",
+            u16::from(allowed) + u16::from(denied)
+        ))
+    }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct RestoreForm {
-    /// The newest revision, which the user read.
-    newest: i64,
-    number: i64,
-    reason: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct DecisionForm {
-    policy: String,
-    reason: Option<String>,
+    /// The hours of the plot. Others than the offered ones are the default.
+    fn hours(&self) -> i64 {
+        let offered = |hours: &i64| RANGES.iter().any(|(of, _)| of == hours);
+        self.hours.filter(offered).unwrap_or(HOURS)
+    }
 }
 
 /// The lines of a difference.
@@ -179,7 +170,7 @@ pub(super) async fn read(
         .await
 }
 
-async fn history(
+pub(super) async fn history(
     caller: &PageCaller,
     environment: &str,
     name: &str,
@@ -227,7 +218,8 @@ pub(super) async fn show(
         ),
     });
     let marks: Vec<PlotMark> = marks.collect();
-    let plot = PlotView::read(&caller, &environment, &name, &marks).await?;
+    let hours = query.hours();
+    let plot = PlotView::read(&caller, &environment, &name, &marks, hours).await?;
     let quotas = QuotaFields::all(&policy.toml);
     let quotas = quotas.into_iter().map(|(key, numbers, until)| QuotaRow {
         key,
@@ -235,9 +227,26 @@ pub(super) async fn show(
         until,
     });
     let reach = reach(&caller, &environment, &policy, &layout).await;
+    let links = PolicyLinks::new(&environment, &name, policy.apps.as_deref());
+    let ranges = RANGES.iter().map(|(of, text)| NavLink {
+        href: format!("{}?hours={of}", links.policy),
+        text: (*text).to_owned(),
+        is_current: *of == hours,
+    });
+    let mut layout = layout.with_notice(query.notice.as_deref());
+    layout.notice = query.test_result().or(layout.notice);
+    let suspended = links::page(&environment, &["suspended"]);
     Ok(render(&PolicyTemplate {
-        layout: layout.with_notice(query.notice.as_deref()),
-        links: PolicyLinks::new(&environment, &name, policy.apps.as_deref()),
+        ranges: ranges.collect(),
+        trial: trials::of(&caller, &environment, &name).await?,
+        keys: KeyTables::recent(&caller, &environment, Some(&name)).await?,
+        suspend_href: format!(
+            "{suspended}?scope={}#suspend",
+            links::encode(&format!("policy:{name}"))
+        ),
+        connect_href: links.apps.first().map(|app| format!("{}/connect", app.href)),
+        layout,
+        links,
         reach,
         rights,
         is_managed_elsewhere: policy.managed_by != crate::admin::edit::MANAGED_BY_UI,
@@ -272,125 +281,4 @@ async fn reach(
     let adopted = concerned.iter().filter(|of| of.revision >= published).count();
     let all = concerned.len();
     (all > 0).then(|| format!("{adopted} of {}", count(all, "replica")))
-}
-
-pub(super) async fn revision(
-    caller: PageCaller,
-    Path((environment, name, number)): Path<(String, String, i64)>,
-    Query(query): Query<NoticeQuery>,
-) -> Result<Response, PageFailure> {
-    caller.require_environment(&environment)?;
-    let path = links::api(&environment, &["policies", &name, "history", &number.to_string()]);
-    let revision: RevisionView = caller.api.get(&path).await?;
-    let newest = history(&caller, &environment, &name, None).await?;
-    let newest = newest.revisions.into_iter().next();
-    let text = |of: &RevisionView| PolicyText::parse(&name, &of.toml).ok();
-    let shown = text(&revision);
-    let is_newest = newest.as_ref().is_some_and(|of| of.number == revision.number);
-    // The newest revision is compared with the one before it, an older one with the newest.
-    let (before, after) = match (is_newest, &newest) {
-        (true, _) => {
-            let previous = history(&caller, &environment, &name, Some(revision.number)).await?;
-            (previous.revisions.first().and_then(&text), shown.clone())
-        }
-        (false, Some(newest)) => (text(newest), shown.clone()),
-        (false, None) => (None, shown.clone()),
-    };
-    let content = |of: &Option<PolicyText>| of.as_ref().map(PolicyText::content).unwrap_or_default();
-    let apps = shown.as_ref().and_then(PolicyText::apps);
-    let rights = PolicyRights::new(&caller, &environment, apps.as_deref());
-    let title = format!("{name}, revision {number}");
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, title).await?;
-    Ok(render(&RevisionTemplate {
-        layout: layout.with_notice(query.notice.as_deref()),
-        links: PolicyLinks::new(&environment, &name, apps.as_deref()),
-        sentence: shown.as_ref().map(sentence),
-        newest: newest.map_or(0, |of| of.number),
-        diff: diff_lines(&unified_diff(&content(&before), &content(&after))),
-        is_owner: rights.is_owner,
-        name,
-        revision,
-    }))
-}
-
-pub(super) async fn restore(
-    caller: PageCaller,
-    Path((environment, name)): Path<(String, String)>,
-    PageForm(form): PageForm<RestoreForm>,
-) -> Result<Response, PageFailure> {
-    caller.require_environment(&environment)?;
-    let body = json!({ "revision": form.number, "reason": optional(form.reason) });
-    let path = links::api(&environment, &["policies", &name, "restore"]);
-    let condition = [(header::IF_MATCH, form.newest.to_string())];
-    caller.api.send(Method::POST, &path, &condition, &body).await?;
-    Ok(see(
-        &(links::page(&environment, &["policies", &name]) + "?notice=restored")
-    ))
-}
-
-pub(super) async fn ask_deletion(
-    caller: PageCaller,
-    Path((environment, name)): Path<(String, String)>,
-) -> Result<Response, PageFailure> {
-    let policy = read(&caller, &environment, &name).await?;
-    if !PolicyRights::new(&caller, &environment, policy.apps.as_deref()).is_owner {
-        return Err(PageFailure::forbidden(
-            "A deletion needs the role owner in all apps of the policy.",
-        ));
-    }
-    let title = format!("Delete {name}");
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, title).await?;
-    Ok(render(&DeletionTemplate {
-        layout,
-        links: PolicyLinks::new(&environment, &name, policy.apps.as_deref()),
-        policy,
-    }))
-}
-
-pub(super) async fn delete(
-    caller: PageCaller,
-    Path((environment, name)): Path<(String, String)>,
-    PageForm(form): PageForm<DeletionForm>,
-) -> Result<Response, PageFailure> {
-    caller.require_environment(&environment)?;
-    let path = links::api(&environment, &["policies", &name]);
-    let condition = [(header::IF_MATCH, form.revision.to_string())];
-    let sent = caller.api.send(Method::DELETE, &path, &condition, &Value::Null);
-    sent.await?;
-    Ok(see(&(links::page(&environment, &["apps"]) + "?notice=removed")))
-}
-
-pub(super) async fn approve(
-    caller: PageCaller,
-    Path((environment, id)): Path<(String, String)>,
-    PageForm(form): PageForm<DecisionForm>,
-) -> Result<Response, PageFailure> {
-    decide(&caller, &environment, &id, "approve", form).await
-}
-
-pub(super) async fn reject(
-    caller: PageCaller,
-    Path((environment, id)): Path<(String, String)>,
-    PageForm(form): PageForm<DecisionForm>,
-) -> Result<Response, PageFailure> {
-    decide(&caller, &environment, &id, "reject", form).await
-}
-
-async fn decide(
-    caller: &PageCaller,
-    environment: &str,
-    id: &str,
-    decision: &str,
-    form: DecisionForm,
-) -> Result<Response, PageFailure> {
-    caller.require_environment(environment)?;
-    let path = links::api(environment, &["proposals", id, decision]);
-    let body = json!({ "reason": optional(form.reason) });
-    caller.api.send(Method::POST, &path, &[], &body).await?;
-    let notice = match decision {
-        "approve" => "saved",
-        _ => "rejected",
-    };
-    let page = links::page(environment, &["policies", &form.policy]);
-    Ok(see(&format!("{page}?notice={notice}")))
 }

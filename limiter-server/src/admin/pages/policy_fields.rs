@@ -3,12 +3,12 @@
 //! The form states a policy as its sentence does: requests per time, with bursts. The text
 //! keeps every setting that the form does not show.
 
-use limiter_core::registry::{KeyOverride, PolicyRegistry};
-use limiter_core::{Key, Timestamp};
+use axum::http::StatusCode;
 use serde::Deserialize;
+use serde_json::Map;
 use toml::{Table, Value};
 
-use crate::policy_text::PolicyText;
+use crate::admin::pages::failure::PageFailure;
 
 /// The fields of the form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -28,13 +28,9 @@ pub(super) struct PolicyFields {
     pub(super) note: String,
 }
 
-/// The quota of a key.
-#[derive(Clone, Debug)]
-pub(super) struct QuotaFields {
-    pub(super) key: Key<'static>,
-    pub(super) numbers: PolicyFields,
-    pub(super) until: Option<Timestamp>,
-}
+/// The quotas of keys in the text of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuotaFields;
 
 /// The algorithms: name in a text, name for users.
 pub(super) const ALGORITHMS: [(&str, &str); 6] = [
@@ -154,6 +150,34 @@ impl PolicyFields {
         }
     }
 
+    /// The numbers as fields of the API.
+    pub(super) fn numbers_json(&self) -> Result<Map<String, serde_json::Value>, PageFailure> {
+        let failed = |reason: String| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
+        let numbers = self.numbers().map_err(failed)?.into_iter();
+        let fields = numbers.map(|(name, value)| {
+            let value = match value {
+                Value::Integer(number) => number.into(),
+                Value::Float(number) => number.into(),
+                value => shown(&value).into(),
+            };
+            (name.to_owned(), value)
+        });
+        Ok(fields.collect())
+    }
+
+    /// The fields with twice the permits, which a form offers for a raise.
+    pub(super) fn doubled(&self) -> Self {
+        let twice = |text: &str| match text.parse::<u64>() {
+            Ok(number) => number.saturating_mul(2).to_string(),
+            Err(_) => text.to_owned(),
+        };
+        Self {
+            requests: twice(&self.requests),
+            burst: twice(&self.burst),
+            ..self.clone()
+        }
+    }
+
     fn numbers(&self) -> Result<Vec<(&'static str, Value)>, String> {
         let requests = || number("Requests", &self.requests);
         let period = match self.per.trim() {
@@ -183,22 +207,6 @@ impl PolicyFields {
     }
 }
 
-/// The key of a form: a text as programs send it, or one part per line.
-pub(super) fn key_of(text: &str, is_parts: bool) -> Key<'static> {
-    let text = text.trim().replace('\r', "");
-    if !is_parts {
-        return Key::from(text.as_str()).into_owned();
-    }
-    let mut key = Key::global().into_owned();
-    for (number, part) in text.split('\n').enumerate() {
-        if number > 0 {
-            key = key.text(":");
-        }
-        key = key.part(part.trim());
-    }
-    key
-}
-
 impl QuotaFields {
     /// The quotas of a text.
     pub(super) fn all(text: &str) -> Vec<(String, PolicyFields, String)> {
@@ -211,22 +219,6 @@ impl QuotaFields {
                 (identity(quota), PolicyFields::of_table(quota), until)
             })
             .collect()
-    }
-
-    /// The text with this quota in place of one of the same key. The library escapes the key.
-    pub(super) fn added_to(&self, name: &str, text: &str) -> Result<String, String> {
-        let parse = |text: &str| PolicyText::parse(name, text).map_err(|error| error.to_string());
-        let numbers = parse(&self.numbers.text(name, text)?)?;
-        let mut quota = KeyOverride::new(numbers.entry().policy().clone(), self.key.clone());
-        if let Some(end) = self.until {
-            quota = quota.until(end);
-        }
-        let registry = PolicyRegistry::new();
-        let added = parse(text)?
-            .put_into(&registry)
-            .and_then(|()| registry.set_override(quota));
-        added.map_err(|error| error.to_string())?;
-        Ok(registry.to_toml())
     }
 
     /// The text without the quota of this key.
@@ -285,6 +277,7 @@ fn number(field: &str, text: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy_text::PolicyText;
 
     const BUCKET: &str = "[policy.'a b']\nalgorithm = 'token_bucket'\ncapacity = 20\nrate = '100/min'\n\
                           deadline = '5ms'\napps = ['shop', 'web']\n";
@@ -329,32 +322,35 @@ mod tests {
     }
 
     #[test]
-    fn quota_is_added_replaced_and_removed() {
-        let quota = |requests: &str, key: Key<'static>| QuotaFields {
-            key,
-            numbers: PolicyFields {
-                requests: requests.to_owned(),
-                ..PolicyFields::of("a b", BUCKET)
-            },
-            until: Some(Timestamp::from_micros(4_102_444_800_000_000)),
+    fn quotas_are_listed_and_removed() {
+        let quota = |key: &str, rate: u32| {
+            format!("[[override]]\npolicy = 'a b'\n{key}\ncapacity = 5\nrate = '{rate}/s'\n")
         };
-        let text = quota("200", Key::from("acme")).added_to("a b", BUCKET).unwrap();
-        let text = quota("300", Key::from("acme")).added_to("a b", &text).unwrap();
-        let text = quota("400", Key::global().part("a:b").text(":").part("ann"))
-            .added_to("a b", &text)
-            .unwrap();
-        let policy = PolicyText::parse("a b", &text).unwrap_or_else(|error| panic!("{text}\n{error}"));
-        assert_eq!(policy.overrides().len(), 2);
+        let text = format!(
+            "{BUCKET}{}{}",
+            quota("key = 'acme'", 5),
+            quota("key = 'acme'\ngroup = 'eu'", 6)
+        );
         let all = QuotaFields::all(&text);
         let requests: Vec<_> = all
             .iter()
             .map(|(key, numbers, _)| (&**key, &*numbers.requests))
             .collect();
-        // The library writes 300 a minute as 5 a second.
-        assert_eq!(requests, [("a%3Ab:ann", "400"), ("acme", "5")]);
+        assert_eq!(requests, [("acme", "5"), ("acme in eu", "6")]);
         let text = QuotaFields::removed_from(&text, "acme").unwrap();
-        let text = QuotaFields::removed_from(&text, "a%3Ab:ann").unwrap();
+        assert_eq!(QuotaFields::all(&text).len(), 1);
+        let text = QuotaFields::removed_from(&text, "acme in eu").unwrap();
         assert_eq!(PolicyText::parse("a b", &text).unwrap().overrides().len(), 0);
+    }
+
+    #[test]
+    fn numbers_are_fields_of_the_api() {
+        let fields = PolicyFields::of("a b", BUCKET).doubled();
+        let numbers = fields.numbers_json().unwrap();
+        assert_eq!(
+            serde_json::Value::Object(numbers),
+            serde_json::json!({ "capacity": 40, "rate": "200/1m" })
+        );
     }
 
     #[test]

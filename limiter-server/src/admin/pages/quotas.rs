@@ -1,22 +1,42 @@
 //! Quotas of single keys of a policy.
+//!
+//! A quota replaces that of the same key and does not depend on other settings of the policy, so
+//! it is saved on top of the newest revision.
 
 use axum::extract::Path;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
+use jiff::civil::{DateTime, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
-use crate::admin::pages::edit::put;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::policy::read;
-use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields, key_of};
+use crate::admin::pages::policy::{optional, read};
+use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::save::put;
+use crate::admin::pages::time::PageTime;
+use crate::admin::pages::{links, see};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct QuotaForm {
-    revision: i64,
     key: String,
     /// `text` or `parts`.
     form: String,
+    requests: String,
+    per: String,
+    burst: String,
+    until: String,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RaiseForm {
+    policy: String,
+    /// The parts, separated by ` / `.
+    key: String,
     requests: String,
     per: String,
     burst: String,
@@ -30,16 +50,95 @@ pub(super) struct QuotaRemovalForm {
     key: String,
 }
 
-/// Saves a text that differs in a quota alone.
-async fn put_quota(
+/// A quota as the form states it.
+struct Quota {
+    /// The field of the key in the API, and the key.
+    key: (&'static str, Value),
+    requests: String,
+    per: String,
+    burst: String,
+    until: String,
+    reason: Option<String>,
+}
+
+/// An end that a form offers.
+#[derive(Debug)]
+pub(super) struct OfferedEnd {
+    /// The value of the field: a time in UTC.
+    pub(super) value: String,
+    pub(super) text: String,
+    pub(super) is_chosen: bool,
+}
+
+fn unprocessable(detail: impl Into<String>) -> PageFailure {
+    PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+}
+
+/// The end of a quota. Browsers send it without a zone, and the page asks for UTC.
+fn end_of(text: &str) -> Result<i64, PageFailure> {
+    let local = text.parse::<DateTime>();
+    let end = local.and_then(|local| local.to_zoned(TimeZone::UTC));
+    let end = end.map_err(|_| unprocessable("expected an end such as 2026-12-31T18:00"))?;
+    Ok(end.timestamp().as_microsecond())
+}
+
+/// The ends of days that a form offers. The end of Friday is chosen.
+pub(super) fn offered_ends(now: PageTime) -> Vec<OfferedEnd> {
+    let now = Timestamp::from_microsecond(now.0).unwrap_or_default();
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let friday = match today.weekday() {
+        Weekday::Friday => Ok(today),
+        _ => today.nth_weekday(1, Weekday::Friday),
+    };
+    let days = [
+        ("today", Ok(today), false),
+        ("Friday", friday, true),
+        ("the next 7 days", today.checked_add(7.days()), false),
+        ("the next 30 days", today.checked_add(30.days()), false),
+    ];
+    let offered = days.into_iter().filter_map(|(name, last_day, is_chosen)| {
+        let end = last_day.and_then(|day| day.tomorrow()).ok()?.at(0, 0, 0, 0);
+        Some(OfferedEnd {
+            value: end.strftime("%Y-%m-%dT%H:%M").to_string(),
+            text: format!("the end of {name}: {}", end.strftime("%a %-d %b, %H:%M UTC")),
+            is_chosen,
+        })
+    });
+    offered.collect()
+}
+
+async fn save(
     caller: &PageCaller,
     (environment, name): (&str, &str),
-    revision: i64,
-    text: Result<String, String>,
-    reason: Option<String>,
-) -> Result<Response, PageFailure> {
-    let text = text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
-    put(caller, (environment, name), (revision, text), (reason, "as_is")).await
+    quota: Quota,
+) -> Result<StatusCode, PageFailure> {
+    let current = read(caller, environment, name).await?;
+    let numbers = PolicyFields {
+        requests: quota.requests,
+        per: quota.per,
+        burst: quota.burst,
+        ..PolicyFields::of(name, &current.toml)
+    };
+    let mut body = numbers.numbers_json()?;
+    let (field, key) = quota.key;
+    body.insert(field.to_owned(), key);
+    body.insert("reason".to_owned(), json!(optional(quota.reason)));
+    if !quota.until.trim().is_empty() {
+        body.insert("until".to_owned(), json!(end_of(quota.until.trim())?));
+    }
+    let path = links::api(environment, &["policies", name, "quotas"]);
+    let condition = [(header::IF_MATCH, current.revision.to_string())];
+    let body = Value::Object(body);
+    let sent = caller.api.send(Method::POST, &path, &condition, &body);
+    Ok(sent.await?.status)
+}
+
+/// The result of a saved change: a revision, or a proposal.
+fn notice(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::ACCEPTED => "proposed",
+        _ => "saved",
+    }
 }
 
 pub(super) async fn set_quota(
@@ -47,36 +146,46 @@ pub(super) async fn set_quota(
     Path((environment, name)): Path<(String, String)>,
     PageForm(form): PageForm<QuotaForm>,
 ) -> Result<Response, PageFailure> {
-    let current = read(&caller, &environment, &name).await?;
-    let key = key_of(&form.key, form.form == "parts");
-    let until = match form.until.trim() {
-        "" => None,
-        text => Some(end_of(text)?),
+    let key = form.key.trim().replace('\r', "");
+    let key = match form.form == "parts" {
+        true => ("parts", key.split('\n').map(str::trim).map(Value::from).collect()),
+        false => ("key", Value::from(key)),
     };
-    let numbers = PolicyFields {
+    let quota = Quota {
+        key,
         requests: form.requests,
         per: form.per,
         burst: form.burst,
-        ..PolicyFields::of(&name, &current.toml)
+        until: form.until,
+        reason: form.reason,
     };
-    let quota = QuotaFields { key, numbers, until };
-    let text = quota.added_to(&name, &current.toml);
-    put_quota(&caller, (&environment, &name), form.revision, text, form.reason).await
+    let status = save(&caller, (&environment, &name), quota).await?;
+    let page = links::page(&environment, &["policies", &name]);
+    Ok(see(&format!("{page}?notice={}", notice(status))))
 }
 
-/// The end of a quota. Browsers send it without a zone, and the page asks for UTC.
-fn end_of(text: &str) -> Result<limiter_core::Timestamp, PageFailure> {
-    let local = text.parse::<jiff::civil::DateTime>();
-    let end = local.and_then(|local| local.to_zoned(jiff::tz::TimeZone::UTC));
-    let micros = end.ok().map(|end| end.timestamp().as_microsecond());
-    let micros = micros.and_then(|micros| u64::try_from(micros).ok());
-    let micros = micros.ok_or_else(|| {
-        PageFailure::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "expected an end such as 2026-12-31T18:00",
-        )
-    })?;
-    Ok(limiter_core::Timestamp::from_micros(micros))
+/// Raises the limit of a customer under a policy.
+pub(super) async fn raise(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    PageForm(form): PageForm<RaiseForm>,
+) -> Result<Response, PageFailure> {
+    let quota = Quota {
+        key: ("parts", form.key.split(" / ").map(Value::from).collect()),
+        requests: form.requests,
+        per: form.per,
+        burst: form.burst,
+        until: form.until,
+        reason: form.reason,
+    };
+    let status = save(&caller, (&environment, &form.policy), quota).await?;
+    let page = links::page(&environment, &["customers"]);
+    let notice = match notice(status) {
+        "saved" => "raised",
+        other => other,
+    };
+    let key = links::encode(&form.key);
+    Ok(see(&format!("{page}?key={key}&notice={notice}")))
 }
 
 pub(super) async fn remove_quota(
@@ -85,6 +194,39 @@ pub(super) async fn remove_quota(
     PageForm(form): PageForm<QuotaRemovalForm>,
 ) -> Result<Response, PageFailure> {
     let current = read(&caller, &environment, &name).await?;
-    let text = QuotaFields::removed_from(&current.toml, &form.key);
-    put_quota(&caller, (&environment, &name), form.revision, text, None).await
+    let text = QuotaFields::removed_from(&current.toml, &form.key).map_err(unprocessable)?;
+    put(
+        &caller,
+        (&environment, &name),
+        (form.revision, text),
+        (None, "as_is"),
+    )
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn friday_is_the_end_of_the_next_friday() {
+        // A Monday, and a Friday.
+        for (now, expected) in [
+            ("2026-11-23T02:12:29Z", "2026-11-28T00:00"),
+            ("2026-11-27T23:59:00Z", "2026-11-28T00:00"),
+        ] {
+            let now: Timestamp = now.parse().unwrap();
+            let ends = offered_ends(PageTime(now.as_microsecond()));
+            assert_eq!(ends.len(), 4);
+            assert_eq!(ends[1].value, expected);
+            assert!(ends[1].is_chosen);
+            assert_eq!(ends[1].text, "the end of Friday: Sat 28 Nov, 00:00 UTC");
+        }
+    }
+
+    #[test]
+    fn end_of_the_form_is_utc() {
+        assert_eq!(end_of("2026-11-23T14:03").unwrap(), 1_795_442_580_000_000);
+        assert!(end_of("Friday").is_err());
+    }
 }

@@ -10,6 +10,7 @@ use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section};
+use crate::admin::pages::views::PolicyListView;
 use crate::admin::pages::{links, render};
 
 /// The largest number of policies in a result.
@@ -29,6 +30,8 @@ struct SearchTemplate {
     apps: Vec<NavLink>,
     rows: Vec<PolicyRow>,
     is_truncated: bool,
+    /// The page of the key of this text.
+    customer: Option<String>,
 }
 
 pub(super) async fn find(
@@ -52,17 +55,22 @@ pub(super) async fn find(
         text: app,
         is_current: false,
     });
-    let mut found: Vec<_> = policies.into_iter().filter(|of| contains(&of.name)).collect();
-    let is_truncated = found.len() > MAX_ROWS;
-    found.truncate(MAX_ROWS);
+    let path = links::api(&environment, &["policies"]);
+    let path = format!("{path}?limit={MAX_ROWS}&q={}", links::encode(&text));
+    let found: PolicyListView = caller.api.get(&path).await?;
     Ok(render(&SearchTemplate {
         layout,
+        customer: (!text.is_empty()).then(|| {
+            let customers = links::page(&environment, &["customers"]);
+            format!("{customers}?key={}", links::encode(query.q.trim()))
+        }),
         text: query.q,
         apps: apps.collect(),
+        is_truncated: found.next.is_some(),
         rows: found
+            .policies
             .into_iter()
             .map(|of| PolicyRow::new(&environment, of))
             .collect(),
-        is_truncated,
     }))
 }

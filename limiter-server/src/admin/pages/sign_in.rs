@@ -18,6 +18,9 @@ use crate::admin::pages::{Pages, render, see};
 #[derive(Debug, Deserialize)]
 pub(super) struct NextQuery {
     next: Option<String>,
+    /// The suggested name of the user.
+    #[serde(default)]
+    user: String,
 }
 
 #[derive(Deserialize)]
@@ -40,7 +43,7 @@ pub(super) async fn form(Query(query): Query<NextQuery>) -> Response {
     render(&SigninTemplate {
         assets: assets::links(),
         next: safe_next(query.next.as_deref()),
-        user: "",
+        user: &query.user,
         failure: None,
     })
 }

@@ -12,6 +12,7 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
 use crate::admin::pages::time::PageTime;
+use crate::admin::pages::views::{SubscriberListView, SubscriberView};
 use crate::admin::pages::{links, render, see};
 
 /// A node that was not seen for this time has probably ended.
@@ -47,6 +48,8 @@ struct ServerView {
     nodes: Vec<NodeView>,
     /// The product of the database.
     database: String,
+    /// The state of Redis: `available`, `unavailable` or `not_used`.
+    redis: String,
     /// The time of the answer.
     now: PageTime,
 }
@@ -58,6 +61,8 @@ struct StatusTemplate {
     status: ServerView,
     href: String,
     is_admin: bool,
+    /// The processes that follow the registry; `None` if they are not known.
+    subscribers: Option<Vec<SubscriberView>>,
 }
 
 impl ServerView {
@@ -69,6 +74,38 @@ impl ServerView {
     /// The time since an event in seconds.
     fn seconds_since(&self, at: PageTime) -> i64 {
         (self.now.0 - at.0).max(0) / 1_000_000
+    }
+
+    /// The state of Redis: class and words.
+    fn redis_state(&self) -> (&'static str, &'static str) {
+        match self.redis.as_str() {
+            "available" => ("ok", "Answers"),
+            "unavailable" => ("bad", "Does not answer: the failure mode of each policy applies"),
+            _ => ("off", "Not used: limits are counted in the process of the node"),
+        }
+    }
+
+    /// Whether a subscriber has adopted the published registry: class and words.
+    fn adoption(&self, of: &SubscriberView) -> (&'static str, String) {
+        match self.registry_revision - of.revision {
+            behind if behind <= 0 => ("ok", "In force".to_owned()),
+            behind => (
+                "waiting",
+                format!(
+                    "{} behind",
+                    count(usize::try_from(behind).unwrap_or_default(), "revision")
+                ),
+            ),
+        }
+    }
+
+    /// The difference of the clock of a subscriber to that of Redis.
+    fn clock(&self, of: &SubscriberView) -> String {
+        match of.clock_ahead / 1_000 {
+            0 => "equal".to_owned(),
+            ms if ms > 0 => format!("{ms} ms ahead"),
+            ms => format!("{} ms behind", -ms),
+        }
     }
 
     fn pending_text(&self) -> String {
@@ -92,11 +129,19 @@ pub(super) async fn show(
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Status, "Status").await?;
     let status: ServerView = caller.api.get(&links::api(&environment, &["status"])).await?;
+    let path = links::api(&environment, &["subscribers"]);
+    let subscribers = caller.api.get::<SubscriberListView>(&path).await;
+    let subscribers = subscribers.ok().map(|list| {
+        let mut subscribers = list.subscribers;
+        subscribers.sort_by_key(|of| of.revision);
+        subscribers
+    });
     Ok(render(&StatusTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
         status,
         href: links::page(&environment, &["status"]),
         is_admin: caller.is_admin_of(&environment),
+        subscribers,
     }))
 }
 

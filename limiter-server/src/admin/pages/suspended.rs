@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::pages::apps::{NoticeQuery, all_policies};
+use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
@@ -20,16 +20,22 @@ const HOUR_SECONDS: i64 = 3_600;
 /// The longest suspension that the form offers.
 const MAX_HOURS: i64 = 24 * 31;
 
+/// The banner offers an extension this time before the end of a suspension, in microseconds.
+const ENDS_SOON: i64 = 10 * 60_000_000;
+
 /// A suspension.
 #[derive(Clone, Debug, Deserialize)]
-struct SuspensionView {
-    id: String,
+pub(super) struct SuspensionView {
+    pub(super) id: String,
     scope: String,
     enforcement: String,
-    until: PageTime,
-    by: Option<String>,
-    reason: Option<String>,
-    active: bool,
+    pub(super) until: PageTime,
+    pub(super) by: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) active: bool,
+    /// Whether the user may extend and end it.
+    #[serde(default)]
+    pub(super) may_change: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,16 +45,18 @@ struct SuspensionListView {
 
 /// A block.
 #[derive(Clone, Debug, Deserialize)]
-struct BlockView {
+pub(super) struct BlockView {
     id: String,
     key: Option<String>,
     network: Option<String>,
     part: Option<String>,
     app: Option<String>,
     until: Option<PageTime>,
-    by: Option<String>,
-    reason: Option<String>,
+    pub(super) by: Option<String>,
+    pub(super) reason: Option<String>,
     active: bool,
+    #[serde(default)]
+    may_change: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,7 +96,8 @@ struct SuspendedTemplate {
     blocks: Vec<BlockView>,
     /// The scopes that the user may suspend, with their names.
     scopes: Vec<(String, String)>,
-    may_block: bool,
+    /// The scope that the form suggests.
+    chosen: Option<String>,
 }
 
 #[derive(Template)]
@@ -121,12 +130,25 @@ fn consequence(enforcement: &str) -> &'static str {
 }
 
 impl SuspensionView {
-    fn scope_text(&self) -> String {
+    pub(super) fn scope_text(&self) -> String {
         scope_text(&self.scope)
     }
 
-    fn consequence(&self) -> &'static str {
+    pub(super) fn consequence(&self) -> &'static str {
         consequence(&self.enforcement)
+    }
+
+    pub(super) fn ends_soon(&self) -> bool {
+        self.until.0.saturating_sub(now_micros()) < ENDS_SOON
+    }
+
+    /// The name of the policy, the app, or all.
+    pub(super) fn concerns(&self, policy: &str, apps: Option<&[String]>) -> bool {
+        match self.scope.split_once(':') {
+            Some(("policy", name)) => name == policy,
+            Some(("app", app)) => apps.is_none_or(|apps| apps.iter().any(|of| of == app)),
+            _ => true,
+        }
     }
 
     fn class(&self) -> &'static str {
@@ -137,13 +159,21 @@ impl SuspensionView {
         if self.active { "Suspended" } else { "Ended" }
     }
 
-    fn remaining(&self) -> String {
+    pub(super) fn remaining(&self) -> String {
         remaining(self.until, now_micros())
     }
 }
 
 impl BlockView {
-    fn target(&self) -> String {
+    /// Whether the block names this key, or its beginning.
+    pub(super) fn names_key(&self, key: &str) -> bool {
+        self.key.as_deref().is_some_and(|of| match of.strip_suffix('*') {
+            Some(prefix) => key.starts_with(prefix),
+            None => of == key,
+        })
+    }
+
+    pub(super) fn target(&self) -> String {
         match (&self.key, &self.network, &self.part) {
             (Some(key), _, _) => format!("key {key}"),
             (_, Some(network), _) => format!("network {network}"),
@@ -182,7 +212,7 @@ impl SuspensionForm {
 }
 
 /// The number of hours in a field; `None` for an empty one.
-fn hours(text: &str) -> Result<Option<i64>, PageFailure> {
+pub(super) fn hours(text: &str) -> Result<Option<i64>, PageFailure> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(None);
@@ -235,23 +265,83 @@ async fn scopes(caller: &PageCaller, environment: &str) -> Result<Vec<(String, S
     Ok(scopes)
 }
 
+/// The suspensions now, or those that were active at a time.
+pub(super) async fn suspensions(
+    caller: &PageCaller,
+    environment: &str,
+    at: Option<i64>,
+) -> Result<Vec<SuspensionView>, PageFailure> {
+    let path = links::api(environment, &["suspensions"]);
+    let list: SuspensionListView = caller.api.get(&(path + &at_query(at))).await?;
+    Ok(list.suspensions)
+}
+
+/// The blocks now, or those that were active at a time.
+pub(super) async fn blocks(
+    caller: &PageCaller,
+    environment: &str,
+    at: Option<i64>,
+) -> Result<Vec<BlockView>, PageFailure> {
+    let path = links::api(environment, &["blocks"]);
+    let list: BlockListView = caller.api.get(&(path + &at_query(at))).await?;
+    Ok(list.blocks)
+}
+
+fn at_query(at: Option<i64>) -> String {
+    at.map(|at| format!("?at={at}")).unwrap_or_default()
+}
+
+/// The active suspensions, for the banner.
+pub(super) async fn active(
+    caller: &PageCaller,
+    environment: &str,
+) -> Result<Vec<SuspensionView>, PageFailure> {
+    let mut suspensions = suspensions(caller, environment, None).await?;
+    suspensions.retain(|of| of.active);
+    if suspensions.iter().any(SuspensionView::ends_soon) {
+        let scopes = scopes(caller, environment).await?;
+        allow_changes(&mut suspensions, &scopes);
+    }
+    Ok(suspensions)
+}
+
+/// Marks the suspensions of scopes that the user may suspend.
+fn allow_changes(suspensions: &mut [SuspensionView], scopes: &[(String, String)]) {
+    for suspension in suspensions {
+        suspension.may_change = scopes.iter().any(|(scope, _)| *scope == suspension.scope);
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SuspendedQuery {
+    notice: Option<String>,
+    scope: Option<String>,
+}
+
 pub(super) async fn show(
     caller: PageCaller,
     Path(environment): Path<String>,
-    Query(query): Query<NoticeQuery>,
+    Query(query): Query<SuspendedQuery>,
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Suspended, "Suspended").await?;
-    let path = links::api(&environment, &["suspensions"]);
-    let suspensions: SuspensionListView = caller.api.get(&path).await?;
-    let blocks: BlockListView = caller.api.get(&links::api(&environment, &["blocks"])).await?;
+    let scopes = scopes(&caller, &environment).await?;
+    let mut suspensions = suspensions(&caller, &environment, None).await?;
+    allow_changes(&mut suspensions, &scopes);
+    let mut blocks = blocks(&caller, &environment, None).await?;
+    for block in &mut blocks {
+        let app = block.app.as_ref().map(std::slice::from_ref);
+        block.may_change = caller.may_edit(&environment, AdminAction::EditNumbers, app);
+    }
     Ok(render(&SuspendedTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
         href: links::page(&environment, &["suspended"]),
         blocks_href: links::page(&environment, &["blocks"]),
-        suspensions: suspensions.suspensions,
-        blocks: blocks.blocks,
-        scopes: scopes(&caller, &environment).await?,
-        may_block: caller.may_edit(&environment, AdminAction::EditNumbers, None),
+        suspensions,
+        blocks,
+        chosen: query
+            .scope
+            .filter(|wanted| scopes.iter().any(|(scope, _)| scope == wanted)),
+        scopes,
     }))
 }
 
@@ -296,7 +386,7 @@ pub(super) async fn extend(
     let path = links::api(&environment, &["suspensions", &id]);
     let body = json!({ "for_seconds": HOUR_SECONDS });
     caller.api.send(Method::PUT, &path, &[], &body).await?;
-    Ok(see_list(&environment, "saved"))
+    Ok(see_list(&environment, "extended"))
 }
 
 pub(super) async fn end(
@@ -313,6 +403,7 @@ pub(super) async fn block(
     Path(environment): Path<String>,
     PageForm(form): PageForm<BlockForm>,
 ) -> Result<Response, PageFailure> {
+    // A colon of a block also matches a colon in a part of a key.
     let key = form.key.split(" / ").collect::<Vec<_>>().join(":");
     let body = json!({
         "key": key,

@@ -6,10 +6,15 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
+use crate::store::now_micros;
 
 const HOUR: i64 = 3_600_000_000;
-/// The hours of the plot.
-const HOURS: i64 = 24;
+/// The hours of the plot, unless the URL states others.
+pub(super) const HOURS: i64 = 24;
+/// The ranges that the page of a policy offers: hours, name.
+pub(super) const RANGES: [(i64, &str); 4] = [(1, "1 h"), (6, "6 h"), (24, "24 h"), (168, "7 d")];
+/// Ranges up to this number of hours are shown by minute.
+const MAX_MINUTE_HOURS: i64 = 24;
 
 /// The decisions of a policy.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -33,6 +38,11 @@ impl CountsView {
         self.failed += other.failed;
     }
 
+    /// Whether no decision was recorded.
+    pub(super) fn is_empty(self) -> bool {
+        self.calls() == 0
+    }
+
     /// The share of denied calls, such as `0.4 %`.
     pub(super) fn denied_share(self) -> String {
         share(self.denied, self.calls())
@@ -40,7 +50,7 @@ impl CountsView {
 }
 
 /// A part of a whole in percent.
-fn share(part: i64, whole: i64) -> String {
+pub(super) fn share(part: i64, whole: i64) -> String {
     match whole {
         0 => "not known".to_owned(),
         whole => {
@@ -97,6 +107,8 @@ pub(super) struct PlotView {
     /// The marks as JSON.
     pub(super) marks: String,
     pub(super) hours: i64,
+    /// The length of a point: `minute` or `hour`.
+    pub(super) span: &'static str,
     /// The counts by hour, the newest first.
     pub(super) rows: Vec<PointView>,
     pub(super) total: CountsView,
@@ -109,20 +121,28 @@ impl PlotView {
         environment: &str,
         policy: &str,
         marks: &[PlotMark],
+        hours: i64,
     ) -> Result<Self, PageFailure> {
         let route = links::api(environment, &["policies", policy, "usage"]);
-        let usage: PointListView = caller.api.get(&route).await?;
+        let span = match hours <= MAX_MINUTE_HOURS {
+            true => "minute",
+            false => "hour",
+        };
+        let from = now_micros() - hours * HOUR;
+        let range = format!("{route}?from={from}&span={span}");
+        let usage: PointListView = caller.api.get(&range).await?;
         let marks: Vec<serde_json::Value> = marks
             .iter()
             .map(|mark| serde_json::json!({ "at": mark.at, "revision": mark.revision, "href": mark.href }))
             .collect();
         let explain = links::page(environment, &["explain"]);
-        let (rows, total) = by_hour(&usage);
+        let (rows, total) = by_hour(&usage, hours);
         Ok(Self {
             source: format!("/admin/v1{route}"),
             explain: format!("{explain}?policy={}", links::encode(policy)),
             marks: serde_json::Value::Array(marks).to_string(),
-            hours: HOURS,
+            hours,
+            span,
             rows,
             total,
         })
@@ -130,12 +150,12 @@ impl PlotView {
 }
 
 /// The counts by hour, the newest first, and their sum.
-fn by_hour(usage: &PointListView) -> (Vec<PointView>, CountsView) {
+fn by_hour(usage: &PointListView, hours: i64) -> (Vec<PointView>, CountsView) {
     let newest = usage.now - usage.now.rem_euclid(HOUR);
     let mut rows: Vec<PointView> = Vec::new();
     let mut total = CountsView::default();
     let first = usage.points.first().map_or(newest, |point| point.at.0);
-    for ago in 0..HOURS {
+    for ago in 0..hours {
         let start = newest - ago * HOUR;
         // Hours before the first decision are not known.
         if start + HOUR <= first {
@@ -176,7 +196,7 @@ mod tests {
                 point(10 * HOUR, 4),
             ],
         };
-        let (rows, total) = by_hour(&usage);
+        let (rows, total) = by_hour(&usage, HOURS);
         let shown: Vec<(i64, i64)> = rows
             .iter()
             .map(|row| (row.at.0 / HOUR, row.counts.denied))

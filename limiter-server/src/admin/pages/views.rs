@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::admin::pages::publication;
 use crate::admin::pages::time::PageTime;
 use crate::admin::sentence::sentence;
 use crate::policy_text::PolicyText;
@@ -60,6 +61,24 @@ pub(super) struct ProposalView {
 #[derive(Debug, Deserialize)]
 pub(super) struct ProposalListView {
     pub(super) proposals: Vec<ProposalView>,
+}
+
+/// A policy without its text.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct PolicySummary {
+    pub(super) name: String,
+    pub(super) apps: Option<Vec<String>>,
+    pub(super) state: String,
+    pub(super) has_trial: bool,
+    pub(super) updated_by: String,
+    pub(super) updated_at: PageTime,
+}
+
+/// A page of policies without their texts.
+#[derive(Debug, Deserialize)]
+pub(super) struct SummaryListView {
+    pub(super) policies: Vec<PolicySummary>,
+    pub(super) next: Option<String>,
 }
 
 /// A page of policies.
@@ -184,7 +203,11 @@ pub(super) struct NamespaceListView {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct SubscriberView {
     pub(super) app: Option<String>,
+    pub(super) host: String,
+    pub(super) version: String,
     pub(super) revision: i64,
+    pub(super) clock_ahead: i64,
+    pub(super) supports_overlays: bool,
 }
 
 /// The processes that follow the registry of a namespace.
@@ -296,24 +319,16 @@ impl PolicyView {
 
     /// Whether the policy is in force in its newest revision.
     pub(super) fn is_in_force(&self) -> bool {
-        self.state == "published"
+        publication::is_in_force(&self.state)
     }
 
     /// The state of the publication.
     pub(super) fn publication_word(&self) -> &'static str {
-        match self.state.as_str() {
-            "published" => "In force",
-            "conflict" => "Conflict",
-            _ => "Publishing",
-        }
+        publication::word(&self.state)
     }
 
     /// The class of the state of the publication.
     pub(super) fn publication_class(&self) -> &'static str {
-        match self.state.as_str() {
-            "published" => "ok",
-            "conflict" => "bad",
-            _ => "waiting",
-        }
+        publication::class(&self.state)
     }
 }

@@ -1,13 +1,13 @@
 // Draws the decisions of a policy over the last hours, with a mark for each edit.
 //
-// <figure data-plot data-source="/admin/v1/…/usage" data-hours="24" data-explain="/e/…/explain?…"
+// <figure data-plot data-source="/admin/v1/…/usage" data-hours="24" data-span="minute" data-explain="/e/…/explain?…"
 //         data-marks='[{"at":…,"revision":3,"href":"…"}]'><div class="plot-canvas"></div>…</figure>
 //
 // Points come from the route of the API. Minutes before the first decision are not known and stay
 // empty; later minutes without a decision are zero. A click on the plot leads to the explanation
 // of that minute, a click on a mark to its revision.
 
-const MINUTE = 60;
+const STEPS = { minute: 60, hour: 3600 };
 const INTERVAL = 5_000;
 const STALE_AFTER = 30_000;
 
@@ -24,6 +24,8 @@ class Plot {
     this.figure = figure;
     this.canvas = figure.querySelector(".plot-canvas");
     this.hours = Number(figure.dataset.hours || 24);
+    this.span = figure.dataset.span || "minute";
+    this.step = STEPS[this.span];
     this.marks = JSON.parse(figure.dataset.marks || "[]");
     this.points = new Map();
     this.readAt = 0;
@@ -31,9 +33,10 @@ class Plot {
 
   async read() {
     const newest = Math.max(0, ...this.points.keys());
-    // The newest minute is counted further.
-    const from = newest ? `?from=${(newest - MINUTE) * 1e6}` : "";
-    const answer = await fetch(this.figure.dataset.source + from, { headers: { accept: "application/json" } });
+    // The newest minute or hour is counted further.
+    const from = newest ? newest - this.step : Math.floor(Date.now() / 1_000) - this.hours * 3600;
+    const range = `?span=${this.span}&from=${from * 1e6}`;
+    const answer = await fetch(this.figure.dataset.source + range, { headers: { accept: "application/json" } });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const usage = await answer.json();
     this.now = Math.floor(usage.now / 1e6);
@@ -44,13 +47,13 @@ class Plot {
   }
 
   data() {
-    const end = this.now - (this.now % MINUTE);
+    const end = this.now - (this.now % this.step);
     const start = end - this.hours * 3600;
     const first = Math.min(...this.points.keys(), end);
     const times = [];
-    for (let at = start; at <= end; at += MINUTE) times.push(at);
+    for (let at = start; at <= end; at += this.step) times.push(at);
     const count = (at, name) => (at < first ? null : (this.points.get(at)?.[name] ?? 0));
-    // The last minute is not over: its counts so far are points, not a part of the line.
+    // The last minute or hour is not over: its counts so far are points, not a part of the line.
     const lines = SERIES.map(({ name }) => times.map((at) => (at === end ? null : count(at, name))));
     const soFar = SERIES.map(({ name }) => times.map((at) => (at === end ? count(at, name) : null)));
     return [times, ...lines, ...soFar];

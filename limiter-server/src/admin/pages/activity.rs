@@ -1,0 +1,126 @@
+//! Denied and nearly exhausted keys, as pages read and show them.
+
+use serde::Deserialize;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::links;
+use crate::admin::pages::time::PageTime;
+
+/// The number of keys in a list.
+const SHOWN: usize = 8;
+
+/// A key of a policy.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct KeyActivityView {
+    pub(super) policy: String,
+    pub(super) key: String,
+    denied: u64,
+    error: u64,
+    pub(super) used_percent: u8,
+    pub(super) first_at: PageTime,
+    pub(super) last_at: PageTime,
+}
+
+/// The keys of a range of time, from the API.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyActivityListView {
+    pub(super) node: String,
+    pub(super) keys: Option<Vec<KeyActivityView>>,
+}
+
+/// A key with its pages.
+#[derive(Debug)]
+pub(super) struct KeyActivityRow {
+    pub(super) of: KeyActivityView,
+    pub(super) policy_href: String,
+    /// The page on which the key is raised, blocked and reset.
+    pub(super) customer: String,
+    pub(super) explain: String,
+}
+
+/// The denied keys and the fullest other keys at this node.
+#[derive(Debug)]
+pub(super) struct KeyTables {
+    pub(super) denied: Vec<KeyActivityRow>,
+    pub(super) full: Vec<KeyActivityRow>,
+}
+
+impl KeyActivityView {
+    pub(super) fn is_denied(&self) -> bool {
+        self.denied > 0
+    }
+
+    /// The number of denials. A count with an error is a range.
+    pub(super) fn denied_text(&self) -> String {
+        match self.error {
+            0 => self.denied.to_string(),
+            error => format!("{} to {}", self.denied.saturating_sub(error), self.denied),
+        }
+    }
+
+    /// The class of the usage: red without anything left.
+    pub(super) fn class(&self) -> &'static str {
+        match self.used_percent {
+            100.. => "bad",
+            80.. => "waiting",
+            _ => "ok",
+        }
+    }
+}
+
+impl KeyActivityRow {
+    fn new(environment: &str, of: KeyActivityView) -> Self {
+        let (policy, key) = (links::encode(&of.policy), links::encode(&of.key));
+        let (customers, explain) = (
+            links::page(environment, &["customers"]),
+            links::page(environment, &["explain"]),
+        );
+        Self {
+            policy_href: links::page(environment, &["policies", &of.policy]),
+            customer: format!("{customers}?key={key}"),
+            explain: format!("{explain}?policy={policy}&key={key}&at={}", of.last_at.0),
+            of,
+        }
+    }
+}
+
+/// Reads the keys of a policy, or of all, in a range of time.
+pub(super) async fn read(
+    caller: &PageCaller,
+    environment: &str,
+    policy: Option<&str>,
+    range: Option<(i64, i64)>,
+) -> Result<KeyActivityListView, PageFailure> {
+    let mut query = Vec::new();
+    if let Some(policy) = policy {
+        query.push(format!("policy={}", links::encode(policy)));
+    }
+    if let Some((from, to)) = range {
+        query.push(format!("from={from}&to={to}"));
+    }
+    let path = links::api(environment, &["keys", "activity"]);
+    caller.api.get(&format!("{path}?{}", query.join("&"))).await
+}
+
+impl KeyTables {
+    /// The keys of the last minutes; `None` if this node does not see calls.
+    pub(super) async fn recent(
+        caller: &PageCaller,
+        environment: &str,
+        policy: Option<&str>,
+    ) -> Result<Option<Self>, PageFailure> {
+        let list = read(caller, environment, policy, None).await?;
+        Ok(list.keys.map(|keys| {
+            let rows = |is_denied: bool| {
+                let of_kind = keys.iter().filter(|of| of.is_denied() == is_denied);
+                let shown = of_kind.take(SHOWN).cloned();
+                shown.map(|of| KeyActivityRow::new(environment, of)).collect()
+            };
+            Self {
+                denied: rows(true),
+                full: rows(false),
+            }
+        }))
+    }
+}

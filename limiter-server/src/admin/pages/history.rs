@@ -1,0 +1,198 @@
+//! The revisions of a policy: comparison, restore, deletion, and decisions about proposals.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::{Method, header};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, history, optional, read};
+use crate::admin::pages::views::{PolicyView, RevisionView};
+use crate::admin::pages::{links, render, see};
+use crate::admin::preview::unified_diff;
+use crate::admin::sentence::sentence;
+use crate::policy_text::PolicyText;
+
+#[derive(Template)]
+#[template(path = "revision.html")]
+struct RevisionTemplate {
+    layout: Layout,
+    links: PolicyLinks,
+    name: String,
+    revision: RevisionView,
+    sentence: Option<String>,
+    /// The newest revision; 0 if it is not known.
+    newest: i64,
+    /// The revision with which this one is compared; `None` for the first one.
+    compared: Option<i64>,
+    diff: Vec<DiffLine>,
+    is_owner: bool,
+}
+
+#[derive(Template)]
+#[template(path = "deletion.html")]
+struct DeletionTemplate {
+    layout: Layout,
+    links: PolicyLinks,
+    policy: PolicyView,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RevisionQuery {
+    /// The revision to compare with. Without it, the newest one is compared with the one before
+    /// it, and an older one with the newest.
+    with: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DeletionForm {
+    revision: i64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RestoreForm {
+    /// The newest revision, which the user read.
+    newest: i64,
+    number: i64,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DecisionForm {
+    policy: String,
+    reason: Option<String>,
+}
+
+pub(super) async fn revision(
+    caller: PageCaller,
+    Path((environment, name, number)): Path<(String, String, i64)>,
+    Query(query): Query<RevisionQuery>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let revision = read_revision(&caller, &environment, &name, number).await?;
+    let newest = history(&caller, &environment, &name, None).await?;
+    let newest = newest.revisions.first().map_or(0, |of| of.number);
+    let compared = match query.with {
+        Some(with) => Some(with),
+        None if number == newest => Some(number - 1).filter(|before| *before > 0),
+        None => Some(newest).filter(|newest| *newest > 0),
+    };
+    let text = |of: &RevisionView| PolicyText::parse(&name, &of.toml).ok();
+    let shown = text(&revision);
+    let other = match compared {
+        Some(with) => text(&read_revision(&caller, &environment, &name, with).await?),
+        None => None,
+    };
+    let content = |of: &Option<PolicyText>| of.as_ref().map(PolicyText::content).unwrap_or_default();
+    let apps = shown.as_ref().and_then(PolicyText::apps);
+    let rights = PolicyRights::new(&caller, &environment, apps.as_deref());
+    let title = format!("{name}, revision {number}");
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, title).await?;
+    Ok(render(&RevisionTemplate {
+        layout,
+        links: PolicyLinks::new(&environment, &name, apps.as_deref()),
+        sentence: shown.as_ref().map(sentence),
+        newest,
+        compared,
+        diff: diff_lines(&unified_diff(&content(&other), &content(&shown))),
+        is_owner: rights.is_owner,
+        name,
+        revision,
+    }))
+}
+
+async fn read_revision(
+    caller: &PageCaller,
+    environment: &str,
+    name: &str,
+    number: i64,
+) -> Result<RevisionView, PageFailure> {
+    let path = links::api(environment, &["policies", name, "history", &number.to_string()]);
+    caller.api.get(&path).await
+}
+
+pub(super) async fn restore(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+    PageForm(form): PageForm<RestoreForm>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let body = json!({ "revision": form.number, "reason": optional(form.reason) });
+    let path = links::api(&environment, &["policies", &name, "restore"]);
+    let condition = [(header::IF_MATCH, form.newest.to_string())];
+    caller.api.send(Method::POST, &path, &condition, &body).await?;
+    Ok(see(
+        &(links::page(&environment, &["policies", &name]) + "?notice=restored")
+    ))
+}
+
+pub(super) async fn ask_deletion(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+) -> Result<Response, PageFailure> {
+    let policy = read(&caller, &environment, &name).await?;
+    if !PolicyRights::new(&caller, &environment, policy.apps.as_deref()).is_owner {
+        return Err(PageFailure::forbidden(
+            "A deletion needs the role owner in all apps of the policy.",
+        ));
+    }
+    let title = format!("Delete {name}");
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, title).await?;
+    Ok(render(&DeletionTemplate {
+        layout,
+        links: PolicyLinks::new(&environment, &name, policy.apps.as_deref()),
+        policy,
+    }))
+}
+
+pub(super) async fn delete(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+    PageForm(form): PageForm<DeletionForm>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let path = links::api(&environment, &["policies", &name]);
+    let condition = [(header::IF_MATCH, form.revision.to_string())];
+    let sent = caller.api.send(Method::DELETE, &path, &condition, &Value::Null);
+    sent.await?;
+    Ok(see(&(links::page(&environment, &["apps"]) + "?notice=removed")))
+}
+
+pub(super) async fn approve(
+    caller: PageCaller,
+    Path((environment, id)): Path<(String, String)>,
+    PageForm(form): PageForm<DecisionForm>,
+) -> Result<Response, PageFailure> {
+    decide(&caller, &environment, &id, "approve", form).await
+}
+
+pub(super) async fn reject(
+    caller: PageCaller,
+    Path((environment, id)): Path<(String, String)>,
+    PageForm(form): PageForm<DecisionForm>,
+) -> Result<Response, PageFailure> {
+    decide(&caller, &environment, &id, "reject", form).await
+}
+
+async fn decide(
+    caller: &PageCaller,
+    environment: &str,
+    id: &str,
+    decision: &str,
+    form: DecisionForm,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(environment)?;
+    let path = links::api(environment, &["proposals", id, decision]);
+    let body = json!({ "reason": optional(form.reason) });
+    caller.api.send(Method::POST, &path, &[], &body).await?;
+    let notice = match decision {
+        "approve" => "saved",
+        _ => "rejected",
+    };
+    let page = links::page(environment, &["policies", &form.policy]);
+    Ok(see(&format!("{page}?notice={notice}")))
+}

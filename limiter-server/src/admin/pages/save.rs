@@ -1,0 +1,105 @@
+//! Saves a previewed text, or shows both versions after a conflict.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use serde_json::json;
+
+use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::edit::EditForm;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::import::condition;
+use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy::{DiffLine, PolicyLinks, diff_lines, optional, read};
+use crate::admin::pages::views::PolicyView;
+use crate::admin::pages::{links, render, see};
+use crate::admin::preview::unified_diff;
+use crate::policy_text::PolicyText;
+
+#[derive(Template)]
+#[template(path = "conflict.html")]
+struct ConflictTemplate {
+    layout: Layout,
+    links: PolicyLinks,
+    current: PolicyView,
+    text: String,
+    inheritance: String,
+    diff: Vec<DiffLine>,
+}
+
+pub(super) async fn save(
+    caller: PageCaller,
+    Path((environment, name)): Path<(String, String)>,
+    PageForm(form): PageForm<EditForm>,
+) -> Result<Response, PageFailure> {
+    caller.require_environment(&environment)?;
+    let text = form.text.clone().unwrap_or_default();
+    put(
+        &caller,
+        (&environment, &name),
+        (form.revision, text),
+        (form.reason.clone(), form.inheritance()),
+    )
+    .await
+}
+
+/// Saves a text, or shows both versions after a conflict.
+pub(super) async fn put(
+    caller: &PageCaller,
+    (environment, name): (&str, &str),
+    (revision, text): (i64, String),
+    (reason, inheritance): (Option<String>, &str),
+) -> Result<Response, PageFailure> {
+    let path = links::api(environment, &["policies", name]);
+    let body = json!({ "toml": text, "reason": optional(reason), "inheritance": inheritance });
+    let page = links::page(environment, &["policies", name]);
+    match caller
+        .api
+        .send(Method::PUT, &path, &[condition(revision)], &body)
+        .await
+    {
+        Ok(reply) => {
+            let notice = match reply.status {
+                StatusCode::ACCEPTED => "proposed",
+                _ => "saved",
+            };
+            Ok(see(&format!("{page}?notice={notice}")))
+        }
+        Err(failure) if failure.status == StatusCode::CONFLICT => {
+            match read(caller, environment, name).await {
+                Ok(current) if current.revision != revision => {
+                    conflict(caller, environment, current, text, inheritance).await
+                }
+                _ => Err(failure),
+            }
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn conflict(
+    caller: &PageCaller,
+    environment: &str,
+    current: PolicyView,
+    text: String,
+    inheritance: &str,
+) -> Result<Response, PageFailure> {
+    let content = |text: &str| {
+        PolicyText::parse(&current.name, text)
+            .map(|of| of.content())
+            .unwrap_or_default()
+    };
+    let diff = diff_lines(&unified_diff(&content(&current.toml), &content(&text)));
+    let layout = Layout::of_environment(caller, environment, Section::Apps, "Conflict").await?;
+    let mut response = render(&ConflictTemplate {
+        layout,
+        links: PolicyLinks::new(environment, &current.name, current.apps.as_deref()),
+        current,
+        text,
+        inheritance: inheritance.to_owned(),
+        diff,
+    });
+    *response.status_mut() = StatusCode::CONFLICT;
+    Ok(response)
+}

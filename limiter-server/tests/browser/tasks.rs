@@ -1,0 +1,266 @@
+//! The tasks of the guide in a browser, with the mouse and with the keyboard alone.
+//!
+//! The table of `docs/guide/admin-ui.md` states the clicks of each task. Both tests perform the
+//! steps below, and compare the names and the clicks with the table.
+
+use super::pages::{pictures, sign_in};
+use super::support::chromium::{Chromium, keys};
+use super::support::demo::Demo;
+
+const GUIDE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/admin-ui.md"));
+
+/// A step of a task. Selectors are those of [`Chromium::click`].
+enum Step {
+    Click(&'static str),
+    Fill(&'static str, String),
+    /// Waits for an element.
+    See(&'static str),
+    /// Takes a picture for the guide.
+    Picture(&'static str),
+}
+
+use Step::{Click, Fill, Picture, See};
+
+struct Task {
+    name: &'static str,
+    steps: Vec<Step>,
+}
+
+/// The tasks. `mode` makes the names of new objects unique.
+fn tasks(mode: &str) -> Vec<Task> {
+    let fill = |selector, text: &str| Fill(selector, text.to_owned());
+    let task = |name, steps| Task { name, steps };
+    vec![
+        task(
+            "see which policies deny",
+            vec![See("#denied table a >> login"), Picture("now")],
+        ),
+        task("see what is near exhaustion", vec![See("#full-keys table")]),
+        task(
+            "find out why a customer was denied at 14:03",
+            vec![
+                Click("nav a >> Explain"),
+                fill("input[name=policy]", "search"),
+                fill("input[name=key]", "acme"),
+                Click("main button >> Explain"),
+                See("dl.facts dt >> Denied calls of this key"),
+                See("dl.facts dd >> at node"),
+                Picture("explain"),
+            ],
+        ),
+        task(
+            "see the remaining calls of one customer",
+            vec![
+                Click("nav a >> Customers"),
+                fill("main input[name=key]", "acme"),
+                Click("main button >> Show"),
+                See("td[data-label=Left]"),
+            ],
+        ),
+        task(
+            "raise one customer until Friday",
+            vec![
+                Click("nav a >> Customers"),
+                fill("main input[name=key]", "globex"),
+                Click("main button >> Show"),
+                Click("summary >> Raise"),
+                Picture("raise"),
+                Click("details[open] button >> Raise"),
+                See(".notice >> Raised"),
+                See("td >> own quota"),
+            ],
+        ),
+        task(
+            "block an abusive key",
+            vec![
+                Click("#denied-keys th a >> 203.0.113.66"),
+                Picture("block"),
+                Click("button >> Block key"),
+                See("#blocks th >> 203.0.113.66"),
+            ],
+        ),
+        task(
+            "roll out a new value as a trial and adopt it",
+            vec![
+                Click("nav a >> Apps"),
+                Click("main th a >> search"),
+                Click("main th a >> search"),
+                Click("summary >> Try other numbers"),
+                fill("details[open] input[name=requests]", "12"),
+                Click("details[open] button >> Start the trial"),
+                See("#trial-result >> Trial"),
+                Click("button >> Adopt"),
+                See(".notice >> Adopted"),
+                See(".sentence >> 12 requests a second"),
+            ],
+        ),
+        task(
+            "create a policy",
+            vec![
+                Click("nav a >> Apps"),
+                Click("main a >> New policy"),
+                fill("input[name=name]", &format!("downloads-{mode}")),
+                Click("button >> Preview"),
+                Picture("preview"),
+                Click("#preview button >> Save"),
+                See("h1 >> downloads"),
+            ],
+        ),
+        task(
+            "restore an old revision",
+            vec![
+                Click("nav a >> Apps"),
+                Click("main th a >> checkout"),
+                Click("main th a >> payments"),
+                Click("table a[href$=\"/history/1\"]"),
+                Picture("restore"),
+                Click("button >> Restore revision 1"),
+                See(".notice >> Restored"),
+            ],
+        ),
+        task(
+            "suspend a policy",
+            vec![
+                Click("nav a >> Suspended"),
+                Click("summary >> Suspend policies"),
+                Click("button >> Continue"),
+                Picture("suspend"),
+                Click("button >> Suspend"),
+                See("#suspension-banner >> Suspended"),
+            ],
+        ),
+        task(
+            "create a rule for a request without one",
+            vec![
+                Click("#unmatched a >> Create rule"),
+                fill("textarea[name=toml]", RULES),
+                Click("button >> Save rules"),
+                See(".notice >> Saved"),
+            ],
+        ),
+        task(
+            "onboard an app",
+            vec![
+                Click("nav a >> Apps"),
+                Click("summary >> New app"),
+                fill("details[open] input[name=name]", &format!("mobile-{mode}")),
+                Click("button >> Create the app"),
+                Click("main a >> New policy"),
+                fill("input[name=name]", &format!("mobile-{mode}")),
+                Click("button >> Preview"),
+                Click("#preview button >> Save"),
+                Click("main a >> Connect an app"),
+                Picture("connect"),
+                Click("button >> Create a token"),
+                See("pre >> lim_"),
+            ],
+        ),
+        task(
+            "rotate a token",
+            vec![
+                Click("nav a >> Apps"),
+                Click("main th a >> checkout"),
+                Click("nav a >> Tokens"),
+                Picture("tokens"),
+                Click("button >> Rotate"),
+                See("pre >> lim_"),
+            ],
+        ),
+    ]
+}
+
+/// The rules after the task of a rule.
+const RULES: &str = "[[rule]]\ndomain = \"edge\"\nmatch = [\"route=search\", \"customer\"]\npolicy = \"search\"\n\n\
+                     [[rule]]\ndomain = \"edge\"\nmatch = [\"route=newsletter\", \"customer\"]\npolicy = \"api\"\n";
+
+/// The tasks of the guide with their clicks.
+fn tasks_of_the_guide() -> Vec<(&'static str, usize)> {
+    let rows = GUIDE
+        .lines()
+        .skip_while(|line| !line.starts_with("| task |"))
+        .skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        (
+            cells[0],
+            cells[cells.len() - 1].parse().expect("a number of clicks"),
+        )
+    })
+    .collect()
+}
+
+/// How a user operates the browser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hand {
+    Mouse,
+    Keyboard,
+}
+
+fn perform(browser: &mut Chromium, hand: Hand, step: &Step) {
+    match (step, hand) {
+        (Click(selector), Hand::Mouse) => browser.click(selector),
+        (Click(selector), Hand::Keyboard) => {
+            browser.wait_for(selector);
+            browser.tab_to(selector);
+            browser.press(keys::ENTER);
+        }
+        (Fill(selector, text), Hand::Mouse) => browser.fill(selector, text),
+        (Fill(selector, text), Hand::Keyboard) => {
+            browser.wait_for(selector);
+            browser.tab_to(selector);
+            browser.press(&format!("{}a", keys::CONTROL));
+            browser.insert_text(text);
+        }
+        (See(selector), _) => {
+            browser.wait_for(selector);
+        }
+        (Picture(name), Hand::Mouse) => {
+            super::layout::wait_for_plot(browser);
+            browser.screenshot(&pictures().join(format!("admin-{name}.png")));
+        }
+        (Picture(_), Hand::Keyboard) => {}
+    }
+}
+
+fn perform_all(hand: Hand) {
+    let demo = Demo::start();
+    let mut browser = Chromium::start();
+    browser.resize(1_100, 700);
+    sign_in(&mut browser, &demo, "demo");
+    let guide = tasks_of_the_guide();
+    let tasks = tasks(&format!("{hand:?}").to_lowercase());
+    let mut names: Vec<&str> = tasks.iter().map(|task| task.name).collect();
+    let mut documented: Vec<&str> = guide.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    documented.sort_unstable();
+    assert_eq!(names, documented, "the tasks of the guide");
+    for task in tasks {
+        println!("{hand:?}: {}", task.name);
+        browser.open(&demo.url("/e/default/now"));
+        browser.wait_for("#denied-keys");
+        browser.take_clicks();
+        let mut steps = 0;
+        for step in &task.steps {
+            steps += usize::from(matches!(step, Click(_)));
+            perform(&mut browser, hand, step);
+        }
+        let clicks = match hand {
+            Hand::Mouse => browser.take_clicks(),
+            Hand::Keyboard => steps,
+        };
+        let (_, stated) = guide.iter().find(|(name, _)| *name == task.name).unwrap();
+        assert_eq!(clicks, *stated, "the clicks of: {}", task.name);
+        browser.require_quiet_console();
+    }
+}
+
+#[test]
+fn tasks_of_the_guide_take_the_stated_clicks() {
+    perform_all(Hand::Mouse);
+}
+
+#[test]
+fn tasks_of_the_guide_need_the_keyboard_alone() {
+    perform_all(Hand::Keyboard);
+}
