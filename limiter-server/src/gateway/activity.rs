@@ -51,7 +51,7 @@ pub struct LastCall {
 
 /// The decisions about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyCounts {
+pub struct ActiveKey {
     /// The parts of the key, separated by ` / `.
     pub key: String,
     /// The number of denied calls, which is too high by `error` at most.
@@ -69,7 +69,7 @@ pub struct KeyCounts {
 #[derive(Debug)]
 struct MinuteTable {
     minute: i64,
-    keys: Vec<KeyCounts>,
+    keys: Vec<ActiveKey>,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ struct PolicyActivity {
 
 type Shard = HashMap<String, PolicyActivity>;
 
-/// What the gateway of this process decided for single keys.
+/// The decisions of the gateway of this process about single keys.
 #[derive(Debug, Default)]
 pub struct KeyActivity {
     hasher: RandomState,
@@ -128,14 +128,14 @@ impl KeyActivity {
     /// The keys of a policy from a time to a later one: the most denied first, then the fullest.
     /// Whole minutes are counted.
     #[must_use]
-    pub fn keys(&self, policy: &str, (from, to): (i64, i64)) -> Vec<KeyCounts> {
+    pub fn keys(&self, policy: &str, (from, to): (i64, i64)) -> Vec<ActiveKey> {
         let shard = self.locked(policy);
         let Some(of_policy) = shard.get(policy) else {
             return Vec::new();
         };
         let minutes = minute_of(from)..=minute_of(to);
         let tables = of_policy.minutes.iter();
-        let mut merged: BTreeMap<&str, KeyCounts> = BTreeMap::new();
+        let mut merged: BTreeMap<&str, ActiveKey> = BTreeMap::new();
         for key in tables
             .filter(|of| minutes.contains(&of.minute))
             .flat_map(|of| &of.keys)
@@ -147,7 +147,7 @@ impl KeyActivity {
                 }
             }
         }
-        let mut keys: Vec<KeyCounts> = merged.into_values().collect();
+        let mut keys: Vec<ActiveKey> = merged.into_values().collect();
         keys.sort_by_key(|key| std::cmp::Reverse((key.denied, key.used_percent)));
         keys
     }
@@ -178,7 +178,7 @@ impl PolicyActivity {
         }
         // The newest table exists. A clock that goes back uses it as well.
         if let Some(table) = self.minutes.back_mut() {
-            table.add(KeyCounts {
+            table.add(ActiveKey {
                 key: key().chars().take(KEPT_CHARS).collect(),
                 denied: u64::from(!is_allowed),
                 error: 0,
@@ -201,7 +201,7 @@ impl PolicyActivity {
 }
 
 impl MinuteTable {
-    fn add(&mut self, call: KeyCounts) {
+    fn add(&mut self, call: ActiveKey) {
         if let Some(known) = self.keys.iter_mut().find(|known| known.key == call.key) {
             known.add(&call);
             return;
@@ -220,7 +220,7 @@ impl MinuteTable {
             0 if least.denied > 0 || least.used_percent >= call.used_percent => {}
             0 => *least = call,
             denied => {
-                *least = KeyCounts {
+                *least = ActiveKey {
                     denied: least.denied.saturating_add(denied),
                     error: least.denied,
                     ..call
@@ -230,7 +230,7 @@ impl MinuteTable {
     }
 }
 
-impl KeyCounts {
+impl ActiveKey {
     fn add(&mut self, other: &Self) {
         self.denied = self.denied.saturating_add(other.denied);
         self.error = self.error.saturating_add(other.error);

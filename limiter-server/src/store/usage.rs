@@ -25,7 +25,7 @@ pub enum UsageSpan {
     Hour,
 }
 
-/// What is counted.
+/// The counted decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UsageKind {
     /// The decisions of the policy.

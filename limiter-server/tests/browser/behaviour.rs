@@ -37,7 +37,7 @@ fn actions(browser: &Chromium) -> Vec<String> {
 }
 
 #[test]
-fn pages_offer_what_the_role_permits() {
+fn pages_offer_the_actions_of_the_role() {
     let demo = Demo::start();
     let mut browser = Chromium::start();
     for (user, offered, hidden) in [

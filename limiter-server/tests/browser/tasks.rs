@@ -15,11 +15,13 @@ enum Step {
     Fill(&'static str, String),
     /// Waits for an element.
     See(&'static str),
+    /// Waits until the minute has lasted some seconds, so that it has denials.
+    StartedMinute,
     /// Takes a picture for the guide.
     Picture(&'static str),
 }
 
-use Step::{Click, Fill, Picture, See};
+use Step::{Click, Fill, Picture, See, StartedMinute};
 
 struct Task {
     name: &'static str,
@@ -35,12 +37,14 @@ fn tasks(mode: &str) -> Vec<Task> {
             "see which policies deny",
             vec![See("#denied table a >> login"), Picture("now")],
         ),
-        task("see what is near exhaustion", vec![See("#full-keys table")]),
+        task("see the fullest keys", vec![See("#full-keys table")]),
         task(
             "find out why a customer was denied at 14:03",
             vec![
+                See("#denied-keys th a >> acme"),
+                StartedMinute,
                 Click("nav a >> Explain"),
-                fill("input[name=policy]", "search"),
+                fill("input[name=policy]", "payments"),
                 fill("input[name=key]", "acme"),
                 Click("main button >> Explain"),
                 See("dl.facts dt >> Denied calls of this key"),
@@ -214,6 +218,12 @@ fn perform(browser: &mut Chromium, hand: Hand, step: &Step) {
         }
         (See(selector), _) => {
             browser.wait_for(selector);
+        }
+        (StartedMinute, _) => {
+            let seconds = "return new Date().getUTCSeconds()";
+            browser.wait_until("the minute does not start", |browser| {
+                (5..55).contains(&browser.script(seconds).as_u64().unwrap_or_default())
+            });
         }
         (Picture(name), Hand::Mouse) => {
             super::layout::wait_for_plot(browser);

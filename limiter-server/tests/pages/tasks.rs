@@ -39,7 +39,8 @@ fn customer_is_raised_until_a_time() {
     let fields = [
         ("policy", "search"),
         ("key", "acme:eu / ann"),
-        ("requests", "2"),
+        // Usage is kept as the time until nothing is used, so a higher rate frees no permits.
+        ("requests", "1"),
         ("per", "1h"),
         ("burst", "10"),
         ("until", "2090-12-31T18:00"),

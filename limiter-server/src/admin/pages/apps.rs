@@ -13,8 +13,9 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
 use crate::admin::pages::links;
+use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::publication;
-use crate::admin::pages::views::{AppListView, PolicySummary, SummaryListView};
+use crate::admin::pages::views::AppListView;
 use crate::admin::pages::{render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 
@@ -69,25 +70,6 @@ pub(super) async fn first_page(
 ) -> Result<Response, PageFailure> {
     caller.require_environment(&environment)?;
     Ok(see(&links::page(&environment, &["now"])))
-}
-
-/// All policies that the user may read.
-pub(super) async fn all_policies(
-    caller: &PageCaller,
-    environment: &str,
-) -> Result<Vec<PolicySummary>, PageFailure> {
-    let mut policies = Vec::new();
-    let mut after = String::new();
-    loop {
-        let path = links::api(environment, &["policies"]);
-        let path = format!("{path}?brief=true&limit=1000&after={}", links::encode(&after));
-        let page: SummaryListView = caller.api.get(&path).await?;
-        policies.extend(page.policies);
-        match page.next {
-            Some(next) => after = next,
-            None => return Ok(policies),
-        }
-    }
 }
 
 pub(super) async fn list(

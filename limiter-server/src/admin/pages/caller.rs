@@ -91,3 +91,9 @@ impl<T: DeserializeOwned> FromRequest<Pages> for PageForm<T> {
             .map_err(|error| PageFailure::new(error.status(), error.body_text()))
     }
 }
+
+/// A text of a form; `None` if it is empty.
+pub(super) fn optional(text: Option<String>) -> Option<String> {
+    text.map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty())
+}

@@ -10,14 +10,12 @@ use std::io::Write as _;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::BodyExt as _;
-
-use crate::admin::pages::failure::PageFailure;
 
 /// Shorter answers are not worth the computation.
 const MIN_LENGTH: usize = 1_024;
@@ -47,7 +45,7 @@ pub(super) async fn compress(request: Request, next: Next) -> Response {
     }
     let (mut parts, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
-        return PageFailure::internal().into_response();
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let body = body.to_bytes();
     parts

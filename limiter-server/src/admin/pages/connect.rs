@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin::pages::app::{AppHead, AppTab};
-use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};

@@ -16,8 +16,9 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::curve::{CurveDrawing, CurvesView};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, read};
+use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields};
+use crate::admin::pages::policy_list::read;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render};
 

@@ -12,7 +12,7 @@ use crate::admin::pages::activity::{self, KeyActivityView};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::suspended;
+use crate::admin::pages::overlays::{blocks, suspensions};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::usage::{CountsView, HOURS, PlotMark, PlotView, PointListView};
 use crate::admin::pages::{links, render};
@@ -69,7 +69,7 @@ struct Explanation {
     is_counted: bool,
     /// The suspensions and blocks that were active.
     overlays: Vec<String>,
-    denials: Denials,
+    denials: MinuteDenials,
     /// The numbers of the rules that lead to the policy now.
     rules: Vec<(usize, String)>,
     next_edit: Option<ExplainedRevision>,
@@ -78,7 +78,7 @@ struct Explanation {
 
 /// The recorded denials of the minute at this node.
 #[derive(Debug)]
-enum Denials {
+enum MinuteDenials {
     /// This node does not see calls, or did not run then.
     NotRecorded,
     /// The most denied keys of the minute; the wanted key alone if there is one.
@@ -198,17 +198,17 @@ async fn denials(
     environment: &str,
     query: &ExplainQuery,
     minute: i64,
-) -> Result<Denials, PageFailure> {
+) -> Result<MinuteDenials, PageFailure> {
     let range = (minute, minute + MINUTE - 1);
     let list = activity::read(caller, environment, Some(&query.policy), Some(range)).await?;
     let wanted = query.key.trim();
     Ok(match list.keys {
-        None => Denials::NotRecorded,
+        None => MinuteDenials::NotRecorded,
         // The record of a node starts with its process, so an empty one states nothing.
-        Some(keys) if keys.is_empty() => Denials::NotRecorded,
+        Some(keys) if keys.is_empty() => MinuteDenials::NotRecorded,
         Some(mut keys) => {
             keys.retain(|of| of.is_denied() && (wanted.is_empty() || of.key == wanted));
-            Denials::Recorded {
+            MinuteDenials::Recorded {
                 node: list.node,
                 keys,
             }
@@ -230,7 +230,7 @@ async fn overlays(
             None => format!("by {by}"),
         }
     };
-    let suspensions = suspended::suspensions(caller, environment, Some(at)).await?;
+    let suspensions = suspensions(caller, environment, Some(at)).await?;
     let suspensions = suspensions.iter().filter(|of| of.concerns(&query.policy, apps));
     let mut texts: Vec<String> = suspensions
         .map(|of| {
@@ -243,7 +243,7 @@ async fn overlays(
         })
         .collect();
     let key = query.key.trim().split(" / ").collect::<Vec<_>>().join(":");
-    let blocks = suspended::blocks(caller, environment, Some(at)).await?;
+    let blocks = blocks(caller, environment, Some(at)).await?;
     let blocks = blocks.iter().filter(|of| of.names_key(&key));
     texts.extend(blocks.map(|of| format!("Blocked: {}, {}", of.target(), by(&of.by, &of.reason))));
     Ok(texts)

@@ -7,10 +7,11 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, history, optional, read};
+use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, history};
+use crate::admin::pages::policy_list::read;
 use crate::admin::pages::views::{PolicyView, RevisionView};
 use crate::admin::pages::{links, render, see};
 use crate::admin::preview::unified_diff;

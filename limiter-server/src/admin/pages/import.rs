@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
-use crate::admin::pages::policy::read;
+use crate::admin::pages::policy_list::read;
 use crate::admin::preview::unified_diff;
 use crate::admin::sentence::sentence;
 use crate::import;

@@ -4,7 +4,7 @@ use crate::admin::pages::assets::{self, AssetLinks};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
-use crate::admin::pages::suspended::{self, SuspensionView};
+use crate::admin::pages::overlays::{self, SuspensionView};
 use crate::admin::pages::views::{NamespaceListView, NamespaceView, StatusView};
 
 /// A section of the pages of an environment.
@@ -140,7 +140,7 @@ impl Layout {
         let status: StatusView = caller.api.get(&links::api(environment, &["status"])).await?;
         layout.health = Some(Health::of(&status));
         layout.status = Some(status);
-        layout.suspensions = suspended::active(caller, environment).await?;
+        layout.suspensions = overlays::active(caller, environment).await?;
         for link in &mut layout.environments {
             link.is_current = link.href == links::page(environment, &[]);
         }

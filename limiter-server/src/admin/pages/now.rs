@@ -6,10 +6,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use crate::admin::pages::activity::KeyTables;
-use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::publication;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials;

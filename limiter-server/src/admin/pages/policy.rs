@@ -11,6 +11,7 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section, count};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::policy_list::read;
 use crate::admin::pages::trials::{self, TrialView};
 use crate::admin::pages::usage::{HOURS, PlotMark, PlotView, RANGES};
 use crate::admin::pages::views::{
@@ -128,12 +129,6 @@ pub(super) fn diff_lines(diff: &str) -> Vec<DiffLine> {
     lines.collect()
 }
 
-/// A text of a form; `None` if it is empty.
-pub(super) fn optional(text: Option<String>) -> Option<String> {
-    text.map(|text| text.trim().to_owned())
-        .filter(|text| !text.is_empty())
-}
-
 impl PolicyRights {
     pub(super) fn new(caller: &PageCaller, environment: &str, apps: Option<&[String]>) -> Self {
         Self {
@@ -155,19 +150,6 @@ impl PolicyLinks {
             apps: apps.collect(),
         }
     }
-}
-
-/// Reads a policy that is not deleted.
-pub(super) async fn read(
-    caller: &PageCaller,
-    environment: &str,
-    name: &str,
-) -> Result<PolicyView, PageFailure> {
-    caller.require_environment(environment)?;
-    caller
-        .api
-        .get(&links::api(environment, &["policies", name]))
-        .await
 }
 
 pub(super) async fn history(

@@ -12,10 +12,10 @@ use jiff::{Timestamp, ToSpan as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::policy::{optional, read};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::policy_list::read;
 use crate::admin::pages::save::put;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::{links, see};
@@ -51,7 +51,7 @@ pub(super) struct QuotaRemovalForm {
 }
 
 /// A quota as the form states it.
-struct Quota {
+struct StatedQuota {
     /// The field of the key in the API, and the key.
     key: (&'static str, Value),
     requests: String,
@@ -110,7 +110,7 @@ pub(super) fn offered_ends(now: PageTime) -> Vec<OfferedEnd> {
 async fn save(
     caller: &PageCaller,
     (environment, name): (&str, &str),
-    quota: Quota,
+    quota: StatedQuota,
 ) -> Result<StatusCode, PageFailure> {
     let current = read(caller, environment, name).await?;
     let numbers = PolicyFields {
@@ -151,7 +151,7 @@ pub(super) async fn set_quota(
         true => ("parts", key.split('\n').map(str::trim).map(Value::from).collect()),
         false => ("key", Value::from(key)),
     };
-    let quota = Quota {
+    let quota = StatedQuota {
         key,
         requests: form.requests,
         per: form.per,
@@ -170,7 +170,7 @@ pub(super) async fn raise(
     Path(environment): Path<String>,
     PageForm(form): PageForm<RaiseForm>,
 ) -> Result<Response, PageFailure> {
-    let quota = Quota {
+    let quota = StatedQuota {
         key: ("parts", form.key.split(" / ").map(Value::from).collect()),
         requests: form.requests,
         per: form.per,

@@ -6,10 +6,10 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use crate::admin::pages::app::PolicyRow;
-use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section};
+use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::views::PolicyListView;
 use crate::admin::pages::{links, render};
 

@@ -7,12 +7,12 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::admin::pages::apps::all_policies;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::import::{ImportPlan, ImportedPolicy};
 use crate::admin::pages::layout::Layout;
 use crate::admin::pages::policy::{DiffLine, diff_lines};
+use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::views::NamespaceView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::ALL_APPS;

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::admin::pages::failure::PageFailure;
+
 /// A time in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(transparent)]
@@ -24,6 +26,23 @@ impl PageTime {
     }
 }
 
+/// The largest number of hours in a form.
+const MAX_HOURS: i64 = 24 * 31;
+
+/// The number of hours in a field; `None` for an empty one.
+pub(super) fn hours(text: &str) -> Result<Option<i64>, PageFailure> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let hours = text
+        .parse::<i64>()
+        .ok()
+        .filter(|hours| (1..=MAX_HOURS).contains(hours));
+    let expected = format!("Expected a number of hours from 1 to {MAX_HOURS}.");
+    hours.map(Some).ok_or_else(|| PageFailure::bad_request(expected))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +52,14 @@ mod tests {
         let time = PageTime(1_795_399_949_123_456);
         assert_eq!(time.iso(), "2026-11-23T02:12:29Z");
         assert_eq!(time.utc(), "2026-11-23 02:12 UTC");
+    }
+
+    #[test]
+    fn hours_are_bounded() {
+        assert_eq!(hours(" 2 ").unwrap(), Some(2));
+        assert_eq!(hours("").unwrap(), None);
+        for wrong in ["0", "-1", "1.5", "745", "x"] {
+            assert!(hours(wrong).is_err(), "{wrong}");
+        }
     }
 }

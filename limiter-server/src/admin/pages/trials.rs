@@ -6,12 +6,11 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::policy::{optional, read};
 use crate::admin::pages::policy_fields::PolicyFields;
-use crate::admin::pages::suspended::hours;
-use crate::admin::pages::time::PageTime;
+use crate::admin::pages::policy_list::read;
+use crate::admin::pages::time::{PageTime, hours};
 use crate::admin::pages::usage::share;
 use crate::admin::pages::{links, see};
 

@@ -1,0 +1,241 @@
+//! Suspensions and blocks, as pages read them.
+
+use serde::Deserialize;
+
+use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::links;
+use crate::admin::pages::policy_list::all_policies;
+use crate::admin::pages::time::PageTime;
+use crate::admin::permissions::AdminAction;
+use crate::store::now_micros;
+
+/// The banner offers an extension this time before the end of a suspension, in microseconds.
+const ENDS_SOON: i64 = 10 * 60_000_000;
+
+/// A suspension.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct SuspensionView {
+    pub(super) id: String,
+    scope: String,
+    enforcement: String,
+    pub(super) until: PageTime,
+    pub(super) by: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) active: bool,
+    /// Whether the user may extend and end it.
+    #[serde(default)]
+    pub(super) may_change: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct SuspensionListView {
+    suspensions: Vec<SuspensionView>,
+}
+
+/// A block.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct BlockView {
+    pub(super) id: String,
+    key: Option<String>,
+    network: Option<String>,
+    part: Option<String>,
+    pub(super) app: Option<String>,
+    pub(super) until: Option<PageTime>,
+    pub(super) by: Option<String>,
+    pub(super) reason: Option<String>,
+    active: bool,
+    #[serde(default)]
+    pub(super) may_change: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct BlockListView {
+    blocks: Vec<BlockView>,
+}
+
+/// A scope in words.
+pub(super) fn scope_text(scope: &str) -> String {
+    match scope.split_once(':') {
+        Some(("policy", name)) => format!("policy {name}"),
+        Some(("app", name)) => format!("app {name}"),
+        _ => "all policies".to_owned(),
+    }
+}
+
+/// The consequence of a suspension for calls.
+pub(super) fn consequence(enforcement: &str) -> &'static str {
+    match enforcement {
+        "off" => "All calls pass and are not counted.",
+        "shadow" => "All calls pass. Denials are counted and not applied.",
+        "deny" => "All calls are denied.",
+        _ => "Not known.",
+    }
+}
+
+impl SuspensionView {
+    pub(super) fn scope_text(&self) -> String {
+        scope_text(&self.scope)
+    }
+
+    pub(super) fn consequence(&self) -> &'static str {
+        consequence(&self.enforcement)
+    }
+
+    pub(super) fn ends_soon(&self) -> bool {
+        self.until.0.saturating_sub(now_micros()) < ENDS_SOON
+    }
+
+    /// The name of the policy, the app, or all.
+    pub(super) fn concerns(&self, policy: &str, apps: Option<&[String]>) -> bool {
+        match self.scope.split_once(':') {
+            Some(("policy", name)) => name == policy,
+            Some(("app", app)) => apps.is_none_or(|apps| apps.iter().any(|of| of == app)),
+            _ => true,
+        }
+    }
+
+    pub(super) fn class(&self) -> &'static str {
+        if self.active { "bad" } else { "off" }
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        if self.active { "Suspended" } else { "Ended" }
+    }
+
+    pub(super) fn remaining(&self) -> String {
+        remaining(self.until, now_micros())
+    }
+}
+
+impl BlockView {
+    /// Whether the block names this key, or its beginning.
+    pub(super) fn names_key(&self, key: &str) -> bool {
+        self.key.as_deref().is_some_and(|of| match of.strip_suffix('*') {
+            Some(prefix) => key.starts_with(prefix),
+            None => of == key,
+        })
+    }
+
+    pub(super) fn target(&self) -> String {
+        match (&self.key, &self.network, &self.part) {
+            (Some(key), _, _) => format!("key {key}"),
+            (_, Some(network), _) => format!("network {network}"),
+            (_, _, Some(part)) => format!("keys with {part}"),
+            _ => "not known".to_owned(),
+        }
+    }
+
+    pub(super) fn class(&self) -> &'static str {
+        if self.active { "bad" } else { "off" }
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        if self.active { "Blocked" } else { "Ended" }
+    }
+
+    pub(super) fn remaining(&self) -> String {
+        self.until
+            .map(|until| remaining(until, now_micros()))
+            .unwrap_or_default()
+    }
+}
+
+/// The remaining time in words.
+fn remaining(until: PageTime, now: i64) -> String {
+    match until.0.saturating_sub(now) / 60_000_000 {
+        minutes if minutes < 0 => "ended".to_owned(),
+        minutes @ 0..=119 => format!("{} min left", minutes + 1),
+        minutes => format!("{} h left", minutes / 60),
+    }
+}
+
+/// The scopes that the user may suspend, with their names.
+pub(super) async fn scopes(
+    caller: &PageCaller,
+    environment: &str,
+) -> Result<Vec<(String, String)>, PageFailure> {
+    let mut scopes = Vec::new();
+    let policies = all_policies(caller, environment).await?;
+    let is_owner = |apps: Option<&[String]>| caller.may_edit(environment, AdminAction::EditPolicy, apps);
+    for policy in &policies {
+        if is_owner(policy.apps.as_deref()) {
+            scopes.push((
+                format!("policy:{}", policy.name),
+                format!("policy {}", policy.name),
+            ));
+        }
+    }
+    let mut apps: Vec<&String> = policies.iter().flat_map(|of| of.apps.iter().flatten()).collect();
+    apps.sort();
+    apps.dedup();
+    for app in apps {
+        if is_owner(Some(std::slice::from_ref(app))) {
+            scopes.push((format!("app:{app}"), format!("app {app}")));
+        }
+    }
+    if caller.is_admin_of(environment) {
+        scopes.push(("all".to_owned(), "all policies of the environment".to_owned()));
+    }
+    Ok(scopes)
+}
+
+/// The suspensions now, or those that were active at a time.
+pub(super) async fn suspensions(
+    caller: &PageCaller,
+    environment: &str,
+    at: Option<i64>,
+) -> Result<Vec<SuspensionView>, PageFailure> {
+    let path = links::api(environment, &["suspensions"]);
+    let list: SuspensionListView = caller.api.get(&(path + &at_query(at))).await?;
+    Ok(list.suspensions)
+}
+
+/// The blocks now, or those that were active at a time.
+pub(super) async fn blocks(
+    caller: &PageCaller,
+    environment: &str,
+    at: Option<i64>,
+) -> Result<Vec<BlockView>, PageFailure> {
+    let path = links::api(environment, &["blocks"]);
+    let list: BlockListView = caller.api.get(&(path + &at_query(at))).await?;
+    Ok(list.blocks)
+}
+
+fn at_query(at: Option<i64>) -> String {
+    at.map(|at| format!("?at={at}")).unwrap_or_default()
+}
+
+/// The active suspensions, for the banner.
+pub(super) async fn active(
+    caller: &PageCaller,
+    environment: &str,
+) -> Result<Vec<SuspensionView>, PageFailure> {
+    let mut suspensions = suspensions(caller, environment, None).await?;
+    suspensions.retain(|of| of.active);
+    if suspensions.iter().any(SuspensionView::ends_soon) {
+        let scopes = scopes(caller, environment).await?;
+        allow_changes(&mut suspensions, &scopes);
+    }
+    Ok(suspensions)
+}
+
+/// Marks the suspensions of scopes that the user may suspend.
+pub(super) fn allow_changes(suspensions: &mut [SuspensionView], scopes: &[(String, String)]) {
+    for suspension in suspensions {
+        suspension.may_change = scopes.iter().any(|(scope, _)| *scope == suspension.scope);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_time_is_in_words() {
+        let minute = 60_000_000;
+        assert_eq!(remaining(PageTime(5 * minute), 6 * minute + 1), "ended");
+        assert_eq!(remaining(PageTime(60 * minute), 1), "60 min left");
+        assert_eq!(remaining(PageTime(200 * minute), 0), "3 h left");
+    }
+}
