@@ -20,9 +20,9 @@ pub(crate) use modelled::{SpinGuard, SpinLock};
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::sync::atomic;
 
-pub(crate) use crate::support::sync::locks::{Mutex, MutexGuard};
-#[cfg(any(feature = "redis", feature = "registry"))]
-pub(crate) use crate::support::sync::locks::{RwLock, RwLockWriteGuard};
+#[cfg(feature = "redis")]
+pub(crate) use crate::support::sync::locks::RwLockWriteGuard;
+pub(crate) use crate::support::sync::locks::{Mutex, MutexGuard, RwLock};
 
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use crate::support::sync::spin_lock::{SpinGuard, SpinLock};

@@ -11,9 +11,7 @@ use std::sync as base;
 use shuttle::sync as base;
 
 pub(crate) type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
-#[cfg(any(feature = "redis", feature = "registry"))]
 pub(crate) type RwLockReadGuard<'a, T> = base::RwLockReadGuard<'a, T>;
-#[cfg(any(feature = "redis", feature = "registry"))]
 pub(crate) type RwLockWriteGuard<'a, T> = base::RwLockWriteGuard<'a, T>;
 
 /// A mutex whose holders may panic.
@@ -48,11 +46,9 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
 }
 
 /// A read-write lock whose holders may panic.
-#[cfg(any(feature = "redis", feature = "registry"))]
 #[derive(Default)]
 pub(crate) struct RwLock<T>(base::RwLock<T>);
 
-#[cfg(any(feature = "redis", feature = "registry"))]
 impl<T> RwLock<T> {
     #[inline]
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -65,7 +61,6 @@ impl<T> RwLock<T> {
     }
 }
 
-#[cfg(any(feature = "redis", feature = "registry"))]
 impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
