@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_stay_apart() {
+    fn key_parts_never_collide() {
         let joined = |a: &str, b: &str| Key::from("user:").part(a).text(":").part(b);
         assert_ne!(joined("x:y", "z"), joined("x", "y:z"));
         assert_eq!(joined("x", "y").as_str(), "user:x:y");

@@ -327,7 +327,7 @@ mod tests {
     use crate::units::*;
 
     #[test]
-    fn decimals_survive_to_a_thousandth_and_no_further() {
+    fn decimals_are_kept_to_a_thousandth() {
         assert_eq!(Amount::try_from(0.1).map(Amount::as_thousandths), Ok(100));
         assert_eq!(Amount::try_from(2.675).map(Amount::as_thousandths), Ok(2_675));
         assert_eq!(Amount::try_from(0.1_f32).map(Amount::as_thousandths), Ok(100));

@@ -28,7 +28,7 @@ fn policies() -> [Policy; 3] {
 fn is_allowed<'a>(check: impl IntoFuture<Output = Result<Decision, Rejection>> + 'a) -> bool {
     match pin!(check.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision.expect("decided").is_allowed(),
-        Poll::Pending => panic!("in process a decision is ready at once"),
+        Poll::Pending => panic!("an in-process decision must be ready at the first poll"),
     }
 }
 
@@ -38,8 +38,8 @@ fn decision_for_known_key_allocates_nothing() {
     for policy in &policies() {
         let keys = [Key::from("user:7"), Key::from("user:7").in_group("tenant:3")];
         for key in &keys {
-            // Whatever the first decision of a thread or of a key sets up; a ring of moments has
-            // its room when it is full.
+            // The first decision of a thread or key initializes state; a ring of times has its
+            // final size when it is full.
             while is_allowed(limits.check(policy, key)) {}
             let denied = measure(|| {
                 for cost in [1, 7, 1_000] {

@@ -39,7 +39,7 @@ fn limiter(cluster: &RedisCluster, namespace: &str) -> Limiter {
 }
 
 #[tokio::test]
-async fn every_node_owns_keys_and_has_script() {
+async fn each_node_owns_keys_and_has_script() {
     let cluster = RedisCluster::shared();
     let limits = limiter(cluster, &namespace());
     limits.ready().await.unwrap();
@@ -53,7 +53,7 @@ async fn every_node_owns_keys_and_has_script() {
 
 /// A node that was disconnected still returns its outdated slot map.
 #[tokio::test]
-async fn nearest_node_does_not_decide_slot_ownership_alone() {
+async fn slot_owners_are_not_read_from_nearest_node_alone() {
     let cluster = RedisCluster::shared();
     let mistaken = RedisCluster::builder().primaries(1).start();
     let far: Vec<Proxy> = cluster
@@ -76,7 +76,7 @@ async fn nearest_node_does_not_decide_slot_ownership_alone() {
 }
 
 #[tokio::test]
-async fn a_silent_seed_does_not_keep_callers_from_the_others() {
+async fn silent_seed_does_not_block_other_seeds() {
     let silent = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut urls = RedisCluster::shared().urls();
     let node = RedisCluster::shared().node(0).port().to_string();
@@ -202,7 +202,7 @@ async fn moving_slot_charges_each_call_once() {
     });
     callers.join_all().await;
     let cluster = moved.await.unwrap();
-    // A limiter that has not seen the moves.
+    // A limiter that has an outdated slot map.
     let left = limits
         .last()
         .unwrap()
@@ -319,7 +319,7 @@ async fn limiter_leaves_silent_primary_for_promoted_replica() {
 }
 
 #[tokio::test]
-async fn redirections_are_really_met() {
+async fn moved_slot_causes_redirections() {
     let cluster = RedisCluster::start();
     let limits = limiter(&cluster, &namespace());
     let slot = cluster.slot_of("k");
@@ -346,11 +346,11 @@ async fn redirections_are_really_met() {
     assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
     assert!(
         answered("ASK") > 0,
-        "the key is at the target, the slot still at the source"
+        "the key has moved to the target, the slot has not"
     );
     migration.finish();
     assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
-    assert!(answered("MOVED") > 0, "the map is of yesterday");
+    assert!(answered("MOVED") > 0, "the slot map of the limiter is outdated");
     assert_eq!(
         limits.peek(&policy(), "k").await.unwrap().remaining(),
         CAPACITY - 3
@@ -410,7 +410,7 @@ async fn dead_node_fails_only_its_own_keys() {
     assert!((1..=12).contains(&rounds), "{rounds}");
 }
 
-/// The owner that the first node names, which needs no answer from the dead one.
+/// The owner according to the first node; needs no reply from the dead node.
 fn cluster_owner(cluster: &RedisCluster, key: &str) -> usize {
     let slot = i64::from(cluster.slot_of(key));
     let ranges = cluster.node(0).command(&["CLUSTER", "SLOTS"]);

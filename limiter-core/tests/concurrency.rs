@@ -64,7 +64,7 @@ fn expires_after(decision: &Decision) -> Duration {
     decision.limits().first().unwrap().expires_after()
 }
 
-fn in_a_runtime_of_its_own<T>(future: impl Future<Output = T>) -> T {
+fn on_separate_runtime<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -79,7 +79,7 @@ const LEASE_OF_CHILD: Duration = secs(6);
 
 /// Runs in the child; does nothing in the parent.
 #[tokio::test]
-async fn a_child_holds_a_permit() {
+async fn child_process_holds_permit() {
     let Ok(result) = std::env::var(HOLDER) else {
         return;
     };
@@ -99,7 +99,7 @@ impl Holder {
     fn start(server: &RedisServer, namespace: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "a_child_holds_a_permit", "--nocapture"])
+            .args(["--exact", "child_process_holds_permit", "--nocapture"])
             .env(HOLDER, format!("{} {namespace}", server.url()))
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -129,7 +129,7 @@ async fn permits_of_killed_process_expire_with_lease() {
         assert_eq!(
             remaining(&limits, &policy).await,
             0,
-            "it lives, and renews its lease"
+            "the child is alive and renews its lease"
         );
         tokio::time::sleep(millis(5)).await;
     }
@@ -239,9 +239,9 @@ async fn disconnected_holder_is_notified_and_counted_again() {
     let policy = policy(1, millis(600));
     let permit = cut_off.acquire_concurrency(&policy, KEY).await.unwrap();
     proxy.set_black_hole(true);
-    let asked = Instant::now();
+    let started = Instant::now();
     permit.lost().await;
-    assert!(asked.elapsed() < millis(600) + SLACK && !permit.is_valid());
+    assert!(started.elapsed() < millis(600) + SLACK && !permit.is_valid());
     let taken = other
         .acquire_concurrency(&policy, KEY)
         .timeout(PATIENT)
@@ -252,7 +252,7 @@ async fn disconnected_holder_is_notified_and_counted_again() {
     taken.release().await.unwrap();
     // The permit is still valid, and Redis registers it.
     await_remaining(&other, &policy, 0).await;
-    assert!(!permit.is_valid(), "what was lost once is lost");
+    assert!(!permit.is_valid(), "a lost permit stays invalid");
     drop(permit);
     await_remaining(&other, &policy, 1).await;
 }
@@ -353,7 +353,7 @@ async fn wait_ending_during_query_keeps_maximum() {
             panic!("{timeout} ms: {answer:?}")
         };
         let result = decision.map(|denied| (denied.origin(), denied.remaining()));
-        // The first answer takes a tenth of a second.
+        // The first reply takes 100 ms.
         assert_eq!(
             result,
             (timeout >= 250).then_some((Origin::Redis, 0)),
@@ -364,7 +364,7 @@ async fn wait_ending_during_query_keeps_maximum() {
     assert_eq!(
         decided.decision().origin(),
         Origin::Redis,
-        "none of them was a failure of the server's"
+        "no timeout counts as a failure of the server"
     );
     held.release().await.unwrap();
     for _ in 0..3 {
@@ -398,14 +398,14 @@ async fn locally_admitted_permit_reports_rejection_by_redis() {
     taken.release().await.unwrap();
     // The permit is still valid, and Redis counts it now.
     await_remaining(&other, &policy, 0).await;
-    assert!(!permit.is_valid(), "what was lost once is lost");
+    assert!(!permit.is_valid(), "a lost permit stays invalid");
     drop(permit);
     await_remaining(&other, &policy, 1).await;
 }
 
-/// More than one call can be about, and all of it due at one moment.
+/// More leases than one call can renew, all due at the same time.
 #[tokio::test]
-async fn reset_removes_all_foreign_permits_and_no_own() {
+async fn reset_removes_foreign_permits_only() {
     let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
     let limiter = || {
         let builder = Limiter::redis(server.url()).namespace(&namespace);
@@ -450,7 +450,7 @@ async fn reset_keeps_pending_local_acquisition() {
 }
 
 #[tokio::test]
-async fn a_peek_changes_nothing() {
+async fn peek_changes_nothing() {
     let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
     let builder = Limiter::redis(server.url()).namespace(&namespace);
     let limits = builder.clock(&clock).build().unwrap();
@@ -518,8 +518,8 @@ fn permit_outlives_runtime_of_acquisition() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(1, millis(900));
-    let permit = in_a_runtime_of_its_own(async { limits.acquire_concurrency(&policy, KEY).await.unwrap() });
-    in_a_runtime_of_its_own(async {
+    let permit = on_separate_runtime(async { limits.acquire_concurrency(&policy, KEY).await.unwrap() });
+    on_separate_runtime(async {
         let until = Instant::now() + secs(3);
         while Instant::now() < until {
             assert!(permit.is_valid());
@@ -529,7 +529,7 @@ fn permit_outlives_runtime_of_acquisition() {
     });
     // Without a runtime the release is not sent until the limiter is used again.
     drop(permit);
-    in_a_runtime_of_its_own(async {
+    on_separate_runtime(async {
         let permit = limits
             .acquire_concurrency(&policy, KEY)
             .timeout(PATIENT)
@@ -548,7 +548,7 @@ fn clock_step_back_extends_no_lease() {
     };
     let policy = policy(2, secs(30));
     // The holder of these is gone: the runtime has ended, and the limiter with it.
-    in_a_runtime_of_its_own(async {
+    on_separate_runtime(async {
         let gone = limiter();
         for _ in 0..2 {
             std::mem::forget(gone.acquire_concurrency(&policy, KEY).await.unwrap());
@@ -556,7 +556,7 @@ fn clock_step_back_extends_no_lease() {
     });
     clock.step_back(secs(3_600));
     let limits = limiter();
-    in_a_runtime_of_its_own(async {
+    on_separate_runtime(async {
         let denied = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
         assert_eq!(first_lease_ends_after(&denied), secs(30));
         clock.advance(secs(30) - Duration::from_micros(1));
@@ -586,7 +586,7 @@ async fn lease_has_length_of_its_policy() {
     assert_eq!(
         remaining(&other, &short).await,
         1,
-        "it is not due yet, and is there"
+        "the long lease has not expired"
     );
 }
 
@@ -639,7 +639,7 @@ async fn keys_live_until_the_last_lease_ends() {
 }
 
 /// Creates a user with these permissions, and executes every concurrency operation.
-async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(), Rejection> {
+async fn execute_all_operations(server: &RedisServer, permissions: &[&str]) -> Result<(), Rejection> {
     let mut user = vec!["ACL", "SETUSER", "checkout", "reset", "on", ">secret", "~prod|*"];
     user.extend(permissions);
     server.command(&user);
@@ -670,13 +670,13 @@ async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(
 }
 
 #[tokio::test]
-async fn documented_permissions_suffice_and_are_needed() {
+async fn documented_permissions_are_sufficient_and_necessary() {
     let server = RedisServer::start();
     let all = [acl::SCRIPT, acl::CONCURRENCY].concat();
-    does_everything(&server, &all).await.unwrap();
+    execute_all_operations(&server, &all).await.unwrap();
     for missing in acl::CONCURRENCY {
         let others: Vec<&str> = all.iter().copied().filter(|one| one != missing).collect();
-        let refused = does_everything(&server, &others).await;
+        let refused = execute_all_operations(&server, &others).await;
         assert!(refused.is_err(), "{missing} is not needed");
     }
 }

@@ -60,21 +60,21 @@ fn limiter_outlives_its_first_runtime() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(OnStoreFailure::Error);
-    let in_a_runtime_of_its_own = |future: std::pin::Pin<Box<dyn Future<Output = ()> + '_>>| {
+    let on_separate_runtime = |future: std::pin::Pin<Box<dyn Future<Output = ()> + '_>>| {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap()
             .block_on(future);
     };
-    // The first runtime ends while it dials.
+    // The first runtime ends during a dial.
     server.pause();
-    in_a_runtime_of_its_own(Box::pin(async {
+    on_separate_runtime(Box::pin(async {
         assert!(limits.check(&policy, "k").await.is_err());
     }));
     server.resume();
     for left in [99, 98, 97] {
-        in_a_runtime_of_its_own(Box::pin(async {
+        on_separate_runtime(Box::pin(async {
             assert_eq!(limits.check(&patient(), "k").await.unwrap().remaining(), left);
         }));
     }
@@ -101,13 +101,13 @@ fn several_runtimes_use_a_limiter_at_a_time() {
         }
     });
     let received = connections_received(&server);
-    // Two for each runtime, one to look.
+    // Two connections per runtime, and the connection of the test.
     assert!(received <= 3 * 2 + 1, "{received}");
 }
 
 /// Some servers have one runtime per worker thread.
 #[test]
-fn every_runtime_keeps_its_connections() {
+fn each_runtime_keeps_its_connections() {
     let server = RedisServer::start();
     let builder = Limiter::redis(server.url()).namespace(namespace());
     let limits = builder.connections(1).build().unwrap();
@@ -159,14 +159,14 @@ async fn demoted_server_is_replaced_behind_same_address() {
     let dialled = connections_received(&server) - before;
     assert!(
         (1..=12).contains(&dialled),
-        "dialled again, but not for each call: {dialled}"
+        "the server is dialled again, but not for each call: {dialled}"
     );
     server.command(&["REPLICAOF", "NO", "ONE"]);
     answers_again(&limits, Duration::from_millis(500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_calls_neither_hang_the_connection_nor_break_it() {
+async fn cancelled_calls_keep_connection_usable() {
     let server = RedisServer::start();
     let builder = Limiter::redis(server.url()).namespace(namespace());
     let limits = builder.deny_cache(Duration::ZERO).build().unwrap();
@@ -211,7 +211,7 @@ async fn application_pool_provides_settings_only() {
     assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
     server.kill();
     server.restart();
-    // Such a connection is found to be dead by the first call on it.
+    // The first call on such a connection detects that it is dead.
     for _ in 0..2 {
         let _ = limits.check(&patient(), "k").await;
     }

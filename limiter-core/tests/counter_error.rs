@@ -19,7 +19,7 @@ struct Simulation {
     clock: ManualClock,
     policy: Policy,
     passed: u64,
-    given: Vec<(u64, u64)>,
+    grants: Vec<(u64, u64)>,
 }
 
 impl Simulation {
@@ -32,7 +32,7 @@ impl Simulation {
             clock,
             policy: policy.build().unwrap(),
             passed: 0,
-            given: Vec::new(),
+            grants: Vec::new(),
         }
     }
 
@@ -44,12 +44,12 @@ impl Simulation {
     async fn call(&mut self, cost: u64) -> bool {
         let decision = self.limits.check(&self.policy, KEY).cost(cost).await.unwrap();
         if decision.is_allowed() {
-            self.given.push((self.passed, cost));
+            self.grants.push((self.passed, cost));
         }
         decision.is_allowed()
     }
 
-    /// All that is left.
+    /// Uses all remaining permits.
     async fn use_up(&mut self) {
         let left = self.limits.peek(&self.policy, KEY).await.unwrap().remaining();
         if left > 0 {
@@ -60,10 +60,10 @@ impl Simulation {
     /// The maximum granted in any window.
     fn most(&self) -> u64 {
         let (mut first, mut sum, mut most) = (0, 0, 0);
-        for (at, cost) in &self.given {
+        for (at, cost) in &self.grants {
             sum += cost;
-            while self.given[first].0 + WINDOW <= *at {
-                sum -= self.given[first].1;
+            while self.grants[first].0 + WINDOW <= *at {
+                sum -= self.grants[first].1;
                 first += 1;
             }
             most = most.max(sum);
@@ -72,10 +72,10 @@ impl Simulation {
     }
 
     /// From any permit to any later one: at most limit · (1 + T / window).
-    fn keeps_its_promise(&self, limit: u64) {
+    fn assert_bound(&self, limit: u64) {
         // As in `promise::level`: a level of this capacity, which loses `limit` in a window.
         let (mut sum, mut least) = (0_i128, i128::MAX);
-        for (at, cost) in &self.given {
+        for (at, cost) in &self.grants {
             least = least.min(sum * i128::from(WINDOW) - i128::from(limit * at));
             sum += i128::from(*cost);
             let now = sum * i128::from(WINDOW) - i128::from(limit * at);
@@ -98,10 +98,10 @@ async fn client_aware_of_periods_gets_less_than_twice_the_limit() {
         // last microsecond.
         simulation.go_to(2 * WINDOW - 1);
         simulation.use_up().await;
-        let first = simulation.given.last().unwrap().1;
+        let first = simulation.grants.last().unwrap().1;
         simulation.go_to(3 * WINDOW - 2);
         simulation.use_up().await;
-        simulation.keeps_its_promise(limit);
+        simulation.assert_bound(limit);
         let most = simulation.most();
         println!("limit {limit}: {most} in one window");
         assert!(
@@ -133,9 +133,9 @@ async fn random_calls_exceed_limit_slightly() {
             simulation.go_to((at as u64).max(simulation.passed));
             simulation.call(1).await;
         }
-        simulation.keeps_its_promise(limit);
+        simulation.assert_bound(limit);
         let most = simulation.most();
-        let all: u64 = simulation.given.iter().map(|(_, cost)| cost).sum();
+        let all: u64 = simulation.grants.iter().map(|(_, cost)| cost).sum();
         println!(
             "{times} of the limit: at most {most} of {limit} in any window, {} a window",
             all / 100
@@ -143,14 +143,11 @@ async fn random_calls_exceed_limit_slightly() {
         #[expect(clippy::cast_precision_loss, reason = "some hundreds")]
         let over = most as f64 / limit as f64 - 1.0;
         assert!(over <= most_over, "{times} of the limit: {most}");
-        assert!(
-            times < 1.0 || all >= 85 * 100,
-            "no more is refused than that: {all}"
-        );
+        assert!(times < 1.0 || all >= 85 * 100, "few calls are denied: {all}");
     }
 }
 
-/// Bursts of every size at every kind of moment: the promise over any time holds.
+/// Bursts of random sizes at random times respect the bound over any time.
 #[tokio::test]
 async fn calls_never_exceed_bound_over_any_time() {
     let seed = fastrand::u64(..);
@@ -176,7 +173,7 @@ async fn calls_never_exceed_bound_over_any_time() {
                 simulation.call(cost).await;
             }
         }
-        simulation.keeps_its_promise(limit);
+        simulation.assert_bound(limit);
         assert!(simulation.most() <= 2 * limit, "limit {limit}");
     }
 }

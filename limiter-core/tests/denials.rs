@@ -107,7 +107,11 @@ async fn denied_key_is_queried_at_retry_time() {
                 "{policy}"
             );
         }
-        assert_eq!(fixture.script_calls(), script_calls + 5, "by the peeks alone");
+        assert_eq!(
+            fixture.script_calls(),
+            script_calls + 5,
+            "only the peeks query Redis"
+        );
         fixture.clock.advance(micros(1));
         assert_eq!(answered(&fixture.call(&policy).await), ADMITTED, "{policy}");
     }
@@ -137,7 +141,7 @@ async fn other_keys_and_smaller_costs_query_redis() {
 }
 
 #[tokio::test]
-async fn local_reset_is_seen_at_once_and_remote_within_a_second() {
+async fn local_reset_applies_at_once_and_remote_within_a_second() {
     let fixture = Fixture::new().await;
     let (burst, daily) = (bucket("burst", 5, "1/min"), window("daily", 5, "1d"));
     let both = || [&burst, &daily].map(|policy| LimitRequest::new(policy, KEY).cost(5));
@@ -183,7 +187,7 @@ async fn changed_policy_is_visible_at_once() {
 }
 
 #[tokio::test]
-async fn each_limit_is_reported_as_by_redis() {
+async fn cached_denial_reports_each_limit_like_redis() {
     let fixture = Fixture::new().await;
     let (short, long, roomy) = (
         bucket("s", 2, "4/s"),
@@ -229,7 +233,7 @@ async fn waiter_is_served_on_time_with_one_query() {
         let (due, script_calls) = (fixture.clock.now().after(wait / 2), fixture.script_calls());
         let acquiring = fixture.limits.acquire(&policy, KEY).into_future();
         tokio::pin!(acquiring);
-        // Known to be denied, so that it waits without asking.
+        // The denial is cached, so the call waits without a query.
         let waits = tokio::time::timeout(Duration::ZERO, &mut acquiring).await;
         assert!(waits.is_err(), "{policy}");
         fixture.clock.advance(wait / 2 - micros(1));

@@ -45,7 +45,7 @@ async fn pure_steps_and_scripts_agree_on_random_traces() {
         workers.spawn(async move {
             let clock = ManualClock::new();
             let model = Subject::with_clock(Kind::Memory, clock.clone());
-            let redis = Subject::always_asking(Kind::Standalone, clock.clone());
+            let redis = Subject::without_deny_cache(Kind::Standalone, clock.clone());
             let mut decided = Tally::default();
             for number in (worker..traces).step_by(WORKERS) {
                 let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -112,7 +112,7 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
                 (policy, cost(rng, policy))
             })
             .collect();
-        let asks = || {
+        let requests = || {
             chosen
                 .iter()
                 .map(|(policy, cost)| LimitRequest::new(policy, &key).cost(*cost))
@@ -170,8 +170,8 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
                 (ours, redis.limits.peek(policy, &key).cost(cost).await)
             }
             _ => (
-                model.limits.check_all(asks()).await,
-                redis.limits.check_all(asks()).await,
+                model.limits.check_all(requests()).await,
+                redis.limits.check_all(requests()).await,
             ),
         };
         let is_from_cache = is_from_cache(&theirs);
@@ -197,13 +197,13 @@ async fn settle(
     model: &Subject,
     redis: &Subject,
 ) -> String {
-    let asks = || {
+    let requests = || {
         chosen
             .iter()
             .map(|(policy, cost)| LimitRequest::new(policy, key).cost(*cost))
     };
-    let ours = model.limits.reserve_all(asks()).await;
-    let theirs = redis.limits.reserve_all(asks()).await;
+    let ours = model.limits.reserve_all(requests()).await;
+    let theirs = redis.limits.reserve_all(requests()).await;
     let (ours, theirs) = match (ours, theirs) {
         (Ok(ours), Ok(theirs)) => (ours, theirs),
         (Err(_), Err(_)) => return "a reservation that is denied".to_owned(),
@@ -236,7 +236,7 @@ async fn stores_agree_on_conversions() {
     println!("LIMITER_SEED={seed} LIMITER_TRACES={}", 20 * traces);
     let clock = ManualClock::new();
     let model = Subject::with_clock(Kind::Memory, clock.clone());
-    let redis = Subject::always_asking(Kind::Standalone, clock.clone());
+    let redis = Subject::without_deny_cache(Kind::Standalone, clock.clone());
     let mut decided = [0_u64; 2];
     for number in 0..traces {
         let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));

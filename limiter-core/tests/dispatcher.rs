@@ -48,7 +48,7 @@ type Call<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + 'a>>;
 
 /// Starts a call that does not complete at its first poll. No other task of this thread runs before
 /// the next await.
-fn begun<'a>(limits: &'a Limiter, policy: &'a Policy, key: &'a str) -> Call<'a> {
+fn started<'a>(limits: &'a Limiter, policy: &'a Policy, key: &'a str) -> Call<'a> {
     let mut call: Call<'a> = Box::pin(limits.check(policy, key).into_future());
     let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(polled, Poll::Pending));
@@ -56,7 +56,7 @@ fn begun<'a>(limits: &'a Limiter, policy: &'a Policy, key: &'a str) -> Call<'a> 
 }
 
 #[tokio::test]
-async fn a_lone_call_is_sent_by_itself() {
+async fn single_call_is_sent_without_batch() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     limits.ready().await.unwrap();
@@ -90,7 +90,7 @@ async fn calls_for_one_key_share_one_query_in_order() {
     limits.ready().await.unwrap();
     let before = decisions_of(&server);
     let policy = slow(800);
-    let calls: Vec<_> = (0..1_000).map(|_| begun(&limits, &policy, "hot")).collect();
+    let calls: Vec<_> = (0..1_000).map(|_| started(&limits, &policy, "hot")).collect();
     for (number, call) in (0_u64..).zip(calls) {
         let decision = call.await.unwrap();
         let expected = (number < 800, 799_u64.saturating_sub(number));
@@ -99,7 +99,7 @@ async fn calls_for_one_key_share_one_query_in_order() {
     assert_eq!(
         decisions_of(&server) - before,
         2,
-        "the first one by itself, then all others"
+        "the first call alone, then all others in one batch"
     );
 }
 
@@ -111,7 +111,7 @@ enum Operation {
     Reset,
 }
 
-/// Answers that compare.
+/// Comparable outcomes of a decision.
 type Facts = Vec<(bool, limiter_core::Amount, Duration, Duration)>;
 
 fn facts(decision: &Decision) -> Facts {
@@ -124,16 +124,16 @@ fn facts(decision: &Decision) -> Facts {
         .collect()
 }
 
-async fn ask(limits: &Limiter, operation: Operation, asks: &[(Policy, u64, u64)]) -> Option<Facts> {
+async fn execute(limits: &Limiter, operation: Operation, requests: &[(Policy, u64, u64)]) -> Option<Facts> {
     let key = |key: u64| Key::from(key).in_group("g");
-    let each = asks
+    let each = requests
         .iter()
         .map(|(policy, name, cost)| LimitRequest::new(policy, key(*name)).cost(*cost));
     match operation {
         Operation::Check => Some(facts(&limits.check_all(each).await.unwrap())),
         Operation::Peek => Some(facts(&limits.peek_all(each).await.unwrap())),
         Operation::Reset => {
-            let (policy, name, _) = asks.first().unwrap();
+            let (policy, name, _) = requests.first().unwrap();
             limits.reset(policy, key(*name)).await.unwrap();
             None
         }
@@ -143,7 +143,7 @@ async fn ask(limits: &Limiter, operation: Operation, asks: &[(Policy, u64, u64)]
 #[tokio::test]
 async fn batched_calls_equal_single_calls() {
     let clock = ManualClock::new();
-    let together = Subject::always_asking(Kind::Standalone, clock.clone());
+    let together = Subject::without_deny_cache(Kind::Standalone, clock.clone());
     let one_by_one = Subject::with_clock(Kind::Memory, clock.clone());
     together.limits.ready().await.unwrap();
     let policies = [
@@ -171,17 +171,17 @@ async fn batched_calls_equal_single_calls() {
             } else {
                 1
             };
-            let asks: Vec<_> = order[..count]
+            let requests: Vec<_> = order[..count]
                 .iter()
                 .map(|policy| {
                     let cost = if rng.u8(..4) == 0 { rng.u64(..4) } else { 1 };
                     (policies[*policy].clone(), rng.u64(..3), cost)
                 })
                 .collect();
-            expected.push(ask(&one_by_one.limits, operation, &asks).await);
+            expected.push(execute(&one_by_one.limits, operation, &requests).await);
             let limits = together.limits.clone();
             // Tasks of this thread run in the order in which they were spawned.
-            calls.spawn(async move { (number, operation, ask(&limits, operation, &asks).await) });
+            calls.spawn(async move { (number, operation, execute(&limits, operation, &requests).await) });
         }
         let mut answers = calls.join_all().await;
         answers.sort_by_key(|(number, ..)| *number);
@@ -202,7 +202,7 @@ async fn call_cancelled_before_send_is_not_charged() {
     limits.ready().await.unwrap();
     let policy = slow(100);
     for (key, dropped) in [("first", 0), ("second", 1), ("in the middle", 3), ("last", 5)] {
-        let mut calls: Vec<_> = (0..6).map(|_| begun(&limits, &policy, key)).collect();
+        let mut calls: Vec<_> = (0..6).map(|_| started(&limits, &policy, key)).collect();
         drop(calls.remove(dropped));
         let mut remaining = Vec::new();
         for call in calls {
@@ -211,8 +211,12 @@ async fn call_cancelled_before_send_is_not_charged() {
         assert_eq!(remaining, [99, 98, 97, 96, 95], "{key}");
         assert_eq!(limits.peek(&policy, key).await.unwrap().remaining(), 95, "{key}");
     }
-    // All of them, so that nothing is to be sent.
-    drop((0..6).map(|_| begun(&limits, &policy, "all")).collect::<Vec<_>>());
+    // All callers are cancelled, so no command is sent.
+    drop(
+        (0..6)
+            .map(|_| started(&limits, &policy, "all"))
+            .collect::<Vec<_>>(),
+    );
     assert_eq!(limits.check(&policy, "all").await.unwrap().remaining(), 99);
 }
 
@@ -224,7 +228,7 @@ async fn cancelled_call_does_not_affect_others() {
     let policy = slow(1_000);
     let mut decisions_of = 0;
     for turns in 0..40 {
-        let calls = (0..5).map(|_| begun(&limits, &policy, "k")).collect::<Vec<_>>();
+        let calls = (0..5).map(|_| started(&limits, &policy, "k")).collect::<Vec<_>>();
         for _ in 0..turns {
             tokio::task::yield_now().await;
         }
@@ -253,7 +257,7 @@ async fn invalid_key_fails_only_its_own_calls() {
     server.command(&["DEL", &name]);
     server.command(&["RPUSH", &name, "x"]);
     let keys = ["good", "bad", "better", "bad", "good"];
-    let calls: Vec<_> = keys.iter().map(|key| begun(limits, &policy, key)).collect();
+    let calls: Vec<_> = keys.iter().map(|key| started(limits, &policy, key)).collect();
     let mut result = Vec::new();
     for call in calls {
         result.push(match call.await {
@@ -273,7 +277,7 @@ async fn lost_script_is_sent_again_for_batch() {
     let policy = slow(1_000);
     for round in 1..=10 {
         server.command(&["SCRIPT", "FLUSH"]);
-        let calls: Vec<_> = (0..50).map(|_| begun(&limits, &policy, "k")).collect();
+        let calls: Vec<_> = (0..50).map(|_| started(&limits, &policy, "k")).collect();
         for call in calls {
             assert!(call.await.unwrap().is_allowed());
         }
@@ -327,7 +331,7 @@ async fn impatient_calls_time_out_and_others_succeed() {
 
 /// Two patient calls hold both slots, on a connection that is dead.
 #[tokio::test]
-async fn a_dead_connection_does_not_keep_callers_from_another() {
+async fn dead_connection_does_not_block_new_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let url = server
@@ -337,7 +341,7 @@ async fn a_dead_connection_does_not_keep_callers_from_another() {
     limits.ready().await.unwrap();
     proxy.set_black_hole(true);
     let policy = slow(100);
-    let _held: Vec<_> = (0..5).map(|_| begun(&limits, &policy, "held")).collect();
+    let _held: Vec<_> = (0..5).map(|_| started(&limits, &policy, "held")).collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
     proxy.set_black_hole(false);
     support::answers_again(&limits, Duration::from_millis(500)).await;
@@ -385,7 +389,7 @@ async fn many_slots_are_decided_while_one_moves() {
 }
 
 #[tokio::test]
-async fn callers_of_a_dead_node_fail_together_and_no_others() {
+async fn dead_node_fails_its_own_callers_only() {
     let cluster = RedisCluster::builder()
         .arg("cluster-require-full-coverage", "no")
         .start();

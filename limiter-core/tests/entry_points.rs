@@ -89,7 +89,7 @@ fn apply(limits: &Limiter, condition: &Condition) {
     }
 }
 
-/// All answers that differ from the table.
+/// All results that differ from the table.
 async fn differences(store: Store) -> Vec<String> {
     let mut differences = Vec::new();
     for condition in CONDITIONS {

@@ -59,7 +59,7 @@ async fn safe_or_unknown_eviction_policy_is_not_reported() {
 }
 
 #[tokio::test]
-async fn every_node_of_cluster_is_examined() {
+async fn each_node_of_cluster_is_examined() {
     let cluster = RedisCluster::start();
     for place in [0, 2] {
         for (name, value) in [("maxmemory", "64mb"), ("maxmemory-policy", "allkeys-random")] {

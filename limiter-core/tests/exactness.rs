@@ -76,7 +76,7 @@ impl Shape {
 
     /// True if less than a hundredth of the smaller policy's permits was unused.
     fn is_used(self, log: &Log) -> bool {
-        let asked_for = log.span() - self.stood_still(log);
+        let asked_for = log.span() - self.idle_micros(log);
         let allowed = match self {
             // The permits of the whole windows in the run.
             Self::Window => CAPACITY * (asked_for / WINDOW_MICROS),
@@ -88,7 +88,7 @@ impl Shape {
             log.span(),
             log.decisions
         );
-        assert!(allowed > CAPACITY, "too short a run to say anything");
+        assert!(allowed > CAPACITY, "the run is too short for a result");
         granted * 100 >= allowed * 99
     }
 }
@@ -96,7 +96,7 @@ impl Shape {
 impl Shape {
     /// The time without calls, because the machine did not schedule the tasks: permits are so
     /// frequent that a long gap between grants has no other cause.
-    fn stood_still(self, log: &Log) -> u64 {
+    fn idle_micros(self, log: &Log) -> u64 {
         let usual = if self == Self::Window { WINDOW_MICROS } else { 0 };
         let gaps = log
             .grants
@@ -229,7 +229,7 @@ async fn old_and_new_policy_share_a_budget_exactly() {
                 let of_the_new = log.grants.iter().filter(|grant| grant.second).count();
                 assert!(
                     (1..log.grants.len()).contains(&of_the_new),
-                    "{shape:?}: both are granted some"
+                    "{shape:?}: both policies grant permits"
                 );
                 if shape.is_used(&log) {
                     return;
@@ -294,7 +294,7 @@ async fn run_in_processes() -> bool {
         {
             assert!(
                 result.decisions > 0 && !result.grants.is_empty(),
-                "a worker that was given nothing"
+                "a worker was granted no permit"
             );
             log.merge(result);
         }

@@ -21,7 +21,7 @@ use support::{SLACK, answers_again, limiter, patient, policy};
 fn kind(rejection: Rejection) -> StoreErrorKind {
     match rejection {
         Rejection::Unavailable { error, .. } => error.kind(),
-        other => panic!("no failure of the store: {other}"),
+        other => panic!("expected a failure of the store: {other}"),
     }
 }
 
@@ -59,7 +59,7 @@ async fn failure_mode_of_policy_applies(limits: &Limiter) -> StoreErrorKind {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_an_answer_at_once() {
+async fn refused_connection_fails_immediately() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .unwrap()
         .local_addr()
@@ -184,7 +184,7 @@ async fn killed_server_fails_and_restarted_server_decides() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_is_refused_and_charges_nothing() {
+async fn server_error_has_kind_refused_and_charges_nothing() {
     let server = RedisServer::builder()
         .arg("maxmemory", "1")
         .arg("maxmemory-policy", "noeviction")

@@ -32,7 +32,7 @@ async fn installed_limiter_replaces_implicit_one() {
         1
     );
 
-    // The usage of the implicit limiter is forgotten, and the installed one counts.
+    // The installed limiter starts without the usage of the implicit limiter.
     for is_allowed in [true, true, false] {
         assert_eq!(greet("ann").await.is_ok(), is_allowed);
     }

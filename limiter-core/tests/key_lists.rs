@@ -58,7 +58,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_version() {
+async fn entries_longer_than_key_prefix_warn_once_per_version() {
     let fixture = fixture(&["2001:db8::7", "2001:db8:1::/80", "192.0.2.9", "eve*"]);
     let none: Vec<String> = Vec::new();
     assert_eq!(
@@ -125,7 +125,7 @@ async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_v
 }
 
 #[tokio::test]
-async fn permits_of_concurrency_and_shadow_mode_warn_too() {
+async fn concurrency_and_shadow_policies_warn_of_long_entries() {
     let fixture = fixture(&["2001:db8::7"]);
     let held = Policy::concurrency("export")
         .max(2)

@@ -90,7 +90,7 @@ async fn leasing_processes_keep_quota_after_a_kill() {
         for (log, grants) in logs.iter_mut().zip(result) {
             let leased = grants.iter().filter(|grant| grant.leased).count();
             println!("process {number}: {} granted, {leased} of a loan", grants.len());
-            assert!(leased > 0, "a process that borrowed nothing");
+            assert!(leased > 0, "a process leased no tokens");
             log.extend(grants);
         }
     }

@@ -73,7 +73,7 @@ async fn busy_key_uses_lease_within_quota() {
         let (limits, other, _) = two();
         let (allowed, leased) = take(&limits, &policy, 700).await;
         assert_eq!(allowed, 700);
-        assert!(leased > 500, "{policy}: {leased} without asking");
+        assert!(leased > 500, "{policy}: {leased} decisions without a query");
         let (rest, _) = take(&other, &policy, 1_000).await;
         let (last, _) = take(&limits, &policy, 1_000).await;
         assert_eq!(allowed + rest + last, 1_000, "{policy}");
@@ -86,8 +86,8 @@ async fn remaining_includes_local_lease() {
         let (limits, _other, _) = two();
         for taken in 1..=300 {
             let decision = limits.check(&policy, KEY).await.unwrap();
-            // A lease that arrived since the last reply of the store counts here, and no longer
-            // there.
+            // A lease granted after the last reply of the store counts locally and no longer in the
+            // store.
             assert!(
                 decision.remaining() <= 1_000 - taken + 1,
                 "{policy}: {decision:?}"
@@ -137,7 +137,7 @@ async fn idle_lease_is_returned() {
 }
 
 #[tokio::test]
-async fn a_reset_is_seen_at_once() {
+async fn reset_applies_at_once() {
     for policy in shapes() {
         let (limits, _other, _) = two();
         take(&limits, &policy, 1_000).await;
@@ -203,7 +203,7 @@ async fn refund_of_leased_permits_is_applied_to_full_limit() {
 }
 
 #[tokio::test]
-async fn several_limits_at_once_are_decided_by_the_store() {
+async fn several_limits_are_decided_by_the_store() {
     let (limits, _other, _) = two();
     let policy = &shapes()[0];
     let daily = Policy::sliding_window("d")
@@ -226,7 +226,7 @@ async fn several_limits_at_once_are_decided_by_the_store() {
 }
 
 #[tokio::test]
-async fn in_process_a_lease_changes_nothing() {
+async fn lease_has_no_effect_in_process() {
     for policy in shapes() {
         let limits = Limiter::in_process().build();
         assert_eq!(take(&limits, &policy, 2_000).await, (1_000, 0));
@@ -244,7 +244,7 @@ async fn leased_permits_remain_valid_in_outage() {
     clock.advance(secs(10));
     assert!(
         limits.check(&policy, KEY).await.is_err(),
-        "a lease that is over is not spent"
+        "an expired lease is not spent"
     );
 }
 

@@ -74,12 +74,12 @@ impl Simulation {
             began,
             ended: None,
         };
-        let asked = pin!(self.ask(&question));
+        let executed = pin!(self.ask(&question));
         let answer = match patience {
-            None => Some(asked.await),
+            None => Some(executed.await),
             Some(turns) => tokio::select! {
                 biased;
-                answer = asked => Some(answer),
+                answer = executed => Some(answer),
                 () = pass(turns) => None,
             },
         };
@@ -168,7 +168,7 @@ async fn histories_are_explained(kind: Kind, default: u64) {
     );
     println!("LIMITER_SEED={seed} LIMITER_HISTORIES={count}");
     // A decision without Redis reflects an earlier time, before the charges of other tasks.
-    let subject = Subject::always_asking(kind, ManualClock::new());
+    let subject = Subject::without_deny_cache(kind, ManualClock::new());
     subject.limits.ready().await.unwrap();
     let (mut answered, mut unknown, mut overlapping) = (0, 0, 0);
     for number in 0..count {
@@ -190,10 +190,10 @@ async fn histories_are_explained(kind: Kind, default: u64) {
             "no order explains {shape:?}: {history:#?}"
         );
         // The search must be able to fail.
-        if let Some(false_history) = search::with_a_wrong_answer(&history, &mut rng) {
+        if let Some(false_history) = search::with_wrong_result(&history, &mut rng) {
             assert!(
                 !explain(shape, KEYS, &false_history),
-                "an order explains what is wrong: {false_history:#?}"
+                "an order explains a wrong history: {false_history:#?}"
             );
         }
     }

@@ -31,7 +31,7 @@ fn one_of(replicas: u32, server: &RedisServer, clock: &ManualClock) -> Limiter {
         .unwrap()
 }
 
-/// Long enough for a busy machine while Redis answers; a dead one refuses at once.
+/// Long enough for a busy machine while Redis replies; a dead server refuses connections at once.
 const DEADLINE: Duration = secs(10);
 
 fn bucket(capacity: u32, rate: &str) -> Policy {
@@ -178,7 +178,7 @@ async fn limiter_with_peeks_only_is_not_a_replica() {
     for _ in 0..3 {
         assert!(viewer.peek(&policy, "k").await.unwrap().is_allowed());
         beats(&server, &namespace, &clock, 1).await;
-        assert_eq!(register(&server, &namespace).len(), 1);
+        assert_eq!(registrations(&server, &namespace).len(), 1);
     }
     use_up(&viewer, &policy, "k", 1).await;
     beats(&server, &namespace, &clock, 2).await;
@@ -186,7 +186,7 @@ async fn limiter_with_peeks_only_is_not_a_replica() {
 }
 
 /// Returns the times until which the replicas are registered, in order.
-fn register(server: &RedisServer, namespace: &str) -> Vec<u64> {
+fn registrations(server: &RedisServer, namespace: &str) -> Vec<u64> {
     let value = server.command(&["GET", &format!("{namespace}|replicas")]);
     if value.is_nil() {
         return Vec::new();
@@ -204,13 +204,17 @@ async fn beats(server: &RedisServer, namespace: &str, clock: &ManualClock, repli
     clock.advance(secs(5));
     let until = clock.now().after(secs(30)).as_micros();
     let started = Instant::now();
-    while register(server, namespace)
+    while registrations(server, namespace)
         .iter()
         .filter(|moment| **moment == until)
         .count()
         < replicas
     {
-        assert!(started.elapsed() < secs(10), "{:?}", register(server, namespace));
+        assert!(
+            started.elapsed() < secs(10),
+            "{:?}",
+            registrations(server, namespace)
+        );
         tokio::time::sleep(support::millis(1)).await;
     }
 }
@@ -244,12 +248,12 @@ async fn leaving_replica_is_removed_after_half_a_minute() {
         let [first, second] = two(&server, &namespace, &clock).await;
         if leave {
             second.shutdown(secs(10)).await;
-            assert_eq!(register(&server, &namespace).len(), 1);
+            assert_eq!(registrations(&server, &namespace).len(), 1);
         }
         drop(second);
         let started = Instant::now();
-        while register(&server, &namespace).len() > 1 {
-            assert!(started.elapsed() < secs(10), "no goodbye");
+        while registrations(&server, &namespace).len() > 1 {
+            assert!(started.elapsed() < secs(10), "the replica was not removed");
             tokio::time::sleep(support::millis(1)).await;
         }
         let since = clock.now();
@@ -259,7 +263,7 @@ async fn leaving_replica_is_removed_after_half_a_minute() {
         let after = clock.now().since(since);
         assert!(after >= secs(20) && after <= secs(45), "{after:?}");
         first.shutdown(secs(10)).await;
-        assert!(register(&server, &namespace).is_empty());
+        assert!(registrations(&server, &namespace).is_empty());
     }
 }
 
@@ -273,12 +277,12 @@ async fn dead_replica_is_removed_from_registry() {
     server.command(&[&b"APPEND"[..], name.as_bytes(), &entry]);
     beats(&server, &namespace, &clock, 2).await;
     // However late its moment was: the server's clock may have been set back since.
-    assert_eq!(register(&server, &namespace).len(), 3);
+    assert_eq!(registrations(&server, &namespace).len(), 3);
     until_counted(&both[0], 3).await;
     for _ in 0..6 {
         beats(&server, &namespace, &clock, 2).await;
     }
-    assert_eq!(register(&server, &namespace).len(), 2);
+    assert_eq!(registrations(&server, &namespace).len(), 2);
     let ttl = server.command(&["PTTL", &name]).integer();
     assert!(ttl > 0, "{ttl}");
 }
@@ -296,7 +300,7 @@ async fn lost_replica_registry_does_not_enlarge_share() {
     clock.step_back(secs(3_600));
     use_up(&both[0], &bucket(100, "100/s"), "k", 1).await;
     beats(&server, &namespace, &clock, 1).await;
-    assert_eq!(register(&server, &namespace).len(), 2);
+    assert_eq!(registrations(&server, &namespace).len(), 2);
 }
 
 #[tokio::test]
@@ -327,19 +331,23 @@ async fn foreign_value_at_replica_registry_is_harmless() {
             // A replica registry of another layout is created again.
             let started = Instant::now();
             while server.command(&["STRLEN", &name]).integer() != 17 {
-                assert!(started.elapsed() < secs(10), "no register");
+                assert!(started.elapsed() < secs(10), "the registry was not created");
                 tokio::time::sleep(support::millis(1)).await;
             }
         } else {
             limits.shutdown(secs(10)).await;
-            assert_eq!(server.command(&["LLEN", &name]).integer(), 1, "it is left alone");
+            assert_eq!(
+                server.command(&["LLEN", &name]).integer(),
+                1,
+                "a foreign value is not changed"
+            );
         }
         assert_eq!(limits.replicas(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_cost_above_the_share_is_denied_and_charges_nothing() {
+async fn cost_above_share_is_denied_without_charge() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(4, &server, &clock);
     server.kill();
@@ -365,8 +373,8 @@ async fn local_fallback_charges_all_limits_or_none() {
     let (burst, daily) = (bucket(2, "1/s"), window(10, "1d"));
     server.kill();
     let both = async || {
-        let asks = [LimitRequest::new(&burst, "k"), LimitRequest::new(&daily, "k")];
-        limits.check_all(asks).await.unwrap()
+        let requests = [LimitRequest::new(&burst, "k"), LimitRequest::new(&daily, "k")];
+        limits.check_all(requests).await.unwrap()
     };
     assert!(both().await.is_allowed());
     for _ in 0..3 {
@@ -376,7 +384,7 @@ async fn local_fallback_charges_all_limits_or_none() {
 }
 
 #[tokio::test]
-async fn a_peek_charges_nothing_and_a_waiter_waits_for_the_share() {
+async fn peek_charges_nothing_and_waiter_waits_for_share() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(2, &server, &clock);
     let policy = bucket(4, "2/s");

@@ -53,7 +53,7 @@ fn result(name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn answers_in_process_are_counted_and_peeks_are_not() {
+async fn in_process_decisions_are_counted_and_peeks_are_not() {
     recorded();
     let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     let policy = bucket("in process", 2, 1);
@@ -124,7 +124,7 @@ async fn redis_and_deny_cache_have_separate_origins() {
     assert_counted("remembered", &expected);
     assert!(
         result("limiter_decision_seconds{origin=redis}") - before >= 2.0,
-        "others count as well"
+        "other tests count as well"
     );
     assert!(result("limiter_batch_requests{}") >= 2.0);
 
@@ -159,7 +159,7 @@ async fn wait_is_counted_once() {
     let second = limits.acquire(&policy, KEY).timeout(secs(5)).into_future();
     let third = limits.acquire(&policy, KEY).timeout(millis(500)).into_future();
     let (second, third, ()) = tokio::join!(second, third, async {
-        assert!(result("limiter_waiting_calls{}") >= 2.0, "both wait");
+        assert!(result("limiter_waiting_calls{}") >= 2.0, "both calls wait");
         for _ in 0..20 {
             clock.advance(millis(100));
             tokio::task::yield_now().await;
@@ -210,7 +210,7 @@ async fn outage_outcomes_are_counted() {
             "{answer:?}"
         );
     }
-    // A call that would wait is answered alike.
+    // A call that would wait has the same outcome.
     for (answer, outcome, origin) in answers {
         let policy = policy(answer);
         let _ = limits.acquire(&policy, KEY).timeout(secs(1)).await;
@@ -225,7 +225,11 @@ async fn breaker_gauge_follows_state() {
     let limits = limiter(server.url());
     let gauge = format!("limiter_breaker_state{{node=127.0.0.1:{}}}", server.port());
     answers_again(&limits, secs(1)).await;
-    assert_eq!(recorded().get(&gauge), Some(0.0), "shown before anything happens");
+    assert_eq!(
+        recorded().get(&gauge),
+        Some(0.0),
+        "the gauge exists before the first event"
+    );
     server.kill();
     let policy = support::policy(OnStoreFailure::Error);
     for _ in 0..6 {
@@ -362,9 +366,9 @@ async fn exempt_and_shadow_calls_are_counted_by_every_entry_point() {
     assert!(limits.acquire(&listed, "eve").await.is_err());
     assert!(!limits.check(&listed, "eve").await.unwrap().is_allowed());
     let beside = bucket("beside", 1, 1);
-    let asks = [&off, &listed, &beside].map(|policy| LimitRequest::new(policy, KEY));
-    assert!(limits.check_all(asks.clone()).await.unwrap().is_allowed());
-    assert!(!limits.check_all(asks).await.unwrap().is_allowed());
+    let requests = [&off, &listed, &beside].map(|policy| LimitRequest::new(policy, KEY));
+    assert!(limits.check_all(requests.clone()).await.unwrap().is_allowed());
+    assert!(!limits.check_all(requests).await.unwrap().is_allowed());
     assert_counted("switched off", &[("allowed", "off", 4.0)]);
     assert_counted(
         "listed",
@@ -487,6 +491,6 @@ async fn invalid_registry_text_is_counted_on_every_read() {
     }
     let last = refused();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(refused(), last, "it is well again");
+    assert_eq!(refused(), last, "the breaker is closed again");
     std::fs::remove_file(&path).unwrap();
 }

@@ -288,7 +288,7 @@ fn documented_events_match_code() {
 }
 
 #[test]
-fn links_and_faults_lead_somewhere() {
+fn links_and_fault_names_of_docs_exist() {
     for (page, text) in source::files("docs")
         .into_iter()
         .filter(|(path, _)| path.extension().is_some_and(|end| end == "md"))

@@ -71,12 +71,12 @@ impl Deployment {
     async fn advance(&self, span: Duration) {
         self.clock.advance(span);
         for _ in 0..4 {
-            self.ask_all().await;
+            self.all_replicas_reply().await;
         }
     }
 
     /// Peeks under another policy. Returns whether all replicas receive replies from Redis.
-    async fn ask_all(&self) -> bool {
+    async fn all_replicas_reply(&self) -> bool {
         let other = Policy::token_bucket("other")
             .capacity(1)
             .rate(1)
@@ -89,11 +89,11 @@ impl Deployment {
         answers
     }
 
-    /// Ends the outage, and waits until Redis answers all replicas.
+    /// Ends the outage, and waits until Redis replies to all replicas.
     async fn restore(&self) {
         self.proxy.refuse(false);
         let started = Instant::now();
-        while !self.ask_all().await {
+        while !self.all_replicas_reply().await {
             assert!(started.elapsed() < secs(10), "Redis is back");
             tokio::time::sleep(millis(1)).await;
         }
@@ -118,9 +118,9 @@ impl Deployment {
     }
 }
 
-/// The key is used by one replica until the outage, and by all of them from then on.
+/// One replica uses the key before the outage, all replicas use it afterwards.
 #[tokio::test]
-async fn outage_costs_one_quota_also_if_one_replica_used_the_key_before() {
+async fn outage_costs_one_quota_after_use_by_one_replica() {
     for replicas in [2, 10] {
         let mut deployment = Deployment::new(replicas, (100, 10));
         deployment.exhaust(0).await;
@@ -175,7 +175,7 @@ async fn flapping_costs_one_quota() {
     assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");
 }
 
-/// A server without memory reads and refuses to write: a report that it refuses is sent again.
+/// A server without memory rejects writes: a rejected report is sent again.
 #[tokio::test]
 async fn refused_report_is_sent_again() {
     let mut deployment = Deployment::new(1, (100, 10));
@@ -195,7 +195,7 @@ async fn refused_report_is_sent_again() {
 }
 
 #[tokio::test]
-async fn shutdown_reports_and_reset_forgets_permits_of_an_outage() {
+async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {
         let mut deployment = Deployment::new(2, (100, 10));
         deployment.proxy.refuse(true);

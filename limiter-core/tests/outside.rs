@@ -55,7 +55,7 @@ fn main() {
 "#;
 
 #[test]
-fn an_annotated_function_needs_nothing_but_this_crate() {
+fn annotated_function_needs_only_this_crate() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR"));
     let crate_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer");
     fs::create_dir_all(crate_dir.join("src")).unwrap();

@@ -68,7 +68,7 @@ async fn paused_time_advances_while_a_call_waits_for_a_permit() {
 
 #[cfg(all(unix, feature = "redis"))]
 #[tokio::test(start_paused = true)]
-async fn redis_answers_though_time_is_paused() {
+async fn redis_decides_while_time_is_paused() {
     let limits = Limiter::redis(limiter_testing::RedisServer::shared().url());
     let limits = limits.namespace(support::namespace()).build().unwrap();
     limits.ready().await.unwrap();

@@ -173,7 +173,7 @@ async fn penalty_keeps_values_of_another_type() {
     assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
     assert!(
         !denied(&limits, &policy, 5).await.is_blocked(),
-        "nothing can be counted"
+        "the denials cannot be counted"
     );
     fixture.server.command(&["RPUSH", &key("blocked"), "x"]);
     fixture.clock.advance(secs(2));

@@ -23,7 +23,7 @@ fn calls(server: &RedisServer) -> u64 {
         .unwrap_or_default()
 }
 
-/// A denial counts from the moment at which it occurs, however late the store receives it.
+/// A denial counts from its own time, even if the store receives it later.
 #[tokio::test]
 async fn denials_expire_equally_in_both_stores() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
@@ -56,7 +56,7 @@ async fn denials_expire_equally_in_both_stores() {
     }
     assert!(!blocked().await);
     clock.advance(support::millis(900));
-    assert!(!blocked().await, "the last but one was two seconds ago");
+    assert!(!blocked().await, "the second last denial was two seconds ago");
     clock.advance(support::millis(1_099));
     assert!(blocked().await, "three denials within two seconds");
 }
@@ -67,7 +67,7 @@ async fn both_stores_block_at_the_same_denial() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..30 {
-        let redis = Subject::always_asking(Kind::Standalone, ManualClock::new());
+        let redis = Subject::without_deny_cache(Kind::Standalone, ManualClock::new());
         let in_process = Limiter::in_process().clock(&redis.clock).build();
         let denials = random.u32(1..6);
         let policy = login(&format!("{denials} in 2s: 700ms"));
@@ -94,13 +94,13 @@ async fn both_stores_block_at_the_same_denial() {
 
 /// If each denial blocks, no report is late, and all numbers have to agree at every time.
 #[tokio::test]
-async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
+async fn blocks_agree_in_process_and_redis_on_random_traces() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..40 {
         let clock = ManualClock::new();
         let subjects =
-            [Kind::Memory, Kind::Standalone].map(|kind| Subject::always_asking(kind, clock.clone()));
+            [Kind::Memory, Kind::Standalone].map(|kind| Subject::without_deny_cache(kind, clock.clone()));
         let block = random.u32(1..4_000_000);
         let penalty = format!("1 in 1s: {block}us");
         let punishing = [
@@ -120,22 +120,22 @@ async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
         ]
         .map(Result::unwrap);
         for step in 0..60 {
-            // Never back: each store removes expired states in its own time.
+            // The clock never steps back: each store removes expired states at its own times.
             if random.bool() {
                 clock.advance(support::micros(random.u64(..1_500_000)));
             }
-            let asked: Vec<_> = punishing.iter().filter(|_| random.bool()).collect();
+            let checked: Vec<_> = punishing.iter().filter(|_| random.bool()).collect();
             let (cost, kind) = (random.u32(..3), random.u32(..20));
             let mut answers = Vec::new();
             for subject in &subjects {
-                let asks = asked.iter().map(|policy| (*policy, KEY));
+                let requests = checked.iter().map(|policy| (*policy, KEY));
                 let answer = match kind {
                     0 => {
                         subject.limits.reset(&punishing[0], KEY).await.unwrap();
                         continue;
                     }
-                    1..5 => subject.limits.peek_all(asks).cost(cost).await,
-                    _ => subject.limits.check_all(asks).cost(cost).await,
+                    1..5 => subject.limits.peek_all(requests).cost(cost).await,
+                    _ => subject.limits.check_all(requests).cost(cost).await,
                 };
                 let mut until = Vec::new();
                 for policy in &punishing {
@@ -146,7 +146,7 @@ async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
             if let [memory, redis] = &answers[..] {
                 assert_eq!(
                     memory, redis,
-                    "seed {seed}, round {round}, step {step}: {asked:?} for {cost}"
+                    "seed {seed}, round {round}, step {step}: {checked:?} for {cost}"
                 );
             }
         }

@@ -41,8 +41,8 @@ fn policies() -> Vec<Policy> {
     ]
 }
 
-/// Has every command of the script called. The first refusal ends it.
-async fn does_everything(limits: &Limiter) -> Result<(), Rejection> {
+/// Calls every command of the script; the first rejection ends it.
+async fn execute_all_operations(limits: &Limiter) -> Result<(), Rejection> {
     for policy in policies() {
         assert!(limits.peek(&policy, "k").await?.is_allowed());
         assert!(limits.check(&policy, "k").await?.is_allowed());
@@ -55,7 +55,7 @@ async fn does_everything(limits: &Limiter) -> Result<(), Rejection> {
             while limits.check(&policy, "k").await?.is_allowed() {}
         }
     }
-    // The first of them goes alone, and the others go together.
+    // The first call is sent alone, the others in one batch.
     let policy = bucket("several", 100, 1);
     let several = ["k", "l", "m"].map(|key| limits.check(&policy, key).into_future());
     let [first, second, third] = several;
@@ -92,14 +92,14 @@ fn operations_page_lists_the_tested_permissions() {
 }
 
 #[tokio::test]
-async fn another_database_needs_one_more() {
+async fn other_database_needs_select_permission() {
     let server = RedisServer::start();
     drop(limiter(&server, &[acl::SCRIPT, &["+select"]].concat()));
     let limits = Limiter::redis(server.url_as("checkout:secret") + "3")
         .namespace("prod:checkout")
         .build()
         .unwrap();
-    does_everything(&limits).await.unwrap();
+    execute_all_operations(&limits).await.unwrap();
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn documented_permissions_suffice() {
     let server = RedisServer::start();
     let limits = limiter(&server, acl::SCRIPT);
     limits.ready().await.unwrap();
-    does_everything(&limits).await.unwrap();
+    execute_all_operations(&limits).await.unwrap();
     let log = server.command(&["ACL", "LOG"]);
     let refused = log.items().iter().map(|entry| match entry.items() {
         [_, _, _, _, _, _, object, name, ..] if object.text() == "object" => name.text(),
@@ -116,7 +116,7 @@ async fn documented_permissions_suffice() {
     assert_eq!(
         refused.collect::<Vec<_>>(),
         ["info"],
-        "nothing else is tried that is not permitted"
+        "no other forbidden command is sent"
     );
 }
 
@@ -127,9 +127,9 @@ async fn each_documented_permission_is_needed() {
         let others: Vec<&str> = acl::SCRIPT.iter().copied().filter(|one| one != missing).collect();
         let limits = limiter(&server, &others);
         server.command(&["FLUSHALL"]);
-        // With EVALSHA alone the script has to be known already.
+        // EVALSHA alone needs a loaded script.
         server.command(&["SCRIPT", "FLUSH"]);
-        let Err(Rejection::Unavailable { error, .. }) = does_everything(&limits).await else {
+        let Err(Rejection::Unavailable { error, .. }) = execute_all_operations(&limits).await else {
             panic!("{missing} is not needed");
         };
         assert_eq!(error.kind(), StoreErrorKind::Refused, "{missing}");
@@ -141,7 +141,7 @@ async fn each_documented_permission_is_needed() {
 }
 
 #[tokio::test]
-async fn keys_of_other_namespaces_are_out_of_reach() {
+async fn keys_of_other_namespaces_are_inaccessible() {
     let server = RedisServer::start();
     drop(limiter(&server, acl::SCRIPT));
     let limits = Limiter::redis(server.url_as("checkout:secret"))
@@ -149,7 +149,7 @@ async fn keys_of_other_namespaces_are_out_of_reach() {
         .build()
         .unwrap();
     let Err(Rejection::Unavailable { error, .. }) = limits.check(&bucket("p", 5, 1), "k").await else {
-        panic!("the key is not the user's");
+        panic!("the user has no access to the key");
     };
     assert_eq!(limits.ready().await.unwrap_err().kind(), error.kind());
     let result = format!("{error}: {}", std::error::Error::source(&error).unwrap());
@@ -161,7 +161,7 @@ async fn keys_of_other_namespaces_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn a_prefix_may_stand_before_the_namespace() {
+async fn namespace_can_have_a_prefix() {
     let server = RedisServer::start();
     let mut user = vec!["ACL", "SETUSER", "team", "on", ">secret", "~team:*"];
     user.extend(acl::SCRIPT);
@@ -171,7 +171,7 @@ async fn a_prefix_may_stand_before_the_namespace() {
         .namespace("prod")
         .build()
         .unwrap();
-    does_everything(&limits).await.unwrap();
+    execute_all_operations(&limits).await.unwrap();
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn ready_reports_undecidable_calls() {
         let taken = missing.replace('+', "-");
         let permissions = [script, &[&taken]].concat();
         let Err(error) = limiter(&server, &permissions).ready().await else {
-            panic!("{missing} is not missed");
+            panic!("`ready` succeeds without {missing}");
         };
         assert_eq!(error.kind(), StoreErrorKind::Refused, "{missing}: {error}");
     }
@@ -194,7 +194,7 @@ async fn ready_reports_undecidable_calls() {
     assert!(error.to_string().contains("permission"), "{error}");
 }
 
-/// Each of them tries the same keys, and is at another point of it than the others.
+/// All replicas use the same keys at different stages of `ready`.
 #[tokio::test]
 async fn replicas_that_start_together_are_ready() {
     let server = RedisServer::start();
@@ -213,7 +213,7 @@ async fn replicas_that_start_together_are_ready() {
     for ready in starting.collect::<Vec<_>>() {
         ready.await.unwrap().unwrap();
     }
-    assert_eq!(server.command(&["DBSIZE"]).integer(), 0, "nothing is left behind");
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0, "`ready` leaves no keys");
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn ready_loads_all_scripts() {
     let limits = limiter(&server, acl::SCRIPT);
     limits.ready().await.unwrap();
     server.command(&["ACL", "SETUSER", "checkout", "-eval"]);
-    does_everything(&limits).await.unwrap();
+    execute_all_operations(&limits).await.unwrap();
     for policy in policies() {
         limits.check(&policy, "k").await.unwrap().require().unwrap();
         limits.refund(&policy, "k").await.unwrap();

@@ -23,7 +23,7 @@ fn now<T>(answer: impl IntoFuture<Output = T>) -> T {
     let answer = pin!(answer.into_future());
     match answer.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => unreachable!("a decision in process waits for nothing"),
+        Poll::Pending => unreachable!("an in-process decision must be ready at the first poll"),
     }
 }
 
@@ -71,13 +71,13 @@ impl Simulation {
         self.passed += u64::try_from(span.as_micros()).unwrap();
     }
 
-    /// Plays steps with a policy and a cost of their own and returns the grants.
-    fn take_turns(mut self, steps: Vec<Step>, asked: impl Fn(Step) -> (Policy, Amount)) -> Vec<Grant> {
+    /// Runs the steps, each with its own policy and cost, and returns the grants.
+    fn run_steps(mut self, steps: Vec<Step>, of_step: impl Fn(Step) -> (Policy, Amount)) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut last: Option<LimitOutcome> = None;
         for step in steps {
             self.go(step.pause, last.as_ref());
-            let (policy, cost) = asked(step);
+            let (policy, cost) = of_step(step);
             let decision = self.check(&policy, cost);
             if decision.is_allowed() {
                 grants.push(self.grant(cost, step.second));
@@ -131,7 +131,7 @@ fn forward() -> impl Strategy<Value = Pause> {
     ]
 }
 
-fn to_and_fro() -> impl Strategy<Value = Pause> {
+fn in_both_directions() -> impl Strategy<Value = Pause> {
     let back = prop_oneof![1..10_u64, 1..3_000_000_u64, 1..10_000_000_000_u64];
     prop_oneof![4 => forward(), 1 => back.prop_map(Pause::Back)]
 }
@@ -202,10 +202,10 @@ proptest! {
         promise::window(&grants, window.limit, window.length).unwrap();
     }
 
-    /// Steps back count as no time at all.
+    /// Steps back count as zero time.
     #[test]
     fn clock_step_back_keeps_bounds(
-        level in level(), window in window(), steps in steps(to_and_fro()),
+        level in level(), window in window(), steps in steps(in_both_directions()),
     ) {
         let policies = [level.policy("l"), window.policy("w")];
         let mut grants = [Vec::new(), Vec::new()];
@@ -233,7 +233,7 @@ proptest! {
     /// microsecond before the advertised time a call is denied, and at that time it is admitted.
     #[test]
     fn retry_after_is_exact_in_every_state(
-        levels in (level(), level()), windows in (window(), window()), steps in steps(to_and_fro()), part in 0..=PARTS,
+        levels in (level(), level()), windows in (window(), window()), steps in steps(in_both_directions()), part in 0..=PARTS,
     ) {
         let second = Level { funnel: levels.0.funnel, ..levels.1 };
         let families = [
@@ -291,8 +291,8 @@ proptest! {
             for (_, model, cost) in &mut limits {
                 all_fit &= model.answer(cost(step), moment, false).0;
             }
-            let asks = limits.iter().map(|(policy, _, cost)| LimitRequest::new(policy, KEY).cost(cost(step)));
-            let decision = now(simulation.limits.check_all(asks)).unwrap();
+            let requests = limits.iter().map(|(policy, _, cost)| LimitRequest::new(policy, KEY).cost(cost(step)));
+            let decision = now(simulation.limits.check_all(requests)).unwrap();
             prop_assert_eq!(decision.is_allowed(), all_fit);
             let mut waits = Vec::new();
             for (outcome, (policy, model, cost)) in decision.limits().iter().zip(&mut limits) {
@@ -315,7 +315,7 @@ proptest! {
     ) {
         let (amount, period) = if same_rate { (old.amount, old.period) } else { (new.amount, new.period) };
         let new = Level { funnel: old.funnel, amount, period, ..new };
-        let grants = Simulation::new().take_turns(steps, |step| {
+        let grants = Simulation::new().run_steps(steps, |step| {
             let level = if step.second { new } else { old };
             (level.policy("p"), level.cost(step))
         });
@@ -328,7 +328,7 @@ proptest! {
     #[test]
     fn alternating_windows_create_no_permits(old in window(), limit in 1..40_u64, steps in steps(forward())) {
         let new = Window { limit, ..old };
-        let grants = Simulation::new().take_turns(steps, |step| {
+        let grants = Simulation::new().run_steps(steps, |step| {
             let window = if step.second { new } else { old };
             (window.policy("p"), window.cost(step))
         });
@@ -342,7 +342,7 @@ proptest! {
         old in window(), new in window(), same_window in any::<bool>(), steps in steps(forward()),
     ) {
         let new = Window { length: if same_window { old.length } else { new.length }, ..new };
-        let grants = Simulation::new().take_turns(steps, |step| {
+        let grants = Simulation::new().run_steps(steps, |step| {
             let window = if step.second { new } else { old };
             (window.counter("p"), window.cost(step))
         });
@@ -350,11 +350,11 @@ proptest! {
         promise::level(&grants, limit * 1_000, (limit * 1_000, length)).unwrap();
     }
 
-    /// Periods one after the other: in each no more than the larger limit, and none shorter than
-    /// the shorter window, but where what began is cut to a window of the policy that is asked.
+    /// Each period admits at most the larger limit and is at least as long as the shorter window,
+    /// unless a running period is shortened to the window of the deciding policy.
     #[test]
     fn alternating_fixed_windows_create_no_permits(
-        old in window(), new in window(), steps in steps(to_and_fro()),
+        old in window(), new in window(), steps in steps(in_both_directions()),
     ) {
         let mut simulation = Simulation::new();
         let mut grants: Vec<Grant> = Vec::new();

@@ -129,7 +129,7 @@ fn overrides_are_listed_and_follow_their_policy() {
     assert_eq!(listed(), [4, 3]);
     assert!(registry.remove("p"));
     registry.set(bucket("p", 9, 1));
-    assert!(listed().is_empty(), "they went with their policy");
+    assert!(listed().is_empty(), "the overrides are removed with their policy");
 }
 
 #[test]
@@ -222,8 +222,11 @@ async fn key_override_applies_for_every_form_of_group() {
         registry.set_override(own(in_group.clone(), 3)).unwrap();
         assert_eq!((counts().await, registry.overrides("p").len()), (3, 1));
         registry.set_override(own(alone.clone(), 4)).unwrap();
-        assert_eq!(counts().await, 4, "in place of the one before");
-        assert!(registry.remove_override("p", &in_group), "by either");
+        assert_eq!(counts().await, 4, "the new override replaces the previous one");
+        assert!(
+            registry.remove_override("p", &in_group),
+            "the override applies to both forms"
+        );
         assert_eq!(counts().await, 1);
 
         // Two limits become one.
@@ -234,7 +237,7 @@ async fn key_override_applies_for_every_form_of_group() {
         registry.set(grouped(1));
         assert_eq!(counts().await, 5, "the override with the explicit group");
         registry.set_override(own(alone.clone(), 6)).unwrap();
-        assert_eq!(counts().await, 6, "as it is, and alone now");
+        assert_eq!(counts().await, 6, "the override without a group remains alone");
     }
 }
 
@@ -275,7 +278,7 @@ async fn recreated_name_has_no_usage_from_before_reset() {
     assert_eq!(
         named.peek("k").await.unwrap().remaining(),
         3,
-        "what was used since counts"
+        "usage since the reset counts"
     );
     assert!(registry.remove("p"));
     registry

@@ -101,8 +101,8 @@ impl Replica {
     }
 }
 
-/// The behaviour on every topology of Redis.
-async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
+/// Checks publications on a topology of Redis.
+async fn assert_publications_are_applied(builder: impl Fn() -> RedisBuilder) {
     let namespace = namespace();
     let [one, other] = [(); 2].map(|()| Replica::new(builder(), &namespace));
     assert_eq!(one.store.read().await.unwrap(), None);
@@ -110,7 +110,7 @@ async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
     assert_eq!(
         capacity(one.limits.registry()),
         Some(2),
-        "seen at once by who published"
+        "the publisher applies its text at once"
     );
     other.has(2, SOON).await;
     assert_eq!(other.limits.registry().published(), Some(first));
@@ -135,18 +135,19 @@ async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
 
 #[tokio::test]
 async fn server_stores_registry() {
-    is_published_and_followed(|| Limiter::redis(RedisServer::shared().url())).await;
+    assert_publications_are_applied(|| Limiter::redis(RedisServer::shared().url())).await;
 }
 
 #[tokio::test]
 async fn cluster_stores_registry() {
-    is_published_and_followed(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
+    assert_publications_are_applied(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
 }
 
 #[tokio::test]
 async fn primary_under_sentinel_stores_registry() {
     let sentinel = RedisSentinel::start();
-    is_published_and_followed(|| Limiter::redis_sentinel(sentinel.urls(), sentinel.primary_url())).await;
+    assert_publications_are_applied(|| Limiter::redis_sentinel(sentinel.urls(), sentinel.primary_url()))
+        .await;
 }
 
 #[test]
@@ -235,7 +236,7 @@ async fn overlays_reach_all_replicas() {
 }
 
 /// Each subscription is listed with the revision that it follows.
-async fn lists_its_subscribers(builder: impl Fn() -> RedisBuilder) {
+async fn assert_subscribers_are_listed(builder: impl Fn() -> RedisBuilder) {
     let namespace = namespace();
     let one = Replica::new(builder().app("checkout"), &namespace);
     let _other = Replica::new(builder(), &namespace);
@@ -266,17 +267,17 @@ async fn lists_its_subscribers(builder: impl Fn() -> RedisBuilder) {
 #[tokio::test]
 async fn server_lists_subscribers() {
     let server = RedisServer::start();
-    lists_its_subscribers(|| Limiter::redis(server.url())).await;
+    assert_subscribers_are_listed(|| Limiter::redis(server.url())).await;
 }
 
 #[tokio::test]
 async fn cluster_lists_subscribers() {
-    lists_its_subscribers(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
+    assert_subscribers_are_listed(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
 }
 
 /// The clock is in the year 2023, far behind that of the server.
 #[tokio::test]
-async fn subscriber_is_not_listed_after_its_registration_has_ended() {
+async fn expired_subscriber_is_not_listed() {
     let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
     let replica = Replica::new(Limiter::redis(server.url()).clock(&clock), &namespace);
     let count = async |expected: usize| {
@@ -324,7 +325,11 @@ async fn redis_registry_overrides_code() {
     assert_eq!(decision.origin(), Origin::NotConfigured);
     let revision = registry.published().unwrap();
     replica.store.publish("", revision).await.unwrap();
-    assert_eq!(capacity(&registry), Some(1), "Redis does not name it any more");
+    assert_eq!(
+        capacity(&registry),
+        Some(1),
+        "Redis no longer contains the policy"
+    );
 }
 
 #[tokio::test]
@@ -395,7 +400,7 @@ async fn limiter_permissions_suffice_for_registry() {
     other.has(2, SOON).await;
     one.store.publish(&sized(3), revision).await.unwrap();
     other.has(3, SOON).await;
-    assert!(refused(&server) > 0, "what tells of changes at once");
+    assert!(refused(&server) > 0, "the subscription is refused");
 }
 
 #[tokio::test]
@@ -526,7 +531,11 @@ async fn processes_follow_the_registry() {
         let messages = follower.lines.recv_timeout(2 * SOON);
         assert_eq!(messages, Err(mpsc::RecvTimeoutError::Timeout));
     }
-    assert_eq!(store.read().await.unwrap(), None, "the server has lost it");
+    assert_eq!(
+        store.read().await.unwrap(),
+        None,
+        "the server has lost the registry"
+    );
 
     // A replica without a previous registry accepts the new one.
     let other = Limiter::redis(server.url())
@@ -792,7 +801,7 @@ async fn replica_can_wait_for_first_sync() {
 }
 
 #[tokio::test]
-async fn dropped_handle_does_not_stop_the_subscription_and_stop_does() {
+async fn dropped_handle_keeps_subscription_and_stop_ends_it() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = || {
         let limits = Limiter::redis(server.url()).namespace(&namespace);
@@ -898,7 +907,7 @@ async fn registry_key_of_wrong_type_is_reported() {
     );
 }
 
-/// The text of two policies and a quota of a key for each of them; `p` has these lines, too.
+/// The text of two policies, each with the quota of a key; `p` also has these lines.
 fn two(capacity: u64, of_p: &str) -> String {
     let policies = sized(capacity).replace("[policy.p]\n", &format!("[policy.p]\n{of_p}"));
     let other = sized(capacity).replace("policy.p", "policy.other");
@@ -934,7 +943,7 @@ async fn published_by_a_newer_program(replica: &Replica, server: &RedisServer, n
 }
 
 #[tokio::test]
-async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
+async fn unreadable_policy_alone_keeps_its_previous_version() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     let registry = replica.limits.registry();
@@ -999,7 +1008,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher() {
+async fn unknown_fields_warn_subscriber_and_fail_publisher() {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let (server, namespace) = (RedisServer::start(), namespace());

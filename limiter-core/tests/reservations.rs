@@ -116,11 +116,11 @@ async fn immediate_settlement_equals_charge_of_actual_cost() {
                 reservation.settle(actual).await.unwrap();
                 charging.charge(policy, KEY).cost(actual).await.unwrap();
             }
-            let ask = |limits: &Limiter| {
+            let check = |limits: &Limiter| {
                 let limits = limits.clone();
                 async move { limits.peek(policy, KEY).cost(1).await.unwrap() }
             };
-            let (ours, theirs) = (ask(&reserving).await, ask(&charging).await);
+            let (ours, theirs) = (check(&reserving).await, check(&charging).await);
             let result = |decision: &limiter_core::Decision| {
                 (
                     decision.remaining(),
@@ -309,13 +309,13 @@ async fn grant_of_share_is_settled_with_share() {
         let reservation = limits.reserve(policy, KEY).cost(10).await.unwrap();
         assert_eq!(reservation.decision().origin(), Origin::LocalFallback, "{policy}");
         reservation.settle(4).await.unwrap();
-        assert_eq!(left(policy).await, 6, "{policy}: the difference is back");
+        assert_eq!(left(policy).await, 6, "{policy}: the difference is refunded");
         let reservation = limits.reserve(policy, KEY).cost(3).await.unwrap();
         reservation.cancel().await.unwrap();
-        assert_eq!(left(policy).await, 6, "{policy}: all of it");
+        assert_eq!(left(policy).await, 6, "{policy}: the whole estimate is refunded");
         let reservation = limits.reserve(policy, KEY).cost(1).await.unwrap();
         reservation.settle(5).await.unwrap();
-        assert_eq!(left(policy).await, 1, "{policy}: more was used");
+        assert_eq!(left(policy).await, 1, "{policy}: the usage exceeds the estimate");
         open.push(limits.reserve(policy, KEY).cost(1).await.unwrap());
     }
     // Refilled permits are not refunded again.
@@ -330,7 +330,7 @@ async fn grant_of_share_is_settled_with_share() {
         reservation.cancel().await.unwrap();
         assert_eq!(left(policy).await, 0, "{policy}");
     }
-    // Nor in Redis, once it is back.
+    // The recovered Redis has no additional permits either.
     let patient = bucket("b", 10, "1/h");
     let reservation = limits.reserve(&local[0], "other").cost(8).await.unwrap();
     server.restart();
@@ -430,7 +430,7 @@ async fn start(future: impl Future) {
 
 /// A reservation crosses awaits and tasks, and outlives its reference to the limiter.
 #[test]
-fn a_reservation_is_owned() {
+fn reservation_is_owned() {
     fn is_owned<T: Send + Sync + std::fmt::Debug + 'static>() {}
     is_owned::<Reservation>();
 }

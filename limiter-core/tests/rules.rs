@@ -243,7 +243,7 @@ async fn unreadable_rule_keeps_the_previous_version_of_all_rules() {
 
 proptest! {
     #[test]
-    fn any_accepted_rule_is_read_as_written(
+    fn accepted_rules_round_trip(
         patterns in prop::collection::vec("[a-z=*. \"\\\\é\u{1}]{0,8}", 1..5),
         domain in prop::option::of(".{1,8}"),
         group in prop::option::of(".{1,8}"),

@@ -34,13 +34,13 @@ fn name(server: &RedisServer, beginning: &str) -> String {
     names[0].clone()
 }
 
-/// The server's time in microseconds, and when the key goes, by the same clock; `None` for a key
-/// that stays.
+/// The server's time in microseconds, and the expiry time of the key by the same clock; `None` for
+/// a key without expiry.
 fn expiry(server: &RedisServer, name: &str) -> (u64, Option<u64>) {
     let script = "local t = redis.call('TIME') return {t[1], t[2], redis.call('PTTL', KEYS[1])}";
     let reply = server.command(&["EVAL", script, "1", name]);
     let [seconds, fraction, ttl] = [0, 1, 2].map(|place| reply.items()[place].integer());
-    assert_ne!(ttl, -2, "{name} is gone");
+    assert_ne!(ttl, -2, "{name} does not exist");
     let now = u64::try_from(seconds * 1_000_000 + fraction).unwrap();
     (now, u64::try_from(ttl).ok().map(|ttl| now + ttl * 1_000))
 }
@@ -71,6 +71,6 @@ fn set(server: &RedisServer, name: &str, value: &[u8]) {
 fn kind_of(answer: Result<limiter_core::Decision, Rejection>) -> StoreErrorKind {
     match answer {
         Err(Rejection::Unavailable { error, .. }) => error.kind(),
-        other => unreachable!("expected the store to have no answer: {other:?}"),
+        other => unreachable!("expected the store to fail: {other:?}"),
     }
 }

@@ -61,13 +61,13 @@ fn failing() -> Policy {
         .unwrap()
 }
 
-/// Shows the builder, the build error, or else the limiter and whatever it makes and logs while it
-/// is used.
+/// Shows the builder, the build error, or else the limiter and all that it creates and logs while
+/// it is used.
 async fn shown_by(builder: RedisBuilder) -> Shown {
     let mut shown = Shown::default();
     let log = Everything::default();
-    // Set for the thread, so that it also receives events of the tasks that the limiter spawns
-    // there.
+    // A subscriber of the thread also receives events of tasks that the limiter spawns on this
+    // thread.
     let guard = tracing::subscriber::set_default(log.clone());
     let builder = builder.namespace(namespace());
     shown.debug("the builder", &builder);

@@ -88,9 +88,9 @@ async fn dead_minority_of_sentinels_causes_no_delay() {
     silent.set_black_hole(true);
     let first_answer = async |urls: Vec<String>| {
         let limits = limiter_at(urls, &watched.primary_url());
-        let asked = Instant::now();
+        let started = Instant::now();
         assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
-        asked.elapsed()
+        started.elapsed()
     };
     let took = first_answer(vec![silent.url(), urls[1].clone(), urls[2].clone()]).await;
     assert!(took < Duration::from_millis(300) + SLACK, "{took:?}");
@@ -105,7 +105,7 @@ async fn dead_minority_of_sentinels_causes_no_delay() {
 
 /// Two sentinels with newer information are farther away.
 #[tokio::test]
-async fn the_nearest_sentinel_does_not_decide_alone() {
+async fn primary_is_not_read_from_nearest_sentinel_alone() {
     let (old, new) = (RedisSentinel::start(), RedisSentinel::start());
     // These keys must persist until the end.
     let lasting = bucket("lasting", 10_000, "1/d");
@@ -142,7 +142,7 @@ async fn the_nearest_sentinel_does_not_decide_alone() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
-    // Nor does it take callers away from where most have sent them.
+    // The nearest sentinel does not redirect callers from the primary of the majority.
     set_far(true);
     let before = keys(old.primary());
     let alone = Instant::now();
@@ -161,9 +161,9 @@ async fn the_nearest_sentinel_does_not_decide_alone() {
 async fn gaps(limits: Limiter, stop: Arc<AtomicBool>) -> (Duration, Instant, Duration) {
     let (mut longest, mut slowest, mut answered) = (Duration::ZERO, Duration::ZERO, Instant::now());
     for key in 0_u32.. {
-        let asked = Instant::now();
+        let started = Instant::now();
         let answer = limits.check(&policy(OnStoreFailure::Error), key).await;
-        slowest = slowest.max(asked.elapsed());
+        slowest = slowest.max(started.elapsed());
         if answer.is_ok() {
             longest = longest.max(answered.elapsed());
             answered = Instant::now();

@@ -12,8 +12,8 @@ use limiter_core::{Limiter, OnStoreFailure};
 use limiter_testing::RedisServer;
 use support::{limiter, patient, policy};
 
-/// A server that hangs up as soon as it is reached, and counts how often it was.
-fn hangs_up() -> (String, Arc<AtomicUsize>) {
+/// A server that closes each connection at once, and counts the connections.
+fn disconnecting_server() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
     let reached = Arc::new(AtomicUsize::new(0));
@@ -51,7 +51,7 @@ async fn calls_for(limits: &Limiter, callers: u32, lasting: Duration) {
 
 #[tokio::test]
 async fn disconnecting_server_is_dialled_at_bounded_rate() {
-    let (url, reached) = hangs_up();
+    let (url, reached) = disconnecting_server();
     let limits = limiter(url);
     calls_for(&limits, 50, Duration::from_secs(2)).await;
     let dialled = reached.load(Ordering::SeqCst);
@@ -61,7 +61,7 @@ async fn disconnecting_server_is_dialled_at_bounded_rate() {
 
 #[tokio::test]
 async fn disconnecting_server_is_not_dialled_without_calls() {
-    let (url, reached) = hangs_up();
+    let (url, reached) = disconnecting_server();
     let limits = limiter(url);
     assert!(limits.ready().await.is_err());
     // The pool's pending dials.

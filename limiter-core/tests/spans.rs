@@ -101,7 +101,7 @@ async fn redis_decision_has_span_and_local_decision_has_none() {
 }
 
 #[tokio::test]
-async fn every_redis_query_has_a_span() {
+async fn each_redis_query_has_a_span() {
     let result = SpanLog::default();
     let _guard = tracing::subscriber::set_default(result.clone());
     let limits = limiter(RedisServer::shared().url());

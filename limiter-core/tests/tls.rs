@@ -26,17 +26,17 @@ async fn refusal(limits: &Limiter) -> String {
     let deadline = Duration::from_millis(900);
     let policy = Policy::token_bucket("p").capacity(100).rate(1).deadline(deadline);
     let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
-    let asked = Instant::now();
+    let started = Instant::now();
     let Err(Rejection::Unavailable { error, .. }) = limits.check(&policy, "k").await else {
         panic!("such a connection must not come about");
     };
-    assert!(asked.elapsed() < deadline + SLACK, "{:?}", asked.elapsed());
+    assert!(started.elapsed() < deadline + SLACK, "{:?}", started.elapsed());
     assert_eq!(error.kind(), StoreErrorKind::Connection);
     format!("{error}: {}", error.source().unwrap())
 }
 
 #[tokio::test]
-async fn a_server_signed_for_by_the_given_authority_is_trusted() {
+async fn server_signed_by_given_authority_is_trusted() {
     let (server, authority) = (RedisServer::start(), Authority::new());
     let identity = authority.server(&["localhost"]);
     let Some(url) = serve(&server, &authority, &identity, false) else {
@@ -52,7 +52,7 @@ async fn a_server_signed_for_by_the_given_authority_is_trusted() {
 }
 
 #[tokio::test]
-async fn plain_url_of_a_tls_port_suggests_the_scheme_for_tls() {
+async fn plain_url_of_tls_port_suggests_tls_scheme() {
     let (server, authority) = (RedisServer::start(), Authority::new());
     let identity = authority.server(&["localhost"]);
     let Some(url) = serve(&server, &authority, &identity, false) else {
@@ -107,7 +107,7 @@ async fn server_with_untrusted_certificate_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_name_is_refused() {
+async fn server_with_other_name_is_rejected() {
     let (server, authority) = (RedisServer::start(), Authority::new());
     let identity = authority.server(&["redis.example"]);
     let Some(url) = serve(&server, &authority, &identity, false) else {

@@ -66,8 +66,8 @@ async fn next(order: &mut UnboundedReceiver<usize>) -> usize {
     next.unwrap().unwrap()
 }
 
-/// Lets all tasks go as far as they get without an answer of the server.
-async fn go_on() {
+/// Runs all tasks until they wait for a reply of the server.
+async fn run_tasks() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
@@ -86,7 +86,7 @@ async fn thousand_waiters_cost_one_command_per_grant() {
         let before = script_calls(&server);
         let (_waiters, mut order) = crowd(&limits, &policy, 1_000);
         while script_calls(&server) == before {
-            go_on().await;
+            run_tasks().await;
         }
         for expected in 0..1_000 {
             assert!(order.try_recv().is_err(), "{policy}: too early");
@@ -110,7 +110,7 @@ struct Crowd {
 
 /// After each grant some of the next waiters are cancelled, at most half of all, with or without a
 /// query in flight for them.
-async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> Crowd {
+async fn serve_thousand_waiters(policy: &Policy, some_leave: bool) -> Crowd {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
     let used_up = limits.check(policy, KEY).cost(policy.quota()).await.unwrap();
@@ -160,8 +160,8 @@ async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> C
 async fn thousand_waiters_are_served_in_order_by_server_clock() {
     let (bucket, window) = (bucket("b", 10, "100/s"), window("w", 10, "100ms"));
     let both = tokio::join!(
-        a_thousand_by_the_servers_clock(&bucket, false),
-        a_thousand_by_the_servers_clock(&window, false),
+        serve_thousand_waiters(&bucket, false),
+        serve_thousand_waiters(&window, false),
     );
     for Crowd { served, took } in <[Crowd; 2]>::from(both) {
         assert_eq!(served, 1_000);
@@ -174,8 +174,8 @@ async fn thousand_waiters_are_served_in_order_by_server_clock() {
 async fn waiter_cancelled_by_server_clock_leaves_no_charge() {
     let (bucket, funnel) = (bucket("b", 500, "100/s"), funnel("f", 500, "100/s"));
     let both = tokio::join!(
-        a_thousand_by_the_servers_clock(&bucket, true),
-        a_thousand_by_the_servers_clock(&funnel, true),
+        serve_thousand_waiters(&bucket, true),
+        serve_thousand_waiters(&funnel, true),
     );
     for Crowd { served, took } in <[Crowd; 2]>::from(both) {
         let charged = millis(10 * (500 + served));
@@ -183,7 +183,10 @@ async fn waiter_cancelled_by_server_clock_leaves_no_charge() {
             (charged..charged + millis(1)).contains(&took),
             "{took:?} for {served}"
         );
-        assert!(served < 800, "few gave up: {served} were served");
+        assert!(
+            served < 800,
+            "too few waiters were cancelled: {served} were served"
+        );
     }
 }
 
@@ -211,7 +214,7 @@ async fn waiter_is_woken_by_remote_refund() {
             });
             let before = script_calls(&server);
             while script_calls(&server) == before {
-                go_on().await;
+                run_tasks().await;
             }
             if lost {
                 server.command(&[
@@ -280,15 +283,15 @@ async fn cancelled_waiters_leave_no_charge() {
         let before = script_calls(&server);
         let (waiters, mut order) = crowd(&limits, &policy, 200);
         while script_calls(&server) == before {
-            go_on().await;
+            run_tasks().await;
         }
         server.pause();
         clock.advance(policy.window());
-        go_on().await;
+        run_tasks().await;
         for waiter in waiters.iter().step_by(2) {
             waiter.abort();
         }
-        go_on().await;
+        run_tasks().await;
         server.resume();
         for expected in (1..200).step_by(2) {
             assert_eq!(next(&mut order).await, expected, "{policy}");
@@ -307,15 +310,15 @@ async fn unused_grants_are_refunded() {
         let before = script_calls(&server);
         server.pause();
         let (waiters, _order) = crowd(&limits, &policy, 20);
-        go_on().await;
+        run_tasks().await;
         for waiter in &waiters {
             waiter.abort();
         }
-        go_on().await;
+        run_tasks().await;
         server.resume();
         // The query, and the refund of its grants.
         while script_calls(&server) < before + 2 {
-            go_on().await;
+            run_tasks().await;
         }
         assert_eq!(remaining(&limits, &policy).await, policy.quota(), "{policy}");
     }
@@ -329,11 +332,11 @@ async fn unusable_grant_is_refunded_to_other_waiter() {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 5, "5s")] {
         server.pause();
         let first = waiter(&limits, &policy, 2);
-        go_on().await;
+        run_tasks().await;
         let other = waiter(&limits, &policy, 5);
-        go_on().await;
+        run_tasks().await;
         first.abort();
-        go_on().await;
+        run_tasks().await;
         server.resume();
         let other = tokio::time::timeout(PATIENT, other).await.unwrap().unwrap();
         assert!(other.unwrap().is_allowed(), "{policy}: at once");
@@ -358,7 +361,7 @@ async fn late_grant_goes_to_next_waiter() {
             acquire.await.map(Allowed::into_decision)
         })
     };
-    go_on().await;
+    run_tasks().await;
     let patient = waiter(&limits, &policy, 1);
     let hasty = hasty.await.unwrap();
     assert!(
@@ -367,11 +370,7 @@ async fn late_grant_goes_to_next_waiter() {
     );
     let patient = tokio::time::timeout(PATIENT, patient).await.unwrap().unwrap();
     assert!(patient.unwrap().is_allowed());
-    assert_eq!(
-        script_calls(&server) - before,
-        1,
-        "it was script_calls once for both"
-    );
+    assert_eq!(script_calls(&server) - before, 1, "one script call serves both");
 }
 
 /// The first waiter has less time than the shared query: the local share decides for it alone, and
@@ -390,9 +389,9 @@ async fn short_timeout_of_first_does_not_shorten_shared_query() {
     limits.check(&policy, KEY).await.unwrap().require().unwrap();
     let before = script_calls(&server);
     proxy.set_delay(millis(300));
-    // The query is for one waiter, then for those that arrived meanwhile.
+    // The first query is for one waiter, the next for all that arrived during it.
     let first = waiter(&limits, &policy, 1);
-    go_on().await;
+    run_tasks().await;
     let hasty = {
         let (limits, policy) = (limits.clone(), policy.clone());
         tokio::spawn(async move {
@@ -400,7 +399,7 @@ async fn short_timeout_of_first_does_not_shorten_shared_query() {
             acquire.await.map(Allowed::into_decision)
         })
     };
-    go_on().await;
+    run_tasks().await;
     let (waiters, mut order) = crowd(&limits, &policy, 20);
     let first = tokio::time::timeout(PATIENT, first).await.unwrap().unwrap();
     assert_eq!(first.unwrap().origin(), Origin::Redis);
@@ -414,7 +413,7 @@ async fn short_timeout_of_first_does_not_shorten_shared_query() {
     }
     // The grant for the timed-out waiter is refunded.
     while script_calls(&server) - before < 3 {
-        go_on().await;
+        run_tasks().await;
     }
     proxy.set_delay(millis(0));
     assert_eq!(remaining(&limits, &policy).await, Amount::from(78_u32));
@@ -479,7 +478,7 @@ async fn ended_runtime_blocks_no_other() {
     let polled = runtime.spawn(async { tokio::task::yield_now().await });
     polled.await.unwrap();
     let second = waiter(&limits, &policy, 1);
-    go_on().await;
+    run_tasks().await;
     runtime.shutdown_background();
     assert!(first.await.is_err());
     server.resume();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn type_of_a_constant_is_known_by_a_path_a_cast_or_a_suffix() {
+    fn constant_type_is_determined_by_path_cast_or_suffix() {
         for (expr, expected) in [
             ("LIMIT", true),
             ("2 * LIMIT", true),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised() {
+    fn typing_errors_are_matched_to_known_words() {
         let known = ["capacity", "rate", "per", "need", "key"];
         assert_eq!(closest_match("capasity", known), Some("capacity"));
         assert_eq!(closest_match("arte", known), Some("rate"));

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_means_the_same_here_and_at_run_time() {
+    fn texts_are_parsed_as_at_run_time() {
         for text in [
             "1m", "500ms", "1h30m", "1_000 s", "7days", "", "10", "s", "1x", "-1s", "1.5s", "0s", "1d 2h",
         ] {

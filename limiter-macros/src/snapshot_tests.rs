@@ -24,9 +24,9 @@ fn compare(name: &str, kind: AttributeKind, args: TokenStream, item: TokenStream
 }
 
 #[test]
-fn a_function() {
+fn plain_function_is_limited() {
     compare(
-        "a_function",
+        "plain_function",
         AttributeKind::Token,
         quote!(capacity = 20, rate = 10, key = "user:{user}"),
         quote! {
@@ -39,9 +39,9 @@ fn a_function() {
 }
 
 #[test]
-fn a_fallback_with_arguments() {
+fn fallback_receives_arguments() {
     compare(
-        "a_fallback_with_arguments",
+        "fallback_with_arguments",
         AttributeKind::Window,
         quote!(
             name = "send",
@@ -69,7 +69,7 @@ fn a_fallback_with_arguments() {
 }
 
 #[test]
-fn several_limits() {
+fn several_limits_are_decided_together() {
     compare(
         "several_limits",
         AttributeKind::Token,
@@ -114,9 +114,9 @@ fn async_trait_method_is_limited() {
 }
 
 #[test]
-fn a_block() {
+fn methods_of_block_are_limited() {
     compare(
-        "a_block",
+        "impl_block",
         AttributeKind::Window,
         quote!(
             name = "mail",

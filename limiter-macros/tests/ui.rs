@@ -4,16 +4,16 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The compiler with which the messages were written down; others may word theirs differently.
+/// The compiler that produced the expected messages; other versions can format them differently.
 const PINNED: &str = "rustc 1.95.";
-/// Where the files are that must not compile, if not in `tests/ui/fail`.
+/// Environment variable with another directory than `tests/ui/fail`.
 const ELSEWHERE: &str = "LIMITER_MACROS_UI_FAIL";
 
 #[test]
-fn every_error_is_reported_at_its_span() {
+fn errors_are_reported_at_their_spans() {
     let messages = std::env::var_os(ELSEWHERE).map(PathBuf::from);
     if messages.is_none() && !compiler().starts_with(PINNED) {
-        return every_invalid_file_fails();
+        return assert_invalid_files_fail();
     }
     let files = messages
         .unwrap_or_else(|| PathBuf::from("tests/ui/fail"))
@@ -21,24 +21,24 @@ fn every_error_is_reported_at_its_span() {
     trybuild::TestCases::new().compile_fail(files);
 }
 
-/// With another compiler than the pinned one, it is only checked that each file fails: this test
-/// runs once more, on copies of the files, and writes the messages instead of comparing them.
-fn every_invalid_file_fails() {
+/// Checks only that each file fails to compile, for compilers other than the pinned one: runs this
+/// test again on copies of the files, which overwrites the expected messages.
+fn assert_invalid_files_fail() {
     let copies = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ui-fail");
-    std::fs::create_dir_all(&copies).expect("the directory can be made");
-    for file in std::fs::read_dir("tests/ui/fail").expect("the directory is there") {
-        let file = file.expect("the directory can be read").path();
+    std::fs::create_dir_all(&copies).expect("the directory is created");
+    for file in std::fs::read_dir("tests/ui/fail").expect("the directory exists") {
+        let file = file.expect("the directory is readable").path();
         if file.extension().is_some_and(|extension| extension == "rs") {
             let name = file.file_name().expect("a file has a name");
-            std::fs::copy(&file, copies.join(name)).expect("the file can be copied");
+            std::fs::copy(&file, copies.join(name)).expect("the file is copied");
         }
     }
-    let status = Command::new(std::env::current_exe().expect("a test knows its program"))
-        .args(["--exact", "every_error_is_reported_at_its_span", "--nocapture"])
+    let status = Command::new(std::env::current_exe().expect("the test has a path"))
+        .args(["--exact", "errors_are_reported_at_their_spans", "--nocapture"])
         .env(ELSEWHERE, &copies)
         .env("TRYBUILD", "overwrite")
         .status()
-        .expect("the test runs once more");
+        .expect("the test starts again");
     assert!(
         status.success(),
         "each file of tests/ui/fail must fail to compile"

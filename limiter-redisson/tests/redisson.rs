@@ -4,12 +4,12 @@
 //! | defect | test |
 //! |---|---|
 //! | a counter beside a log that drift apart | `available_permits_are_rate_minus_recent_usage` |
-//! | release gives more than was taken | `release_creates_no_permits` |
-//! | the wait looks at the oldest entry alone | `a_wait_is_exact_for_all_permits` |
+//! | release returns more than was acquired | `release_creates_no_permits` |
+//! | the wait considers the oldest entry only | `wait_is_exact_for_all_permits` |
 //! | keys without a TTL | `usage_expires_independent_of_configuration` |
-//! | reading writes | `peeks_write_nothing` |
+//! | reads write to Redis | `peeks_write_nothing` |
 //! | a new rate beside the old counter | `set_rate_discards_usage_and_updated_rate_keeps_it` |
-//! | a crash between the configuration and its end | `an_end_is_a_part_of_the_configuration` |
+//! | a crash between the configuration and its end | `expiry_is_part_of_configuration` |
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -59,7 +59,7 @@ impl World {
                 })
             }
             #[cfg(not(feature = "redis"))]
-            _ => unreachable!("no rates in Redis"),
+            _ => unreachable!("Redis tests need the feature `redis`"),
         };
         Self { clock, make }
     }
@@ -161,29 +161,29 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
-    a_rate_is_set_once_for_all_clients
+    rate_is_set_once_for_all_clients
     one_of_concurrent_rate_setters_succeeds
     set_rate_discards_usage_and_updated_rate_keeps_it
-    a_rate_that_is_set_by_one_client_is_unused_for_all
+    rate_set_by_one_client_resets_usage_of_all
     raised_rate_keeps_usage
-    a_change_reaches_every_client
+    change_reaches_all_clients
     unknown_policy_has_separate_rejection
-    an_end_is_a_part_of_the_configuration
-    an_end_stays_when_the_rate_changes
-    clients_are_counted_together_or_each_by_itself
+    expiry_is_part_of_configuration
+    expiry_survives_rate_change
+    clients_are_counted_together_or_separately
     release_creates_no_permits
-    a_wait_is_exact_for_all_permits
+    wait_is_exact_for_all_permits
     waiter_is_served_when_permits_are_available
     available_permits_are_rate_minus_recent_usage
     impossible_cost_is_rejected_at_once
     deletion_removes_configuration_and_usage
     usage_from_before_reset_does_not_return
-    end_keeps_usage
+    expiry_keeps_usage
     policies_of_other_apps_are_kept
     number_of_limiters_is_bounded
 }
 
-async fn a_rate_is_set_once_for_all_clients(world: World) {
+async fn rate_is_set_once_for_all_clients(world: World) {
     let [one, other] = [(); 2].map(|()| world.client().rate_limiter("p"));
     assert!(one.try_set_rate(RateType::Overall, 10, "1m").await.unwrap());
     assert!(!one.try_set_rate(RateType::Overall, 11, "1m").await.unwrap());
@@ -231,11 +231,14 @@ async fn set_rate_discards_usage_and_updated_rate_keeps_it(world: World) {
         assert!(limiter.try_acquire(5).await.unwrap());
         assert!(!limiter.try_acquire(1).await.unwrap());
         limiter.set_rate(of, 5, "1h").await.unwrap();
-        assert!(limiter.try_acquire(5).await.unwrap(), "also who was denied");
+        assert!(
+            limiter.try_acquire(5).await.unwrap(),
+            "denied clients are reset as well"
+        );
     }
 }
 
-async fn a_rate_that_is_set_by_one_client_is_unused_for_all(world: World) {
+async fn rate_set_by_one_client_resets_usage_of_all(world: World) {
     let one = world.configured(RateType::PerClient, 2, "1h").await;
     let other = world.client().rate_limiter("p");
     assert!(one.try_acquire(2).await.unwrap() && other.try_acquire(2).await.unwrap());
@@ -274,7 +277,7 @@ async fn raised_rate_keeps_usage(world: World) {
     assert_eq!(limiter.available_permits().await.unwrap(), 0);
 }
 
-async fn a_change_reaches_every_client(world: World) {
+async fn change_reaches_all_clients(world: World) {
     let one = world.configured(RateType::Overall, 5, "1h").await;
     let limits = (world.make)();
     let other = Client::new(&limits).rate_limiter("p");
@@ -284,7 +287,7 @@ async fn a_change_reaches_every_client(world: World) {
     assert_eq!(
         one.available_permits().await.unwrap(),
         2,
-        "at once where it was made"
+        "the changing client applies the rate at once"
     );
     await_rate(&limits, Some(7)).await;
     assert_eq!(other.available_permits().await.unwrap(), 2);
@@ -320,7 +323,7 @@ async fn unknown_policy_has_separate_rejection(world: World) {
     assert!(limiter.exists().await.unwrap());
 }
 
-async fn an_end_is_a_part_of_the_configuration(world: World) {
+async fn expiry_is_part_of_configuration(world: World) {
     let limiter = world.configured(RateType::Overall, 5, "1d").await;
     let other = world.client().rate_limiter("p");
     assert!(limiter.try_acquire(3).await.unwrap());
@@ -358,7 +361,7 @@ async fn an_end_is_a_part_of_the_configuration(world: World) {
     );
 }
 
-async fn an_end_stays_when_the_rate_changes(world: World) {
+async fn expiry_survives_rate_change(world: World) {
     let limiter = world.configured(RateType::Overall, 5, "1d").await;
     limiter.expire(secs(60)).await.unwrap();
     limiter.update_rate(RateType::Overall, 6, "1d").await.unwrap();
@@ -376,7 +379,7 @@ async fn an_end_stays_when_the_rate_changes(world: World) {
     assert_eq!(limiter.remaining_ttl().await.unwrap(), None);
 }
 
-async fn clients_are_counted_together_or_each_by_itself(world: World) {
+async fn clients_are_counted_together_or_separately(world: World) {
     let one = world.configured(RateType::PerClient, 2, "1h").await;
     let named = Client::with_id(&(world.make)(), "worker-7");
     assert_eq!(named.id(), "worker-7");
@@ -413,7 +416,7 @@ async fn release_creates_no_permits(world: World) {
     assert!(limiter.try_acquire(5).await.unwrap() && !limiter.try_acquire(1).await.unwrap());
 }
 
-async fn a_wait_is_exact_for_all_permits(world: World) {
+async fn wait_is_exact_for_all_permits(world: World) {
     let limiter = world.configured(RateType::Overall, 3, "1s").await;
     assert!(limiter.try_acquire(1).await.unwrap());
     world.clock.advance(millis(400));
@@ -565,7 +568,7 @@ async fn usage_from_before_reset_does_not_return(world: World) {
     assert!(limiter.try_acquire(10).await.unwrap());
     limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
     assert!(limiter.delete().await.unwrap());
-    // Nor if the deleted name is no longer stored.
+    // The usage does not return even if the deleted name is no longer stored.
     for wait in [secs(0), secs(3 * 3_600)] {
         world.clock.advance(wait);
         let other = world.client().rate_limiter("q");
@@ -578,7 +581,7 @@ async fn usage_from_before_reset_does_not_return(world: World) {
     }
 }
 
-async fn end_keeps_usage(world: World) {
+async fn expiry_keeps_usage(world: World) {
     let limiter = world.configured(RateType::Overall, 10, "1d").await;
     limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
     assert!(limiter.try_acquire(6).await.unwrap());

@@ -28,12 +28,12 @@ fn status(
     assert!(service.poll_ready(&mut context).is_ready());
     match pin!(service.call(request)).poll(&mut context) {
         Poll::Ready(Ok(response)) => response.status().as_u16(),
-        _ => panic!("in process a decision is ready at once"),
+        _ => panic!("an in-process decision must be ready at the first poll"),
     }
 }
 
 #[test]
-fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
+fn allowed_request_allocates_for_decision_extension_only() {
     let limits = Limiter::in_process().build();
     let policy = Policy::token_bucket("api")
         .capacity(100)
@@ -56,7 +56,7 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
 }
 
 #[test]
-fn a_request_in_flight_costs_no_allocation() {
+fn request_in_flight_allocates_nothing() {
     let limits = Limiter::in_process().build();
     let policy = Policy::concurrency("flights").max(10).build().unwrap();
     let mut service = ConcurrencyLimitLayer::new(&limits, policy)
@@ -73,7 +73,7 @@ fn a_request_in_flight_costs_no_allocation() {
 }
 
 #[test]
-fn a_request_that_may_be_shed_costs_no_allocation() {
+fn load_shed_layer_allocates_nothing() {
     let mut service = LoadShedLayer::new(10)
         .priority(|_: &Request<()>| Priority::High)
         .layer(service_fn(|_: Request<()>| {
@@ -121,9 +121,9 @@ fn headers_allocate_one_buffer_and_its_shared_handle() {
     }
 }
 
-/// A header's value, a path or an extension's text is a part of the request already.
+/// Values of headers, paths and extensions are borrowed from the request.
 #[test]
-fn a_key_that_has_to_be_written_costs_one_allocation() {
+fn formatted_key_allocates_once() {
     let mut request = Request::get("/search").header("x-forwarded-for", "203.0.113.9, 192.0.2.1");
     let headers = request.headers_mut().unwrap();
     headers.insert("forwarded", "for=\"[2001:db8:1111:2222::1]:80\"".parse().unwrap());

@@ -24,18 +24,18 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 const fn is_send<T: Send>() {}
-const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+const fn is_clonable_and_shareable<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
-    is_handed_around::<RateLimitLayer>();
-    is_handed_around::<RateLimitLayer<WithKey<Header>>>();
-    is_handed_around::<RateLimit<Strict, Global>>();
+    is_clonable_and_shareable::<RateLimitLayer>();
+    is_clonable_and_shareable::<RateLimitLayer<WithKey<Header>>>();
+    is_clonable_and_shareable::<RateLimit<Strict, Global>>();
     is_send::<ResponseFuture<Strict, String>>();
     is_send::<ResponseBody<String>>();
 };
 
 #[tokio::test]
-async fn the_readied_instance_is_called_and_a_denial_calls_none() {
+async fn ready_instance_is_called_and_denial_calls_none() {
     let (limits, _clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -55,7 +55,7 @@ async fn the_readied_instance_is_called_and_a_denial_calls_none() {
 }
 
 #[tokio::test]
-async fn skipping_and_refusing_leave_the_inner_service_ready() {
+async fn skip_and_rejection_keep_inner_service_ready() {
     let (limits, _clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -84,7 +84,7 @@ async fn skipping_and_refusing_leave_the_inner_service_ready() {
 }
 
 #[tokio::test]
-async fn in_process_a_request_is_decided_as_the_service_is_called() {
+async fn in_process_request_is_decided_in_call() {
     let (limits, _clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -101,7 +101,7 @@ async fn in_process_a_request_is_decided_as_the_service_is_called() {
 }
 
 #[tokio::test]
-async fn a_future_dropped_in_the_inner_service_ends_it() {
+async fn dropped_future_releases_inner_service() {
     let (limits, _clock) = limiter();
     let hangs = tower::service_fn(async |_: Request<String>| {
         std::future::pending::<()>().await;
@@ -128,10 +128,10 @@ async fn a_future_dropped_in_the_inner_service_ends_it() {
     }
 }
 
-/// A server keeps one service for each connection, and a client that was refused may stay
+/// A server keeps one service for each connection, and a rejected client can stay
 /// connected.
 #[tokio::test]
-async fn a_refusal_gives_the_readied_slot_back() {
+async fn rejection_releases_ready_slot() {
     let (limits, _clock) = limiter();
     let service = ServiceBuilder::new()
         .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key")))
@@ -147,7 +147,7 @@ async fn a_refusal_gives_the_readied_slot_back() {
 }
 
 #[tokio::test]
-async fn a_denial_gives_the_readied_slot_back() {
+async fn denial_releases_ready_slot() {
     let (limits, _clock) = limiter();
     let service = ServiceBuilder::new()
         .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::global()))
@@ -176,7 +176,7 @@ async fn a_denial_gives_the_readied_slot_back() {
 }
 
 #[tokio::test]
-async fn backpressure_and_errors_are_the_inner_services() {
+async fn backpressure_and_errors_of_inner_service_are_forwarded() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, at_most(10)).key(key::global());
     let (mut service, mut inner) =

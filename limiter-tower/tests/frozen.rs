@@ -1,5 +1,5 @@
-//! Responses as clients see them, as text that a reviewer can read: status, headers and bodies of
-//! each kind of answer.
+//! Responses as clients receive them, in reviewable text: status, headers and bodies of each kind
+//! of response.
 //!
 //! `LIMITER_FROZEN=write cargo test -p limiter-tower --all-features --test frozen` writes the files
 //! under `tests/frozen/` again.

@@ -33,7 +33,7 @@ fn grpc_request(content_type: &str, api_key: Option<&str>) -> Request<String> {
 }
 
 #[tokio::test]
-async fn a_denial_is_trailers_only() {
+async fn denial_is_trailers_only() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::header("x-api-key"))
@@ -68,7 +68,7 @@ async fn a_denial_is_trailers_only() {
 }
 
 #[tokio::test]
-async fn refusals_and_outages_have_codes_of_their_own() {
+async fn rejections_and_outages_have_separate_codes() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute());
     let code = async |by: key::Header, api_key: Option<&str>| {
@@ -114,7 +114,7 @@ async fn call(channel: &Channel, api_key: &'static str) -> Status {
 }
 
 #[tokio::test]
-async fn a_tonic_client_sees_resource_exhausted_from_a_tonic_server() {
+async fn tonic_client_receives_resource_exhausted() {
     let (limits, clock) = limiter();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -144,7 +144,7 @@ async fn a_tonic_client_sees_resource_exhausted_from_a_tonic_server() {
 
 #[cfg(feature = "tonic")]
 #[test]
-fn the_name_of_a_tonic_service_is_forwarded() {
+fn tonic_service_name_is_forwarded() {
     use limiter_tower::RateLimit;
     use tonic::server::NamedService;
 

@@ -91,7 +91,7 @@ async fn plain_text_denial_is_one_sentence() {
 }
 
 #[tokio::test]
-async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
+async fn handler_and_outer_layers_receive_decision() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, at_most(2))
         .key(key::header("x-api-key"))
@@ -107,7 +107,7 @@ async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
         assert_eq!(
             text(response).await,
             format!("Some({remaining})"),
-            "in the request, too"
+            "the request contains the decision, too"
         );
     }
     let denied = service.oneshot(request("ann")).await.unwrap();
@@ -124,7 +124,7 @@ async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
 }
 
 #[tokio::test]
-async fn of_nested_layers_the_innermost_decision_is_seen() {
+async fn innermost_decision_of_nested_layers_is_visible() {
     let (limits, _clock) = limiter();
     let inner = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::global())
@@ -192,7 +192,7 @@ async fn router_layer_covers_all_requests_and_route_layer_matched_ones() {
 }
 
 #[tokio::test]
-async fn an_extension_that_an_outer_layer_sets_is_the_key() {
+async fn extension_set_by_outer_layer_is_the_key() {
     #[derive(Clone)]
     struct Claims {
         sub: String,
@@ -244,7 +244,7 @@ async fn an_extension_that_an_outer_layer_sets_is_the_key() {
 }
 
 #[tokio::test]
-async fn a_request_without_its_header_is_refused_and_says_why() {
+async fn request_without_header_is_rejected_with_reason() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key"));
     let refused = async |layer: RateLimitLayer<_>| {
@@ -267,7 +267,7 @@ async fn a_request_without_its_header_is_refused_and_says_why() {
 }
 
 #[tokio::test]
-async fn closures_may_answer_with_options_and_results() {
+async fn closures_can_return_options_and_results() {
     let (limits, _clock) = limiter();
     let optional = |request: &axum::http::Request<String>| {
         request
@@ -306,7 +306,7 @@ async fn closures_may_answer_with_options_and_results() {
 }
 
 #[tokio::test]
-async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
+async fn cost_is_charged_and_impossible_cost_is_rejected() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, at_most(5))
         .key(key::global())
@@ -326,13 +326,13 @@ async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
     assert_eq!(
         text(response(0).await).await,
         "Some(2)",
-        "a cost of nothing looks only"
+        "a cost of zero is a peek"
     );
     let never = response(6).await;
     assert_eq!(never.status(), 429);
     assert!(
         !never.headers().contains_key("retry-after"),
-        "waiting never helps"
+        "a retry never succeeds"
     );
     let unusable = response(-1).await;
     assert_eq!(unusable.status(), 500);
@@ -340,7 +340,7 @@ async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_out_is_answered_as_the_policy_says() {
+async fn store_outage_follows_failure_mode_of_policy() {
     // A store that is full rejects every new key.
     let full = Limiter::in_process().max_keys(0).build();
     let response = async |answer: OnStoreFailure| {
@@ -389,7 +389,7 @@ async fn a_store_that_is_out_is_answered_as_the_policy_says() {
 }
 
 #[tokio::test]
-async fn after_a_shutdown_requests_are_answered_503() {
+async fn requests_after_shutdown_get_503() {
     let (limits, _clock) = limiter();
     limits.shutdown(Duration::ZERO).await;
     let service = RateLimitLayer::new(&limits, one_a_minute())
@@ -404,7 +404,7 @@ async fn after_a_shutdown_requests_are_answered_503() {
 /// A policy that degrades allows every request, and the handler sees which requests would be
 /// denied.
 #[tokio::test]
-async fn a_degraded_request_carries_its_decision_to_the_handler() {
+async fn handler_receives_decision_of_degraded_request() {
     let (limits, _clock) = limiter();
     let policy = Policy::sliding_window("search").limit(1).window("1m");
     let policy = policy.on_denial(OnDenial::Degrade).build().unwrap();
@@ -422,7 +422,7 @@ async fn a_degraded_request_carries_its_decision_to_the_handler() {
 }
 
 #[tokio::test]
-async fn a_request_waits_where_its_policy_says_so() {
+async fn request_waits_if_policy_waits_on_denial() {
     let (limits, clock) = limiter();
     let policy = Policy::token_bucket("search").capacity(1).rate(1);
     let policy = policy
@@ -445,11 +445,15 @@ async fn a_request_waits_where_its_policy_says_so() {
         }
     );
     assert_eq!(second.unwrap().status(), 200);
-    assert_eq!(third.unwrap().status(), 429, "two would take two seconds");
+    assert_eq!(
+        third.unwrap().status(),
+        429,
+        "a second waiter would need two seconds"
+    );
 }
 
 #[tokio::test]
-async fn a_key_on_the_deny_list_is_forbidden_and_one_in_shadow_is_not() {
+async fn deny_listed_key_is_forbidden_unless_in_shadow_mode() {
     let (limits, _clock) = limiter();
     let policy = Policy::token_bucket("search").capacity(1).rate(1);
     let policy = policy.deny_keys(["eve"]).allow_keys(["probe-*"]).build().unwrap();
@@ -475,7 +479,7 @@ async fn a_key_on_the_deny_list_is_forbidden_and_one_in_shadow_is_not() {
 }
 
 #[tokio::test]
-async fn a_policy_of_a_registry_limits_by_its_name_and_may_change() {
+async fn registry_policy_applies_by_name_and_can_change() {
     let clock = ManualClock::new();
     let registry = PolicyRegistry::new();
     let limits = Limiter::in_process().clock(&clock).registry(&registry).build();

@@ -70,7 +70,7 @@ macro_rules! on_axum {
     }};
 }
 
-/// The same around a tonic server. Only the compiler checks it.
+/// The layers around a tonic server. Only the compiler checks them.
 macro_rules! on_tonic {
     ($name:expr, $($layer:expr),+) => {{
         let server = Server::builder().layer(($($layer),+)).add_routes(Routes::default());

@@ -35,7 +35,7 @@ fn at_once(max: u32) -> Policy {
     Policy::concurrency("flights").max(max).build().unwrap()
 }
 
-async fn room(limits: &Limiter, policy: &Policy, key: &str) -> u64 {
+async fn remaining(limits: &Limiter, policy: &Policy, key: &str) -> u64 {
     limits.peek(policy, key).await.unwrap().remaining()
 }
 
@@ -59,14 +59,14 @@ where
     (response, polled)
 }
 
-/// The response of an inner service that answers at once.
+/// The response of an inner service that responds at the first poll.
 fn answer<S, B>(service: &mut S, request: Request<B>) -> S::Response
 where
     S: Service<Request<B>, Error = Infallible>,
 {
     match begin(service, request).1 {
         Poll::Ready(response) => response,
-        Poll::Pending => unreachable!("it answers at once"),
+        Poll::Pending => unreachable!("the service must respond at the first poll"),
     }
 }
 
@@ -100,7 +100,7 @@ fn trailers() -> Result<Frame<Bytes>, &'static str> {
     Ok(Frame::trailers(HeaderMap::new()))
 }
 
-/// An inner service that answers with bodies whose frames the test sends.
+/// An inner service whose response bodies contain the frames that the test sends.
 #[derive(Clone, Debug, Default)]
 struct Streams(Arc<Mutex<Vec<Sender>>>);
 

@@ -28,7 +28,7 @@ async fn costly(cost: i64) -> &'static str {
 
 /// One test, since the log belongs to the whole program.
 #[tokio::test]
-async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
+async fn misconfiguration_hidden_by_fallback_is_logged_once() {
     let errors = Warnings::default();
     tracing::subscriber::set_global_default(errors.clone()).unwrap();
     let (limits, _clock) = limiter();
@@ -66,7 +66,7 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
         1,
         "logged when the layer was built"
     );
-    assert_eq!(errors.about("").len(), 3, "a limit that is reached is none");
+    assert_eq!(errors.about("").len(), 3, "a denial is not a misconfiguration");
 
     missing_keys_are_logged_with_remedy(&errors);
     log_names_policies_and_no_keys(&errors, &limits).await;
@@ -115,7 +115,7 @@ fn missing_keys_are_logged_with_remedy(errors: &Warnings) {
         let _ = key::extension(|name: &String| name).extract(&forwarded);
     }
     assert_eq!(errors.about("extension is missing").len(), 1);
-    assert_eq!(errors.about("").len(), 7, "nothing else");
+    assert_eq!(errors.about("").len(), 7, "no other events");
 
     // Throttling the log of one layer hides no record of another layer.
     for _ in 0..3 {
@@ -134,7 +134,7 @@ fn missing_keys_are_logged_with_remedy(errors: &Warnings) {
     assert_eq!(errors.about("extension is missing").len(), 2);
 }
 
-/// Which of several layers it is, and never whose request.
+/// Log messages identify the layer, and never the client.
 async fn log_names_policies_and_no_keys(errors: &Warnings, limits: &Limiter) {
     const KEY: &str = "sk_live_4711";
     let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();

@@ -28,7 +28,9 @@ use tower::Service;
 
 /// Why a request was not sent.
 fn rejection(answer: Result<Response<impl Sized>, BoxError>) -> Rejection {
-    let Err(error) = answer else { panic!("it was sent") };
+    let Err(error) = answer else {
+        panic!("the request was sent")
+    };
     outbound::rejection(&*error).unwrap().clone()
 }
 
@@ -88,8 +90,8 @@ impl Service<Request<String>> for Peer {
     }
 }
 
-/// A peer whose answers are on their way until they are let through, in the order in which they are
-/// waited for.
+/// A peer whose responses are held until the test releases them, in the order of their futures'
+/// first polls.
 #[derive(Clone)]
 struct Slow(Peer, Arc<Semaphore>);
 

@@ -68,7 +68,7 @@ async fn replicas_share_one_limit() {
 }
 
 #[tokio::test]
-async fn an_outage_is_answered_within_the_deadline_as_the_policy_says() {
+async fn outage_follows_failure_mode_within_deadline() {
     let server = RedisServer::start();
     let limits = replica(&server);
     limits.ready().await.unwrap();
@@ -185,9 +185,9 @@ async fn pending_key_is_checked_in_redis() {
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
-/// In every state of a request at the time of the outage, it is answered and its slot is released.
+/// A request in any state at the time of the outage gets a response and releases its slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outage_answers_requests_in_every_state() {
+async fn requests_in_all_states_get_responses_in_outage() {
     let server = RedisServer::start();
     let limits = replica(&server);
     limits.ready().await.unwrap();
@@ -203,12 +203,12 @@ async fn outage_answers_requests_in_every_state() {
     let many = policy(1_000, OnStoreFailure::Error);
     let by_header = |policy: &Policy| RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
     let slots = tower::limit::ConcurrencyLimitLayer::new(20);
-    let ask = |service, key| tokio::spawn(ServiceExt::oneshot(service, request(key)));
+    let send = |service, key| tokio::spawn(ServiceExt::oneshot(service, request(key)));
 
     let waits = by_header(&one).max_wait(Duration::from_secs(120));
     let waits = waits.layer(slots.layer(Strict::default()));
-    assert_eq!(ask(waits.clone(), "ann").await.unwrap().unwrap().status(), 200);
-    let waiting: Vec<_> = (0..10).map(|_| ask(waits.clone(), "ann")).collect();
+    assert_eq!(send(waits.clone(), "ann").await.unwrap().unwrap().status(), 200);
+    let waiting: Vec<_> = (0..10).map(|_| send(waits.clone(), "ann")).collect();
     let later = RateLimitLayer::new(&limits, &many)
         .key(by_later)
         .layer(slots.layer(Strict::default()));
@@ -220,7 +220,7 @@ async fn outage_answers_requests_in_every_state() {
         .layer(Strict::default());
     let mut bodies = Vec::new();
     for _ in 0..10 {
-        bodies.push(ask_one(&metered).await.into_body());
+        bodies.push(send_one(&metered).await.into_body());
     }
     while limits.check(&one, "ann").await.unwrap().is_allowed() {}
 
@@ -246,14 +246,14 @@ async fn outage_answers_requests_in_every_state() {
     assert!(ready.unwrap().is_ok());
 }
 
-async fn ask_one<S, B>(service: &S) -> http::Response<B>
+async fn send_one<S, B>(service: &S) -> http::Response<B>
 where
     S: Service<http::Request<String>, Response = http::Response<B>, Error = std::convert::Infallible> + Clone,
 {
     service.clone().oneshot(request("ann")).await.unwrap()
 }
 
-/// A body is dropped wherever its server lets go of it, also after its runtime has ended.
+/// A server can drop a body anywhere, also after the end of its runtime.
 #[test]
 fn body_that_outlives_runtime_is_harmless() {
     let server = RedisServer::start();
@@ -275,7 +275,7 @@ fn body_that_outlives_runtime_is_harmless() {
             .layer(Strict::default());
         let mut bodies = Vec::new();
         for _ in 0..3 {
-            bodies.push(ask_one(&service).await.into_body());
+            bodies.push(send_one(&service).await.into_body());
         }
         let one_second = Duration::from_secs(1);
         let mut patient = layer

@@ -74,7 +74,7 @@ fn layer_rejects_other_limits_under_one_name() {
         expected,
     );
 
-    // The same limits are one budget by intention, and another limiter counts for itself.
+    // Equal limits share one budget by intention, and another limiter counts separately.
     assert!(RateLimitLayer::new(&limits, bucket("api", 5)).verify().is_ok());
     let elsewhere = Limiter::in_process().build();
     assert!(RateLimitLayer::new(&elsewhere, bucket("api", 6)).verify().is_ok());
@@ -158,7 +158,7 @@ fn with_denied(denied: &[&str]) -> Policy {
 }
 
 #[test]
-fn layer_rejects_entries_of_key_lists_longer_than_the_prefix_of_its_keys() {
+fn layer_rejects_key_list_entries_longer_than_key_prefix() {
     let limits = Limiter::in_process().build();
     let layer = |denied: &[&str]| RateLimitLayer::new(&limits, with_denied(denied));
     let single = ["2001:db8::7", "10.0.0.0/8", "192.0.2.7"];

@@ -51,7 +51,7 @@ fn wait(sent: Result<(), Rejection>) -> Option<Duration> {
     sent.err()?.retry_after()
 }
 
-async fn a_fourth_letter_waits_until_the_first_is_an_hour_old() -> Result<(), Failure> {
+async fn fourth_letter_waits_until_first_is_an_hour_old() -> Result<(), Failure> {
     let (letters, clock) = letters()?;
     for _ in 0..3 {
         letters.send("ann").await?;
@@ -67,7 +67,7 @@ async fn a_fourth_letter_waits_until_the_first_is_an_hour_old() -> Result<(), Fa
     Ok(())
 }
 
-async fn one_microsecond_early_is_too_early() -> Result<(), Failure> {
+async fn letter_one_microsecond_early_is_denied() -> Result<(), Failure> {
     let (letters, clock) = letters()?;
     for _ in 0..3 {
         letters.send("ann").await?;
@@ -79,7 +79,7 @@ async fn one_microsecond_early_is_too_early() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn the_eleventh_letter_of_a_day_waits_for_the_next() -> Result<(), Failure> {
+async fn eleventh_letter_of_a_day_waits_for_next_day() -> Result<(), Failure> {
     let (letters, clock) = letters()?;
     for _ in 0..10 {
         letters.send("ann").await?;
@@ -109,11 +109,11 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Failure> {
     let started = Instant::now();
-    a_fourth_letter_waits_until_the_first_is_an_hour_old().await?;
+    fourth_letter_waits_until_first_is_an_hour_old().await?;
     println!("a fourth letter waits until the first is an hour old");
-    one_microsecond_early_is_too_early().await?;
+    letter_one_microsecond_early_is_denied().await?;
     println!("one microsecond early is too early");
-    the_eleventh_letter_of_a_day_waits_for_the_next().await?;
+    eleventh_letter_of_a_day_waits_for_next_day().await?;
     println!("the eleventh letter of a day waits for the next");
     waiter_is_woken_by_clock().await?;
     println!("a waiter is woken by the clock");
@@ -126,18 +126,18 @@ mod tests {
     use super::Failure;
 
     #[tokio::test]
-    async fn a_fourth_letter_waits_until_the_first_is_an_hour_old() -> Result<(), Failure> {
-        super::a_fourth_letter_waits_until_the_first_is_an_hour_old().await
+    async fn fourth_letter_waits_until_first_is_an_hour_old() -> Result<(), Failure> {
+        super::fourth_letter_waits_until_first_is_an_hour_old().await
     }
 
     #[tokio::test]
-    async fn one_microsecond_early_is_too_early() -> Result<(), Failure> {
-        super::one_microsecond_early_is_too_early().await
+    async fn letter_one_microsecond_early_is_denied() -> Result<(), Failure> {
+        super::letter_one_microsecond_early_is_denied().await
     }
 
     #[tokio::test]
-    async fn the_eleventh_letter_of_a_day_waits_for_the_next() -> Result<(), Failure> {
-        super::the_eleventh_letter_of_a_day_waits_for_the_next().await
+    async fn eleventh_letter_of_a_day_waits_for_next_day() -> Result<(), Failure> {
+        super::eleventh_letter_of_a_day_waits_for_next_day().await
     }
 
     #[tokio::test]

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_level_answers_as_plain_level() {
+    fn fast_level_equals_plain_level() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut fast = 0;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_form_of_stored_level_denies_as_the_level() {
+    fn stored_level_and_its_fast_form_deny_equally() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut fast_forms = 0;

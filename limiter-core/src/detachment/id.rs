@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn id_survives_its_text() {
+    fn id_round_trips_through_text() {
         let scope = scope(&["n|cc|p|{k}"]);
         let id = DetachedId::permit(3, 30_000).unwrap();
         let (read, stored) = parse(IdKind::Permit, &id.text(&scope), &scope).unwrap();
@@ -250,7 +250,7 @@ mod tests {
             changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
             let changed = String::from_utf8(changed).unwrap();
             if let Ok((read, _)) = parse(IdKind::Permit, &changed, &scope) {
-                // The first byte tells where the state is; it is not part of the digest.
+                // The first byte contains the location of the state; it is not part of the digest.
                 assert_eq!(at, 2);
                 assert_ne!(read.backing, id.backing);
             }

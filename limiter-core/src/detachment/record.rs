@@ -106,7 +106,7 @@ mod tests {
     use crate::detachment::record::*;
 
     #[test]
-    fn record_survives_its_bytes() {
+    fn record_round_trips_through_bytes() {
         let charge = RecordedCharge {
             estimate: 800_000,
             whole_at: Some(Timestamp::from_micros(1_700_000_000_000_000)),

@@ -42,7 +42,7 @@ fn shown_value_is_bounded_in_written_bytes() {
 }
 
 #[test]
-fn error_of_a_policy_with_a_long_escaped_name_is_bounded() {
+fn error_with_long_escaped_policy_name_is_bounded() {
     let name = "\u{1b}".repeat(256);
     let error = ConfigError::invalid("capacity", "\n".repeat(100_000), "a number");
     let error = error.for_policy(&name).of_policy(&name);

@@ -62,11 +62,11 @@ fn two_limits_in_any_order() {
     let left = store.decide_now(&left).unwrap().outcomes[0].remaining;
     assert!(
         (2_000..=2_020).contains(&left),
-        "what the small one denied cost the large one nothing: {left}"
+        "denials by the small limit charge the large limit nothing: {left}"
     );
 }
 
 #[test]
-fn decisions_in_any_order_end_and_are_whole() {
+fn concurrent_decisions_finish_and_are_atomic() {
     check_random(two_limits_in_any_order, 600);
 }

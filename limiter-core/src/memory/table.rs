@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_one_cache_line() {
+    fn entry_fits_one_cache_line() {
         assert_eq!(size_of::<StateEntry>(), 64);
     }
 }

@@ -1,4 +1,4 @@
-//! Keys come and go.
+//! Creation and removal of keys.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 
-fn ask<'a>(policy: &'a Policy, key: &'a str) -> DecisionRequest<'a> {
+fn charge_request<'a>(policy: &'a Policy, key: &'a str) -> DecisionRequest<'a> {
     DecisionRequest::new([LimitRequest::new(policy, key)], Mode::Charge, false).expect("a valid request")
 }
 
@@ -22,13 +22,15 @@ fn idle_keys_are_removed_during_decisions() {
         .expect("valid");
     for key in 0..10_000 {
         store
-            .decide_now(&ask(&policy, &key.to_string()))
+            .decide_now(&charge_request(&policy, &key.to_string()))
             .expect("decided");
     }
     assert_eq!(store.keys(), 10_000);
     for _ in 0..SHARDS * 4 {
         clock.advance(Duration::from_millis(100));
-        store.decide_now(&ask(&policy, "busy")).expect("decided");
+        store
+            .decide_now(&charge_request(&policy, "busy"))
+            .expect("decided");
     }
     assert_eq!(store.keys(), 1);
 }
@@ -44,14 +46,14 @@ fn full_store_rejects_new_key_and_serves_others() {
         .expect("valid");
     let refused = (0..10_000)
         .filter(|key| {
-            let answer = store.decide_now(&ask(&policy, &key.to_string()));
+            let answer = store.decide_now(&charge_request(&policy, &key.to_string()));
             answer.is_err_and(|error| error.kind() == StoreErrorKind::Full)
         })
         .count();
     assert_eq!((store.keys(), refused), (640, 10_000 - 640));
-    assert!(store.decide_now(&ask(&policy, "0")).is_ok());
+    assert!(store.decide_now(&charge_request(&policy, "0")).is_ok());
     clock.advance(Duration::from_secs(1));
-    assert!(store.decide_now(&ask(&policy, "new")).is_ok());
+    assert!(store.decide_now(&charge_request(&policy, "new")).is_ok());
 }
 
 #[test]
@@ -65,15 +67,18 @@ fn full_store_accepts_key_when_any_shard_has_idle_key() {
         .expect("valid");
     for key in 0..100 {
         let (key, other) = (key.to_string(), format!("other than {key}"));
-        assert!(store.decide_now(&ask(&policy, &key)).is_ok(), "{key}");
-        assert!(store.decide_now(&ask(&policy, &other)).is_err(), "{other}");
+        assert!(store.decide_now(&charge_request(&policy, &key)).is_ok(), "{key}");
+        assert!(
+            store.decide_now(&charge_request(&policy, &other)).is_err(),
+            "{other}"
+        );
         clock.advance(Duration::from_secs(1));
         assert_eq!(store.keys(), 1, "{key}");
     }
 }
 
 #[test]
-fn several_limits_are_stored_together_or_not_at_all() {
+fn several_limits_are_stored_atomically() {
     let clock = ManualClock::new();
     let store = MemoryStore::new(Clock::Manual(clock.clone()), 3);
     let [one, other] = ["one", "other"].map(|name| {
@@ -91,7 +96,7 @@ fn several_limits_are_stored_together_or_not_at_all() {
     assert!(both("ann").is_ok());
     assert!(
         both("bob").is_err(),
-        "there is room for one more key, not for two"
+        "the table can hold one more key, but not two"
     );
     assert_eq!(store.keys(), 2);
     let denied = both("ann").expect("decided");
@@ -125,19 +130,20 @@ fn calendar_periods_follow_changes_of_system_clock() {
         let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
         let fits = || {
             let verdict = store.decide_now(&requests()).expect("decided");
-            assert_eq!(verdict.decided_at, clock.now(), "whatever is decided");
+            assert_eq!(verdict.decided_at, clock.now(), "allowed and denied");
             verdict.outcomes.iter().all(|outcome| outcome.fits)
         };
         assert!(fits() && !fits());
         // The machine was suspended for 14 hours, which monotonic time does not include.
         clock.set_calendar_ahead(14 * SIGNED_HOUR);
-        assert!(fits() && !fits(), "it is two o'clock of the next day");
-        // Set back by four hours: nothing is minted, and it lasts no longer than that day.
+        assert!(fits() && !fits(), "it is 02:00 of the next day");
+        // A clock set back by four hours creates no permits and extends the period by no more than
+        // a day.
         clock.set_calendar_ahead(10 * SIGNED_HOUR);
         assert!(!fits());
         clock.advance(Duration::from_micros(26 * HOUR));
         assert!(fits() && !fits());
-        // By monotonic time it is midnight; the calendar's day must not expire before it ends.
+        // The monotonic clock reads midnight; the calendar day must not expire before its end.
         clock.set(noon.after(Duration::from_micros(240 * HOUR)));
         clock.set_calendar_ahead(-10 * SIGNED_HOUR);
         assert!(fits() && !fits());
@@ -161,7 +167,7 @@ fn idle_keys_expire_by_the_clock_of_their_algorithm() {
     let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);
     let clock = ManualClock::starting_at(noon);
     let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
-    let charge = |policy, key: &str| store.decide_now(&ask(policy, key)).expect("decided");
+    let charge = |policy, key: &str| store.decide_now(&charge_request(policy, key)).expect("decided");
     let keys_after_a_round = || {
         for _ in 0..SHARDS * 4 {
             clock.advance(Duration::from_millis(1));
@@ -174,13 +180,13 @@ fn idle_keys_expire_by_the_clock_of_their_algorithm() {
             charge(policy, &key.to_string());
         }
     }
-    // Set back by a year, as the battery runs out.
+    // The clock is set back by a year, as with an empty battery.
     clock.set_calendar_ahead(-365 * 24 * SIGNED_HOUR);
     clock.advance(Duration::from_secs(2));
     assert_eq!(keys_after_a_round(), 201, "the buckets are full");
     clock.advance(Duration::from_micros(24 * HOUR));
     assert_eq!(keys_after_a_round(), 101, "a day has passed");
-    // Set right, and further: the day is over.
+    // The clock is corrected and moved ahead: the day has ended.
     clock.set_calendar_ahead(12 * SIGNED_HOUR);
     assert_eq!(keys_after_a_round(), 1);
 
@@ -190,6 +196,6 @@ fn idle_keys_expire_by_the_clock_of_their_algorithm() {
     assert_eq!(
         keys_after_a_round(),
         2,
-        "by what has passed its period has just begun"
+        "by monotonic time, the period has just begun"
     );
 }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_handles_is_cached() {
+    fn thread_cache_keeps_one_of_several_handles() {
         let policy = policy();
         let handle: Vec<CachedPolicy> = (0..5).map(|_| CachedPolicy::new(&policy)).collect();
         assert_eq!(handles(&policy), 6);

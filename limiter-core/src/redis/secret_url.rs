@@ -141,7 +141,7 @@ mod tests {
     use crate::redis::secret_url::*;
 
     #[test]
-    fn display_shows_only_parts_that_are_no_credentials() {
+    fn display_hides_credentials() {
         for (url, shown) in [
             ("redis://h:1/3", "redis://h:1/3"),
             ("redis://h", "redis://h"),

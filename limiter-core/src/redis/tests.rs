@@ -58,14 +58,14 @@ async fn unreadable_key_fails_only_its_own_decision() {
         "0",
     ]);
 
-    let ask = |policy| request([LimitRequest::new(policy, "k")]);
+    let single = |policy| request([LimitRequest::new(policy, "k")]);
     let several = request([
         LimitRequest::new(&other, "k"),
         LimitRequest::new(&ring, "k"),
         LimitRequest::new(&list, "k"),
     ]);
-    let (first, second, third, fourth) = (ask(&good), ask(&list), ask(&text), ask(&torn));
-    let fifth = ask(&out_of_range);
+    let (first, second, third, fourth) = (single(&good), single(&list), single(&text), single(&torn));
+    let fifth = single(&out_of_range);
     let verdicts = run(
         &server,
         &[&first, &second, &several, &third, &fourth, &fifth, &first],
@@ -84,7 +84,7 @@ async fn unreadable_key_fails_only_its_own_decision() {
         })
         .collect();
     let (wrong, unknown) = (Err(StoreErrorKind::WrongType), Err(StoreErrorKind::UnknownLayout));
-    // The same key twice: the second decision sees what the first has charged.
+    // The same key twice: the second decision includes the charge of the first.
     assert_eq!(
         results,
         [

@@ -52,7 +52,7 @@ mod tests {
     use crate::registry::retired_generations::*;
 
     #[test]
-    fn number_of_names_is_bounded_by_twice_those_that_count() {
+    fn retired_names_are_bounded_by_twice_the_active_ones() {
         let (mut left, mut now) = (RetiredGenerations::default(), Timestamp::from_micros(1));
         let lasts = Duration::from_secs(300);
         for number in 0..10_000 {

@@ -53,7 +53,7 @@ mod tests {
     use crate::responses::tonic::*;
 
     #[tokio::test]
-    async fn every_rejection_has_its_code() {
+    async fn each_rejection_has_its_code() {
         let limits = Limiter::in_process().build();
         let policy = Policy::sliding_window("send")
             .limit(1)

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn timers_notice_that_time_is_paused_meanwhile() {
+    async fn timers_detect_time_paused_during_wait() {
         let start = Instant::now();
         let pause = async {
             tokio::task::yield_now().await;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn time_that_runs_is_not_taken_for_paused() {
+    async fn running_time_is_not_detected_as_paused() {
         for _ in 0..1_000 {
             assert!(!is_paused());
             tokio::task::yield_now().await;

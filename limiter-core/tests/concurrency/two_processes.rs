@@ -97,7 +97,7 @@ impl Cycles {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let mut lines = lines.map_while(Result::ok);
         let most = lines.find_map(|line| line.strip_prefix("most: ")?.parse().ok());
-        most.expect("it does not get to its end")
+        most.expect("the child must print its result")
     }
 }
 
@@ -109,7 +109,7 @@ impl Drop for Cycles {
 }
 
 #[tokio::test]
-async fn ten_thousand_cycles_of_two_processes_never_exceed_and_end_at_none() {
+async fn cycles_of_two_processes_keep_maximum_and_leak_nothing() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let children = [(); 2].map(|()| Cycles::start(&server, &namespace));
     let most = tokio::task::spawn_blocking(move || children.map(Cycles::most));

@@ -21,7 +21,7 @@ pub(crate) async fn bucket_admits_refilled_amount(subject: Subject) {
     assert_eq!(subject.calls(&policy, 10).await, "PPPPPDDDDD");
 }
 
-pub(crate) async fn a_window_passes_its_limit_at_once(subject: Subject) {
+pub(crate) async fn window_admits_its_limit_at_once(subject: Subject) {
     let policy = window("p", 5, "60s");
     assert_eq!(subject.calls(&policy, 20).await, "PPPPPDDDDDDDDDDDDDDD");
     subject.clock.advance(secs(60));
@@ -40,7 +40,7 @@ pub(crate) async fn window_permit_lasts_exactly_one_window(subject: Subject) {
 
 /// The replies of the command `CL.THROTTLE k 15 30 60` of redis-cell: a limit of 16, one every two
 /// seconds.
-pub(crate) async fn cell_rate_vectors_come_out(subject: Subject) {
+pub(crate) async fn levels_reproduce_redis_cell_replies(subject: Subject) {
     for policy in [bucket("p", 16, "30/60s"), funnel("p", 16, "30/60s")] {
         let first = subject.call(&policy).await;
         assert_eq!(
@@ -63,7 +63,7 @@ pub(crate) async fn cell_rate_vectors_come_out(subject: Subject) {
     }
 }
 
-pub(crate) async fn the_first_call_is_charged(subject: Subject) {
+pub(crate) async fn first_call_is_charged(subject: Subject) {
     for policy in one_of_each() {
         let first = subject.call(&policy).await;
         assert!(first.is_allowed());
@@ -72,7 +72,7 @@ pub(crate) async fn the_first_call_is_charged(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_denial_consumes_nothing(subject: Subject) {
+pub(crate) async fn denial_consumes_nothing(subject: Subject) {
     for policy in one_of_each() {
         assert!(subject.call_of(&policy, 4).await.is_allowed());
         for _ in 0..10 {
@@ -83,7 +83,7 @@ pub(crate) async fn a_denial_consumes_nothing(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_denied_call_does_not_prolong_the_wait(subject: Subject) {
+pub(crate) async fn denied_call_does_not_extend_wait(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let wait = wait_of(&subject.call(&policy).await);
@@ -110,12 +110,20 @@ pub(crate) async fn simultaneous_calls_do_not_collapse(subject: Subject) {
     assert_eq!(
         subject.calls(&policy, 4).await,
         "PPPD",
-        "the three of the first moment"
+        "the three calls at the first time expire"
     );
     subject.clock.advance(micros(1));
-    assert_eq!(subject.calls(&policy, 2).await, "PD", "the one of the next");
+    assert_eq!(
+        subject.calls(&policy, 2).await,
+        "PD",
+        "the call at the second time expires"
+    );
     subject.clock.advance(micros(1));
-    assert_eq!(subject.calls(&policy, 3).await, "PPD", "the two of the one after");
+    assert_eq!(
+        subject.calls(&policy, 3).await,
+        "PPD",
+        "the two calls at the third time expire"
+    );
 }
 
 pub(crate) async fn cost_counts_as_multiple_calls(subject: Subject) {
@@ -171,7 +179,7 @@ pub(crate) async fn remaining_can_be_acquired_next(subject: Subject) {
 }
 
 /// The whole quota at once, and again as soon as it is refilled.
-pub(crate) async fn a_call_may_cost_the_whole_quota(subject: Subject) {
+pub(crate) async fn call_can_cost_the_whole_quota(subject: Subject) {
     for policy in one_of_each() {
         for _ in 0..3 {
             let decision = subject.call_of(&policy, 5).await;
@@ -183,7 +191,7 @@ pub(crate) async fn a_call_may_cost_the_whole_quota(subject: Subject) {
     }
 }
 
-pub(crate) async fn keys_have_budgets_of_their_own(subject: Subject) {
+pub(crate) async fn keys_have_separate_budgets(subject: Subject) {
     for policy in one_of_each() {
         for key in ["ann", "bob", "ann:1", "Ann"] {
             let decision = subject.limits.check(&policy, key).cost(5).await.unwrap();
@@ -193,7 +201,7 @@ pub(crate) async fn keys_have_budgets_of_their_own(subject: Subject) {
 }
 
 /// A policy's name and its algorithm are part of the identity; its numbers are not.
-pub(crate) async fn policies_have_budgets_of_their_own(subject: Subject) {
+pub(crate) async fn policies_have_separate_budgets(subject: Subject) {
     let policies = [
         bucket("a", 5, 1),
         bucket("b", 5, 1),

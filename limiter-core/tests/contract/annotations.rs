@@ -47,7 +47,7 @@ pub(crate) async fn uncounted_call_is_refunded(subject: Subject) {
     assert_eq!(
         attempts.peek().await.unwrap().remaining(),
         1,
-        "what was denied took nothing"
+        "a denied call charges nothing"
     );
     assert_eq!(login(limits, "acme", "bob", true).await, Ok(()), "another key");
     assert_eq!(attempts.peek().await.unwrap().remaining(), 0);
@@ -67,7 +67,7 @@ async fn computed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
 
 /// For every content of the parts: the budget that is peeked, reset and named is the one that the
 /// call charged.
-pub(crate) async fn a_budget_is_found_by_name_and_key_parts(subject: Subject) {
+pub(crate) async fn budget_is_found_by_name_and_key_parts(subject: Subject) {
     let limits = &subject.limits;
     let site = limits.annotation("placed").unwrap();
     for (tenant, user) in [
@@ -122,7 +122,7 @@ async fn search_or_not(limits: &Limiter) -> Result<&'static str, Rejection> {
 
 /// A degrading policy limits annotated functions too: the fallback returns the cheaper response,
 /// and a function without a fallback is not called.
-pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject) {
+pub(crate) async fn degraded_call_runs_fallback(subject: Subject) {
     let (limits, registry) = (&subject.limits, subject.limits.registry());
     let built = [Policy::token_bucket("searches"), Policy::funnel("searches")];
     let [plain, paced] = built.map(|built| built.capacity(1).rate("1/h").deadline(PATIENT));

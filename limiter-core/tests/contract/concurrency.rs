@@ -77,7 +77,7 @@ async fn next_of(served: &mut mpsc::UnboundedReceiver<(u32, ConcurrencyPermit)>)
     served.expect("no waiter is served").unwrap()
 }
 
-pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
+pub(crate) async fn concurrency_never_exceeds_maximum(subject: Subject) {
     let policy = concurrency(3);
     let mut permits = Vec::new();
     for left in [2, 1, 0] {
@@ -93,7 +93,7 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     };
     assert_eq!((denied.remaining(), denied.retry_after()), (0, None));
     let outcome = denied.limits()[0].clone();
-    assert_eq!(outcome.retry_after(), LEASE, "should its holder be gone");
+    assert_eq!(outcome.retry_after(), LEASE, "the lease of a dead holder");
     assert_eq!(denied.reset_after(), LEASE);
     assert!(subject.limits.acquire_concurrency(&policy, "other").await.is_ok());
     permits.pop().unwrap().release().await.unwrap();
@@ -107,7 +107,8 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
                 tokio::task::yield_now().await;
             }
         });
-        left.await.expect("nothing stays behind");
+        left.await
+            .expect("all keys except the replica registry are removed");
     }
 }
 
@@ -223,7 +224,7 @@ pub(crate) async fn cheap_waiter_does_not_overtake_expensive_one(subject: Subjec
     await_remaining(&subject, &policy, 3).await;
 }
 
-pub(crate) async fn a_wait_ends_when_its_time_is_over(subject: Subject) {
+pub(crate) async fn wait_ends_at_its_timeout(subject: Subject) {
     let policy = concurrency(1);
     let held = enter(&subject, &policy, 1).await.unwrap();
     let (limits, other) = (subject.limits.clone(), policy.clone());
@@ -337,7 +338,7 @@ pub(crate) async fn keys_in_groups_have_separate_concurrency(subject: Subject) {
     assert!(enter(&subject, &policy, 1).await.is_ok());
 }
 
-pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject) {
+pub(crate) async fn changed_maximum_applies_to_next_call(subject: Subject) {
     let (small, large) = (concurrency(1), concurrency(3));
     let one = enter(&subject, &small, 1).await.unwrap();
     let two = enter(&subject, &large, 2).await.unwrap();
@@ -360,7 +361,10 @@ pub(crate) async fn changed_maximum_applies_to_waiters(subject: Subject) {
     let held = enter(&subject, &small, 1).await.unwrap();
     let first = waiter(&subject, &small, (1, 1), &order);
     settle(&subject, &small).await;
-    assert!(served.try_recv().is_err(), "there is no room under the old one");
+    assert!(
+        served.try_recv().is_err(),
+        "the old maximum admits no second permit"
+    );
     let second = waiter(&subject, &large, (2, 2), &order);
     let (one, two) = (next_of(&mut served).await, next_of(&mut served).await);
     assert_eq!((one.0, two.0), (1, 2), "in order of arrival");
@@ -376,7 +380,7 @@ pub(crate) async fn changed_maximum_applies_to_waiters(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
+pub(crate) async fn reset_keeps_permits_of_this_process(subject: Subject) {
     let policy = concurrency(2);
     let held = enter(&subject, &policy, 1).await.unwrap();
     subject.limits.reset(&policy, KEY).await.unwrap();
@@ -387,7 +391,7 @@ pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
 }
 
 /// Every store equals a count: each admission and each number of the decisions.
-pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
+pub(crate) async fn random_traces_equal_a_counter(subject: Subject) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let policies = [concurrency(3), concurrency(6)];
@@ -438,7 +442,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
 }
 
 /// Sixty-four tasks acquire and release, and some of them are cancelled.
-pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Subject) {
+pub(crate) async fn ten_thousand_cycles_keep_maximum_and_leak_nothing(subject: Subject) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     const CYCLES: u64 = 10_000;
@@ -474,7 +478,7 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
                 let permit = entering.await.unwrap();
                 assert!(
                     inside.fetch_add(1, Ordering::SeqCst) < 7,
-                    "more are in flight than may be"
+                    "concurrency exceeds the maximum"
                 );
                 for _ in 0..random.u32(0..3) {
                     tokio::task::yield_now().await;
@@ -557,5 +561,5 @@ pub(crate) async fn modes_and_key_lists_apply_to_concurrency(subject: Subject) {
     let bob = limits.acquire_concurrency(&listed, "bob").await;
     assert!(matches!(bob, Err(Rejection::Forbidden { policy, .. }) if policy == "listed"));
     let penalised = policy("p").penalty("1 in 1s: 1s").build();
-    assert!(penalised.is_err(), "nothing counts denials of what is in flight");
+    assert!(penalised.is_err(), "concurrency policies have no penalties");
 }

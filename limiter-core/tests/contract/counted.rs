@@ -59,11 +59,11 @@ pub(crate) async fn fixed_window_admits_limit_per_period(subject: Subject) {
     assert_eq!(
         subject.call(&policy).await.reset_after(),
         secs(10),
-        "after a pause too"
+        "also after a pause"
     );
 }
 
-pub(crate) async fn an_aligned_period_ends_with_the_calendars(subject: Subject) {
+pub(crate) async fn aligned_period_ends_with_calendar_period(subject: Subject) {
     let hour = secs(3_600);
     for (number, (window, offset, left)) in [
         ("1d", "utc", hour),
@@ -146,7 +146,7 @@ pub(crate) async fn changed_limit_keeps_usage(subject: Subject) {
 }
 
 /// The usage is kept for at most one window of the new length, and none of it is discarded at once.
-pub(crate) async fn a_changed_window_takes_effect_within_itself(subject: Subject) {
+pub(crate) async fn changed_window_keeps_usage_for_at_most_its_length(subject: Subject) {
     let lasting = |window| fixed("f", 2, window);
     assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");
     assert_eq!(wait_of(&subject.call(&lasting("1m")).await), secs(60));
@@ -156,7 +156,7 @@ pub(crate) async fn a_changed_window_takes_effect_within_itself(subject: Subject
     assert_eq!(
         wait_of(&subject.call(&lasting("2h")).await),
         secs(3_600),
-        "a period lasts as it began"
+        "a period keeps its initial length"
     );
 
     let lasting = |window| counter("c", 2, window);
@@ -226,7 +226,11 @@ pub(crate) async fn period_from_first_use_follows_monotonic_time(subject: Subjec
     subject.clock.advance(secs(4));
     assert!(subject.call(&policy).await.is_allowed());
     subject.clock.step_back(secs(3_600));
-    assert_eq!(wait_of(&subject.call(&policy).await), secs(6), "as it was");
+    assert_eq!(
+        wait_of(&subject.call(&policy).await),
+        secs(6),
+        "the period is unchanged"
+    );
     subject.clock.advance(secs(6));
     assert_eq!(subject.calls(&policy, 3).await, "PPD");
 }
@@ -262,6 +266,6 @@ pub(crate) async fn usage_is_refilled(subject: Subject) {
     assert_eq!(
         subject.remaining(&policy).await,
         Amount::from(5_u32),
-        "those of this period"
+        "the permits of this period are used"
     );
 }

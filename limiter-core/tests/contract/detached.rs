@@ -211,7 +211,7 @@ struct ModelPermit {
     expires_at: limiter_core::Timestamp,
 }
 
-/// Random calls on two handles of one store are answered as by a list of permits.
+/// Random calls on two handles of one store equal a list of permits.
 pub(crate) async fn random_traces_never_exceed_the_maximum(subject: Subject) {
     const MAX: u32 = 4;
     let random = &mut fastrand::Rng::with_seed(7);
@@ -286,13 +286,16 @@ pub(crate) async fn detached_reservation_is_settled_once(subject: Subject) {
             assert!(reservation.decision().is_allowed());
             assert_eq!(reservation.expires_at(), subject.clock.now().after(LIFETIME));
             assert_eq!(subject.remaining(&policy).await, Amount::from(5_u32), "{policy}");
-            let ask = || [LimitRequest::new(&policy, KEY).cost(used)];
+            let request = || [LimitRequest::new(&policy, KEY).cost(used)];
             for expected in [
                 SettlementOutcome::Settled,
                 SettlementOutcome::AlreadySettled,
                 SettlementOutcome::AlreadySettled,
             ] {
-                let settled = subject.limits.settle_reservation(reservation.id(), ask()).await;
+                let settled = subject
+                    .limits
+                    .settle_reservation(reservation.id(), request())
+                    .await;
                 assert_eq!(settled.unwrap(), expected, "{policy}");
                 assert_eq!(
                     subject.remaining(&policy).await,
@@ -300,7 +303,10 @@ pub(crate) async fn detached_reservation_is_settled_once(subject: Subject) {
                     "{policy} {used}"
                 );
             }
-            let cancelled = subject.limits.cancel_reservation(reservation.id(), ask()).await;
+            let cancelled = subject
+                .limits
+                .cancel_reservation(reservation.id(), request())
+                .await;
             assert_eq!(cancelled.unwrap(), SettlementOutcome::AlreadySettled);
             assert_eq!(
                 subject.remaining(&policy).await,
@@ -314,11 +320,11 @@ pub(crate) async fn detached_reservation_is_settled_once(subject: Subject) {
 
 pub(crate) async fn detached_reservation_of_several_limits_is_settled_together(subject: Subject) {
     let (calls, tokens) = (window("calls", 60, "1h"), bucket("tokens", 1_000, 1));
-    let asks = [
+    let requests = [
         LimitRequest::new(&calls, KEY),
         LimitRequest::new(&tokens, KEY).cost(800),
     ];
-    let reservation = subject.limits.reserve_all(asks).await.unwrap();
+    let reservation = subject.limits.reserve_all(requests).await.unwrap();
     let reservation = reservation.detach(LIFETIME).await.unwrap();
     let used = |calls_used: u32, tokens_used: u32| {
         [
@@ -355,30 +361,35 @@ pub(crate) async fn reservation_id_of_wrong_limits_is_rejected(subject: Subject)
     let (policy, other, limits) = (bucket("b", 10, 1), bucket("other", 10, 1), &subject.limits);
     let reservation = limits.reserve(&policy, KEY).cost(5).await.unwrap();
     let reservation = reservation.detach(LIFETIME).await.unwrap();
-    for ask in [
+    for request in [
         LimitRequest::new(&other, KEY),
         LimitRequest::new(&policy, "another"),
     ] {
-        let settled = limits.settle_reservation(reservation.id(), [ask.cost(0)]).await;
+        let settled = limits
+            .settle_reservation(reservation.id(), [request.cost(0)])
+            .await;
         assert!(is_config_error(settled));
     }
     for at in 0..reservation.id().len() {
         let mut forged = reservation.id().as_bytes().to_vec();
         forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
         let forged = String::from_utf8(forged).unwrap();
-        let ask = [LimitRequest::new(&policy, KEY).cost(0)];
+        let request = [LimitRequest::new(&policy, KEY).cost(0)];
         assert!(
-            is_config_error(limits.settle_reservation(&forged, ask).await),
+            is_config_error(limits.settle_reservation(&forged, request).await),
             "{at}"
         );
     }
     let stranger = Subject::new(subject.kind);
-    let ask = || [LimitRequest::new(&policy, KEY).cost(0)];
+    let request = || [LimitRequest::new(&policy, KEY).cost(0)];
     assert!(is_config_error(
-        stranger.limits.settle_reservation(reservation.id(), ask()).await
+        stranger
+            .limits
+            .settle_reservation(reservation.id(), request())
+            .await
     ));
     assert_eq!(subject.remaining(&policy).await, Amount::from(5_u32));
-    let settled = limits.settle_reservation(reservation.id(), ask()).await;
+    let settled = limits.settle_reservation(reservation.id(), request()).await;
     assert_eq!(settled.unwrap(), SettlementOutcome::Settled);
 }
 
@@ -400,7 +411,7 @@ pub(crate) async fn uncharged_reservation_is_settled_without_effect(subject: Sub
     );
 }
 
-pub(crate) async fn invalid_lifetime_gives_the_estimate_back(subject: Subject) {
+pub(crate) async fn invalid_lifetime_refunds_the_estimate(subject: Subject) {
     let policy = window("w", 10, "1d");
     for lifetime in [Duration::ZERO, secs(7 * 86_400 + 1)] {
         let reservation = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();

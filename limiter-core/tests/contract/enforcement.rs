@@ -26,7 +26,7 @@ pub(crate) async fn shadow_mode_decides_and_denies_no_call(subject: Subject) {
         assert_eq!(result.would_deny(), !denies.is_allowed(), "call {call}");
         assert_eq!(result.remaining(), denies.remaining(), "call {call}");
         assert_eq!(result.reset_after(), denies.reset_after(), "call {call}");
-        assert_eq!(result.retry_after(), None, "what is allowed waits for nothing");
+        assert_eq!(result.retry_after(), None, "an allowed call has no retry time");
         let limits = (&result.limits()[0], &denies.limits()[0]);
         assert_eq!(limits.0.retry_after(), limits.1.retry_after());
         subject.clock.advance(secs(7));
@@ -74,7 +74,7 @@ pub(crate) async fn off_mode_queries_and_charges_nothing(subject: Subject) {
     }
 }
 
-pub(crate) async fn the_looser_of_policy_and_limiter_holds(subject: Subject) {
+pub(crate) async fn looser_mode_of_policy_and_limiter_applies(subject: Subject) {
     use Enforcement::{Enforce, Off, Shadow};
     let mut round = 0;
     for whole in [Enforce, Shadow, Off] {
@@ -96,13 +96,13 @@ pub(crate) async fn the_looser_of_policy_and_limiter_holds(subject: Subject) {
 }
 
 /// In one decision, shadow limits do not affect enforced limits.
-pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subject: Subject) {
+pub(crate) async fn shadow_limit_does_not_affect_enforced_limits(subject: Subject) {
     let shadow = policy("shadow", 1, Enforcement::Shadow);
     let off = policy("off", 1, Enforcement::Off);
     let [first, second] = [bucket("first", 3, "1/min"), window("second", 3, "1m")];
-    let asks = || [&shadow, &first, &off, &second].map(|policy| LimitRequest::new(policy, KEY));
+    let requests = || [&shadow, &first, &off, &second].map(|policy| LimitRequest::new(policy, KEY));
     for call in 1..=3 {
-        let decision = subject.limits.check_all(asks()).await.unwrap();
+        let decision = subject.limits.check_all(requests()).await.unwrap();
         assert!(decision.is_allowed(), "call {call}");
         assert_eq!(decision.would_deny(), call > 1, "call {call}");
         let limits = decision.limits().iter();
@@ -113,8 +113,8 @@ pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subje
     }
     // Denied by the enforced limits, which alone are reported; the shadow limit is not charged.
     let fresh = policy("fresh", 1, Enforcement::Shadow);
-    let asks = [LimitRequest::new(&fresh, KEY), LimitRequest::new(&first, KEY)];
-    let denied = subject.limits.check_all(asks).await.unwrap();
+    let requests = [LimitRequest::new(&fresh, KEY), LimitRequest::new(&first, KEY)];
+    let denied = subject.limits.check_all(requests).await.unwrap();
     assert!(!denied.is_allowed() && !denied.would_deny());
     assert_eq!(denied.denied_by().unwrap().policy().name(), "first");
     assert_eq!(subject.remaining(&fresh).await.whole(), 1);

@@ -107,7 +107,7 @@ pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
 }
 
 /// The time in the queue counts towards the timeout.
-pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
+pub(crate) async fn time_in_queue_counts_towards_timeout(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
     let first = waiter(&subject, &policy, 1, millis(1_500));
@@ -125,7 +125,7 @@ pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
 }
 
 /// Another caller takes the awaited permit: the deadline does not change.
-pub(crate) async fn the_deadline_is_for_all_tries_together(subject: Subject) {
+pub(crate) async fn timeout_covers_all_attempts(subject: Subject) {
     let (one, two) = (window("p", 1, "1s"), window("p", 2, "1s"));
     assert!(subject.call(&one).await.is_allowed());
     let waiting = waiter(&subject, &one, 1, millis(1_200));
@@ -181,7 +181,7 @@ pub(crate) async fn cancelled_waiter_is_replaced_by_next(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_wait_for_more_than_the_quota_ends_at_once(subject: Subject) {
+pub(crate) async fn wait_for_more_than_quota_ends_at_once(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let answer = answer(waiter(&subject, &policy, 6, secs(60))).await;
@@ -192,7 +192,7 @@ pub(crate) async fn a_wait_for_more_than_the_quota_ends_at_once(subject: Subject
     }
 }
 
-pub(crate) async fn shutdown_ends_waits_and_refuses_later_calls(subject: Subject) {
+pub(crate) async fn shutdown_ends_waits_and_rejects_later_calls(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
     let waiters = [(); 3].map(|()| waiter(&subject, &policy, 1, secs(60)));

@@ -2,10 +2,10 @@
 
 use limiter_core::{ConfigError, Key, LimitRequest, Policy};
 
-use crate::several::refused;
+use crate::several::config_error;
 use crate::support::{KEY, PATIENT, Subject, bucket, one_of_each, secs, wait_of, window};
 
-pub(crate) async fn different_groups_are_refused(subject: Subject) {
+pub(crate) async fn different_groups_are_rejected(subject: Subject) {
     let [bucket, _, window] = one_of_each();
     let different = [
         (Key::from("ann"), Key::from("bob")),
@@ -13,13 +13,13 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
         (Key::from("ann").in_group("a"), Key::from("ann")),
     ];
     for (first, other) in different {
-        let asks = [
+        let requests = [
             LimitRequest::new(&bucket, &first),
             LimitRequest::new(&window, &other),
         ];
-        let error = refused(subject.limits.check_all(asks.clone()).await);
+        let error = config_error(subject.limits.check_all(requests.clone()).await);
         assert!(matches!(error, ConfigError::DifferentGroups { .. }), "{error}");
-        let error = refused(subject.limits.acquire_all(asks).await);
+        let error = config_error(subject.limits.acquire_all(requests).await);
         assert!(matches!(error, ConfigError::DifferentGroups { .. }), "{error}");
     }
     let grouped = Policy::token_bucket("grouped")
@@ -28,7 +28,7 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
         .group("g")
         .build()
         .unwrap();
-    let error = refused(
+    let error = config_error(
         subject
             .limits
             .check_all([
@@ -48,17 +48,17 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
 }
 
 /// A user's and a tenant's limit in the tenant's group share a slot of the cluster.
-pub(crate) async fn a_common_group_of_the_keys_allows_different_keys(subject: Subject) {
+pub(crate) async fn common_group_of_keys_allows_different_keys(subject: Subject) {
     let per_user = bucket("user", 2, 1);
     let per_tenant = window("tenant", 3, "1m");
     for tenant in ["tenant:1", "tenant:2", "tenant:3", "tenant:4"] {
         let mut letters = String::new();
         for user in ["ann", "ann", "ann", "bob", "bob"] {
-            let asks = [
+            let requests = [
                 LimitRequest::new(&per_user, Key::from(user).in_group(tenant)),
                 LimitRequest::new(&per_tenant, tenant),
             ];
-            let decision = subject.limits.check_all(asks).await.unwrap();
+            let decision = subject.limits.check_all(requests).await.unwrap();
             letters += decision.denied_by().map_or("pass", |limit| limit.policy().name());
             letters += " ";
         }
@@ -66,7 +66,7 @@ pub(crate) async fn a_common_group_of_the_keys_allows_different_keys(subject: Su
     }
 }
 
-pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject: Subject) {
+pub(crate) async fn common_group_of_policies_allows_different_keys(subject: Subject) {
     let in_group = |name| {
         Policy::token_bucket(name)
             .capacity(2)
@@ -83,12 +83,12 @@ pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject
         ("bob", true),
         ("bob", false),
     ] {
-        let asks = [
+        let requests = [
             LimitRequest::new(&per_user, user),
             LimitRequest::new(&global, Key::global()),
         ];
         assert_eq!(
-            subject.limits.check_all(asks).await.unwrap().is_allowed(),
+            subject.limits.check_all(requests).await.unwrap().is_allowed(),
             expected,
             "{user}"
         );
@@ -96,7 +96,7 @@ pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject
 }
 
 /// The group is part of the identity: usage in one group does not count in another.
-pub(crate) async fn a_key_in_a_group_is_another_key(subject: Subject) {
+pub(crate) async fn group_is_part_of_key_identity(subject: Subject) {
     for policy in one_of_each() {
         for key in [
             Key::from(KEY),
@@ -125,11 +125,11 @@ pub(crate) async fn a_key_in_a_group_is_another_key(subject: Subject) {
 /// Two limits of one policy on two keys are two limits.
 pub(crate) async fn one_policy_may_limit_two_keys(subject: Subject) {
     for policy in one_of_each() {
-        let asks = || ["a", "b"].map(|key| LimitRequest::new(&policy, Key::from(key).in_group("g")));
-        let both = subject.limits.check_all(asks()).cost(5).await.unwrap();
+        let requests = || ["a", "b"].map(|key| LimitRequest::new(&policy, Key::from(key).in_group("g")));
+        let both = subject.limits.check_all(requests()).cost(5).await.unwrap();
         assert!(both.is_allowed(), "{policy}");
         assert!(
-            !subject.limits.check_all(asks()).await.unwrap().is_allowed(),
+            !subject.limits.check_all(requests()).await.unwrap().is_allowed(),
             "{policy}"
         );
     }

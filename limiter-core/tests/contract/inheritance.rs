@@ -98,7 +98,7 @@ pub(crate) async fn refill_uses_rate_of_its_time(subject: Subject) {
     }
 }
 
-pub(crate) async fn the_policy_before_decides_until_the_change(subject: Subject) {
+pub(crate) async fn previous_policy_decides_until_scheduled_change(subject: Subject) {
     for (small, large) in pairs() {
         let at = subject.clock.now().after(secs(1));
         let large = large.proportional_to(&small, at).unwrap();
@@ -136,7 +136,7 @@ pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
 }
 
 /// For every way in which a denial before the change was cached.
-pub(crate) async fn a_denial_before_the_change_is_none_after_it(subject: Subject) {
+pub(crate) async fn cached_denial_ends_at_policy_change(subject: Subject) {
     for (small, large) in pairs() {
         assert!(subject.call_of(&small, 7).await.is_allowed());
         assert!(!subject.call_of(&small, 5).await.is_allowed());
@@ -174,8 +174,8 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
     subject.clock.advance(micros(1));
     let changed = changed.map(|(small, large, at)| large.proportional_to(&small, at).unwrap());
     let plain = window("w", 30, "1h");
-    let asks = || changed.iter().chain([&plain]).map(|policy| (policy, KEY));
-    let decision = subject.limits.check_all(asks()).cost(15).await.unwrap();
+    let requests = || changed.iter().chain([&plain]).map(|policy| (policy, KEY));
+    let decision = subject.limits.check_all(requests()).cost(15).await.unwrap();
     let remaining: Vec<u64> = decision
         .limits()
         .iter()
@@ -185,7 +185,7 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
     assert!(
         !subject
             .limits
-            .check_all(asks())
+            .check_all(requests())
             .cost(6)
             .await
             .unwrap()

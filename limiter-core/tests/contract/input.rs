@@ -4,7 +4,7 @@ use limiter_core::{Allowed, Amount, ConfigError, LimitRequest, Policy, Rejection
 
 use crate::support::{KEY, Subject, bucket, funnel, left, micros, one_of_each, only, secs, window};
 
-pub(crate) async fn a_cost_of_zero_is_a_peek_and_always_allowed(subject: Subject) {
+pub(crate) async fn zero_cost_is_a_peek_and_always_allowed(subject: Subject) {
     for policy in one_of_each() {
         let fresh = subject.call_of(&policy, 0).await;
         assert!(fresh.is_allowed() && fresh.reset_after().is_zero(), "{policy}");
@@ -28,7 +28,7 @@ pub(crate) async fn a_cost_of_zero_is_a_peek_and_always_allowed(subject: Subject
     }
 }
 
-pub(crate) async fn a_cost_above_the_quota_never_fits(subject: Subject) {
+pub(crate) async fn cost_above_quota_never_fits(subject: Subject) {
     for policy in one_of_each() {
         let costs = [
             Amount::from(6_u32),
@@ -36,14 +36,14 @@ pub(crate) async fn a_cost_above_the_quota_never_fits(subject: Subject) {
             Amount::from(1_u64 << 52),
             Amount::from_thousandths(u64::MAX),
         ];
-        for asked in costs {
+        for cost_above in costs {
             let answers = [
-                subject.limits.check(&policy, KEY).cost(asked).await,
-                subject.limits.peek(&policy, KEY).cost(asked).await,
+                subject.limits.check(&policy, KEY).cost(cost_above).await,
+                subject.limits.peek(&policy, KEY).cost(cost_above).await,
                 subject
                     .limits
                     .acquire(&policy, KEY)
-                    .cost(asked)
+                    .cost(cost_above)
                     .await
                     .map(Allowed::into_decision),
             ];
@@ -54,9 +54,9 @@ pub(crate) async fn a_cost_above_the_quota_never_fits(subject: Subject) {
                     quota,
                 }) = answer
                 else {
-                    unreachable!("{policy}, cost {asked}: {answer:?}")
+                    unreachable!("{policy}, cost {cost_above}: {answer:?}")
                 };
-                assert_eq!((&named, cost, quota), (&policy, asked, policy.quota()));
+                assert_eq!((&named, cost, quota), (&policy, cost_above, policy.quota()));
             }
         }
         assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
@@ -67,13 +67,13 @@ pub(crate) async fn a_cost_above_the_quota_never_fits(subject: Subject) {
 }
 
 /// One limit that can never fit rejects the whole decision, and the others are not charged.
-pub(crate) async fn a_cost_that_never_fits_one_limit_charges_no_other(subject: Subject) {
+pub(crate) async fn cost_that_never_fits_one_limit_charges_no_other(subject: Subject) {
     let (wide, narrow) = (bucket("wide", 100, 1), window("narrow", 5, "5s"));
-    let asks = [
+    let requests = [
         LimitRequest::new(&wide, KEY).cost(6),
         LimitRequest::new(&narrow, KEY).cost(6),
     ];
-    let answer = subject.limits.check_all(asks).await;
+    let answer = subject.limits.check_all(requests).await;
     let Err(Rejection::NeverFits { policy, .. }) = answer else {
         unreachable!("{answer:?}")
     };
@@ -88,7 +88,7 @@ fn named_in(answer: Result<limiter_core::Decision, Rejection>) -> String {
     }
 }
 
-pub(crate) async fn a_cost_that_is_no_amount_is_refused_by_name(subject: Subject) {
+pub(crate) async fn invalid_cost_is_rejected_by_name(subject: Subject) {
     for policy in one_of_each() {
         let check = || subject.limits.check(&policy, KEY);
         assert_eq!(named_in(check().cost(-1).await), "-1");

@@ -18,7 +18,7 @@ fn listed() -> Policy {
         .unwrap()
 }
 
-pub(crate) async fn a_listed_key_is_allowed_and_charged_nothing(subject: Subject) {
+pub(crate) async fn allow_listed_key_is_allowed_without_charge(subject: Subject) {
     let policy = listed();
     let address: IpAddr = "2001:db8::7".parse().unwrap();
     let part = Key::global().part(address);
@@ -38,10 +38,10 @@ pub(crate) async fn a_listed_key_is_allowed_and_charged_nothing(subject: Subject
         }
     }
     assert_eq!(subject.redis_keys(), Vec::<String>::new());
-    assert_eq!(subject.calls(&policy, 2).await, "PD", "others are limited");
+    assert_eq!(subject.calls(&policy, 2).await, "PD", "other keys are limited");
 }
 
-pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject: Subject) {
+pub(crate) async fn deny_list_takes_precedence_over_allow_list(subject: Subject) {
     let policy = listed();
     for key in ["10.6.1.1", "::ffff:10.6.1.1", "probe:evil", "eve"] {
         let decision = subject.limits.check(&policy, key).await.unwrap();
@@ -49,7 +49,7 @@ pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject:
             (decision.is_allowed(), decision.origin()),
             (false, Origin::KeyList)
         );
-        assert_eq!(decision.retry_after(), None, "it never gets better");
+        assert_eq!(decision.retry_after(), None, "a retry never succeeds");
         assert_eq!(decision.denied_by().unwrap().policy(), &policy);
         let acquired = subject.limits.acquire(&policy, key).await;
         let admitted = subject.limits.admit(&policy, key).await;
@@ -73,18 +73,18 @@ pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject:
 /// call.
 pub(crate) async fn key_list_applies_to_its_own_limit(subject: Subject) {
     let (listed, plain) = (listed(), bucket("plain", 2, "1/min"));
-    let asks = |key| [LimitRequest::new(&listed, key), LimitRequest::new(&plain, key)];
+    let requests = |key| [LimitRequest::new(&listed, key), LimitRequest::new(&plain, key)];
     for _ in 0..2 {
-        let decision = subject.limits.check_all(asks("bob")).await.unwrap();
+        let decision = subject.limits.check_all(requests("bob")).await.unwrap();
         assert!(decision.is_allowed());
         let [limit] = decision.limits() else {
             unreachable!("{decision:?}")
         };
         assert_eq!(limit.policy(), &plain);
     }
-    let denied = subject.limits.check_all(asks("bob")).await.unwrap();
+    let denied = subject.limits.check_all(requests("bob")).await.unwrap();
     assert_eq!(denied.denied_by().unwrap().policy(), &plain);
-    let forbidden = subject.limits.check_all(asks("eve")).await.unwrap();
+    let forbidden = subject.limits.check_all(requests("eve")).await.unwrap();
     assert!(matches!(forbidden.require(), Err(Rejection::Forbidden { .. })));
     assert_eq!(subject.limits.peek(&plain, "eve").await.unwrap().remaining(), 2);
 }
@@ -119,7 +119,7 @@ pub(crate) async fn key_lists_follow_enforcement_mode(subject: Subject) {
     assert!(matches!(closed, Err(Rejection::Unavailable { .. })), "{closed:?}");
 }
 
-pub(crate) async fn a_list_that_cannot_be_read_names_its_entry(_: Subject) {
+pub(crate) async fn error_of_invalid_key_list_names_its_entry(_: Subject) {
     let build = |entry: &str| {
         let policy = Policy::token_bucket(KEY).capacity(1).rate(1);
         policy.deny_keys(["fine", entry]).build().unwrap_err().to_string()
@@ -153,7 +153,7 @@ pub(crate) async fn colon_in_name_does_not_escape_list(subject: Subject) {
     assert_eq!(
         allowed("urn:good").await,
         (true, false),
-        "no name brings its owner onto a list"
+        "a user name cannot match an entry of a list"
     );
 
     let held = Policy::concurrency("held")
@@ -170,7 +170,7 @@ pub(crate) async fn colon_in_name_does_not_escape_list(subject: Subject) {
 
 /// The extractors of limiter-tower form such keys: a client of IPv6 can choose the last 64 bits of
 /// its address.
-pub(crate) async fn network_key_matches_every_entry_that_contains_it(subject: Subject) {
+pub(crate) async fn network_key_matches_each_entry_that_contains_it(subject: Subject) {
     let policy = Policy::token_bucket("networks")
         .capacity(1)
         .rate("1/min")

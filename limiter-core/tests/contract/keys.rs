@@ -73,16 +73,20 @@ fn hostile() -> Vec<Vec<u8>> {
     keys
 }
 
-pub(crate) async fn hostile_keys_have_budgets_of_their_own(subject: Subject) {
+pub(crate) async fn hostile_keys_have_separate_budgets(subject: Subject) {
     let policy = window("p", 1, "1h");
     let keys = hostile();
     for bytes in &keys {
         let decision = subject.limits.check(&policy, key(bytes)).await.unwrap();
-        assert!(decision.is_allowed(), "{:?} met another key", key(bytes));
+        assert!(
+            decision.is_allowed(),
+            "{:?} shares the budget of another key",
+            key(bytes)
+        );
     }
     for bytes in &keys {
         let decision = subject.limits.check(&policy, key(bytes)).await.unwrap();
-        assert!(!decision.is_allowed(), "{:?} was forgotten", key(bytes));
+        assert!(!decision.is_allowed(), "{:?} has lost its usage", key(bytes));
     }
     for name in subject.redis_keys() {
         assert!(
@@ -94,15 +98,15 @@ pub(crate) async fn hostile_keys_have_budgets_of_their_own(subject: Subject) {
 
 /// Groups, which a cluster interprets: each has its own budgets, and the limits of one group are
 /// decided together.
-pub(crate) async fn hostile_groups_have_budgets_of_their_own(subject: Subject) {
+pub(crate) async fn hostile_groups_have_separate_budgets(subject: Subject) {
     let (first, second) = (bucket("first", 1, "1/h"), funnel("second", 1, "1/h"));
     let groups = hostile();
     for expected in [true, false] {
         for group in &groups {
-            let ask = |policy| LimitRequest::new(policy, Key::from(KEY).in_group(key(group)));
+            let request = |policy| LimitRequest::new(policy, Key::from(KEY).in_group(key(group)));
             let decision = subject
                 .limits
-                .check_all([ask(&first), ask(&second)])
+                .check_all([request(&first), request(&second)])
                 .await
                 .unwrap();
             assert_eq!(decision.is_allowed(), expected, "{:?}", key(group));
@@ -110,7 +114,7 @@ pub(crate) async fn hostile_groups_have_budgets_of_their_own(subject: Subject) {
     }
 }
 
-pub(crate) async fn hostile_policy_names_have_budgets_of_their_own(subject: Subject) {
+pub(crate) async fn hostile_policy_names_have_separate_budgets(subject: Subject) {
     let names: Vec<String> = hostile()
         .into_iter()
         .filter_map(|name| String::from_utf8(name).ok())

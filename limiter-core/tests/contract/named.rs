@@ -5,7 +5,7 @@ use limiter_core::{Amount, Key, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
 
-pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
+pub(crate) async fn name_and_policy_denote_one_limit(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
         subject.limits.registry().set(&policy);
         let named = subject.limits.named(policy.name());
@@ -57,8 +57,11 @@ pub(crate) async fn unknown_policy_is_allowed_and_counted(subject: Subject) {
     assert_eq!((free.limits().len(), free.decided_at()), (0, subject.clock.now()));
     assert!(named.acquire(KEY).await.is_ok() && named.refund(KEY).await.is_ok());
     named.reset(KEY).await.unwrap();
-    let asked = limits.policy("p", KEY);
-    assert!(matches!(asked, Err(Rejection::NotConfigured { .. })), "{asked:?}");
+    let missing = limits.policy("p", KEY);
+    assert!(
+        matches!(missing, Err(Rejection::NotConfigured { .. })),
+        "{missing:?}"
+    );
     assert_eq!(registry.not_configured(), 5);
     assert!(subject.redis_keys().is_empty(), "the store was not queried");
 
@@ -68,14 +71,11 @@ pub(crate) async fn unknown_policy_is_allowed_and_counted(subject: Subject) {
     assert!(registry.remove("p") && !registry.remove("p"));
     assert_eq!(named.check(KEY).await.unwrap().origin(), Origin::NotConfigured);
     registry.set(&policy);
-    assert!(
-        !named.check(KEY).await.unwrap().is_allowed(),
-        "what was used was used"
-    );
+    assert!(!named.check(KEY).await.unwrap().is_allowed(), "the usage is kept");
     assert_eq!(registry.not_configured(), 6);
 }
 
-pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subject) {
+pub(crate) async fn key_override_applies_until_its_end(subject: Subject) {
     let (registry, clock) = (subject.limits.registry(), &subject.clock);
     for sized in [
         (|capacity| funnel("f", capacity, "1/h")) as fn(u32) -> _,
@@ -105,12 +105,12 @@ pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subjec
         clock.advance(micros(1));
         assert!(
             !named.check("ann").await.unwrap().is_allowed(),
-            "what was used was used"
+            "the usage is kept"
         );
         assert_eq!(
             registry.overrides(base.name()).len(),
             1,
-            "it is over, and still listed"
+            "an expired override is still listed"
         );
 
         registry.set_override(KeyOverride::new(sized(9), "ann")).unwrap();

@@ -84,7 +84,7 @@ pub(crate) async fn strictest_policy_determines_denial_handling(subject: Subject
     );
 }
 
-pub(crate) async fn nothing_is_degraded_or_waits_in_shadow(subject: Subject) {
+pub(crate) async fn shadow_mode_neither_degrades_nor_waits(subject: Subject) {
     subject.limits.set_enforcement(Enforcement::Shadow);
     for answer in [OnDenial::Reject, OnDenial::Wait(secs(60)), OnDenial::Degrade] {
         let policy = policy(&answer.to_string(), answer);

@@ -34,7 +34,7 @@ pub(crate) async fn simultaneous_calls_leave_one_by_one(subject: Subject) {
 
 /// For all arrival times and costs: each call leaves when all earlier ones have drained, and no
 /// earlier.
-pub(crate) async fn calls_leave_evenly_whenever_they_come(subject: Subject) {
+pub(crate) async fn paced_calls_leave_evenly(subject: Subject) {
     let policy = paced("p", 10, "7/3s");
     let mut random = fastrand::Rng::with_seed(7);
     let (mut leaves, mut admitted) = (Duration::ZERO, 0);
@@ -87,7 +87,7 @@ pub(crate) async fn longest_delay_of_several_limits_applies(subject: Subject) {
     assert!(!denied.is_allowed() && denied.delay().is_zero());
 }
 
-pub(crate) async fn pacing_may_begin_and_end_while_calls_are_waiting(subject: Subject) {
+pub(crate) async fn pacing_can_start_and_stop_while_calls_wait(subject: Subject) {
     let plain = crate::support::funnel("p", 5, "1/s");
     let policy = paced("p", 5, "1/s");
     assert!(subject.call_of(&plain, 2).await.delay().is_zero());

@@ -4,7 +4,7 @@ use limiter_core::LimitRequest;
 
 use crate::support::{KEY, Kind, Subject, micros, one_of_each, only, secs};
 
-pub(crate) async fn a_peek_changes_nothing(subject: Subject) {
+pub(crate) async fn peek_changes_nothing(subject: Subject) {
     for policy in one_of_each() {
         assert!(subject.call_of(&policy, 3).await.is_allowed());
         let first = subject.peek(&policy).await;
@@ -42,7 +42,7 @@ pub(crate) async fn peek_equals_check(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_peek_of_an_unknown_key_stores_nothing(subject: Subject) {
+pub(crate) async fn peek_of_unknown_key_stores_nothing(subject: Subject) {
     for policy in one_of_each() {
         let peeked = subject.limits.peek(&policy, KEY).cost(2).await.unwrap();
         assert!(peeked.is_allowed(), "{policy}");
@@ -53,7 +53,7 @@ pub(crate) async fn a_peek_of_an_unknown_key_stores_nothing(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_reset_makes_fresh(subject: Subject) {
+pub(crate) async fn reset_removes_all_state(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         subject.limits.reset(&policy, KEY).await.unwrap();
@@ -68,7 +68,7 @@ pub(crate) async fn a_reset_makes_fresh(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_reset_touches_no_other_limit(subject: Subject) {
+pub(crate) async fn reset_affects_no_other_limit(subject: Subject) {
     let policies = one_of_each();
     for policy in &policies {
         subject.use_up(policy).await;
@@ -125,12 +125,12 @@ pub(crate) async fn state_is_kept_while_relevant(subject: Subject) {
 
 pub(crate) async fn several_limits_can_be_peeked_together(subject: Subject) {
     let policies = one_of_each();
-    let asks = || {
+    let requests = || {
         policies
             .iter()
             .map(|policy| LimitRequest::new(policy, KEY).cost(0))
     };
-    let decision = subject.limits.check_all(asks()).await.unwrap();
+    let decision = subject.limits.check_all(requests()).await.unwrap();
     assert!(decision.is_allowed());
     assert_eq!(decision.remaining(), 5);
     if subject.kind != Kind::Memory {

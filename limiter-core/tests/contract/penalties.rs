@@ -44,7 +44,7 @@ pub(crate) async fn key_denied_too_often_is_blocked_for_block_time(subject: Subj
         let denied = subject.call(&policy).await;
         assert!(denied.is_blocked());
         assert_eq!(wait_of(&denied), until.since(subject.clock.now()));
-        assert_eq!(denied.remaining(), 0, "though the bucket is full again");
+        assert_eq!(denied.remaining(), 0, "although the bucket is full again");
         assert_eq!(denied.denied_by().unwrap().policy(), &policy);
     }
     subject.clock.advance(secs(1) - micros(1));
@@ -52,7 +52,10 @@ pub(crate) async fn key_denied_too_often_is_blocked_for_block_time(subject: Subj
     subject.clock.advance(micros(1));
     assert_eq!(subject.limits.blocked_until(&policy, KEY).await.unwrap(), None);
     let again = until_blocked(&subject, &policy).await;
-    assert!(again.is_blocked(), "it takes as many denials as before");
+    assert!(
+        again.is_blocked(),
+        "the next block needs the full number of denials"
+    );
 }
 
 pub(crate) async fn other_keys_and_policies_are_not_blocked(subject: Subject) {
@@ -98,7 +101,7 @@ pub(crate) async fn peeks_and_calls_in_shadow_do_not_count(subject: Subject) {
     assert!(result.is_allowed() && result.would_deny() && result.is_blocked());
 }
 
-pub(crate) async fn a_reset_lifts_the_block_and_the_count(subject: Subject) {
+pub(crate) async fn reset_removes_block_and_denial_count(subject: Subject) {
     let policy = policy("p");
     for _ in 0..2 {
         assert!(until_blocked(&subject, &policy).await.is_blocked());
@@ -109,24 +112,24 @@ pub(crate) async fn a_reset_lifts_the_block_and_the_count(subject: Subject) {
     subject.limits.reset(&policy, KEY).await.unwrap();
     assert!(
         until_blocked(&subject, &policy).await.is_blocked(),
-        "two denials were forgotten"
+        "the reset removes the two earlier denials"
     );
 }
 
 /// A cost of zero is always allowed and checks no block.
-pub(crate) async fn a_cost_of_zero_is_never_blocked(subject: Subject) {
+pub(crate) async fn zero_cost_is_never_blocked(subject: Subject) {
     let policy = policy("p");
     assert!(until_blocked(&subject, &policy).await.is_blocked());
     assert!(subject.call_of(&policy, 0).await.is_allowed());
 }
 
-pub(crate) async fn a_block_denies_the_whole_decision_and_charges_nothing(subject: Subject) {
+pub(crate) async fn block_denies_whole_decision_without_charge(subject: Subject) {
     let (punishing, plain) = (policy("p"), bucket("plain", 5, 1));
     assert!(until_blocked(&subject, &punishing).await.is_blocked());
     subject.clock.advance(secs(2));
     for _ in 0..2 {
-        let asks = [LimitRequest::new(&plain, KEY), LimitRequest::new(&punishing, KEY)];
-        let denied = subject.limits.check_all(asks).await.unwrap();
+        let requests = [LimitRequest::new(&plain, KEY), LimitRequest::new(&punishing, KEY)];
+        let denied = subject.limits.check_all(requests).await.unwrap();
         assert!(denied.is_blocked() && wait_of(&denied) == secs(58));
         let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
         assert_eq!(fits, [true, false]);
@@ -135,12 +138,12 @@ pub(crate) async fn a_block_denies_the_whole_decision_and_charges_nothing(subjec
 }
 
 /// Only the limits that deny count a denial.
-pub(crate) async fn a_denial_counts_for_the_limit_that_denies(subject: Subject) {
+pub(crate) async fn denial_counts_for_the_denying_limit(subject: Subject) {
     let (punishing, full) = (policy("p"), bucket("full", 1, "1/h"));
     subject.use_up(&full).await;
     for _ in 0..5 {
-        let asks = [LimitRequest::new(&punishing, KEY), LimitRequest::new(&full, KEY)];
-        assert!(!subject.limits.check_all(asks).await.unwrap().is_blocked());
+        let requests = [LimitRequest::new(&punishing, KEY), LimitRequest::new(&full, KEY)];
+        assert!(!subject.limits.check_all(requests).await.unwrap().is_blocked());
     }
     assert!(subject.call(&punishing).await.is_allowed());
 }
@@ -158,7 +161,7 @@ pub(crate) async fn timed_out_wait_counts_as_one_denial(subject: Subject) {
     let late = subject.limits.acquire(&policy, KEY).timeout(secs(30)).await;
     assert!(
         matches!(late, Err(Rejection::TimedOut { .. })),
-        "at once: a block lasts"
+        "a block has its full length immediately"
     );
 }
 
@@ -216,7 +219,7 @@ pub(crate) async fn block_is_stored_beside_limit_and_expires(subject: Subject) {
     assert!(names.is_empty() || names.len() == 2, "{names:?}");
 }
 
-pub(crate) async fn a_penalty_beside_a_lease_is_refused(_: Subject) {
+pub(crate) async fn penalty_with_token_lease_is_rejected(_: Subject) {
     let policy = Policy::token_bucket("p").capacity(1).rate(1).lease("1s");
     let error = policy.penalty("1 in 1m: 1m").build().unwrap_err();
     let text = error.to_string();

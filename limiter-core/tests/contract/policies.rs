@@ -4,19 +4,19 @@ use limiter_core::Amount;
 
 use crate::support::{KEY, Subject, bucket, funnel, micros, millis, secs, wait_of, window};
 
-pub(crate) async fn a_bucket_keeps_its_tokens_up_to_the_new_capacity(subject: Subject) {
+pub(crate) async fn bucket_keeps_tokens_up_to_new_capacity(subject: Subject) {
     let sized = |capacity: u32| bucket("p", capacity, "1/h");
     assert_eq!(subject.call_of(&sized(10), 4).await.remaining(), 6);
     assert_eq!(
         subject.remaining(&sized(20)).await.whole(),
         6,
-        "nothing is minted"
+        "a larger capacity creates no permits"
     );
     assert_eq!(subject.remaining(&sized(3)).await.whole(), 3, "capped");
     assert_eq!(
         subject.remaining(&sized(10)).await.whole(),
         6,
-        "a look changed nothing"
+        "a peek changes nothing"
     );
     assert_eq!(subject.call(&sized(3)).await.remaining(), 2);
     assert_eq!(subject.remaining(&sized(20)).await.whole(), 2);
@@ -38,7 +38,7 @@ pub(crate) async fn raised_bucket_keeps_tokens_until_old_state_expires(subject: 
     assert_eq!(
         subject.remaining(&large).await.whole(),
         1,
-        "a peek does not prolong it"
+        "a peek does not extend the lifetime"
     );
     subject.clock.advance(micros(1));
     assert_eq!(subject.remaining(&large).await.whole(), 100);
@@ -76,7 +76,7 @@ pub(crate) async fn funnel_and_window_keep_usage(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_changed_rate_counts_from_the_next_call(subject: Subject) {
+pub(crate) async fn changed_rate_applies_to_next_call(subject: Subject) {
     for rated in [(|rate: &str| bucket("p", 10, rate)) as fn(&str) -> _, |rate| {
         funnel("p", 10, rate)
     }] {
@@ -89,7 +89,7 @@ pub(crate) async fn a_changed_rate_counts_from_the_next_call(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_changed_window_counts_from_the_next_call(subject: Subject) {
+pub(crate) async fn changed_window_applies_to_next_call(subject: Subject) {
     let lasting = |length| window("p", 2, length);
     assert!(subject.call_of(&lasting("1h"), 2).await.is_allowed());
     subject.clock.advance(secs(10));
@@ -100,7 +100,7 @@ pub(crate) async fn a_changed_window_counts_from_the_next_call(subject: Subject)
     assert_eq!(
         wait_of(&subject.call(&lasting("1h")).await),
         secs(3_590),
-        "the newest but one must leave"
+        "the second newest permit must expire"
     );
 }
 
@@ -123,7 +123,7 @@ pub(crate) async fn denied_state_is_kept_until_retry_time(subject: Subject) {
 
 /// After the ring has wrapped, a larger limit reorders it: the permits expire in the order of their
 /// charges.
-pub(crate) async fn a_ring_that_grows_keeps_its_order(subject: Subject) {
+pub(crate) async fn growing_ring_keeps_its_order(subject: Subject) {
     for (small, large) in [(3, 5), (200, 300)] {
         let sized = |limit| window("p", limit, "1000s");
         // One permit per second; the ring of the small limit is full and then wraps by two.
@@ -162,7 +162,7 @@ pub(crate) async fn a_ring_that_grows_keeps_its_order(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_ring_that_was_larger_obeys_the_smaller_limit(subject: Subject) {
+pub(crate) async fn shrinking_ring_respects_smaller_limit(subject: Subject) {
     let sized = |limit| window("p", limit, "10s");
     for _ in 0..6 {
         assert!(subject.call(&sized(6)).await.is_allowed());
@@ -177,7 +177,7 @@ pub(crate) async fn a_ring_that_was_larger_obeys_the_smaller_limit(subject: Subj
 }
 
 /// A cost that reaches across the end of the ring is written on both sides of it.
-pub(crate) async fn a_cost_may_reach_across_the_end_of_a_ring(subject: Subject) {
+pub(crate) async fn cost_can_wrap_around_end_of_ring(subject: Subject) {
     for limit in [5, 250] {
         let policy = window("p", limit, "10s");
         assert!(subject.call_of(&policy, limit - 2).await.is_allowed());

@@ -38,7 +38,7 @@ pub(crate) async fn refund_of_zero_or_unknown_key_changes_nothing(subject: Subje
 }
 
 /// A full refund leaves the state as if no call had been made.
-pub(crate) async fn a_refund_of_all_leaves_nothing(subject: Subject) {
+pub(crate) async fn full_refund_leaves_no_state(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         subject.limits.refund(&policy, KEY).cost(5).await.unwrap();
@@ -65,7 +65,7 @@ pub(crate) async fn window_refunds_oldest_permits(subject: Subject) {
     assert_eq!(
         wait_of(&subject.call(&policy).await),
         secs(8),
-        "the second is the oldest now"
+        "the second permit is now the oldest"
     );
     assert_eq!(subject.peek(&policy).await.reset_after(), secs(10));
     // All but the newest; then across the end of the ring.

@@ -40,7 +40,7 @@ pub(crate) async fn cost_above_estimate_is_a_debt(subject: Subject) {
 }
 
 /// A debt of a window ends with the window.
-pub(crate) async fn a_debt_of_a_window_lasts_for_one_window(subject: Subject) {
+pub(crate) async fn debt_of_window_lasts_one_window(subject: Subject) {
     let policy = window("w", 3, "10s");
     let reservation = subject.limits.reserve(&policy, KEY).cost(2).await.unwrap();
     subject.clock.advance(secs(4));
@@ -53,7 +53,7 @@ pub(crate) async fn a_debt_of_a_window_lasts_for_one_window(subject: Subject) {
 }
 
 /// The newest permits count, at every position of the ring.
-pub(crate) async fn a_debt_pushes_the_oldest_permits_out_of_a_window(subject: Subject) {
+pub(crate) async fn debt_removes_oldest_permits_of_window(subject: Subject) {
     let policy = window("w", 3, "10s");
     for _ in 0..3 {
         assert!(subject.call(&policy).await.is_allowed());
@@ -85,7 +85,7 @@ pub(crate) async fn late_cost_is_charged_unconditionally(subject: Subject) {
 }
 
 /// A refund reduces the debt first.
-pub(crate) async fn a_refund_pays_a_debt(subject: Subject) {
+pub(crate) async fn refund_repays_debt(subject: Subject) {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1)] {
         subject.limits.charge(&policy, KEY).cost(9).await.unwrap();
         subject.limits.refund(&policy, KEY).cost(3).await.unwrap();
@@ -114,7 +114,7 @@ pub(crate) async fn settlement_creates_no_permits(subject: Subject) {
         early.cancel().await.unwrap();
         assert_eq!(subject.calls(&policy, 1).await, "D", "{policy}");
     }
-    // Refunded in part while it is refilled in part.
+    // A part is refilled before a part is refunded.
     for policy in [bucket("p", 5, 1), funnel("p", 5, 1)] {
         let early = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
         subject.clock.advance(secs(3));
@@ -154,7 +154,7 @@ pub(crate) async fn settlement_wakes_waiters(subject: Subject) {
     }
 }
 
-pub(crate) async fn a_reservation_can_be_waited_for(subject: Subject) {
+pub(crate) async fn reservation_can_wait_for_permits(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
     let waiting = tokio::spawn({
@@ -171,7 +171,7 @@ pub(crate) async fn a_reservation_can_be_waited_for(subject: Subject) {
 /// For example requests and their tokens: one decision, and each limit settled by its own amount.
 pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
     let (calls, tokens) = (window("calls", 10, "1m"), bucket("tokens", 1_000, 10));
-    let asks = || {
+    let limit_requests = || {
         [
             LimitRequest::new(&calls, KEY),
             LimitRequest::new(&tokens, KEY).cost(500),
@@ -179,10 +179,10 @@ pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
     };
     let remaining = async |policy: &Policy| subject.remaining(policy).await.whole();
 
-    let reservation = subject.limits.reserve_all(asks()).await.unwrap();
+    let reservation = subject.limits.reserve_all(limit_requests()).await.unwrap();
     reservation.settle_each([1, 320]).await.unwrap();
     assert_eq!((remaining(&calls).await, remaining(&tokens).await), (9, 680));
-    let reservation = subject.limits.reserve_all(asks()).await.unwrap();
+    let reservation = subject.limits.reserve_all(limit_requests()).await.unwrap();
     reservation.settle_each([0, 700]).await.unwrap();
     assert_eq!((remaining(&calls).await, remaining(&tokens).await), (9, 0));
     assert_eq!(wait_of(&subject.call(&tokens).await), secs(2) + millis(100));
@@ -191,13 +191,13 @@ pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
 /// An amount that one of the limits cannot count settles no limit.
 pub(crate) async fn invalid_amount_settles_nothing(subject: Subject) {
     let (level, ring) = (bucket("b", 5, 1), window("w", 5, "5s"));
-    let asks = || {
+    let limit_requests = || {
         [
             LimitRequest::new(&level, KEY).cost(2),
             LimitRequest::new(&ring, KEY).cost(2),
         ]
     };
-    let reserve = async || subject.limits.reserve_all(asks()).await.unwrap();
+    let reserve = async || subject.limits.reserve_all(limit_requests()).await.unwrap();
     let refused = [
         reserve().await.settle_each([0.5, 0.5]).await,
         reserve().await.settle_each([0]).await,
@@ -211,7 +211,7 @@ pub(crate) async fn invalid_amount_settles_nothing(subject: Subject) {
 }
 
 /// A debt of a bucket applies under every policy of its name, in full.
-pub(crate) async fn a_debt_outlasts_a_change_of_policy(subject: Subject) {
+pub(crate) async fn debt_survives_policy_change(subject: Subject) {
     for (small, large) in [
         (bucket("b", 5, 1), bucket("b", 10, 2)),
         (funnel("f", 5, 1), funnel("f", 10, 2)),

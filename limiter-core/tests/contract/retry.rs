@@ -61,7 +61,7 @@ pub(crate) async fn retry_after_is_exact_for_fractions(subject: Subject) {
     }
 }
 
-pub(crate) async fn retry_after_is_for_the_whole_cost(subject: Subject) {
+pub(crate) async fn retry_after_covers_the_whole_cost(subject: Subject) {
     for policy in [bucket("p", 10, 1), funnel("p", 10, 1)] {
         subject.use_up(&policy).await;
         for cost in 1..=10 {
@@ -86,7 +86,7 @@ pub(crate) async fn retry_after_is_for_the_whole_cost(subject: Subject) {
     }
 }
 
-pub(crate) async fn retry_after_is_never_zero_on_a_denial(subject: Subject) {
+pub(crate) async fn retry_after_of_denial_is_never_zero(subject: Subject) {
     for policy in [
         bucket("p", 1, "1_000_000/s"),
         funnel("p", 1, "1_000_000/s"),
@@ -109,7 +109,7 @@ pub(crate) async fn allowed_call_has_no_retry_after(subject: Subject) {
 }
 
 /// The largest of the limits that deny; limits that fit do not count.
-pub(crate) async fn several_limits_can_be_waited_for(subject: Subject) {
+pub(crate) async fn retry_after_of_several_limits_is_the_largest(subject: Subject) {
     let short = bucket("short", 2, "1/s");
     let long = window("long", 3, "7s");
     let roomy = funnel("roomy", 10, "1/h");
@@ -187,14 +187,14 @@ pub(crate) async fn next_after_is_exact(subject: Subject) {
     }
 }
 
-pub(crate) async fn reset_after_of_several_limits_is_the_last(subject: Subject) {
+pub(crate) async fn reset_after_of_several_limits_is_the_largest(subject: Subject) {
     let quick = bucket("quick", 10, "10/s");
     let slow = window("slow", 10, "1m");
-    let asks = [
+    let requests = [
         LimitRequest::new(&quick, KEY).cost(5),
         LimitRequest::new(&slow, KEY),
     ];
-    let decision = subject.limits.check_all(asks).await.unwrap();
+    let decision = subject.limits.check_all(requests).await.unwrap();
     let resets: Vec<_> = decision
         .limits()
         .iter()

@@ -98,7 +98,7 @@ pub(crate) async fn alternating_change_creates_no_permits(subject: Subject) {
 }
 
 /// Permits of a small bucket are missing from the large one while it refills.
-pub(crate) async fn a_small_buckets_permits_are_missing_from_the_large_one(subject: Subject) {
+pub(crate) async fn permits_of_small_bucket_count_in_large_one(subject: Subject) {
     let (small, large) = (bucket("p", 10, "1/s"), bucket("p", 100, "1/s"));
     let mut grants = Vec::new();
     for (policy, cost, pause) in [(&large, 100_u64, 50), (&small, 10, 50), (&large, 100, 0)] {
@@ -112,7 +112,7 @@ pub(crate) async fn a_small_buckets_permits_are_missing_from_the_large_one(subje
 }
 
 /// Permits of a short window still count in a long one that was in use.
-pub(crate) async fn a_short_windows_permits_count_in_the_long_one(subject: Subject) {
+pub(crate) async fn permits_of_short_window_count_in_long_one(subject: Subject) {
     let (short, long) = (window("p", 5, "1s"), window("p", 100, "10s"));
     let mut grants = Vec::new();
     for (policy, cost, pause) in [(&long, 1_u64, 9_500), (&short, 5, 1_000), (&long, 100, 0)] {
@@ -127,7 +127,7 @@ pub(crate) async fn a_short_windows_permits_count_in_the_long_one(subject: Subje
 
 /// Rates with permanent remainders, polled at odd times: after a long time the count equals the
 /// formula.
-pub(crate) async fn a_rate_polled_often_loses_nothing(subject: Subject) {
+pub(crate) async fn frequently_polled_rate_loses_nothing(subject: Subject) {
     // Permits per microseconds; the longest gap between two polls; a capacity of which half is
     // never filled or emptied.
     for (rate, permits, period, gap, capacity) in [
@@ -150,7 +150,7 @@ pub(crate) async fn a_rate_polled_often_loses_nothing(subject: Subject) {
             let elapsed = subject.clock.now().since(start).as_micros();
             let gained = elapsed * permits * 1_000 / period;
             let left = subject.remaining(&policy).await.as_thousandths();
-            assert!(gained > 50, "{policy}: a trial that shows nothing");
+            assert!(gained > 50, "{policy}: the trial has no result");
             assert_eq!(left + used, u128::from(capacity) * 1_000 + gained, "{policy}");
             subject.limits.reset(&policy, KEY).await.unwrap();
         }

@@ -33,7 +33,7 @@ pub(crate) async fn shadow_limit_ignores_refund(subject: Subject) {
     for policy in one_of_each() {
         for shadow in [&full, &in_shadow("small", 1), &roomy] {
             let both = || [LimitRequest::new(shadow, KEY), LimitRequest::new(&policy, KEY)];
-            let estimated = || both().map(|ask| ask.cost(4));
+            let estimated = || both().map(|request| request.cost(4));
             let reservation = subject.limits.reserve_all(estimated()).await.unwrap();
             assert_eq!(subject.remaining(&policy).await, Amount::ONE);
             reservation.cancel().await.unwrap();
@@ -57,7 +57,7 @@ pub(crate) async fn shadow_limit_ignores_refund(subject: Subject) {
     );
 }
 
-/// Nor does it affect debts.
+/// A limit in shadow mode that denies a reservation owes no debt after its settlement.
 pub(crate) async fn shadow_limit_ignores_debt(subject: Subject) {
     let small = in_shadow("small", 1);
     for policy in [bucket("b", 10, "1/h"), funnel("f", 10, "1/h")] {
@@ -68,7 +68,7 @@ pub(crate) async fn shadow_limit_ignores_debt(subject: Subject) {
         assert_eq!(
             subject.remaining(&small).await,
             Amount::ONE,
-            "what it denied is not owed"
+            "a denied cost is not a debt"
         );
     }
 }
@@ -85,8 +85,8 @@ pub(crate) async fn each_limit_is_settled_with_its_own_amount(subject: Subject) 
     let listed = built("listed").allow_keys([KEY]).build().unwrap();
     let shadow = built("shadow").enforcement(Enforcement::Shadow).build().unwrap();
     let plain = built("plain").build().unwrap();
-    let asks = [&off, &shadow, &listed, &plain].map(|policy| LimitRequest::new(policy, KEY).cost(6));
-    let reservation = subject.limits.reserve_all(asks).await.unwrap();
+    let requests = [&off, &shadow, &listed, &plain].map(|policy| LimitRequest::new(policy, KEY).cost(6));
+    let reservation = subject.limits.reserve_all(requests).await.unwrap();
     reservation.settle_each([9, 1, 9, 8]).await.unwrap();
     assert_eq!(subject.remaining(&shadow).await, Amount::from(9_u32));
     assert_eq!(subject.remaining(&plain).await, Amount::from(2_u32));

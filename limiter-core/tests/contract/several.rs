@@ -4,29 +4,29 @@ use limiter_core::{ConfigError, LimitRequest, Policy, Rejection};
 
 use crate::support::{KEY, Kind, Subject, bucket, funnel, one_of_each, secs, window};
 
-fn ask_all(policies: &[Policy]) -> Vec<LimitRequest<'_>> {
+fn requests_for(policies: &[Policy]) -> Vec<LimitRequest<'_>> {
     policies
         .iter()
         .map(|policy| LimitRequest::new(policy, KEY))
         .collect()
 }
 
-pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Rejection>) -> ConfigError {
+pub(crate) fn config_error<T: std::fmt::Debug>(answer: Result<T, Rejection>) -> ConfigError {
     match answer {
         Err(Rejection::Config(error)) => error,
-        other => unreachable!("expected a configuration to be refused: {other:?}"),
+        other => unreachable!("expected a configuration error: {other:?}"),
     }
 }
 
-pub(crate) async fn all_are_charged_or_none(subject: Subject) {
+pub(crate) async fn several_limits_are_charged_atomically(subject: Subject) {
     let policies = one_of_each();
     for tight in 0..3 {
         // One of the three limits has one permit left, the others have five.
         assert!(subject.call_of(&policies[tight], 4).await.is_allowed());
-        let both = subject.limits.check_all(ask_all(&policies)).await.unwrap();
+        let both = subject.limits.check_all(requests_for(&policies)).await.unwrap();
         assert!(both.is_allowed());
         for _ in 0..4 {
-            let denied = subject.limits.check_all(ask_all(&policies)).await.unwrap();
+            let denied = subject.limits.check_all(requests_for(&policies)).await.unwrap();
             assert_eq!(denied.denied_by().unwrap().policy(), &policies[tight]);
         }
         for (place, policy) in policies.iter().enumerate() {
@@ -38,7 +38,7 @@ pub(crate) async fn all_are_charged_or_none(subject: Subject) {
 }
 
 /// Also without stored state: the denied first call leaves no trace in the limits that fit.
-pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
+pub(crate) async fn denial_stores_no_state_for_unused_limits(subject: Subject) {
     for full in one_of_each() {
         subject.use_up(&full).await;
         let fresh = [
@@ -46,11 +46,11 @@ pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
             funnel("fresh", 3, 1),
             window("fresh", 3, "3s"),
         ];
-        let asks = fresh
+        let requests = fresh
             .iter()
             .chain([&full])
             .map(|policy| LimitRequest::new(policy, KEY));
-        let denied = subject.limits.check_all(asks).await.unwrap();
+        let denied = subject.limits.check_all(requests).await.unwrap();
         let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
         assert_eq!(fits, [true, true, true, false]);
         for (policy, outcome) in fresh.iter().zip(denied.limits()) {
@@ -64,14 +64,14 @@ pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
     }
 }
 
-pub(crate) async fn each_limit_has_its_own_outcome_in_the_order_of_asking(subject: Subject) {
+pub(crate) async fn each_limit_has_its_own_outcome_in_request_order(subject: Subject) {
     let [first, second, third] = [bucket("z", 5, 1), window("a", 7, "1m"), funnel("m", 9, 1)];
-    let asks = [
+    let requests = [
         LimitRequest::new(&first, KEY).cost(2),
         LimitRequest::new(&second, KEY).cost(3),
         LimitRequest::new(&third, KEY).cost(4),
     ];
-    let decision = subject.limits.check_all(asks).await.unwrap();
+    let decision = subject.limits.check_all(requests).await.unwrap();
     let outcomes: Vec<_> = decision
         .limits()
         .iter()
@@ -87,7 +87,7 @@ pub(crate) async fn each_limit_has_its_own_outcome_in_the_order_of_asking(subjec
         outcomes,
         [("z", 3, secs(2)), ("a", 4, secs(60)), ("m", 5, secs(4))]
     );
-    assert_eq!(decision.remaining(), 3, "the least");
+    assert_eq!(decision.remaining(), 3, "the smallest remaining amount");
 
     let reversed = [
         LimitRequest::new(&third, KEY).cost(6),
@@ -100,16 +100,20 @@ pub(crate) async fn each_limit_has_its_own_outcome_in_the_order_of_asking(subjec
     assert_eq!(
         denied.denied_by().unwrap().policy().name(),
         "m",
-        "the first that denies"
+        "the first denying limit"
     );
-    assert_eq!(denied.limits()[1].remaining().whole(), 4, "charged nothing");
+    assert_eq!(
+        denied.limits()[1].remaining().whole(),
+        4,
+        "the denied decision charges nothing"
+    );
 }
 
 pub(crate) async fn one_cost_can_be_given_for_all(subject: Subject) {
     let policies = one_of_each();
     let decision = subject
         .limits
-        .check_all(ask_all(&policies))
+        .check_all(requests_for(&policies))
         .cost(3)
         .await
         .unwrap();
@@ -122,17 +126,17 @@ pub(crate) async fn one_cost_can_be_given_for_all(subject: Subject) {
 }
 
 /// A cost of zero peeks at its limit.
-pub(crate) async fn a_cost_of_zero_among_several_charges_the_others(subject: Subject) {
+pub(crate) async fn zero_cost_among_several_charges_other_limits(subject: Subject) {
     let [bucket, funnel, window] = one_of_each();
     subject.use_up(&window).await;
-    let asks = || {
+    let requests = || {
         [
             LimitRequest::new(&window, KEY).cost(0),
             LimitRequest::new(&bucket, KEY),
             LimitRequest::new(&funnel, KEY),
         ]
     };
-    let decision = subject.limits.check_all(asks()).await.unwrap();
+    let decision = subject.limits.check_all(requests()).await.unwrap();
     assert!(decision.is_allowed());
     let left: Vec<_> = decision
         .limits()
@@ -142,18 +146,18 @@ pub(crate) async fn a_cost_of_zero_among_several_charges_the_others(subject: Sub
     assert_eq!(left, [0, 4, 4]);
 }
 
-pub(crate) async fn a_repeated_limit_is_refused(subject: Subject) {
+pub(crate) async fn repeated_limit_is_rejected(subject: Subject) {
     for policy in one_of_each() {
-        let asks = [
+        let requests = [
             LimitRequest::new(&policy, KEY),
             LimitRequest::new(&policy, KEY).cost(2),
         ];
-        let error = refused(subject.limits.check_all(asks).await);
+        let error = config_error(subject.limits.check_all(requests).await);
         let policy = policy.name().to_owned();
         assert_eq!(error, ConfigError::RepeatedLimit { policy });
     }
     let (old, new) = (bucket("p", 5, 1), bucket("p", 6, 1));
-    let error = refused(
+    let error = config_error(
         subject
             .limits
             .check_all([LimitRequest::new(&old, KEY), LimitRequest::new(&new, KEY)])
@@ -169,11 +173,11 @@ pub(crate) async fn sixteen_limits_are_decided_and_seventeen_or_zero_rejected(su
     let policies: Vec<_> = (0..17)
         .map(|number| bucket(&format!("p{number}"), 5, 1))
         .collect();
-    let asks = ask_all(&policies);
-    let decision = subject.limits.check_all(asks[..16].to_vec()).await.unwrap();
+    let requests = requests_for(&policies);
+    let decision = subject.limits.check_all(requests[..16].to_vec()).await.unwrap();
     assert_eq!((decision.is_allowed(), decision.limits().len()), (true, 16));
-    for asks in [asks, Vec::new()] {
-        let error = refused(subject.limits.check_all(asks).await);
+    for requests in [requests, Vec::new()] {
+        let error = config_error(subject.limits.check_all(requests).await);
         assert!(error.to_string().contains("1 to 16"), "{error}");
     }
     for policy in &policies[..16] {
@@ -190,8 +194,8 @@ pub(crate) async fn too_many_limits_are_rejected_before_they_are_compared(subjec
     for number in [17, 100_000] {
         let repeated = vec![LimitRequest::new(&policy, KEY); number];
         for error in [
-            refused(subject.limits.check_all(repeated.iter().cloned()).await),
-            refused(subject.limits.acquire_all(repeated).await),
+            config_error(subject.limits.check_all(repeated.iter().cloned()).await),
+            config_error(subject.limits.acquire_all(repeated).await),
         ] {
             let ConfigError::Invalid { field, value, .. } = error else {
                 unreachable!("expected the number of limits: {error}")

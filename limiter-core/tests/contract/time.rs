@@ -10,7 +10,7 @@ const STEPS_BACK: [Duration; 4] = [micros(1), millis(3), secs(1), secs(3_600)];
 
 const TEN_YEARS: Duration = secs(10 * 365 * 86_400);
 
-pub(crate) async fn a_step_back_refills_nothing(subject: Subject) {
+pub(crate) async fn clock_step_back_refills_nothing(subject: Subject) {
     for policy in one_of_each() {
         for step in STEPS_BACK {
             subject.use_up(&policy).await;
@@ -87,7 +87,7 @@ pub(crate) async fn clock_step_back_keeps_remaining(subject: Subject) {
 }
 
 /// Time counts before and after the step.
-pub(crate) async fn time_counts_before_and_after_a_step_back(subject: Subject) {
+pub(crate) async fn time_counts_before_and_after_clock_step_back(subject: Subject) {
     for policy in [bucket("p", 10, 1), funnel("p", 10, 1)] {
         subject.use_up(&policy).await;
         subject.clock.advance(secs(3));
@@ -111,7 +111,7 @@ pub(crate) async fn time_counts_before_and_after_a_step_back(subject: Subject) {
 }
 
 /// A clock that jitters slightly, like those of two servers, admits no additional permits.
-pub(crate) async fn a_trembling_clock_admits_no_more(subject: Subject) {
+pub(crate) async fn jittering_clock_admits_no_additional_permits(subject: Subject) {
     for policy in one_of_each() {
         let mut admitted = 0_u64;
         let mut passed = Duration::ZERO;

@@ -14,7 +14,7 @@ async fn left_in_trial(subject: &Subject, policy: &Policy) -> u64 {
     subject.limits.peek(trial, KEY).await.unwrap().remaining()
 }
 
-/// The trial has a state of its own, is charged by its own decisions, and changes no answer.
+/// The trial has its own state, is charged by its own decisions, and changes no decision.
 pub(crate) async fn trial_is_decided_beside_the_policy(subject: Subject) {
     for (policy, small, large) in [
         (

@@ -1,4 +1,4 @@
-//! Waiting for permits: first come, first served, bounded by the timeout.
+//! Waiting for permits: in the order of arrival, bounded by the timeout.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub(crate) async fn waiters_are_served_in_the_order_of_arrival(subject: Subject)
 }
 
 /// A cheap call does not overtake an earlier expensive one.
-pub(crate) async fn a_small_cost_does_not_overtake_a_large_one(subject: Subject) {
+pub(crate) async fn small_cost_does_not_overtake_large_one(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
     let large = waiter(&subject, &policy, 4, secs(60));
@@ -121,7 +121,7 @@ pub(crate) async fn a_small_cost_does_not_overtake_a_large_one(subject: Subject)
 }
 
 /// Queues are per key: a waiter of one key does not delay those of another.
-pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
+pub(crate) async fn waiters_of_other_keys_are_not_blocked(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
     let waiting = waiter(&subject, &policy, 5, secs(60));
@@ -135,17 +135,17 @@ pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
 
 pub(crate) async fn several_limits_share_one_wait(subject: Subject) {
     let (fast, slow) = (bucket("fast", 1, 1), window("slow", 2, "5s"));
-    let asks = || [&fast, &slow].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
+    let requests = || [&fast, &slow].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
     for _ in 0..2 {
-        assert!(subject.limits.check_all(asks()).await.unwrap().is_allowed());
+        assert!(subject.limits.check_all(requests()).await.unwrap().is_allowed());
         subject.clock.advance(secs(1));
     }
     let (limits, policies) = (subject.limits.clone(), [fast.clone(), slow.clone()]);
     let waiting = tokio::spawn(async move {
-        let asks = policies
+        let requests = policies
             .each_ref()
             .map(|policy| limiter_core::LimitRequest::new(policy, KEY));
-        limits.acquire_all(asks).await.map(Allowed::into_decision)
+        limits.acquire_all(requests).await.map(Allowed::into_decision)
     });
     settle(&subject, &fast).await;
     subject.clock.advance(secs(2));
@@ -157,7 +157,7 @@ pub(crate) async fn several_limits_share_one_wait(subject: Subject) {
     assert_eq!(
         subject.remaining(&fast).await,
         Amount::ONE,
-        "nothing is taken while it waits"
+        "a waiting call is not charged"
     );
     subject.clock.advance(secs(1));
     served(waiting).await;
@@ -209,17 +209,18 @@ pub(crate) async fn refund_wakes_waiter(subject: Subject) {
     }
 }
 
-/// Waiters for several limits are woken by a refund of one of them, and the other way round.
+/// A refund of one limit wakes waiters for several limits, and a refund of several wakes waiters
+/// for one.
 pub(crate) async fn refund_wakes_waiters_of_several_limits(subject: Subject) {
     let (hour, day) = (window("hour", 1, "1h"), window("day", 9, "1d"));
     let limits = &subject.limits;
     let both = |patience| {
         let (limits, policies) = (limits.clone(), [day.clone(), hour.clone()]);
         tokio::spawn(async move {
-            let asks = policies
+            let requests = policies
                 .each_ref()
                 .map(|policy| limiter_core::LimitRequest::new(policy, KEY));
-            let acquire = limits.acquire_all(asks).timeout(patience);
+            let acquire = limits.acquire_all(requests).timeout(patience);
             acquire.await.map(Allowed::into_decision)
         })
     };
@@ -244,8 +245,8 @@ pub(crate) async fn refund_wakes_waiters_of_several_limits(subject: Subject) {
     served(waiting).await;
 
     limits.reset(&hour, KEY).await.unwrap();
-    let asks = [&hour, &day].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
-    let reserved = limits.reserve_all(asks).await.unwrap();
+    let requests = [&hour, &day].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
+    let reserved = limits.reserve_all(requests).await.unwrap();
     let alone = waiter(&subject, &hour, 1, patience);
     settle(&subject, &hour).await;
     reserved.cancel().await.unwrap();
@@ -341,7 +342,7 @@ pub(crate) async fn grant_of_cancelled_unpolled_waiter_goes_to_next(subject: Sub
         }
         served(second).await;
         settle(&subject, &policy).await;
-        assert!(!third.is_finished(), "{policy}: the other one is kept");
+        assert!(!third.is_finished(), "{policy}: the other future is not polled");
         drop(kept);
         served(third).await;
         assert_eq!(subject.remaining(&policy).await, Amount::ZERO, "{policy}");

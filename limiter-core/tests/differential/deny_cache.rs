@@ -1,5 +1,5 @@
-//! The deny cache equals Redis: its decisions are compared with those of the memory store, number
-//! by number.
+//! The deny cache equals Redis: all numbers of its decisions are compared with those of the memory
+//! store.
 
 use fastrand::Rng;
 use limiter_core::ManualClock;

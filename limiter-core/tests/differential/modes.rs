@@ -18,7 +18,7 @@ async fn stores_agree_on_enforcement_modes() {
     println!("LIMITER_SEED={seed} LIMITER_TRACES={}", 80 * traces);
     let clock = ManualClock::new();
     let model = Subject::with_clock(Kind::Memory, clock.clone());
-    let redis = Subject::always_asking(Kind::Standalone, clock.clone());
+    let redis = Subject::without_deny_cache(Kind::Standalone, clock.clone());
     let mut tally = [0_u64; 3];
     for number in 0..traces {
         let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -59,7 +59,7 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
         let mut result = Vec::new();
         for store in stores {
             store.limits.set_enforcement(for_all);
-            let asks = || {
+            let requests = || {
                 chosen
                     .iter()
                     .map(|(policy, cost)| LimitRequest::new(policy, &key).cost(*cost))
@@ -68,21 +68,21 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
             let decision = match operation {
                 0 => {
                     store.limits.refund(first, &key).cost(cost).await.unwrap();
-                    store.limits.peek_all(asks()).await.unwrap()
+                    store.limits.peek_all(requests()).await.unwrap()
                 }
                 1 => {
                     store.limits.charge(first, &key).cost(actual).await.unwrap();
-                    store.limits.peek_all(asks()).await.unwrap()
+                    store.limits.peek_all(requests()).await.unwrap()
                 }
                 2 | 3 => {
-                    if let Ok(reserved) = store.limits.reserve_all(asks()).await {
+                    if let Ok(reserved) = store.limits.reserve_all(requests()).await {
                         let actuals = chosen.iter().map(|_| actual);
                         reserved.settle_each(actuals).await.unwrap();
                     }
-                    store.limits.peek_all(asks()).await.unwrap()
+                    store.limits.peek_all(requests()).await.unwrap()
                 }
-                4 => store.limits.peek_all(asks()).await.unwrap(),
-                _ => store.limits.check_all(asks()).await.unwrap(),
+                4 => store.limits.peek_all(requests()).await.unwrap(),
+                _ => store.limits.check_all(requests()).await.unwrap(),
             };
             tally[match (decision.is_allowed(), decision.would_deny()) {
                 (true, false) => 0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use limiter_core::{Decision, Origin, Rejection};
 
-/// An answer. An entry point that returns no decision has no details.
+/// The result of an entry point. An entry point that returns no decision has no details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Allowed(Option<Details>),
@@ -37,7 +37,7 @@ pub(crate) enum Source {
 }
 
 impl Answer {
-    /// Whether it is the expected one, as far as it has details.
+    /// Whether it equals the expected result in the details that it has.
     pub(crate) fn agrees_with(&self, expected: &Self) -> bool {
         match (self, expected) {
             (Self::Allowed(None), Self::Allowed(_)) | (Self::Limited(None), Self::Limited(_)) => true,

@@ -33,7 +33,7 @@ pub(crate) struct Condition {
     pub(crate) allows_key: bool,
     pub(crate) denies_key: bool,
     pub(crate) has_penalty: bool,
-    /// No policy is configured, and the limiter answers this.
+    /// The limiter's setting for unknown policies; no policy is configured.
     pub(crate) on_unknown_policy: Option<OnUnknownPolicy>,
     /// The overlay of the registry.
     pub(crate) overlay: Option<Overlay>,
@@ -252,7 +252,7 @@ impl Condition {
         builder.build().unwrap()
     }
 
-    /// The policy of this name before the condition holds. A penalty is there from the beginning,
+    /// The policy of this name before the condition holds. It has its penalty from the beginning,
     /// so that denials count.
     pub(crate) fn before(&self, name: &str) -> Policy {
         self.penalized(name).build().unwrap()
@@ -282,7 +282,7 @@ impl Condition {
             || self.overlay.and_then(Overlay::mode) == Some(SuspensionMode::Deny)
     }
 
-    /// The answer of every entry point.
+    /// The expected result of every entry point.
     pub(crate) fn answer(&self, situation: Situation, cost: u64) -> Answer {
         let allowed = |source, would_deny, shows_limit| {
             Answer::Allowed(Some(Details {

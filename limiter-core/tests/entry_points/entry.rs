@@ -254,7 +254,7 @@ async fn layer(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> A
     }
 }
 
-/// A request before a layer that waits, for no time at all.
+/// A request before a waiting layer with a timeout of zero.
 async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
     let (check, room) = (limits.check(policy, key).cost(cost), WaitLimit::new(1));
     match try_acquire(&check) {
@@ -310,7 +310,7 @@ impl Settling {
     pub(crate) fn applies_to(self, condition: &Condition) -> bool {
         match condition.on_unknown_policy {
             None => true,
-            // There it is an error.
+            // The entry point returns an error.
             Some(OnUnknownPolicy::Deny) => false,
             Some(_) => matches!(self, Self::NamedRefund | Self::NamedCharge),
         }

@@ -52,7 +52,10 @@ async fn wrong_password_is_logged_at_first_call() {
             assert!(all[1].contains("cannot connect to Redis"), "{all:?}");
             assert!(all[1].contains(logged), "{all:?}");
             let all = all.concat();
-            assert!(!all.contains("Redis does not answer"), "it does: {all}");
+            assert!(
+                !all.contains("Redis does not answer"),
+                "the server replies: {all}"
+            );
             assert!(!all.contains("user:7") && !all.contains(":wrong"), "{all}");
         }
     }

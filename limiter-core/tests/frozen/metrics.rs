@@ -24,8 +24,8 @@ fn is_word(literal: &str) -> bool {
     !literal.is_empty() && literal.bytes().all(is_letter)
 }
 
-/// Whether the text before a literal calls a constructor of a label, whose first argument is its
-/// name.
+/// Whether the text before a literal calls a constructor of a label with the literal as its first
+/// argument, the name.
 fn names_a_label(before: &str) -> bool {
     let before = before.trim_end();
     before.ends_with("Label::new(") || before.ends_with("Label::from_static_parts(")
@@ -59,7 +59,7 @@ fn metric_names_and_labels_are_frozen() {
     }
     assert!(
         metrics.len() > 5 && labels.len() > 3 && values.len() > 20,
-        "the sources have moved"
+        "the source directory has no files"
     );
     let mut page = String::new();
     for (title, set) in [("metrics", metrics), ("labels", labels), ("values", values)] {

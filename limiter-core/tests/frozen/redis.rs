@@ -223,11 +223,11 @@ async fn keys_and_several_limits_are_frozen() {
         .build()
         .unwrap();
     let key = Key::from("user:").part("x:y|z").part("é");
-    let asks = [
+    let requests = [
         LimitRequest::new(&bucket, &key),
         LimitRequest::new(&window, &key).cost(2),
     ];
-    let _ = limits.check_all(asks).await.unwrap();
+    let _ = limits.check_all(requests).await.unwrap();
     scenario.step("two limits of one group");
     let grouped = Key::from("k").in_group("tenant 3");
     let _ = limits.check(&window, &grouped).await.unwrap();

@@ -60,8 +60,8 @@ impl Tap {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// All calls of scripts that were answered, in the order of each connection. Calls that only
-    /// found the script missing are left out.
+    /// All script calls with a reply, in the order of each connection, without calls that failed
+    /// with `NOSCRIPT`.
     pub(super) fn script_calls(&self) -> Vec<ScriptCall> {
         let mut calls = Vec::new();
         for connection in self.connections.lock().unwrap().iter() {

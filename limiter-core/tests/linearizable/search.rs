@@ -18,9 +18,9 @@ pub(crate) struct Call {
     pub(crate) ended: Option<(u64, Answer)>,
 }
 
-/// Whether there is an order of these calls in which each that ended before another began comes
-/// before it, and in which the model gives every answer that was given. A call of unknown outcome
-/// may have any place from its beginning, or none.
+/// Returns whether a sequential order of these calls exists in which calls that ended before others
+/// began precede them, and in which the model returns all recorded results. A call of unknown
+/// outcome can take effect at any time after its start, or never.
 pub(crate) fn explain(shape: Shape, keys: usize, history: &[Call]) -> bool {
     assert!(history.len() <= 64, "one bit for each call");
     let mut search = Search {
@@ -75,7 +75,7 @@ pub(crate) fn overlapping(history: &[Call]) -> usize {
 }
 
 /// The history with one impossible result: one more permit, and yet a longer reset time.
-pub(crate) fn with_a_wrong_answer(history: &[Call], rng: &mut Rng) -> Option<Vec<Call>> {
+pub(crate) fn with_wrong_result(history: &[Call], rng: &mut Rng) -> Option<Vec<Call>> {
     let mut history = history.to_vec();
     let decided: Vec<_> = history
         .iter_mut()
@@ -160,7 +160,7 @@ mod tests {
             );
         }
         assert!(!explained(&[cancelled.clone(), call(0, 0, Some((1, left(1))))]));
-        // Seen, and then not seen any more.
+        // A charge is visible and later not visible.
         let seen_and_gone = [
             cancelled,
             call(0, 3, Some((4, left(1)))),

@@ -46,7 +46,7 @@ fn is_about(result: &str, used: i64) -> bool {
 }
 
 #[tokio::test]
-async fn permits_in_flight_take_the_stated_bytes() {
+async fn held_permits_take_documented_bytes() {
     let server = RedisServer::start();
     let limits = limiter(&server);
     let policy = Policy::concurrency("export").max(2_000).build().unwrap();

@@ -114,7 +114,7 @@ pub(crate) fn facts(outcome: &LimitOutcome) -> Facts {
 
 /// A reference model of a limit.
 pub(crate) trait Model {
-    /// The answer to a call of this cost at this moment; charged if it fits and is to be charged.
+    /// Decides a call of this cost at this time; charges it if it fits and `charge` is set.
     fn answer(&mut self, cost: Amount, moment: u64, charge: bool) -> Facts;
 }
 

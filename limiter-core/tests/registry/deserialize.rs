@@ -8,7 +8,7 @@ fn policy(json: &str) -> Result<Policy, String> {
 }
 
 #[test]
-fn every_policy_of_text_has_equal_map() {
+fn each_policy_of_text_has_equal_map() {
     let pairs = [
         (
             r#"{"name":"a b","algorithm":"token_bucket","capacity":20,"rate":"10/s","deadline":"20ms","on_store_failure":"fail_open","lease":null}"#,

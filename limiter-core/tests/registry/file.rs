@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{bucket, millis, secs};
 
-/// A directory of the test's own.
+/// A separate directory of the test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -89,7 +89,7 @@ async fn file_is_read_immediately_and_followed() {
     assert_eq!(registry.names(), ["p", "q"]);
     dir.write(&sized(4).replace("policy.p", "policy.r"));
     changed(&registry, revision + 2).await;
-    assert_eq!(capacity(&registry), 9, "the file does not name it any more");
+    assert_eq!(capacity(&registry), 9, "the file no longer contains the policy");
     assert_eq!(registry.names(), ["p", "q", "r"]);
     assert!(followed.last_error().is_none());
 }
@@ -177,7 +177,7 @@ async fn partially_written_file_is_not_applied() {
         (capacity(&registry), registry.names()),
         (3, vec!["p".to_owned(), "q".to_owned()])
     );
-    assert_eq!(registry.revision(), revision + 1, "there was nothing in between");
+    assert_eq!(registry.revision(), revision + 1, "no revision is between them");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +193,7 @@ async fn file_is_followed_until_stop_or_drop_of_registry() {
     assert_eq!(tasks(), before + 1);
     followed.stop();
     until("the task ends when it is stopped", || tasks() == before).await;
-    assert_eq!(capacity(&registry), 2, "the policies stay");
+    assert_eq!(capacity(&registry), 2, "the policies remain");
 
     let _ = FileSource::follow(&registry, dir.file()).unwrap();
     let revision = registry.revision();
@@ -211,7 +211,7 @@ async fn code_overrides_of_file_policy_can_be_removed() {
         .set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
         .unwrap();
     let revision = registry.revision();
-    assert!(!registry.remove("p"), "the policy is the file's");
+    assert!(!registry.remove("p"), "the policy belongs to the file");
     assert!(registry.overrides("p").is_empty() && registry.revision() > revision);
     let limits = Limiter::in_process().registry(&registry).build();
     assert_eq!(limits.policy("p", "k").unwrap().quota().whole(), 2);
@@ -263,7 +263,7 @@ fn oversized_file_is_rejected() {
     let dir = Dir::new("long");
     for (first, rest) in [("", "\n"), ("revision = 7\n", "\n"), ("revision = 7\n", "é")] {
         let head = format!("{first}{}#", sized(2));
-        // A character that the length limit splits is not an error of its own.
+        // A character that the length limit splits is not a separate error.
         let text = format!("{head}{}", rest.repeat(MOST / rest.len()));
         let refused = FileSource::follow(&PolicyRegistry::new(), dir.write(&text)).unwrap_err();
         let result = refused.to_string();

@@ -413,7 +413,7 @@ fn text_for_newer_readers_is_rejected_as_a_whole() {
 }
 
 #[test]
-fn every_invalid_entry_of_key_list_is_reported() {
+fn all_invalid_entries_of_key_list_are_reported() {
     let text = "[policy.p]
 algorithm = 'funnel'
 capacity = 1

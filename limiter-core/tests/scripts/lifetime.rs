@@ -9,7 +9,7 @@ use crate::{changes, expiry, get, limiter, name, names, time};
 /// Never before the hint that was given, and at the end of that second: the server counts whole
 /// milliseconds.
 #[tokio::test]
-async fn every_key_expires_when_its_state_equals_absence() {
+async fn keys_expire_when_state_equals_absence() {
     let server = RedisServer::shared();
     for policy in [
         bucket("p", 5, 1),
@@ -30,12 +30,12 @@ async fn every_key_expires_when_its_state_equals_absence() {
             let expires = expires.unwrap_or_else(|| unreachable!("{policy}: a key without a TTL"));
             assert!(
                 expires >= meant,
-                "{policy}: goes {} µs too early",
+                "{policy}: expires {} µs too early",
                 meant - expires
             );
             assert!(
                 expires - meant < 1_050_000,
-                "{policy}: goes {} µs too late",
+                "{policy}: expires {} µs too late",
                 expires - meant
             );
         }
@@ -66,7 +66,7 @@ async fn changed_policy_extends_key_lifetime() {
 }
 
 #[tokio::test]
-async fn an_idle_key_leaves_by_itself() {
+async fn idle_key_expires() {
     let server = RedisServer::shared();
     for policy in [bucket("p", 1, 50), funnel("p", 1, 50), window("p", 1, "20ms")] {
         let namespace = namespace();
@@ -74,9 +74,12 @@ async fn an_idle_key_leaves_by_itself() {
         let decision = limits.check(&policy, KEY).await.unwrap();
         let due = decision.decided_at().after(millis(20)).as_micros();
         while !names(server, &namespace).is_empty() {
-            assert!(time(server) < due + 10_000_000, "{policy}: the key stays");
+            assert!(
+                time(server) < due + 10_000_000,
+                "{policy}: the key does not expire"
+            );
         }
-        assert!(time(server) >= due, "{policy}: the key left too early");
+        assert!(time(server) >= due, "{policy}: the key expired too early");
     }
 }
 
@@ -106,7 +109,7 @@ async fn expiring_key_is_never_persistent() {
 }
 
 #[tokio::test]
-async fn the_servers_clock_decides() {
+async fn server_clock_dates_decisions() {
     let server = RedisServer::shared();
     let limits = limiter(server, &namespace());
     for policy in one_of_each() {
@@ -151,11 +154,11 @@ async fn reads_and_denials_write_nothing() {
         assert!(limits.check(&policy, KEY).cost(0).await.unwrap().is_allowed());
         assert!(!limits.check(&policy, KEY).cost(3).await.unwrap().is_allowed());
         let full = bucket("full", 1, "1/h");
-        let asks = [
+        let requests = [
             LimitRequest::new(&policy, KEY).cost(4),
             LimitRequest::new(&full, KEY),
         ];
-        assert!(!limits.check_all(asks).await.unwrap().is_allowed());
+        assert!(!limits.check_all(requests).await.unwrap().is_allowed());
         let (changed_now, dump_now, expires_now) = stands();
         assert_eq!((changed_now, dump_now), (changed, dump), "{policy}");
         assert!(expires_now.abs_diff(expires) <= 1, "{policy}");
@@ -184,7 +187,7 @@ async fn state_is_small() {
         let name = name(server, &namespace);
         assert_eq!(get(server, &name).len(), 53 + 8 * 1_000);
         let bytes = server.command(&["MEMORY", "USAGE", &name]).integer();
-        // A string that grows is given up to twice the room it needs; the name and the header cost
+        // Redis allocates up to twice the length of a growing string; the name and the header take
         // the rest.
         assert!(bytes <= 16 * 1_000 + 256, "{} calls: {bytes} bytes", costs.len());
     }

@@ -46,14 +46,17 @@ async fn value_of_another_type_fails_only_its_own_decision() {
                 "{diagnostic}"
             );
             assert_eq!(rejection.to_string(), "the rate limiter is unavailable");
-            for asks in [[&other, &policy], [&policy, &other]] {
-                let asks = asks.map(|policy| LimitRequest::new(policy, KEY));
-                assert_eq!(kind_of(limits.check_all(asks).await), StoreErrorKind::WrongType);
+            for requests in [[&other, &policy], [&policy, &other]] {
+                let requests = requests.map(|policy| LimitRequest::new(policy, KEY));
+                assert_eq!(
+                    kind_of(limits.check_all(requests).await),
+                    StoreErrorKind::WrongType
+                );
             }
             assert_eq!(
                 server.command(&["DUMP", &name]),
                 dump,
-                "{policy}: the value was touched"
+                "{policy}: the value was changed"
             );
             assert_eq!(server.command(&["PTTL", &name]).integer(), -1, "{policy}");
 
@@ -120,14 +123,14 @@ async fn unknown_layout_is_never_treated_as_unused() {
                 StoreErrorKind::UnknownLayout,
                 "{shown:?}"
             );
-            assert_eq!(get(server, &name), value, "the value was touched");
+            assert_eq!(get(server, &name), value, "the value was changed");
         }
     }
 }
 
 /// Some commands return an empty string for an absent key; it is still a value.
 #[tokio::test]
-async fn an_empty_value_is_an_unknown_layout() {
+async fn empty_value_is_an_unknown_layout() {
     let server = RedisServer::shared();
     for policy in one_of_each() {
         let namespace = namespace();
@@ -136,9 +139,9 @@ async fn an_empty_value_is_an_unknown_layout() {
         let name = name(server, &namespace);
         set(server, &name, b"");
         let answer = limits.check(&policy, KEY).await;
-        assert!(answer.is_err(), "{policy}: an empty value was taken for none");
+        assert!(answer.is_err(), "{policy}: an empty value was treated as absent");
         assert_eq!(kind_of(answer), StoreErrorKind::UnknownLayout, "{policy}");
-        assert_eq!(get(server, &name), b"", "{policy}: the value was touched");
+        assert_eq!(get(server, &name), b"", "{policy}: the value was changed");
     }
 }
 
@@ -158,7 +161,7 @@ async fn invalid_lease_numbers_are_an_unknown_layout() {
         assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
         let name = name(server, &namespace);
         let sound = get(server, &name);
-        assert_eq!(sound.len(), 74, "{policy}: some of it is lent");
+        assert_eq!(sound.len(), 74, "{policy}: the value contains a lease");
         let number = |place: usize| u64::from_le_bytes(sound[place..place + 8].try_into().unwrap());
         // The stored value with some bytes replaced.
         let with = |place: usize, bytes: &[u8]| {
@@ -196,7 +199,7 @@ async fn invalid_lease_numbers_are_an_unknown_layout() {
                 matches!(&refund, Err(Rejection::Unavailable { error, .. }) if error.kind() == StoreErrorKind::UnknownLayout),
                 "{policy}: {value:?}: {refund:?}"
             );
-            assert_eq!(get(server, &name), value, "the value was touched");
+            assert_eq!(get(server, &name), value, "the value was changed");
         }
         set(server, &name, &sound);
         let limits = limiter(server, &namespace);
@@ -204,8 +207,7 @@ async fn invalid_lease_numbers_are_an_unknown_layout() {
     }
 }
 
-/// Whatever a value has become, a decision or a typed error comes of it: the script itself never
-/// fails.
+/// Every damaged value causes a decision or a typed error; the script itself never fails.
 #[tokio::test]
 async fn damaged_value_does_not_break_script() {
     let server = RedisServer::shared();

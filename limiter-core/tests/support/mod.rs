@@ -53,11 +53,11 @@ impl Subject {
     }
 
     /// A limiter without a deny cache, which sends every call to Redis.
-    pub(crate) fn always_asking(kind: Kind, clock: ManualClock) -> Self {
+    pub(crate) fn without_deny_cache(kind: Kind, clock: ManualClock) -> Self {
         Self::with(kind, clock, Duration::ZERO)
     }
 
-    /// A limiter whose deny cache keeps denials for this time.
+    /// A limiter with this lifetime of cached denials.
     pub(crate) fn with_deny_cache(kind: Kind, clock: ManualClock, deny_cache: Duration) -> Self {
         Self::with(kind, clock, deny_cache)
     }
@@ -86,7 +86,7 @@ impl Subject {
 pub(crate) const KEY: &str = "k";
 
 impl Subject {
-    /// Two handles of one store: in process clones, with Redis limiters of their own.
+    /// Two handles of one store: clones in process, separate limiters with Redis.
     pub(crate) fn two_handles(&self) -> [Limiter; 2] {
         let configured = |builder: RedisBuilder| {
             let builder = builder.namespace(&self.namespace).clock(&self.clock);
@@ -126,7 +126,7 @@ impl Subject {
         letters
     }
 
-    /// Takes whatever is left.
+    /// Uses all remaining permits.
     pub(crate) async fn use_up(&self, policy: &Policy) {
         let left = left(&self.peek(policy).await);
         assert!(self.call_of(policy, left).await.is_allowed(), "{policy}");
@@ -154,7 +154,7 @@ impl Subject {
         }
     }
 
-    /// The names under which a Redis keeps this subject's state; in process there are none.
+    /// The Redis keys with the state of this subject; empty in process.
     pub(crate) fn redis_keys(&self) -> Vec<String> {
         let pattern = format!("{}*", self.namespace);
         let keys = |server: &RedisServer| -> Vec<String> {
@@ -267,7 +267,7 @@ pub(crate) fn key(bytes: &[u8]) -> Key<'_> {
     bytes.into()
 }
 
-/// A bucket of 100, one a second, with this answer to a failure of the store.
+/// A bucket of 100, refilled at 1/s, with this failure mode.
 pub(crate) fn policy(answer: OnStoreFailure) -> Policy {
     Policy::token_bucket("p")
         .capacity(100)

@@ -9,7 +9,7 @@ pub(crate) struct Grant {
     pub(crate) at: u64,
     /// Thousandths of a permit.
     pub(crate) cost: u64,
-    /// Whether the second of the two policies granted them.
+    /// Whether the second of the two policies made this grant.
     pub(crate) second: bool,
 }
 
@@ -30,8 +30,8 @@ impl Grant {
 /// order of their times.
 ///
 /// For every pair i ≤ j: cost(i) + … + cost(j) ≤ capacity + rate · (at(j) − at(i)). With S(k) the
-/// sum before k and f(k) = S(k) − rate · at(k) it says f(j) + cost(j) ≤ capacity + f(i) for every i
-/// ≤ j, which the least f(i) decides.
+/// sum before k and f(k) = S(k) − rate · at(k), this is f(j) + cost(j) ≤ capacity + f(i) for every
+/// i ≤ j, which the least f(i) decides.
 pub(crate) fn level(grants: &[Grant], capacity: u64, (amount, period): (u64, u64)) -> Result<(), String> {
     let (capacity, amount, period) = (i128::from(capacity), i128::from(amount), i128::from(period));
     let mut sum = 0;
@@ -56,8 +56,8 @@ pub(crate) fn level(grants: &[Grant], capacity: u64, (amount, period): (u64, u64
     Ok(())
 }
 
-/// A window's promise: at each grant, no more than `limit` permits later than a window ago. Every
-/// window that contains a grant too many also ends, cut short, at a grant too many.
+/// The bound of a window: at each grant, at most `limit` permits within the last window. Checking
+/// the windows that end at a grant is sufficient: each exceeded window contains one of them.
 pub(crate) fn window(grants: &[Grant], limit: u64, length: u64) -> Result<(), String> {
     window_of_each(grants, [(limit, length); 2])
 }

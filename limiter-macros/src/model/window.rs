@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_means_the_same_here_and_at_run_time() {
+    fn offsets_are_parsed_as_at_run_time() {
         for text in [
             "utc", "UTC", " Utc ", "Z", "z", "+02:00", "-05:30", "+23:59", "+24:00", "+2:00", "02:00",
             "+02:60", "+0200", "", "+", "CET", "-00:00", "+1:000",

@@ -76,7 +76,7 @@ impl Outbox {
 }
 
 #[tokio::test]
-async fn every_async_method_has_a_budget_of_its_own() {
+async fn each_async_method_has_its_own_budget() {
     isolated(async {
         let mut outbox = Outbox { id: 1 };
         let sent = |text: &str| Receipt::Sent(text.to_owned());
@@ -96,7 +96,7 @@ async fn every_async_method_has_a_budget_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_methods_own_limit_and_the_blocks_are_one_decision() {
+async fn limits_of_method_and_block_are_one_decision() {
     let (limiter, clock) = fresh();
     limiter_core::annotations::with_limiter(limiter.clone(), async {
         let outbox = Outbox { id: 7 };
@@ -110,19 +110,19 @@ async fn a_methods_own_limit_and_the_blocks_are_one_decision() {
             budget.peek().await.unwrap().remaining()
         };
         assert_eq!(left("blocks.mail::both").await, 0);
-        assert_eq!(left("blocks.burst").await, 2, "the denied call took nothing");
+        assert_eq!(left("blocks.burst").await, 2, "a denied call charges nothing");
     })
     .await;
 }
 
 #[test]
-fn every_method_is_listed_at_its_line() {
+fn each_method_is_listed_at_its_line() {
     let all = annotations();
     let find = |name: &str| all.iter().find(|site| site.name() == name).unwrap();
     let (send, forward) = (find("blocks.mail::send"), find("blocks.mail::forward"));
     assert_eq!(send.function(), "behaviour::blocks::Outbox::send");
     assert!(send.file().ends_with("blocks.rs"));
-    // Its documentation, its signature, three lines of a body, and an empty line are between them.
+    // Documentation, a signature, a body of three lines and an empty line are between the methods.
     assert_eq!(forward.line(), send.line() + 5);
     assert!(all.iter().all(|site| site.name() != "blocks.mail::preview"));
 }
@@ -153,7 +153,7 @@ impl<T: Display, const N: u64> Shop<T, N> {
 }
 
 #[tokio::test]
-async fn a_group_is_one_budget_for_the_block() {
+async fn block_with_group_has_one_shared_budget() {
     isolated(async {
         let shop = Shop::<_, 5>::new(1).await.unwrap();
         assert_eq!(shop.buy().await.unwrap(), "1");
@@ -212,7 +212,7 @@ impl Mail for Lmtp {
 }
 
 #[tokio::test]
-async fn blocks_under_async_trait() {
+async fn blocks_under_async_trait_are_limited() {
     isolated(async {
         let (sent, queued) = (
             |to: &str| Receipt::Sent(to.to_owned()),
@@ -225,7 +225,7 @@ async fn blocks_under_async_trait() {
         assert_eq!(Lmtp.send("ann").await, Receipt::Limited);
         for _ in 0..3 {
             assert_eq!(Lmtp.send("bob").await, sent("bob"));
-            assert_eq!(Lmtp.queue("ann").await, queued("ann"), "it does not count");
+            assert_eq!(Lmtp.queue("ann").await, queued("ann"), "the call is not counted");
         }
         assert_eq!((Smtp.name(), Lmtp.name()), ("smtp", "lmtp"));
     })
@@ -233,22 +233,22 @@ async fn blocks_under_async_trait() {
 }
 
 trait Native {
-    async fn ask(&self) -> Receipt;
+    async fn request(&self) -> Receipt;
 }
 
 #[window_limiter(name = "blocks.native", limit = 1, window = "1m")]
 impl Native for Outbox {
-    async fn ask(&self) -> Receipt {
+    async fn request(&self) -> Receipt {
         Receipt::Sent(String::new())
     }
 }
 
 #[tokio::test]
-async fn async_functions_of_a_trait() {
+async fn async_functions_of_trait_are_limited() {
     isolated(async {
         let outbox = Outbox { id: 1 };
-        assert_eq!(outbox.ask().await, Receipt::Sent(String::new()));
-        assert_eq!(outbox.ask().await, Receipt::Limited);
+        assert_eq!(outbox.request().await, Receipt::Sent(String::new()));
+        assert_eq!(outbox.request().await, Receipt::Limited);
     })
     .await;
 }

@@ -46,7 +46,7 @@ async fn futures_pending<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
 }
 
 #[tokio::test]
-async fn a_body_that_is_dropped_gives_its_permit_back() {
+async fn dropped_body_releases_permit() {
     isolated(async {
         let channels: Vec<_> = (0..2).map(|_| oneshot::channel()).collect();
         let (_senders, receivers): (Vec<oneshot::Sender<()>>, Vec<_>) = channels.into_iter().unzip();
@@ -133,7 +133,7 @@ async fn in_turn(limited: bool, for_so_long: Duration) -> Result<(), Rejection> 
 }
 
 #[tokio::test]
-async fn calls_wait_for_each_other() {
+async fn concurrent_calls_wait_for_permits() {
     isolated(async {
         let moment = Duration::from_millis(5);
         let (one, two, three) = tokio::join!(
@@ -150,7 +150,7 @@ async fn calls_wait_for_each_other() {
     limiter.shutdown(Duration::ZERO).await;
     with_limiter(limiter, async {
         let Err(Rejection::Unavailable { error, .. }) = in_turn(true, Duration::ZERO).await else {
-            panic!("it was shut down")
+            panic!("the limiter was shut down")
         };
         assert_eq!(error.kind(), StoreErrorKind::ShutDown);
     })
@@ -169,7 +169,7 @@ impl Jobs {
 }
 
 #[tokio::test]
-async fn a_maximum_may_be_computed() {
+async fn maximum_can_be_computed() {
     isolated(async {
         assert_eq!(Jobs { max_jobs: 4 }.run(4).await.unwrap(), 4);
         assert!(matches!(

@@ -70,12 +70,12 @@ const UNAUTHORIZED: u16 = 401;
 #[token_limiter(name = "counting.refused", capacity = 2, rate = "1/h", need = 2, fallback = busy,
     count_if = |reply| reply.status == UNAUTHORIZED)]
 #[window_limiter(name = "counting.broken", limit = 2, window = "1h", fallback = busy, count_if = |reply: &Reply| reply.status >= 500)]
-async fn ask(status: u16) -> Reply {
+async fn fetch(status: u16) -> Reply {
     Reply { status }
 }
 
 #[tokio::test]
-async fn each_limit_counts_for_itself() {
+async fn limits_count_results_independently() {
     let (limiter, _clock) = fresh();
     limiter_core::annotations::with_limiter(limiter.clone(), async {
         let left = async || {
@@ -86,13 +86,17 @@ async fn each_limit_counts_for_itself() {
             }
             left
         };
-        assert_eq!(ask(200).await.status, 200);
+        assert_eq!(fetch(200).await.status, 200);
         assert_eq!(left().await, [4, 2, 2]);
-        assert_eq!(ask(503).await.status, 503);
+        assert_eq!(fetch(503).await.status, 503);
         assert_eq!(left().await, [3, 2, 1]);
-        assert_eq!(ask(401).await.status, 401);
+        assert_eq!(fetch(401).await.status, 401);
         assert_eq!(left().await, [2, 0, 1]);
-        assert_eq!(ask(200).await.status, 429, "there is nothing to be charged first");
+        assert_eq!(
+            fetch(200).await.status,
+            429,
+            "no permit is available for the call"
+        );
         assert_eq!(left().await, [2, 0, 1], "a denied call refunds nothing");
     })
     .await;
@@ -115,7 +119,7 @@ impl limiter_core::FromRejection for Flag {
 }
 
 #[tokio::test]
-async fn a_call_that_panics_or_is_cancelled_stays_charged() {
+async fn panicking_or_cancelled_call_stays_charged() {
     let (limiter, _clock) = fresh();
     let of_task = |panics| limiter_core::annotations::with_limiter(limiter.clone(), interrupted(panics));
     assert!(tokio::spawn(of_task(true)).await.unwrap_err().is_panic());
@@ -168,7 +172,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn methods_count_by_their_result() {
+async fn methods_are_counted_by_result() {
     isolated(async {
         let mut client = Client {
             failures: AtomicUsize::new(0),
@@ -193,7 +197,7 @@ async fn methods_count_by_their_result() {
 }
 
 /// The signature determines the result inside the body, too: coercions, `impl Trait`, no result.
-#[window_limiter(limit = 1, window = "1h", count_if = |shown| shown.to_string().is_empty(), fallback = nothing_to_show)]
+#[window_limiter(limit = 1, window = "1h", count_if = |shown| shown.to_string().is_empty(), fallback = displayable_text)]
 async fn coerced(text: &'static str) -> Box<dyn std::fmt::Display + Send> {
     if text == "early" {
         return Box::new(1);
@@ -201,7 +205,7 @@ async fn coerced(text: &'static str) -> Box<dyn std::fmt::Display + Send> {
     Box::new(text)
 }
 
-fn nothing_to_show() -> Box<dyn std::fmt::Display + Send> {
+fn displayable_text() -> Box<dyn std::fmt::Display + Send> {
     Box::new("limited")
 }
 

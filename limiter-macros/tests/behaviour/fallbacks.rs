@@ -1,4 +1,4 @@
-//! Fallbacks, which answer rejected calls.
+//! Fallbacks, which return a result for rejected calls.
 
 use limiter_core::{Rejection, funnel_limiter, token_limiter, window_limiter};
 
@@ -37,7 +37,7 @@ fn why(rejection: Rejection) -> Receipt {
     }
 }
 
-fn queue_and_why(letter: Letter, cost: u32, rejection: Rejection) -> Receipt {
+fn queue_with_reason(letter: Letter, cost: u32, rejection: Rejection) -> Receipt {
     drop(letter);
     Receipt::Why(format!("{cost} {}", rejection.is_limited()))
 }
@@ -63,7 +63,7 @@ async fn with_rejection(need: u32) -> Receipt {
     Receipt::Refused
 }
 
-#[token_limiter(capacity = 1, rate = "1/min", fallback = queue_and_why, pass_args, pass_rejection)]
+#[token_limiter(capacity = 1, rate = "1/min", fallback = queue_with_reason, pass_args, pass_rejection)]
 async fn with_both(mut letter: Letter, cost: u32) -> Receipt {
     letter.0 += &cost.to_string();
     Receipt::Sent(letter)
@@ -229,7 +229,7 @@ async fn generic<T: Default>() -> Vec<T> {
 }
 
 #[window_limiter(limit = 1, window = "1m", fallback = <u32 as Default>::default)]
-async fn path_of_a_trait() -> u32 {
+async fn trait_path() -> u32 {
     7
 }
 
@@ -238,8 +238,8 @@ async fn fallbacks_are_generic() {
     isolated(async {
         assert!(generic::<u32>().await.is_empty());
         assert_eq!(generic::<u32>().await, [0]);
-        assert_eq!(path_of_a_trait().await, 7);
-        assert_eq!(path_of_a_trait().await, 0);
+        assert_eq!(trait_path().await, 7);
+        assert_eq!(trait_path().await, 0);
     })
     .await;
 }

@@ -100,7 +100,7 @@ async fn keys_are_fields_names_and_expressions() {
 }
 
 #[tokio::test]
-async fn values_cannot_pretend_to_be_two() {
+async fn one_value_cannot_imitate_two_parts() {
     isolated(async {
         assert!(by_two("x:y", "z").await.is_ok());
         assert!(by_two("x", "y:z").await.is_ok());
@@ -134,7 +134,7 @@ async fn grouped(tenant: u32, to: &str) -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn a_group_shares_a_budget_and_places_keys() {
+async fn group_shares_budget_and_tags_keys() {
     isolated(async {
         assert!(send_mail("ann").await.is_ok());
         assert!(send_newsletter("ann").await.is_err());
@@ -159,7 +159,7 @@ async fn counted() -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn every_argument_is_evaluated_once() {
+async fn arguments_are_evaluated_once() {
     isolated(async {
         assert!(counted().await.is_ok());
         assert_eq!(EVALUATED.load(Ordering::SeqCst), 5);

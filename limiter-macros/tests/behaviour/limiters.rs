@@ -1,4 +1,4 @@
-//! Which limiter decides.
+//! Selection of the limiter that decides.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ struct App {
 struct State<T>(T);
 
 #[window_limiter(limit = 1, window = "1m", limiter = app.limits)]
-async fn of_a_field(app: &App) -> Result<(), Rejection> {
+async fn limited_by_field(app: &App) -> Result<(), Rejection> {
     let _ = app;
     Ok(())
 }
 
 #[window_limiter(limit = 1, window = "1m", limiter = app.shared)]
-async fn of_an_arc(State(app): State<Arc<App>>) -> Result<Arc<App>, Rejection> {
+async fn limited_by_arc(State(app): State<Arc<App>>) -> Result<Arc<App>, Rejection> {
     Ok(app)
 }
 
 #[window_limiter(limit = 1, window = "1m", limiter = limits)]
-async fn of_a_reference(limits: &Limiter) -> Result<(), Rejection> {
+async fn limited_by_reference(limits: &Limiter) -> Result<(), Rejection> {
     let _ = limits;
     Ok(())
 }
@@ -42,21 +42,24 @@ impl App {
 }
 
 #[tokio::test]
-async fn the_limiter_of_the_attribute_comes_first() {
+async fn limiter_of_attribute_takes_precedence() {
     let app = |limits: Limiter| App {
         shared: Arc::new(limits.clone()),
         limits,
     };
     isolated(async {
         let (one, other) = (app(fresh().0), app(fresh().0));
-        assert!(is_send(of_a_field(&one)).await.is_ok());
-        assert!(of_a_field(&one).await.is_err());
-        assert!(of_a_field(&other).await.is_ok());
-        assert!(of_a_reference(&one.limits).await.is_ok() && of_a_reference(&one.limits).await.is_err());
+        assert!(is_send(limited_by_field(&one)).await.is_ok());
+        assert!(limited_by_field(&one).await.is_err());
+        assert!(limited_by_field(&other).await.is_ok());
+        assert!(
+            limited_by_reference(&one.limits).await.is_ok()
+                && limited_by_reference(&one.limits).await.is_err()
+        );
         assert!(one.own().await.is_ok() && one.own().await.is_err() && other.own().await.is_ok());
-        let one = of_an_arc(State(Arc::new(one))).await.unwrap();
-        assert!(of_an_arc(State(one)).await.is_err());
-        assert!(of_an_arc(State(Arc::new(other))).await.is_ok());
+        let one = limited_by_arc(State(Arc::new(one))).await.unwrap();
+        assert!(limited_by_arc(State(one)).await.is_err());
+        assert!(limited_by_arc(State(Arc::new(other))).await.is_ok());
     })
     .await;
 }
@@ -72,7 +75,7 @@ async fn under_another_path() -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn the_crate_has_another_path() {
+async fn crate_path_can_be_changed() {
     isolated(async {
         assert!(under_another_path().await.is_ok());
         assert!(under_another_path().await.is_err());

@@ -1,4 +1,4 @@
-//! Where annotations are listed, and by which names.
+//! Source positions and names of listed annotations.
 
 use limiter_core::annotations::{annotations, with_limiter};
 use limiter_core::{Limiter, Rejection, token_limiter, window_limiter};
@@ -61,7 +61,7 @@ async fn each_attribute_is_listed_at_its_own_line() {
 }
 
 #[test]
-fn the_name_of_a_block_is_answered_with_those_of_its_methods() {
+fn block_name_error_suggests_method_names() {
     let limits = Limiter::in_process().build();
     let error = limits.annotation("sites.block").unwrap_err().to_string();
     assert!(

@@ -1,4 +1,4 @@
-//! Policies that stand in a registry.
+//! Policies of a registry.
 
 use std::time::Duration;
 
@@ -50,14 +50,14 @@ fn with_registry(registry: &PolicyRegistry) -> Limiter {
 }
 
 #[tokio::test]
-async fn a_policy_of_the_registry_limits_from_the_next_call_on() {
+async fn registry_policy_applies_to_next_call() {
     let registry = PolicyRegistry::new();
     with_limiter(with_registry(&registry), async {
         for _ in 0..3 {
             assert_eq!(
                 search("ann").await.unwrap(),
                 "found",
-                "not configured, and allowed"
+                "an unconfigured policy allows"
             );
         }
         assert_eq!(registry.not_configured(), 3);
@@ -83,7 +83,10 @@ async fn unknown_policy_is_not_charged() {
         );
         registry.remove("sms");
         assert_eq!(send("ann").await.unwrap(), "sent");
-        assert!(send("ann").await.unwrap_err().is_limited(), "three were sent");
+        assert!(
+            send("ann").await.unwrap_err().is_limited(),
+            "three calls were admitted"
+        );
     })
     .await;
 }
@@ -101,7 +104,7 @@ async fn unknown_policy_may_be_rejected() {
 }
 
 #[tokio::test]
-async fn a_registry_says_how_many_are_in_flight() {
+async fn registry_sets_concurrency_maximum() {
     let registry = PolicyRegistry::new();
     with_limiter(with_registry(&registry), async {
         assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");

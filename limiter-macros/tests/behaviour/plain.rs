@@ -42,7 +42,7 @@ async fn each_algorithm_admits_its_capacity() {
 }
 
 #[tokio::test]
-async fn a_policy_is_named_by_the_functions_path() {
+async fn policy_is_named_after_function_path() {
     isolated(async {
         assert!(bucket().await.is_ok() && bucket().await.is_ok());
         let rejection = bucket().await.unwrap_err();
@@ -81,7 +81,7 @@ async fn by_length(parts: Vec<String>) -> Result<usize, Rejection> {
 }
 
 #[tokio::test]
-async fn a_cost_is_computed_from_the_arguments() {
+async fn cost_is_computed_from_arguments() {
     isolated(async {
         assert_eq!(costly(7).await.unwrap(), 7);
         assert!(costly(4).await.is_err());
@@ -102,7 +102,7 @@ async fn guests_only(guest: bool) -> Result<bool, Rejection> {
 }
 
 #[tokio::test]
-async fn a_condition_exempts_calls() {
+async fn condition_exempts_calls() {
     isolated(async {
         assert!(guests_only(true).await.is_ok() && guests_only(true).await.is_err());
         for _ in 0..5 {
@@ -118,13 +118,13 @@ async fn patient() -> Result<(), Rejection> {
 }
 
 #[token_limiter(capacity = 1, rate = 1, wait = patience)]
-async fn as_patient_as(patience: Duration) -> Result<(), Rejection> {
+async fn waiting_for(patience: Duration) -> Result<(), Rejection> {
     let _ = patience;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_call_waits_for_its_permit() {
+async fn call_waits_for_permit() {
     let (limiter, clock) = fresh();
     limiter_core::annotations::with_limiter(limiter, async {
         assert!(patient().await.is_ok());
@@ -134,9 +134,9 @@ async fn a_call_waits_for_its_permit() {
         });
         assert!(second.is_ok());
 
-        assert!(as_patient_as(Duration::ZERO).await.is_ok());
+        assert!(waiting_for(Duration::ZERO).await.is_ok());
         let too_short = Duration::from_millis(999);
-        let (late, ()) = tokio::join!(as_patient_as(too_short), async {
+        let (late, ()) = tokio::join!(waiting_for(too_short), async {
             tokio::task::yield_now().await;
             clock.advance(too_short);
         });
@@ -205,7 +205,7 @@ async fn parameters_are_literals_constants_or_computed() {
 }
 
 #[tokio::test]
-async fn with_limiter_shares_nothing_between_tests() {
+async fn nested_with_limiter_shares_no_state() {
     isolated(async {
         assert!(guests_only(true).await.is_ok());
         isolated(async { assert!(guests_only(true).await.is_ok()) }).await;
@@ -215,7 +215,7 @@ async fn with_limiter_shares_nothing_between_tests() {
 }
 
 #[test]
-fn futures_are_send_when_the_plain_ones_are() {
+fn futures_are_send_if_plain_futures_are_send() {
     drop(is_send(bucket()));
     drop(is_send(by_length(Vec::new())));
     drop(is_send(patient()));

@@ -15,7 +15,7 @@ async fn come_back(rejection: Rejection) -> &'static str {
 }
 
 #[token_limiter(capacity = 2, rate = "1/s", key = "{user}", fallback = slow_down)]
-/// Its documentation stays between its attributes.
+/// Documentation between attributes is kept.
 #[limiter_core::window_limiter(name = "daily", limit = 3, window = "1d", key = "{user}", fallback = come_back, pass_rejection)]
 #[must_use]
 async fn search(user: &str) -> &'static str {
@@ -24,7 +24,7 @@ async fn search(user: &str) -> &'static str {
 }
 
 #[tokio::test]
-async fn the_first_denying_limit_answers_and_a_denial_charges_none() {
+async fn first_denying_limit_runs_fallback_and_charges_none() {
     let (limiter, clock) = fresh();
     limiter_core::annotations::with_limiter(limiter, async {
         assert_eq!(search("ann").await, "found");
@@ -37,13 +37,17 @@ async fn the_first_denying_limit_answers_and_a_denial_charges_none() {
         assert_eq!(
             search("ann").await,
             "found",
-            "the denied calls took nothing from the day"
+            "denied calls do not charge the daily limit"
         );
         for _ in 0..10 {
             assert_eq!(search("ann").await, "come back tomorrow");
         }
         clock.advance(Duration::from_secs(86_400));
-        assert_eq!(search("ann").await, "found", "nor from the burst");
+        assert_eq!(
+            search("ann").await,
+            "found",
+            "denied calls do not charge the burst limit"
+        );
         assert_eq!(search("ann").await, "found");
         assert_eq!(search("ann").await, "slow down");
     })
@@ -69,7 +73,7 @@ async fn mixed(text: String) -> String {
 static need: u32 = 6;
 
 #[tokio::test]
-async fn a_cost_that_never_fits_answers_with_its_own_fallback() {
+async fn impossible_cost_runs_fallback_of_its_limit() {
     isolated(async {
         assert_eq!(mixed("text".to_owned()).await, "text");
     })
@@ -118,7 +122,7 @@ async fn conditional_below() -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn an_attribute_under_a_condition() {
+async fn conditional_attribute_is_applied() {
     isolated(async {
         assert!(conditional_below().await.is_ok());
         let rejection = conditional_below().await.unwrap_err();

@@ -52,7 +52,7 @@ impl Service {
 }
 
 #[tokio::test]
-async fn methods_with_every_receiver() {
+async fn methods_with_all_receivers_are_limited() {
     isolated(async {
         let mut service = Service::new(1);
         assert_eq!(service.by_ref().await.unwrap(), 1);
@@ -117,7 +117,7 @@ async fn nested_impl(count: u32) -> Result<impl Iterator<Item = u32>, Rejection>
 }
 
 #[tokio::test]
-async fn generics_lifetimes_and_impl_trait() {
+async fn generics_lifetimes_and_impl_trait_are_supported() {
     isolated(async {
         assert_eq!(generic(&1, [2, 3]).await.unwrap(), "123");
         assert!(generic(&1, []).await.is_err());
@@ -164,7 +164,7 @@ impl From<Rejection> for Failure {
 }
 
 #[tokio::test]
-async fn question_marks_and_early_returns() {
+async fn question_marks_and_early_returns_are_supported() {
     isolated(async {
         assert_eq!(early("").await.unwrap(), 0);
         assert_eq!(early("12").await.unwrap(), 12);
@@ -195,7 +195,7 @@ async fn own_type() -> Receipt {
 }
 
 #[tokio::test]
-async fn a_return_type_of_ones_own() {
+async fn custom_return_type_is_supported() {
     isolated(async {
         assert_eq!(own_type().await, Receipt::Sent);
         assert_eq!(own_type().await, Receipt::Limited);
@@ -255,7 +255,7 @@ impl Mail for Smtp {
 }
 
 #[tokio::test]
-async fn methods_under_async_trait() {
+async fn methods_under_async_trait_are_limited() {
     isolated(async {
         let mut smtp = Smtp {
             host: "a".to_owned(),
@@ -293,7 +293,7 @@ impl Native for Smtp {
 }
 
 #[tokio::test]
-async fn async_functions_in_traits() {
+async fn async_functions_in_traits_are_limited() {
     isolated(async {
         let smtp = Smtp::default();
         assert_eq!(smtp.ask().await, Receipt::Sent);
@@ -314,7 +314,7 @@ macro_rules! limited {
 limited!(written_by_a_macro, 3, 1 + 1);
 
 #[tokio::test]
-async fn functions_written_by_a_macro() {
+async fn functions_generated_by_macro_are_limited() {
     isolated(async {
         assert!(written_by_a_macro("ann").await.is_ok());
         assert!(written_by_a_macro("ann").await.is_err());
@@ -343,7 +343,7 @@ async fn plain_order(a: Noisy<'_>, _: Noisy<'_>, b: Noisy<'_>) -> Result<(), Rej
 }
 
 #[tokio::test]
-async fn arguments_are_dropped_in_the_order_of_a_plain_function() {
+async fn arguments_are_dropped_in_order_of_plain_function() {
     isolated(async {
         let log = Cell::new(String::new());
         plain_order(Noisy("a", &log), Noisy("_", &log), Noisy("b", &log))
@@ -378,7 +378,7 @@ async fn cell_fallback(cell: Cell<u32>, (other, _): (Cell<u32>, u8)) -> u32 {
 }
 
 #[tokio::test]
-async fn nothing_borrowed_lives_across_the_first_await() {
+async fn future_holds_no_borrow_across_first_await() {
     isolated(async {
         let names = std::sync::Mutex::new(vec!["ann".to_owned()]);
         assert!(is_send(locks(&names)).await.is_ok());
@@ -388,7 +388,8 @@ async fn nothing_borrowed_lives_across_the_first_await() {
     .await;
 }
 
-/// Nothing in a body is visible to the attribute, and the other way round.
+/// Items of a body are not visible to the attribute, and names of the attribute are not visible to
+/// the body.
 #[token_limiter(capacity = 1, rate = 1, key = helper())]
 async fn hygienic() -> Result<&'static str, Rejection> {
     fn helper() -> &'static str {
@@ -403,7 +404,7 @@ fn helper() -> &'static str {
 }
 
 #[tokio::test]
-async fn bodies_and_attributes_keep_their_names_apart() {
+async fn names_in_attribute_and_body_do_not_conflict() {
     isolated(async {
         assert_eq!(hygienic().await.unwrap(), "inner");
     })
@@ -443,7 +444,7 @@ impl<T: Tier, const SIZE: u64> Sized<T, SIZE> {
 }
 
 #[tokio::test]
-async fn generics_around_a_method() {
+async fn methods_of_generic_impl_are_limited() {
     isolated(async {
         let sized = Sized::<u8, 1>(0);
         assert!(sized.size().await.is_ok() && sized.size().await.is_err());
@@ -465,7 +466,7 @@ trait Twice {
 impl Twice for u8 {}
 
 #[tokio::test]
-async fn several_limits_under_async_trait() {
+async fn several_limits_under_async_trait_are_applied() {
     isolated(async {
         assert!(0.twice().await.is_ok());
         let rejection = 0.twice().await.unwrap_err();
@@ -497,7 +498,7 @@ async fn keyed_by_rc(id: u32) -> Result<u32, Rejection> {
 }
 
 #[tokio::test]
-async fn a_boxed_future_written_by_hand() {
+async fn handwritten_boxed_future_is_limited() {
     isolated(async {
         assert_eq!(is_send(boxed_by_hand("ann")).await.unwrap(), 3);
         assert_eq!(boxed_by_hand("ann").await.unwrap(), 300);

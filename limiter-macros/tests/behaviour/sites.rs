@@ -5,7 +5,7 @@ use limiter_core::registry::PolicyRegistry;
 use limiter_core::{ConfigError, Limiter, Policy};
 
 #[test]
-fn every_annotation_of_this_program_can_be_used_but_one() {
+fn verification_reports_unusable_annotations() {
     let Err(ConfigError::Annotations { errors }) = verify_annotations() else {
         panic!("limits of different groups are an error")
     };
@@ -24,7 +24,7 @@ fn every_annotation_of_this_program_can_be_used_but_one() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
+async fn named_policy_must_exist_and_match_its_attribute() {
     let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let held = |name: &str| Policy::concurrency(name).max(5).build().unwrap();
     let errors_with = async |registry: PolicyRegistry| {
@@ -68,7 +68,7 @@ async fn a_policy_that_is_named_is_in_the_registry_and_fits_its_attribute() {
 }
 
 #[test]
-fn every_annotation_is_listed() {
+fn all_annotations_are_listed() {
     let all = annotations();
     let find = |name: &str| all.iter().filter(|site| site.name() == name).collect::<Vec<_>>();
 

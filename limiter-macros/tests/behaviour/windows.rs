@@ -1,4 +1,4 @@
-//! Kinds of windows, and funnels whose calls leave evenly.
+//! Kinds of windows, and paced funnels.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn computed(limit: u32) -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn a_large_constant_of_an_exact_window_is_spelled_out() {
+async fn large_constant_requires_explicit_exact_window() {
     let (limits, _) = fresh();
     with_limiter(limits, async {
         let refused = large().await;
@@ -78,7 +78,7 @@ async fn each_kind_admits_its_limit_and_states_retry_after() {
 }
 
 #[tokio::test]
-async fn calls_of_a_paced_funnel_go_on_one_after_the_other() {
+async fn paced_funnel_calls_proceed_one_by_one() {
     let (limits, clock) = fresh();
     with_limiter(limits.clone(), async {
         assert!(is_send(paced()).await.is_ok());

@@ -31,7 +31,7 @@ async fn memory_and_redis_give_equal_results() {
                 result[0], result[1],
                 "seed {seed}, trace {trace}, step {step}: call {call} of {count}"
             );
-            be_patient(&limits[1]).await;
+            extend_deadline(&limits[1]).await;
             if call == 13 {
                 worlds.iter().for_each(|world| world.clock.advance(wait));
             }
@@ -39,8 +39,8 @@ async fn memory_and_redis_give_equal_results() {
     }
 }
 
-/// Has "p" wait for a busy machine, however it was configured.
-async fn be_patient(limits: &Limiter) {
+/// Gives "p" a deadline that suits a busy machine.
+async fn extend_deadline(limits: &Limiter) {
     let store = limits.redis_registry().unwrap();
     let (revision, text) = store.read().await.unwrap().unwrap_or_default();
     if text.contains("[policy.p]") && !text.contains("deadline") {

@@ -142,7 +142,7 @@ async fn last_known_usage_counts_in_outage() {
     }
     assert_eq!(p.config().await.unwrap().unwrap().rate, 5);
 
-    // It restarts without its data: the next change of one name restores all of them.
+    // The server restarts without data: the next change of one name restores all names.
     server.restart();
     let q = client.rate_limiter("q");
     let set = async {

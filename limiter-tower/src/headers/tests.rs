@@ -114,8 +114,8 @@ async fn call(limits: &Limiter, policies: &[Policy]) -> Decision {
 }
 
 async fn call_at(limits: &Limiter, policies: &[Policy], cost: Amount) -> Decision {
-    let asks = policies
+    let requests = policies
         .iter()
         .map(|policy| LimitRequest::new(policy, "ann").cost(cost));
-    limits.check_all(asks).await.unwrap()
+    limits.check_all(requests).await.unwrap()
 }

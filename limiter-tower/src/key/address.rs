@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_cut_to_its_prefix_and_written_in_one_way() {
+    fn address_is_truncated_to_prefix_and_canonical() {
         let default = Prefixes::default();
         for (prefixes, address, key) in [
             (default, "192.0.2.1", "192.0.2.1"),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "an IPv6 prefix has 1 to 128 bits, not 0")]
-    fn a_prefix_of_no_bits_would_be_one_budget_for_all() {
+    fn prefix_of_zero_bits_is_rejected() {
         let _ = Prefixes::default().with_v6(0);
     }
 

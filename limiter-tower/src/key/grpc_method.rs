@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_is_a_service_and_a_name() {
+    fn method_has_service_and_name() {
         assert_eq!(method("/a.b.Greeter/Greet"), Some("a.b.Greeter/Greet"));
         for other in [
             "",

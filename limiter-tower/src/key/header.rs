@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_value_that_says_something_is_a_key() {
+    fn only_a_single_nonempty_value_is_a_key() {
         let strict = header("X-Api-Key");
         assert_eq!(answer(&strict, &["ann"]), Extraction::Key(Key::from("ann")));
         for refused in [&[] as &[&str], &[""], &["ann", "bob"], &["ann", "ann"], &["", ""]] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_missing_one_can_be_chosen() {
+    fn response_to_missing_header_is_configurable() {
         let unauthorized = header("x-api-key").or_reject(StatusCode::UNAUTHORIZED);
         assert_eq!(
             answer(&unauthorized, &[]),
@@ -203,19 +203,19 @@ mod tests {
         assert_eq!(answer(&lenient, &[]), Extraction::Skip);
         assert!(
             matches!(answer(&lenient, &["ann", "bob"]), Extraction::Reject(_)),
-            "a repeated one is never skipped"
+            "a repeated header is never skipped"
         );
     }
 
     #[test]
     #[should_panic(expected = "the metadata `trace-bin` is binary")]
-    fn metadata_that_is_binary_is_no_key() {
+    fn binary_metadata_is_rejected_at_construction() {
         let _ = metadata("Trace-Bin");
     }
 
     #[test]
     #[should_panic(expected = "the name of a key's header cannot be used")]
-    fn a_name_that_is_none_shows_at_start_up() {
+    fn invalid_header_name_is_rejected_at_construction() {
         let _ = header("x api key");
     }
 }

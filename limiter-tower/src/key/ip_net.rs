@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_alone_is_a_network_of_one() {
+    fn single_address_is_a_network_of_one() {
         for (text, within, beside) in [
             ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
             ("::ffff:192.0.2.1", "192.0.2.1", "192.0.2.2"),

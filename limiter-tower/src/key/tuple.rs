@@ -162,7 +162,7 @@ mod tests {
             Extraction::Key(key) => Extraction::Key(key.into_owned()),
             Extraction::Pending(later) => match pin!(later).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => answer,
-                Poll::Pending => panic!("nothing here has to be waited for"),
+                Poll::Pending => panic!("the extraction is pending"),
             },
             Extraction::Skip => Extraction::Skip,
             Extraction::Limits(terms) => Extraction::Limits(terms.into_owned()),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_skips_or_refuses_decides() {
+    fn first_extractor_that_skips_or_rejects_decides() {
         let never = |_: &Request<()>| -> &'static str { panic!("the extractor must not run") };
         let skip = |_: &Request<()>| Extraction::Skip;
         let refusal = Extraction::Reject(StatusCode::FORBIDDEN.into());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_stay_apart_and_so_do_their_groups() {
+    fn parts_and_groups_never_collide() {
         let key = |text: &'static str, group: Option<&'static str>| {
             move |_: &Request<()>| match group {
                 Some(group) => Key::from(text).in_group(group),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_at_its_moment_and_only_grows() {
+    fn pause_ends_at_its_time_and_is_never_shortened() {
         let (pauses, key) = (Pauses::default(), Key::from("a"));
         assert_eq!(pauses.end(&key, || unreachable!("the clock is not read")), None);
         assert!(pauses.begin(key.clone(), at(5), START));
@@ -131,13 +131,13 @@ mod tests {
         let just_before = Timestamp::from_micros(at(9).as_micros() - 1);
         assert_eq!(pauses.end(&key, || just_before), Some(at(9)));
         assert_eq!(pauses.end(&key, || at(9)), None);
-        assert_eq!(pauses.end(&key, || unreachable!("all are over")), None);
+        assert_eq!(pauses.end(&key, || unreachable!("all pauses have ended")), None);
         assert!(pauses.lock().ends.is_empty());
         assert!(pauses.begin(key, at(10), at(9)));
     }
 
     #[test]
-    fn keys_are_bounded_and_those_that_are_over_go_first() {
+    fn keys_are_bounded_and_ended_pauses_removed_first() {
         let pauses = Pauses::default();
         let max_pauses = u64::try_from(MAX_PAUSES).unwrap_or(u64::MAX);
         for number in 0..max_pauses {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(
             pauses.lock().ends.len(),
             MAX_PAUSES / 2 + 1,
-            "half of them were over"
+            "half of the pauses had ended"
         );
 
         for number in 0..3 * max_pauses {
@@ -161,7 +161,7 @@ mod tests {
 
     /// Quotas that restart at midnight end their pauses together.
     #[test]
-    fn pauses_that_end_together_lose_only_the_surplus() {
+    fn pauses_with_equal_end_lose_only_the_surplus() {
         let pauses = Pauses::default();
         for number in 0..=u64::try_from(MAX_PAUSES).unwrap_or(u64::MAX) {
             pauses.begin(Key::from(number), at(5), START);

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_has_at_most_eight_digits_and_one_unit() {
+    fn timeout_has_at_most_eight_digits_and_one_unit() {
         let millis = |millis| Some(Duration::from_millis(millis));
         for (text, expected) in [
             ("1H", millis(3_600_000)),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_refusal_is_ok_in_grpc() {
+    fn grpc_code_of_rejection_is_never_ok() {
         for status in (100..=999).filter_map(|status| StatusCode::from_u16(status).ok()) {
             assert_ne!(code(status), 0, "{status}");
         }

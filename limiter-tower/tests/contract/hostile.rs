@@ -30,7 +30,7 @@ fn with(name: &'static str, values: &[&[u8]]) -> Request<String> {
 }
 
 #[tokio::test]
-async fn keys_that_are_huge_stay_apart() {
+async fn huge_keys_have_separate_budgets() {
     let (limits, _clock) = limiter();
     let by_header = RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key"));
     let by_both = RateLimitLayer::new(&limits, one_a_minute()).key((key::header("x-api-key"), key::path()));
@@ -52,10 +52,10 @@ async fn keys_that_are_huge_stay_apart() {
     }
 }
 
-/// HTTP/2 carries blanks around a value, which are no part of it: they make no second key, and no
-/// key alone.
+/// HTTP/2 transmits blanks around a value, which are not part of it: they do not create a second
+/// key, and blanks alone are not a key.
 #[tokio::test]
-async fn blanks_around_a_key_get_no_second_budget() {
+async fn blanks_around_key_get_no_second_budget() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key"));
     for key in [b"ann".as_slice(), b"an n", b"\xe9"] {
@@ -74,7 +74,7 @@ async fn blanks_around_a_key_get_no_second_budget() {
     }
 }
 
-/// Client input is scanned once at most, whatever its content.
+/// Client input is scanned at most once, for all contents.
 #[tokio::test]
 async fn forwarded_lists_are_parsed_in_linear_time() {
     let (limits, _clock) = limiter();
@@ -127,7 +127,7 @@ async fn forwarded_lists_are_parsed_in_linear_time() {
 }
 
 #[tokio::test]
-async fn a_request_line_that_is_odd_gets_no_second_budget() {
+async fn unusual_request_line_gets_no_second_budget() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::global())
@@ -174,26 +174,26 @@ async fn a_request_line_that_is_odd_gets_no_second_budget() {
         "http://example.com/healthz?verbose",
         Version::HTTP_10,
     );
-    assert_eq!(status(&layer, absolute).await, 200, "proxies write it so");
+    assert_eq!(status(&layer, absolute).await, 200, "proxies use this form");
 }
 
 #[tokio::test]
-async fn a_path_is_one_key_however_the_request_line_is_written() {
+async fn path_is_one_key_for_all_request_line_forms() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::path());
-    let ask = async |uri: &'static str| {
+    let send = async |uri: &'static str| {
         let mut request = Request::new(String::new());
         *request.uri_mut() = Uri::from_static(uri);
         status(&layer, request).await
     };
-    assert_eq!(ask("/search").await, 200);
+    assert_eq!(send("/search").await, 200);
     for same in [
         "/search?a",
         "http://a/search",
         "http://user@b:80/search?b",
         "https://c/search",
     ] {
-        assert_eq!(ask(same).await, 429, "{same}");
+        assert_eq!(send(same).await, 429, "{same}");
     }
 }
 
@@ -232,12 +232,12 @@ async fn client_timeout_never_extends_wait() {
     assert_eq!(
         status(&layer, with("grpc-timeout", &[b"0n"])).await,
         200,
-        "it need not wait"
+        "a permit is available without a wait"
     );
 }
 
 #[tokio::test]
-async fn content_types_change_the_form_of_an_answer_alone() {
+async fn content_type_changes_response_format_only() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::global());
     assert_eq!(status(&layer, Request::new(String::new())).await, 200);
@@ -274,7 +274,7 @@ async fn content_types_change_the_form_of_an_answer_alone() {
 
 /// A client that invents keys uses no more memory than configured, and no budget of other clients.
 #[tokio::test]
-async fn requests_above_max_keys_are_answered() {
+async fn requests_above_max_keys_are_rejected() {
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).max_keys(100).build();
     let policy = one_a_minute();
@@ -296,7 +296,7 @@ async fn requests_above_max_keys_are_answered() {
     assert_eq!(
         status(&layer, crate::support::request("ann")).await,
         429,
-        "it is not forgotten"
+        "the usage is kept"
     );
     clock.advance(Duration::from_secs(120));
     assert_eq!(status(&layer, crate::support::request("bob")).await, 200);

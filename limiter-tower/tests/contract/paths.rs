@@ -39,7 +39,7 @@ enum Mood {
     PanicsLater,
     /// In the middle of its body.
     BreaksOff,
-    /// A closure of the layer does, wherever the way has one.
+    /// A closure of the layer panics, on paths that have one.
     ClosurePanics,
 }
 
@@ -338,7 +338,7 @@ where
 }
 
 #[tokio::test]
-async fn on_every_way_the_inner_service_is_called_ready_and_its_slot_comes_back() {
+async fn all_paths_call_ready_service_and_release_slot() {
     let (limits, clock) = super::limiter();
     for way in ways(&limits) {
         let (mut reached, mut connections) = (0, Vec::new());
@@ -371,7 +371,7 @@ async fn on_every_way_the_inner_service_is_called_ready_and_its_slot_comes_back(
     }
 }
 
-/// Reads the first half of it, or all that comes.
+/// Reads the first half of the body, or the complete body.
 async fn read(body: ResponseBody<Stream>, mood: Mood) {
     let mut body = pin!(body);
     let mut frame = async || poll_fn(|context| body.as_mut().poll_frame(context)).await;
@@ -433,7 +433,7 @@ fn outbound_ways(limits: &Limiter) -> Vec<Way<Outbound>> {
 }
 
 #[tokio::test]
-async fn so_it_is_with_clients() {
+async fn outbound_paths_call_ready_service_and_release_slot() {
     let (limits, clock) = super::limiter();
     for way in outbound_ways(&limits) {
         let (mut reached, mut connections) = (0, Vec::new());

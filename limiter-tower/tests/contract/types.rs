@@ -21,38 +21,38 @@ use crate::support::Strict;
 type Closure = fn(&http::Request<String>) -> &'static str;
 type Bytes = http_body_util::Full<bytes::Bytes>;
 
-const fn is_handed_around<T: Clone + Debug + Send + Sync + 'static>() {}
+const fn is_clonable_and_shareable<T: Clone + Debug + Send + Sync + 'static>() {}
 const fn is_shared<T: Debug + Send + Sync + 'static>() {}
 const fn is_sent<T: Debug + Send + 'static>() {}
 const fn finds_keys<T: KeyExtractor<String>>() {}
 
 const _: () = {
-    is_handed_around::<RateLimitLayer>();
-    is_handed_around::<RateLimitLayer<MissingKey, PoliciesPerRequest<Closure>>>();
-    is_handed_around::<RateLimitLayer<WithKey<key::Header>>>();
-    is_handed_around::<RateLimit<Strict, key::Header>>();
-    is_handed_around::<OutboundLayer<key::Header>>();
-    is_handed_around::<Outbound<Strict, key::Header>>();
-    is_handed_around::<MissingKey>();
-    is_handed_around::<FixedPolicies>();
-    is_handed_around::<RateLimitHeaders>();
-    is_handed_around::<ReportedCost>();
-    is_handed_around::<PolicySet>();
-    is_handed_around::<RequestLimits<'static>>();
+    is_clonable_and_shareable::<RateLimitLayer>();
+    is_clonable_and_shareable::<RateLimitLayer<MissingKey, PoliciesPerRequest<Closure>>>();
+    is_clonable_and_shareable::<RateLimitLayer<WithKey<key::Header>>>();
+    is_clonable_and_shareable::<RateLimit<Strict, key::Header>>();
+    is_clonable_and_shareable::<OutboundLayer<key::Header>>();
+    is_clonable_and_shareable::<Outbound<Strict, key::Header>>();
+    is_clonable_and_shareable::<MissingKey>();
+    is_clonable_and_shareable::<FixedPolicies>();
+    is_clonable_and_shareable::<RateLimitHeaders>();
+    is_clonable_and_shareable::<ReportedCost>();
+    is_clonable_and_shareable::<PolicySet>();
+    is_clonable_and_shareable::<RequestLimits<'static>>();
 
-    is_handed_around::<key::ClientIp>();
-    is_handed_around::<key::FromAsync<Closure>>();
-    is_handed_around::<key::GrpcMethod>();
-    is_handed_around::<key::Header>();
-    is_handed_around::<key::IpNet>();
-    is_handed_around::<key::Path>();
-    is_handed_around::<key::PeerIp>();
-    is_handed_around::<key::KeyRejection>();
-    is_handed_around::<key::Global>();
-    is_handed_around::<key::TrustedProxies>();
-    is_handed_around::<Paths>();
-    is_handed_around::<Host>();
-    is_handed_around::<limiter_core::Rejection>();
+    is_clonable_and_shareable::<key::ClientIp>();
+    is_clonable_and_shareable::<key::FromAsync<Closure>>();
+    is_clonable_and_shareable::<key::GrpcMethod>();
+    is_clonable_and_shareable::<key::Header>();
+    is_clonable_and_shareable::<key::IpNet>();
+    is_clonable_and_shareable::<key::Path>();
+    is_clonable_and_shareable::<key::PeerIp>();
+    is_clonable_and_shareable::<key::KeyRejection>();
+    is_clonable_and_shareable::<key::Global>();
+    is_clonable_and_shareable::<key::TrustedProxies>();
+    is_clonable_and_shareable::<Paths>();
+    is_clonable_and_shareable::<Host>();
+    is_clonable_and_shareable::<limiter_core::Rejection>();
 
     // The state of a layer is shared by its services.
     is_shared::<LimitsFor<Closure>>();
@@ -84,6 +84,6 @@ const _: () = {
 
 #[cfg(feature = "axum")]
 const _: () = {
-    is_handed_around::<key::MatchedPathKey>();
-    is_handed_around::<key::FromParts<http::Method, (), Closure>>();
+    is_clonable_and_shareable::<key::MatchedPathKey>();
+    is_clonable_and_shareable::<key::FromParts<http::Method, (), Closure>>();
 };

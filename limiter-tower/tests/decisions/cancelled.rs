@@ -1,4 +1,4 @@
-//! Requests whose clients go away, by the thousands.
+//! Thousands of cancelled requests.
 
 use std::convert::Infallible;
 use std::time::Duration;

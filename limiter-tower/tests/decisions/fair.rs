@@ -13,7 +13,7 @@ use super::{begin, bucket, retry_after};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn many_requests_of_one_client_leave_others_their_wait() {
+async fn busy_client_does_not_block_waits_of_others() {
     let (limits, clock) = limiter();
     let policy = Policy::token_bucket("p")
         .capacity(1)
@@ -46,7 +46,7 @@ async fn request_whose_permit_is_due_too_late_is_denied_at_once() {
     let (first, polled) = begin(&mut service, request("ann"));
     assert!(polled.is_pending());
     let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
-        unreachable!("its permit is due in two seconds")
+        unreachable!("the permit is due in two seconds")
     };
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "2"));
     let rejection = denied.extensions().get::<Rejection>().unwrap();
@@ -56,7 +56,7 @@ async fn request_whose_permit_is_due_too_late_is_denied_at_once() {
 }
 
 #[tokio::test]
-async fn full_room_is_shared_among_keys() {
+async fn full_waiting_queue_is_shared_among_keys() {
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
@@ -69,12 +69,12 @@ async fn full_room_is_shared_among_keys() {
 
     assert!(begin(&mut service, request("calm")).1.is_ready());
     let (calm, polled) = begin(&mut service, request("calm"));
-    assert!(polled.is_pending(), "it takes over a slot");
+    assert!(polled.is_pending(), "the request takes over a slot");
     let denied = (&mut busy[3].0).await.unwrap();
     assert_eq!(
         (denied.status().as_u16(), retry_after(&denied)),
         (429, "4"),
-        "the last of the busy client"
+        "the last request of the busy client"
     );
     clock.advance(SECOND);
     assert_eq!(calm.await.unwrap().status(), 200);
@@ -86,7 +86,7 @@ async fn full_room_is_shared_among_keys() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn redis_denies_late_requests_at_once_and_keeps_slots_for_others() {
+async fn redis_rejects_late_requests_and_keeps_slots_for_others() {
     let (server, clock) = (
         limiter_testing::RedisServer::start(),
         limiter_core::ManualClock::new(),
@@ -105,16 +105,16 @@ async fn redis_denies_late_requests_at_once_and_keeps_slots_for_others() {
         .key(key::header("x-api-key"))
         .max_wait(20 * SECOND)
         .layer(Strict::default());
-    let ask = |client| tower::ServiceExt::oneshot(service.clone(), request(client));
-    assert_eq!(ask("busy").await.unwrap().status(), 200);
-    let mut busy: tokio::task::JoinSet<_> = (0..200).map(|_| ask("busy")).collect();
-    // The clock stands still, so two of them go on waiting.
+    let send = |client| tower::ServiceExt::oneshot(service.clone(), request(client));
+    assert_eq!(send("busy").await.unwrap().status(), 200);
+    let mut busy: tokio::task::JoinSet<_> = (0..200).map(|_| send("busy")).collect();
+    // The clock does not advance, so two requests remain waiting.
     for _ in 0..198 {
         let response = busy.join_next().await.unwrap().unwrap();
         assert_eq!(response.unwrap().status(), 429);
     }
-    assert_eq!(ask("calm").await.unwrap().status(), 200);
-    let calm = tokio::spawn(ask("calm"));
+    assert_eq!(send("calm").await.unwrap().status(), 200);
+    let calm = tokio::spawn(send("calm"));
     clock.advance(10 * SECOND);
     assert_eq!(calm.await.unwrap().unwrap().status(), 200);
 }

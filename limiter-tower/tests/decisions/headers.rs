@@ -24,14 +24,14 @@ const DIALECTS: [RateLimitHeaders; 4] = [
     RateLimitHeaders::Legacy,
 ];
 
-/// Answers with the status in the request's path.
+/// Responds with the status in the request path.
 async fn by_path(request: Request<String>) -> Result<Response<String>, Infallible> {
     let mut response = Response::new("0123456789".to_owned());
     *response.status_mut() = request.uri().path().trim_start_matches('/').parse().unwrap();
     Ok(response)
 }
 
-fn asking(status: u16) -> Request<String> {
+fn request_for_status(status: u16) -> Request<String> {
     let request = Request::builder().uri(format!("/{status}"));
     request.header("x-api-key", "ann").body(String::new()).unwrap()
 }
@@ -78,7 +78,11 @@ async fn calls_in_an_hour(
         if clock.now().since(start) >= HOUR {
             break;
         }
-        let response = service.clone().oneshot(asking(*status)).await.unwrap();
+        let response = service
+            .clone()
+            .oneshot(request_for_status(*status))
+            .await
+            .unwrap();
         assert_eq!(
             response.status(),
             *status,
@@ -165,7 +169,7 @@ async fn headers_show_cost_settled_by_head() {
                     }
                 }))
                 .layer(service_fn(by_path));
-            let response = service.clone().oneshot(asking(200)).await.unwrap();
+            let response = service.clone().oneshot(request_for_status(200)).await.unwrap();
             assert_eq!(
                 read(response.headers()).unwrap().0,
                 990,
@@ -193,11 +197,11 @@ async fn refund_does_not_pause_outbound_client() {
         .key(key::global())
         .layer(peer);
     for status in [200, 200, 200, 401] {
-        let response = client.clone().oneshot(asking(status)).await.unwrap();
+        let response = client.clone().oneshot(request_for_status(status)).await.unwrap();
         assert_eq!(response.status(), status);
     }
     assert!(
-        client.clone().oneshot(asking(200)).await.is_err(),
+        client.clone().oneshot(request_for_status(200)).await.is_err(),
         "this one counted"
     );
 }
@@ -225,7 +229,11 @@ async fn headers_omit_unsettled_limit_and_show_others() {
         let service = layer
             .responses(&ResponseConfig::new().headers(dialect))
             .layer(spends);
-        let (head, body) = service.oneshot(asking(200)).await.unwrap().into_parts();
+        let (head, body) = service
+            .oneshot(request_for_status(200))
+            .await
+            .unwrap()
+            .into_parts();
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
         assert_eq!(limits.peek(&tokens, "ann").await.unwrap().remaining(), 990);
         head.headers
@@ -254,7 +262,7 @@ async fn headers_omit_unsettled_limit_and_show_others() {
     }
 }
 
-/// Without other fields, the policy is shown.
+/// Without settled limits, the headers contain only the policy.
 #[tokio::test]
 async fn unsettled_limit_alone_shows_its_policy() {
     let (limits, _clock) = limiter();
@@ -271,7 +279,7 @@ async fn unsettled_limit_alone_shows_its_policy() {
             .clone()
             .responses(&ResponseConfig::new().headers(dialect))
             .layer(service_fn(by_path));
-        let response = service.oneshot(asking(200)).await.unwrap();
+        let response = service.oneshot(request_for_status(200)).await.unwrap();
         assert_eq!(text(response.headers(), "ratelimit-policy"), policy);
         for name in [
             "ratelimit",
@@ -293,7 +301,7 @@ async fn headers_show_kept_estimate() {
         .cost(100)
         .settle(ActualCost::reported())
         .layer(service_fn(by_path));
-    let response = service.oneshot(asking(200)).await.unwrap();
+    let response = service.oneshot(request_for_status(200)).await.unwrap();
     assert_eq!(
         text(response.headers(), "ratelimit"),
         Some(r#""tokens";r=900;t=900"#)
@@ -325,7 +333,7 @@ mod on_redis {
         tokio::time::timeout(10 * SECOND, settled).await.unwrap();
     }
 
-    /// It is settled in the background, when the response is on its way.
+    /// The limit is settled in the background, after the response head was sent.
     #[tokio::test]
     async fn headers_omit_refunded_limit_and_show_charged_one() {
         let (_server, limits, clock) = limits().await;
@@ -342,13 +350,13 @@ mod on_redis {
                 .count_if(|response| response.status() == 401)
                 .layer(service_fn(by_path));
             for _ in 0..5 {
-                let response = service.clone().oneshot(asking(200)).await.unwrap();
+                let response = service.clone().oneshot(request_for_status(200)).await.unwrap();
                 assert_eq!(response.status(), 200, "{dialect:?}");
                 assert_eq!(read(response.headers()), None, "{dialect:?}");
                 settled(&limits, &failed, 2).await;
             }
             for remaining in [1, 0] {
-                let response = service.clone().oneshot(asking(401)).await.unwrap();
+                let response = service.clone().oneshot(request_for_status(401)).await.unwrap();
                 assert_eq!(
                     read(response.headers()),
                     Some((remaining, 60 * SECOND)),
@@ -381,7 +389,7 @@ mod on_redis {
             .layer(service_fn(by_path));
         let mut remaining_permits = 1_000;
         for (status, cost, is_shown) in [(200, 10, false), (201, 100, true), (202, 100, true)] {
-            let response = service.clone().oneshot(asking(status)).await.unwrap();
+            let response = service.clone().oneshot(request_for_status(status)).await.unwrap();
             let policy = text(response.headers(), "ratelimit-policy");
             assert_eq!(policy, Some(r#""rows";q=1000;w=1000"#));
             remaining_permits -= cost;

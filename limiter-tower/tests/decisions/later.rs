@@ -1,4 +1,4 @@
-//! Policies and costs of requests whose key takes some waiting to find.
+//! Policies and costs of requests with a pending key.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use tower::{Layer, ServiceExt};
 use super::support::{Strict, limiter, request};
 use super::{bucket, left};
 
-/// Finds the header after a moment; without it, refuses with 401.
+/// Reads the header after a yield; rejects a request without it with 401.
 async fn user(head: Parts) -> Result<String, StatusCode> {
     tokio::task::yield_now().await;
     let user = head.headers.get("x-api-key").ok_or(StatusCode::UNAUTHORIZED)?;
     Ok(user.to_str().map_err(|_| StatusCode::BAD_REQUEST)?.to_owned())
 }
 
-/// The same, three times later.
-fn much_later(request: &Request<String>) -> Extraction<'static> {
+/// [`user`], pending three times in a row.
+fn repeatedly_pending(request: &Request<String>) -> Extraction<'static> {
     let by_user = key::from_async(user);
     let mut answer = match by_user.extract(request) {
         Extraction::Pending(later) => Extraction::Pending(later),
@@ -83,12 +83,12 @@ async fn policy_is_chosen_for_pending_key() {
 }
 
 #[tokio::test]
-async fn so_it_is_with_one_that_comes_later_again_and_again_and_at_a_cost() {
+async fn policy_is_chosen_for_repeatedly_pending_key_with_cost() {
     let (limits, clock) = limiter();
     let (free, pro) = (bucket("free", 4), bucket("pro", 10));
     let cost = |request: &Request<String>| if request.uri().path() == "/both" { 3 } else { 2 };
     let layer = RateLimitLayer::new(&limits, tiers(&free, &pro))
-        .key(much_later)
+        .key(repeatedly_pending)
         .cost_by(cost);
     assert_eq!(
         statuses(&layer, &["/both", "/", "/pro", "/internal"]).await,
@@ -107,7 +107,7 @@ async fn so_it_is_with_one_that_comes_later_again_and_again_and_at_a_cost() {
 }
 
 #[tokio::test]
-async fn a_cost_holds_for_the_layers_own_policies_and_where_the_answer_says_none() {
+async fn layer_cost_applies_unless_extraction_has_a_cost() {
     let (limits, _clock) = limiter();
     let (own, terms) = (bucket("own", 10), bucket("terms", 10));
     let answered = terms.clone();

@@ -18,7 +18,7 @@ where
     service.oneshot(request("ann")).await.unwrap().status().as_u16()
 }
 
-/// As a closure computes it from client input.
+/// A closure can compute such a cost from client input.
 #[tokio::test]
 async fn invalid_cost_passes_without_enforcement() {
     for (enforcement, expected) in [
@@ -95,7 +95,7 @@ async fn invalid_cost_in_shadow_mode_is_reported_as_denial() {
     assert_eq!(
         left(&limits, &strict, "ann").await,
         2,
-        "it is settled all the same"
+        "the valid limit is settled"
     );
     assert_eq!(left(&limits, &shadow, "ann").await, 3);
 }

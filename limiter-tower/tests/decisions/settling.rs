@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use super::support::{limiter, request};
 use super::{begin, bucket, left};
 
-/// Answers with the status in the request's body; an empty body is never answered.
+/// Responds with the status in the request body; never responds to an empty body.
 async fn by_body(request: Request<String>) -> Result<Response<String>, Infallible> {
     if request.body().is_empty() {
         std::future::pending::<()>().await;
@@ -35,7 +35,7 @@ fn log_in(status: u16) -> Request<String> {
 }
 
 #[tokio::test]
-async fn only_outcomes_that_count_stay_charged() {
+async fn only_counted_outcomes_stay_charged() {
     let (limits, _clock) = limiter();
     let policy = bucket("failures", 3);
     let service = RateLimitLayer::new(&limits, &policy)
@@ -71,7 +71,7 @@ async fn concurrent_guesses_are_charged_before_their_outcome_is_known() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_inner_service_stays_charged() {
+async fn inner_service_failure_stays_charged() {
     let (limits, _clock) = limiter();
     let policy = bucket("p", 3);
     let service = RateLimitLayer::new(&limits, &policy)
@@ -148,7 +148,7 @@ async fn unsettled_limit_is_combined_with_settled_one() {
 }
 
 #[tokio::test]
-async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
+async fn transferred_bytes_are_charged_even_if_body_is_dropped() {
     let (limits, _clock) = limiter();
     let policy = bucket("bytes", 100);
     let service = RateLimitLayer::new(&limits, &policy)
@@ -160,7 +160,7 @@ async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
             Ok::<Response<StreamBody<_>>, Infallible>(Response::new(body))
         }));
 
-    let ask = async || service.clone().oneshot(request("ann")).await.unwrap().into_body();
+    let send = async || service.clone().oneshot(request("ann")).await.unwrap().into_body();
     let sum = async |body: limiter_tower::ResponseBody<StreamBody<_>>| -> usize {
         let read: http_body_util::Collected<Bytes> = body
             .collect()
@@ -168,10 +168,10 @@ async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
             .unwrap_or_else(|never: Infallible| match never {});
         read.to_bytes().len()
     };
-    assert_eq!(sum(ask().await).await, 10);
+    assert_eq!(sum(send().await).await, 10);
     assert_eq!(left(&limits, &policy, "ann").await, 90);
 
-    let mut body = ask().await;
+    let mut body = send().await;
     assert_eq!(left(&limits, &policy, "ann").await, 89, "the estimate");
     let mut context = Context::from_waker(Waker::noop());
     let frame = pin!(&mut body).poll_frame(&mut context);
@@ -179,7 +179,7 @@ async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
     drop(body);
     assert_eq!(left(&limits, &policy, "ann").await, 86);
 
-    drop(ask().await);
+    drop(send().await);
     assert_eq!(left(&limits, &policy, "ann").await, 86, "nothing was sent");
 }
 
@@ -212,7 +212,11 @@ async fn reported_cost_is_charged_at_end_of_body() {
     response.into_body().collect().await.unwrap();
     assert_eq!(left(&limits, &policy, "ann").await, 880);
     spent.add(100);
-    assert_eq!(left(&limits, &policy, "ann").await, 880, "it is settled once");
+    assert_eq!(
+        left(&limits, &policy, "ann").await,
+        880,
+        "the request is settled once"
+    );
 
     let request = Request::builder().header("x-api-key", "ann");
     drop(
@@ -221,7 +225,11 @@ async fn reported_cost_is_charged_at_end_of_body() {
             .await
             .unwrap(),
     );
-    assert_eq!(left(&limits, &policy, "ann").await, 380, "without one it stays");
+    assert_eq!(
+        left(&limits, &policy, "ann").await,
+        380,
+        "without a reported cost, the estimate stays"
+    );
 }
 
 #[tokio::test]
@@ -237,14 +245,14 @@ async fn degraded_request_is_not_refunded() {
         .key(key::header("x-api-key"))
         .count_if(|response| response.status() == 401)
         .layer(service_fn(by_body));
-    let ask = async |status| service.clone().oneshot(log_in(status)).await.unwrap().status();
-    assert_eq!(ask(401).await, 401);
+    let send = async |status| service.clone().oneshot(log_in(status)).await.unwrap().status();
+    assert_eq!(send(401).await, 401);
     for _ in 0..3 {
-        assert_eq!(ask(200).await, 200, "degraded");
+        assert_eq!(send(200).await, 200, "degraded");
         assert_eq!(left(&limits, &degrades, "ann").await, 0);
     }
     limits.set_enforcement(Enforcement::Off);
-    assert_eq!(ask(200).await, 200);
+    assert_eq!(send(200).await, 200);
     limits.set_enforcement(Enforcement::Enforce);
     assert_eq!(left(&limits, &degrades, "ann").await, 0);
 }
@@ -286,7 +294,7 @@ mod on_redis {
     }
 
     #[tokio::test]
-    async fn settlements_outlive_the_request_and_are_waited_for_at_shutdown() {
+    async fn settlements_outlive_request_and_delay_shutdown() {
         let server = RedisServer::start();
         let replica = || {
             Limiter::redis(server.url())
@@ -325,7 +333,7 @@ mod on_redis {
         assert_eq!(left(&replica(), &policy, "ann").await, 998, "nothing was sent");
     }
 
-    /// Of the replica's share as well, which was charged in place of Redis.
+    /// The share of the replica was charged in place of Redis, so it receives the refund.
     #[tokio::test]
     async fn refund_returns_to_local_share_without_redis() {
         let server = RedisServer::start();

@@ -26,7 +26,7 @@ fn at(path: &str) -> Request<String> {
 }
 
 #[tokio::test]
-async fn several_policies_are_charged_together_or_not_at_all() {
+async fn several_policies_are_charged_atomically() {
     let (limits, clock) = limiter();
     let (burst, daily) = (bucket("burst", 2), bucket("daily", 3));
     let service = RateLimitLayer::new(&limits, [&burst, &daily])
@@ -49,7 +49,7 @@ async fn several_policies_are_charged_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_decision_about_several_is_made_as_the_service_is_called() {
+async fn several_policies_are_decided_in_call() {
     let (limits, _clock) = limiter();
     let (burst, daily) = (bucket("burst", 5), bucket("daily", 5));
     let mut service = RateLimitLayer::new(&limits, vec![burst.clone(), daily])
@@ -64,7 +64,7 @@ async fn a_decision_about_several_is_made_as_the_service_is_called() {
 }
 
 #[tokio::test]
-async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
+async fn closure_selects_tier_after_key_extraction() {
     let (limits, _clock) = limiter();
     let (free, pro) = (bucket("free", 1), bucket("pro", 3));
     let (ours, theirs) = (free.clone(), pro.clone());
@@ -96,7 +96,7 @@ async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
 }
 
 #[tokio::test]
-async fn a_tier_may_be_named_and_a_name_that_is_missing_is_as_the_limiter_says() {
+async fn unknown_tier_name_follows_limiter_setting() {
     let registry = PolicyRegistry::new().with(bucket("free", 1));
     for (on_unknown_policy, expected) in [(OnUnknownPolicy::Allow, 200), (OnUnknownPolicy::Deny, 500)] {
         let limits = Limiter::in_process()
@@ -118,13 +118,13 @@ async fn a_tier_may_be_named_and_a_name_that_is_missing_is_as_the_limiter_says()
         assert_eq!(
             status(&both, at("/")).await,
             expected,
-            "the one that is there holds"
+            "the existing policy applies"
         );
     }
 }
 
 #[tokio::test]
-async fn a_hook_says_policies_keys_and_costs_skips_and_refuses() {
+async fn hook_sets_policies_keys_costs_skips_and_rejections() {
     let (limits, _clock) = limiter();
     let (reads, writes) = (bucket("reads", 10), bucket("writes", 10));
     let (r, w) = (reads.clone(), writes.clone());
@@ -185,7 +185,7 @@ async fn keys_of_several_limits_must_share_a_group() {
 }
 
 #[tokio::test]
-async fn the_cost_is_found_for_each_request() {
+async fn cost_is_computed_for_each_request() {
     let (limits, _clock) = limiter();
     let policy = bucket("rows", 10);
     let by_path = |request: &Request<String>| request.uri().path()[1..].parse::<i32>().unwrap();
@@ -200,7 +200,7 @@ async fn the_cost_is_found_for_each_request() {
     assert_eq!(status(&service, at("/0")).await, 200);
     assert_eq!(status(&service, at("/3")).await, 200);
     assert_eq!(status(&service, at("/-1")).await, 500);
-    assert_eq!(status(&service, at("/11")).await, 429, "it never fits");
+    assert_eq!(status(&service, at("/11")).await, 429, "the cost never fits");
     assert_eq!(left(&limits, &policy, "ann").await, 0);
 
     // A cost in the request limits overrides the layer's.
@@ -218,7 +218,7 @@ async fn the_cost_is_found_for_each_request() {
 }
 
 #[tokio::test]
-async fn an_extractor_may_answer_terms_of_its_own() {
+async fn extractor_can_return_its_own_limits() {
     let (limits, _clock) = limiter();
     let (usual, special) = (bucket("usual", 5), bucket("special", 1));
     let of_special = special.clone();
@@ -248,7 +248,7 @@ async fn strictest_policy_determines_denial() {
         .key(key::global())
         .layer(Strict::default());
     assert_eq!(status(&service, at("/")).await, 200);
-    assert_eq!(status(&service, at("/")).await, 200, "for something cheaper");
+    assert_eq!(status(&service, at("/")).await, 200, "the request is degraded");
     let service = RateLimitLayer::new(&limits, [&degrades, &bucket("rejects", 5)])
         .key(key::global())
         .layer(Strict::default());
@@ -306,7 +306,7 @@ async fn unlimited_request_is_not_counted() {
 }
 
 #[test]
-fn terms_that_say_the_same_are_equal() {
+fn request_limits_with_equal_fields_are_equal() {
     let policy = bucket("p", 1);
     let terms = |cost: u32| Extraction::Limits(RequestLimits::new(&policy, "ann").cost(cost));
     assert_eq!(terms(2), terms(2));

@@ -14,7 +14,7 @@ use super::{begin, bucket, left, retry_after};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lets tasks that were woken go on.
+/// Runs woken tasks.
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
@@ -50,7 +50,7 @@ async fn requests_wait_in_the_order_of_their_arrival() {
     assert_eq!(
         service.oneshot(request("bob")).await.unwrap().status(),
         200,
-        "others need not wait"
+        "other keys do not wait"
     );
 }
 
@@ -94,7 +94,7 @@ async fn request_above_max_waiting_has_retry_after() {
     let refused = |service: &mut _, client| {
         let (_, polled) = begin(service, request(client));
         let Poll::Ready(response) = polled else {
-            unreachable!("it must not wait")
+            unreachable!("the request must not wait")
         };
         response
     };
@@ -114,7 +114,7 @@ async fn request_above_max_waiting_has_retry_after() {
     let [(first, _), (second, _)] = waiting;
     drop(second);
     let (third, polled) = begin(&mut service, request("ann"));
-    assert!(polled.is_pending(), "a place has become free");
+    assert!(polled.is_pending(), "a place is free again");
     clock.advance(SECOND);
     assert_eq!(first.await.unwrap().status(), 200);
     drop(third);
@@ -135,12 +135,12 @@ async fn retry_after_of_full_queue_includes_backlog() {
     }
     let _waiting = [(); 3].map(|()| begin(&mut service, request("ann")));
     let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
-        unreachable!("it must not wait")
+        unreachable!("the request must not wait")
     };
     assert_eq!(retry_after(&denied), "40");
 }
 
-/// Whatever fits at once, and whatever the earlier requests take.
+/// Requests that each cost the whole capacity precede a small one.
 #[tokio::test]
 async fn backlog_above_capacity_is_included() {
     let (limits, _clock) = limiter();
@@ -164,10 +164,10 @@ async fn backlog_above_capacity_is_included() {
         assert!(begin(&mut service, put()).1.is_ready());
         let _waiting = [(); 5].map(|()| begin(&mut service, put()));
         let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
-            unreachable!("it must not wait")
+            unreachable!("the request must not wait")
         };
-        // Of the bucket half a second after all of them, of the window when the last of them leaves
-        // it.
+        // The bucket admits half a second after the last of them, the window when the last of them
+        // expires.
         let expected = ["11", "12"];
         assert!(
             expected.contains(&retry_after(&denied)),
@@ -199,14 +199,14 @@ async fn backlog_is_included_with_redis() {
         .max_wait(600 * SECOND)
         .max_waiting(5)
         .layer(Strict::default());
-    let ask = service.ready().await.unwrap().call(request("ann"));
-    assert_eq!(ask.await.unwrap().status(), 200);
+    let call = service.ready().await.unwrap().call(request("ann"));
+    assert_eq!(call.await.unwrap().status(), 200);
     // Redis is queried for the first request, and the others have taken all slots when it denies.
     let mut waiting = [(); 6].map(|()| begin(&mut service, request("ann")).0);
     let denied = waiting[0].as_mut().await.unwrap();
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
-    let ask = service.ready().await.unwrap().call(request("ann"));
-    let denied = ask.await.unwrap();
+    let call = service.ready().await.unwrap().call(request("ann"));
+    let denied = call.await.unwrap();
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
 }
 
@@ -258,8 +258,8 @@ async fn timed_out_waiter_has_retry_after_with_redis() {
         .max_wait(SECOND)
         .count_if(|_| true)
         .layer(Strict::default());
-    let ask = service.ready().await.unwrap().call(request("ann"));
-    assert_eq!(ask.await.unwrap().status(), 200);
+    let call = service.ready().await.unwrap().call(request("ann"));
+    assert_eq!(call.await.unwrap().status(), 200);
     let [(_first, _), (second, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
     clock.advance(SECOND);
     let denied = second.await.unwrap();
@@ -286,8 +286,8 @@ async fn silent_redis_blocks_no_request() {
         .max_wait(SECOND / 2)
         .count_if(|_| true)
         .layer(Strict::default());
-    let ask = service.ready().await.unwrap().call(request("ann"));
-    assert_eq!(ask.await.unwrap().status(), 200);
+    let call = service.ready().await.unwrap().call(request("ann"));
+    assert_eq!(call.await.unwrap().status(), 200);
     let [(_first, _), (second, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
     proxy.set_black_hole(true);
     let begun = std::time::Instant::now();
@@ -312,14 +312,14 @@ async fn wait_is_bounded_and_impossible_cost_fails_at_once() {
     assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
     let never_fits = Request::put("/").header("x-api-key", "ann").body(String::new());
     let (_, Poll::Ready(denied)) = begin(&mut service, never_fits.unwrap()) else {
-        unreachable!("it must not wait")
+        unreachable!("the request must not wait")
     };
     assert_eq!(denied.status(), 429);
     assert!(!denied.headers().contains_key("retry-after"));
 }
 
 #[tokio::test]
-async fn a_request_waits_no_longer_than_its_client() {
+async fn request_waits_no_longer_than_client_timeout() {
     let (limits, clock) = limiter();
     let waits = Policy::token_bucket("waits")
         .capacity(1)
@@ -378,7 +378,7 @@ fn patient_for(timeout: &str) -> Request<String> {
     request
 }
 
-/// Also in a layer whose requests do not wait for permits.
+/// Also in a layer without waits for permits.
 #[tokio::test]
 async fn paced_wait_ends_at_client_timeout() {
     let (limits, clock) = limiter();
@@ -403,7 +403,7 @@ async fn paced_wait_ends_at_client_timeout() {
         let (second, polled) = begin(&mut service, patient_for("2S"));
         assert!(polled.is_pending());
         let (_, Poll::Ready(denied)) = begin(&mut service, patient_for("1500m")) else {
-            unreachable!("its turn comes in two seconds")
+            unreachable!("the turn of the request comes in two seconds")
         };
         assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
         let rejection = denied.extensions().get::<Rejection>().unwrap();
@@ -411,7 +411,7 @@ async fn paced_wait_ends_at_client_timeout() {
         assert_eq!(
             rejection.retry_after(),
             Some(SECOND / 2),
-            "then its turn comes in time"
+            "a retry after this time succeeds within its timeout"
         );
         clock.advance(SECOND / 2);
         let (third, polled) = begin(&mut service, patient_for("1500m"));
@@ -453,7 +453,10 @@ async fn paced_waiter_takes_a_slot() {
         assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
         drop(third);
         let (third, polled) = begin(&mut service, request("ann"));
-        assert!(polled.is_pending(), "one is free again, and its turn the next");
+        assert!(
+            polled.is_pending(),
+            "a slot is free again, and the next turn is in time"
+        );
         clock.advance(SECOND);
         assert_eq!(second.await.unwrap().status(), 200);
         clock.advance(SECOND);
@@ -486,8 +489,8 @@ async fn short_client_timeout_does_not_trigger_fallback() {
             .layer(Strict::default());
         proxy.set_delay(Duration::from_millis(50));
         for status in [200, 429] {
-            let ask = service.ready().await.unwrap().call(patient_for("5m"));
-            let response = ask.await.unwrap();
+            let call = service.ready().await.unwrap().call(patient_for("5m"));
+            let response = call.await.unwrap();
             assert_eq!(response.status(), status);
             assert_eq!(response.headers()[&origin], "redis");
         }
@@ -517,7 +520,7 @@ async fn dropped_waiter_is_not_charged_and_next_one_advances() {
 }
 
 #[tokio::test]
-async fn a_wait_is_for_several_limits_at_once() {
+async fn wait_covers_several_limits() {
     let (limits, clock) = limiter();
     let (a, b) = (bucket("a", 1), bucket("b", 5));
     let mut service = RateLimitLayer::new(&limits, [&a, &b])
@@ -536,7 +539,7 @@ async fn a_wait_is_for_several_limits_at_once() {
 }
 
 #[tokio::test]
-async fn shutting_down_ends_waits_with_unavailable() {
+async fn shutdown_ends_waits_with_unavailable() {
     let (limits, _clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
@@ -552,7 +555,7 @@ async fn shutting_down_ends_waits_with_unavailable() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn replicas_have_their_requests_wait_for_one_limit() {
+async fn requests_of_all_replicas_wait_for_one_limit() {
     let server = limiter_testing::RedisServer::start();
     let policy = Policy::token_bucket("p")
         .capacity(5)
@@ -603,7 +606,7 @@ async fn max_waiting_alone_enables_no_wait() {
         .layer(Strict::default());
     for expected in [200, 429] {
         let Poll::Ready(response) = begin(&mut service, request("ann")).1 else {
-            unreachable!("no time is no wait");
+            unreachable!("a timeout of zero must not wait");
         };
         assert_eq!(response.status(), expected);
     }

@@ -132,7 +132,7 @@ async fn custom_response_keeps_grpc_status() {
 /// A handler that calls the limiter sends the same details as the layer.
 #[cfg(feature = "tonic")]
 #[tokio::test]
-async fn a_rejection_as_a_status_has_the_same_details() {
+async fn rejection_status_has_details_of_layer() {
     let (limits, _clock) = limiter();
     let policy = at_most(1);
     let _ = limits.check(&policy, "ann").await.unwrap();
@@ -149,7 +149,7 @@ async fn a_rejection_as_a_status_has_the_same_details() {
 }
 
 #[tokio::test]
-async fn an_own_answer_does_not_speak_of_the_body_that_it_lost() {
+async fn custom_response_omits_headers_of_dropped_body() {
     let (limits, _clock) = limiter();
     let layer = layer(&limits, at_most(1)).responses(&ResponseConfig::new().respond_with(|_, _| {
         let answer = Response::builder().header("content-length", "4");

@@ -26,7 +26,7 @@ async fn code(channel: &Channel, method: &'static str) -> Code {
 }
 
 #[tokio::test]
-async fn a_tonic_server_tells_the_peer_and_the_method() {
+async fn tonic_server_provides_peer_and_method() {
     let (limits, _clock) = limiter();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -48,17 +48,17 @@ async fn allowed_and_denied_responses_have_limit_headers() {
 }
 
 #[tokio::test]
-async fn without_headers_only_a_denial_says_when_to_come_back() {
+async fn disabled_headers_leave_retry_after_on_denials() {
     let (limits, _clock) = limiter();
     let layer =
         by_key(one_a_minute(), &limits).responses(&ResponseConfig::new().headers(RateLimitHeaders::None));
     assert!(headers(&layer).await.1.is_empty());
     let (status, denied) = headers(&layer).await;
     assert_eq!((status, denied["retry-after"].to_str().unwrap()), (429, "60"));
-    assert_eq!(denied.len(), 2, "and the body's type: {denied:?}");
+    assert_eq!(denied.len(), 2, "retry-after and content-type only: {denied:?}");
 }
 
-/// Each of several nested layers adds its limits, whichever denies.
+/// Each of several nested layers adds its limits, also if another layer denies.
 #[tokio::test]
 async fn each_layer_adds_its_limits() {
     let (limits, _clock) = limiter();
@@ -76,7 +76,7 @@ async fn each_layer_adds_its_limits() {
 }
 
 #[tokio::test]
-async fn a_denial_is_a_problem_that_names_the_policies() {
+async fn denial_is_a_problem_that_names_the_policies() {
     let (limits, _clock) = limiter();
     let service = by_key(one_a_minute(), &limits).layer(Strict::default());
     let _ = service.clone().oneshot(request("ann")).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_denial_is_a_problem_that_names_the_policies() {
 }
 
 #[tokio::test]
-async fn an_own_response_has_the_headers_and_shows_the_rejection() {
+async fn custom_response_has_headers_and_rejection() {
     let (limits, _clock) = limiter();
     let layer = by_key(one_a_minute(), &limits).responses(&ResponseConfig::new().respond_with(
         |rejection: &Rejection, response: Response<Bytes>| {
@@ -140,12 +140,15 @@ async fn origin_header_is_optional() {
     limits.set_enforcement(Enforcement::Shadow);
     let (status, shown) = headers(&with_origin).await;
     assert_eq!((status, &*origin(&shown)), (200, "memory;would-deny"));
-    assert!(!shown.contains_key("ratelimit"), "it limits no request");
+    assert!(
+        !shown.contains_key("ratelimit"),
+        "a limit in shadow mode has no limit headers"
+    );
     assert!(headers(&layer).await.1.is_empty());
 }
 
 #[tokio::test]
-async fn an_outage_shows_in_the_extensions_alone() {
+async fn outage_is_visible_in_extensions_only() {
     let full = limiter_core::Limiter::in_process().max_keys(0).build();
     let policy = Policy::token_bucket("api").capacity(1).rate(1);
     let policy = policy
@@ -306,7 +309,7 @@ async fn client_that_follows_headers_is_denied_once() {
 /// For each way to set a cost above one permit.
 #[tokio::test]
 async fn client_with_larger_cost_that_follows_headers_is_never_denied() {
-    async fn heeds<K, P>(layer: &RateLimitLayer<K, P>, clock: &limiter_core::ManualClock)
+    async fn follow_headers<K, P>(layer: &RateLimitLayer<K, P>, clock: &limiter_core::ManualClock)
     where
         K: limiter_tower::typestate::HasKey + Clone,
         P: limiter_tower::typestate::RequestOptions<K::Extractor, Extractor: key::KeyExtractor<String>>
@@ -332,7 +335,7 @@ async fn client_with_larger_cost_that_follows_headers_is_never_denied() {
     };
     let (policy, calls) = (bucket("permits", 10), bucket("calls", 4));
     let (limits, clock) = limiter();
-    heeds(
+    follow_headers(
         &by_key(policy.clone(), &limits)
             .cost(3)
             .responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
@@ -342,7 +345,7 @@ async fn client_with_larger_cost_that_follows_headers_is_never_denied() {
 
     let (limits, clock) = limiter();
     let by_path = by_key(policy.clone(), &limits).cost_by(|_: &TestRequest| 3);
-    heeds(
+    follow_headers(
         &by_path.responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
         &clock,
     )
@@ -356,7 +359,7 @@ async fn client_with_larger_cost_that_follows_headers_is_never_denied() {
             .cost(3)
             .and(RequestLimits::new(&beside, "ann").cost(1))
     };
-    heeds(
+    follow_headers(
         &RateLimitLayer::limits_for(&limits, hook)
             .responses(&ResponseConfig::new().headers(RateLimitHeaders::Legacy)),
         &clock,

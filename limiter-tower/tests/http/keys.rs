@@ -23,7 +23,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{Strict, limiter, one_a_minute, request, text};
 
-/// The status that a server on loopback answers to a request with these lines of headers.
+/// The status of a response to a request with these header lines, from a server on loopback.
 async fn status(address: SocketAddr, headers: &str) -> u16 {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{headers}\r\n");
@@ -77,7 +77,7 @@ async fn axum_server_provides_peer_address_if_configured() {
 }
 
 #[tokio::test]
-async fn a_mocked_peer_is_the_peer() {
+async fn mock_connect_info_is_the_peer() {
     let (limits, _clock) = limiter();
     let mocked = axum::extract::connect_info::MockConnectInfo(SocketAddr::from(([192, 0, 2, 1], 80)));
     let app = Router::new()
@@ -97,7 +97,7 @@ impl FromRequestParts<Arc<str>> for User {
     type Rejection = Response;
 
     async fn from_request_parts(head: &mut Parts, realm: &Arc<str>) -> Result<Self, Response> {
-        // As for a lookup in another service.
+        // Simulates a lookup in another service.
         tokio::task::yield_now().await;
         let Some(name) = head.headers.get("x-user").and_then(|name| name.to_str().ok()) else {
             let challenge = [("www-authenticate", format!("Bearer realm={realm}"))];
@@ -118,7 +118,7 @@ async fn axum_extractor_yields_key_and_its_rejection_the_response() {
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(by_user)
         .layer(inner);
-    let ask = async |user: Option<&str>, content_type: &str| {
+    let get_status = async |user: Option<&str>, content_type: &str| {
         let mut request = request("");
         let headers = request.headers_mut();
         headers.insert("content-type", content_type.parse().unwrap());
@@ -128,15 +128,15 @@ async fn axum_extractor_yields_key_and_its_rejection_the_response() {
         service.clone().oneshot(request).await.unwrap()
     };
 
-    assert_eq!(ask(Some("ann"), "text/plain").await.status(), 200);
-    assert_eq!(ask(Some("ann"), "text/plain").await.status(), 429);
-    assert_eq!(ask(Some("bob"), "text/plain").await.status(), 200);
+    assert_eq!(get_status(Some("ann"), "text/plain").await.status(), 200);
+    assert_eq!(get_status(Some("ann"), "text/plain").await.status(), 429);
+    assert_eq!(get_status(Some("bob"), "text/plain").await.status(), 200);
 
-    let rejected = ask(None, "application/json").await;
+    let rejected = get_status(None, "application/json").await;
     assert_eq!(rejected.status(), 401);
     assert_eq!(rejected.headers()["www-authenticate"], "Bearer realm=api");
     assert_eq!(text(rejected).await, r#"{"error":"who?"}"#);
-    let rejected = ask(None, "application/grpc").await;
+    let rejected = get_status(None, "application/grpc").await;
     assert_eq!(rejected.status(), 200);
     assert_eq!(rejected.headers()["grpc-status"], "16");
     assert_eq!(
@@ -148,7 +148,7 @@ async fn axum_extractor_yields_key_and_its_rejection_the_response() {
 }
 
 #[tokio::test]
-async fn a_key_that_comes_later_is_waited_for_and_costs_nothing_before() {
+async fn pending_key_is_awaited_and_not_charged_before() {
     let (limits, _clock) = limiter();
     let (send, receive) = oneshot::channel::<&'static str>();
     let receive = Arc::new(tokio::sync::Mutex::new(Some(receive)));
@@ -194,7 +194,7 @@ async fn a_key_that_comes_later_is_waited_for_and_costs_nothing_before() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_later_may_skip_or_refuse() {
+async fn pending_extraction_can_skip_or_reject() {
     let (limits, _clock) = limiter();
     let by_user = key::from_async(async |head: Parts| match head.headers.get("x-api-key") {
         Some(key) if key == "probe" => Extraction::Skip,
@@ -204,14 +204,14 @@ async fn an_answer_that_comes_later_may_skip_or_refuse() {
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(by_user)
         .layer(Strict::default());
-    let ask = async |request| service.clone().oneshot(request).await.unwrap().status();
+    let get_status = async |request| service.clone().oneshot(request).await.unwrap().status();
     for expected in [200, 200] {
-        assert_eq!(ask(request("probe")).await, expected);
+        assert_eq!(get_status(request("probe")).await, expected);
     }
     for expected in [200, 429] {
-        assert_eq!(ask(request("ann")).await, expected);
+        assert_eq!(get_status(request("ann")).await, expected);
     }
-    assert_eq!(ask(http::Request::new(String::new())).await, 403);
+    assert_eq!(get_status(http::Request::new(String::new())).await, 403);
 }
 
 #[tokio::test]
@@ -226,21 +226,21 @@ async fn skipped_request_needs_no_key_and_is_not_counted() {
                 .skip(skip::probes())
                 .skip(|request: &Request| request.headers().contains_key("x-internal")),
         );
-    let ask = async |method: Method, path: &str, header: &str| {
+    let get_status = async |method: Method, path: &str, header: &str| {
         let request = Request::builder().method(method).uri(path).header(header, "ann");
         let response = app.clone().oneshot(request.body(Body::empty()).unwrap()).await;
         response.unwrap().status()
     };
     for _ in 0..3 {
-        assert_eq!(ask(Method::GET, "/healthz", "x-none").await, 200);
-        assert_eq!(ask(Method::HEAD, "/healthz?full", "x-none").await, 200);
-        assert_eq!(ask(Method::GET, "/", "x-internal").await, 200);
+        assert_eq!(get_status(Method::GET, "/healthz", "x-none").await, 200);
+        assert_eq!(get_status(Method::HEAD, "/healthz?full", "x-none").await, 200);
+        assert_eq!(get_status(Method::GET, "/", "x-internal").await, 200);
     }
-    assert_eq!(ask(Method::POST, "/healthz", "x-none").await, 401);
-    assert_eq!(ask(Method::GET, "/healthz/", "x-none").await, 401);
-    assert_eq!(ask(Method::GET, "//healthz", "x-none").await, 401);
-    assert_eq!(ask(Method::GET, "/", "x-api-key").await, 200);
-    assert_eq!(ask(Method::GET, "/", "x-api-key").await, 429);
+    assert_eq!(get_status(Method::POST, "/healthz", "x-none").await, 401);
+    assert_eq!(get_status(Method::GET, "/healthz/", "x-none").await, 401);
+    assert_eq!(get_status(Method::GET, "//healthz", "x-none").await, 401);
+    assert_eq!(get_status(Method::GET, "/", "x-api-key").await, 200);
+    assert_eq!(get_status(Method::GET, "/", "x-api-key").await, 429);
 }
 
 #[tokio::test]
@@ -251,25 +251,25 @@ async fn route_has_one_budget_for_all_parameters() {
     let app = Router::new()
         .nest("/v1", routes.clone().route_layer(by_route()))
         .nest("/v2", routes.route_layer(by_route()));
-    let ask = async |app: &Router, path: &str| {
+    let get_status = async |app: &Router, path: &str| {
         let request = Request::get(path).body(Body::empty()).unwrap();
         app.clone().oneshot(request).await.unwrap().status()
     };
-    assert_eq!(ask(&app, "/v1/users/1").await, 200);
-    assert_eq!(ask(&app, "/v1/users/2").await, 429);
+    assert_eq!(get_status(&app, "/v1/users/1").await, 200);
+    assert_eq!(get_status(&app, "/v1/users/2").await, 429);
     assert_eq!(
-        ask(&app, "/v2/users/1").await,
+        get_status(&app, "/v2/users/1").await,
         200,
-        "nested elsewhere, it is another route"
+        "the same handler nested elsewhere is another route"
     );
-    assert_eq!(ask(&app, "/v2/users/1").await, 429);
+    assert_eq!(get_status(&app, "/v2/users/1").await, 429);
 
     let around = by_route().layer(app.clone());
     let request = Request::get("/v1/users/1").body(Body::empty()).unwrap();
     assert_eq!(
         around.oneshot(request).await.unwrap().status(),
         404,
-        "nothing is matched yet"
+        "no route is matched yet"
     );
     let around = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::matched_path().or_skip())
@@ -278,7 +278,7 @@ async fn route_has_one_budget_for_all_parameters() {
     assert_eq!(
         around.oneshot(request).await.unwrap().status(),
         429,
-        "of the layer within"
+        "the inner layer denies"
     );
 }
 

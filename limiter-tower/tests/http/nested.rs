@@ -78,12 +78,16 @@ async fn client_that_waits_is_denied_by_neither_layer() {
             Ok::<_, std::convert::Infallible>(Response::new(String::new()))
         });
         let service = layer("slow", 2, "7m").layer(layer("quick", 1, "5s").layer(echo));
-        let ask = async || service.clone().oneshot(request("ann")).await.unwrap();
-        assert_eq!(ask().await.status(), 200);
-        let denied = ask().await;
-        assert_eq!(denied.status(), 429, "by the inner one, and both are used up");
+        let send = async || service.clone().oneshot(request("ann")).await.unwrap();
+        assert_eq!(send().await.status(), 200);
+        let denied = send().await;
+        assert_eq!(
+            denied.status(),
+            429,
+            "the inner layer denies, and both limits are exhausted"
+        );
         assert_eq!(denied.headers()["retry-after"], "420", "{dialect:?}");
         clock.advance(Duration::from_secs(420));
-        assert_eq!(ask().await.status(), 200, "{dialect:?}");
+        assert_eq!(send().await.status(), 200, "{dialect:?}");
     }
 }

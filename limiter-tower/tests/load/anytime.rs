@@ -17,7 +17,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 use super::support::request;
-use super::{at_once, poll_once, room};
+use super::{at_once, poll_once, remaining};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ESTIMATE: u64 = 7;
@@ -84,7 +84,7 @@ async fn serve(request: Request<String>) -> Result<Response<Slow>, &'static str>
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, &'static str>;
 type Called = Pin<Box<dyn Future<Output = Result<Response<AnyBody>, &'static str>> + Send>>;
 
-/// Where a request is.
+/// The stage of a request.
 enum Stage {
     Called(Called),
     Answered { body: Pin<Box<AnyBody>>, bytes: u64 },
@@ -132,7 +132,7 @@ impl Stage {
     }
 }
 
-/// As xorshift has it.
+/// A xorshift generator.
 struct Random(u64);
 
 impl Random {
@@ -240,20 +240,24 @@ async fn dropped_requests_leak_nothing_and_are_charged_exactly() {
         expected += flying.into_iter().map(charged).sum::<u64>();
 
         assert_eq!(shed.in_flight(), 0, "places, {round}");
-        assert_eq!(room(&limits, &at_once(2), "ann").await, 2, "permits, {round}");
         assert_eq!(
-            QUOTA - room(&limits, &bytes, "ann").await,
+            remaining(&limits, &at_once(2), "ann").await,
+            2,
+            "permits, {round}"
+        );
+        assert_eq!(
+            QUOTA - remaining(&limits, &bytes, "ann").await,
             expected,
             "charges, {round}"
         );
         clock.advance(10 * SECOND);
         assert_eq!(
-            room(&limits, &calls, "ann").await,
+            remaining(&limits, &calls, "ann").await,
             2,
             "the grants of waiting requests, {round}"
         );
     }
-    // So are the seats of those who wait.
+    // The waiting slots are released as well.
     while limits.check(&calls, "ann").await.unwrap().is_allowed() {}
     let mut waiting = Vec::new();
     for place in 0..3 {

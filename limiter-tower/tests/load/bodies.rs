@@ -17,7 +17,7 @@ use limiter_tower::{ConcurrencyLimitLayer, key};
 use tower::{Layer, service_fn};
 
 use super::support::{limiter, request};
-use super::{Streams, answer, at_once, begin, data, poll_once, room, trailers};
+use super::{Streams, answer, at_once, begin, data, poll_once, remaining, trailers};
 
 fn layer(limits: &Limiter) -> ConcurrencyLimitLayer<WithKey<key::Header>> {
     ConcurrencyLimitLayer::new(limits, at_once(1)).key(key::header("x-api-key"))
@@ -40,12 +40,16 @@ async fn permit_is_held_until_end_of_body() {
         let mut response = answer(&mut service, request("ann"));
         let body = response.body_mut();
         let sender = streams.last();
-        assert_eq!(body.size_hint().exact(), Some(7), "the inner body's");
+        assert_eq!(
+            body.size_hint().exact(),
+            Some(7),
+            "the size hint of the inner body"
+        );
         assert!(next(body).is_pending());
         for _ in 0..3 {
             sender.send(data()).unwrap();
             assert!(matches!(next(body), Poll::Ready(Some(Ok(frame))) if frame.is_data()));
-            assert_eq!(room(&limits, &policy, "ann").await, 0);
+            assert_eq!(remaining(&limits, &policy, "ann").await, 0);
             assert!(body.held().unwrap().permit().is_valid());
         }
         assert_eq!(answer(&mut service, request("ann")).status(), 429);
@@ -56,15 +60,15 @@ async fn permit_is_held_until_end_of_body() {
         assert!(next(body).is_ready());
         assert!(body.held().is_none());
         assert_eq!(
-            room(&limits, &policy, "ann").await,
+            remaining(&limits, &policy, "ann").await,
             1,
-            "though the body is there still"
+            "although the body still exists"
         );
     }
 }
 
 #[tokio::test]
-async fn a_body_that_is_dropped_half_way_gives_its_permit_back() {
+async fn partially_read_body_releases_permit_on_drop() {
     let (limits, _clock) = limiter();
     let streams = Streams::default();
     let mut service = layer(&limits).layer(streams.clone());
@@ -75,9 +79,9 @@ async fn a_body_that_is_dropped_half_way_gives_its_permit_back() {
             sender.send(data()).unwrap();
             assert!(next(response.body_mut()).is_ready());
         }
-        assert_eq!(room(&limits, &at_once(1), "ann").await, 0);
+        assert_eq!(remaining(&limits, &at_once(1), "ann").await, 0);
         drop(response);
-        assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+        assert_eq!(remaining(&limits, &at_once(1), "ann").await, 1);
     }
 }
 
@@ -90,7 +94,7 @@ async fn body_that_reports_its_end_holds_no_permit() {
     let mut service = layer(&limits).layer(empty);
     let response = answer(&mut service, request("ann"));
     assert!(response.body().is_end_stream() && response.body().held().is_none());
-    assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+    assert_eq!(remaining(&limits, &at_once(1), "ann").await, 1);
 
     let text = service_fn(async |_: Request<String>| {
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"text"))))
@@ -99,50 +103,50 @@ async fn body_that_reports_its_end_holds_no_permit() {
     let mut response = answer(&mut service, request("ann"));
     let body = response.body_mut();
     assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(4), false));
-    assert_eq!(room(&limits, &at_once(1), "ann").await, 0);
+    assert_eq!(remaining(&limits, &at_once(1), "ann").await, 0);
     assert!(next(body).is_ready());
     assert!(body.is_end_stream(), "its last frame was data");
-    assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+    assert_eq!(remaining(&limits, &at_once(1), "ann").await, 1);
 }
 
 #[tokio::test]
-async fn an_inner_service_that_fails_gives_its_permit_back() {
+async fn failing_inner_service_releases_permit() {
     let (limits, _clock) = limiter();
     let fails = service_fn(async |_: Request<String>| Err::<Response<String>, _>("broken"));
     let mut service = layer(&limits).layer(fails);
     let mut failed = Box::pin(tower::Service::call(&mut service, request("ann")));
-    assert_eq!(room(&limits, &at_once(1), "ann").await, 0);
+    assert_eq!(remaining(&limits, &at_once(1), "ann").await, 0);
     assert!(matches!(poll_once(failed.as_mut()), Poll::Ready(Err("broken"))));
     assert_eq!(
-        room(&limits, &at_once(1), "ann").await,
+        remaining(&limits, &at_once(1), "ann").await,
         1,
-        "though the future is there still"
+        "although the future still exists"
     );
 }
 
 #[tokio::test]
-async fn an_inner_service_that_panics_gives_its_permit_back() {
+async fn panicking_inner_service_releases_permit() {
     let (limits, _clock) = limiter();
     let in_call = service_fn(|request: Request<String>| {
-        assert!(request.headers().is_empty(), "on purpose");
+        assert!(request.headers().is_empty(), "intended panic");
         std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
     });
     let in_future = service_fn(async |request: Request<String>| {
-        assert!(request.headers().is_empty(), "on purpose");
+        assert!(request.headers().is_empty(), "intended panic");
         Ok::<_, Infallible>(Response::new(String::new()))
     });
     let mut first = layer(&limits).layer(in_call);
     let mut second = layer(&limits).layer(in_future);
     for _ in 0..3 {
         assert!(catch_unwind(AssertUnwindSafe(|| begin(&mut first, request("ann")).1)).is_err());
-        assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+        assert_eq!(remaining(&limits, &at_once(1), "ann").await, 1);
         assert!(catch_unwind(AssertUnwindSafe(|| begin(&mut second, request("ann")).1)).is_err());
-        assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+        assert_eq!(remaining(&limits, &at_once(1), "ann").await, 1);
     }
 }
 
 #[tokio::test]
-async fn a_handler_may_keep_its_share_of_a_permit() {
+async fn handler_can_keep_its_permit_extension() {
     let (limits, _clock) = limiter();
     let (sender, mut shares) = tokio::sync::mpsc::unbounded_channel();
     let keeps = service_fn(move |mut request: Request<String>| {
@@ -161,7 +165,7 @@ async fn a_handler_may_keep_its_share_of_a_permit() {
     drop(response);
     assert_eq!(answer(&mut service, request("ann")).status(), 429);
     drop(permit);
-    assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+    assert_eq!(remaining(&limits, &at_once(1), "ann").await, 1);
 
     let free = Request::get("/free").body(String::new()).unwrap();
     assert_eq!(answer(&mut service, free).status(), 200);

@@ -19,7 +19,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::{Service, service_fn};
 
-use super::{at_once, room};
+use super::{at_once, remaining};
 
 type Ticks = mpsc::UnboundedSender<Result<(), Status>>;
 
@@ -65,7 +65,7 @@ async fn tick(channel: &Channel) -> Result<Streaming<()>, Status> {
 }
 
 #[tokio::test]
-async fn a_stream_holds_its_permit_until_it_ends_or_its_client_leaves() {
+async fn stream_holds_permit_until_end_or_disconnect() {
     let limits = Limiter::in_process().build();
     let policy = at_once(1);
     let ticker = Ticker::default();
@@ -96,14 +96,14 @@ async fn a_stream_holds_its_permit_until_it_ends_or_its_client_leaves() {
         drop(ticks);
         let end = stream.message().await;
         assert_eq!(end.err().map(|status| status.code()), code);
-        assert_eq!(room(&limits, &policy, "all").await, 1);
+        assert_eq!(remaining(&limits, &policy, "all").await, 1);
     }
 
     let stream = tick(&channel).await.unwrap();
-    assert_eq!(room(&limits, &policy, "all").await, 0);
+    assert_eq!(remaining(&limits, &policy, "all").await, 0);
     drop(stream);
     let leaves = async {
-        while room(&limits, &policy, "all").await == 0 {
+        while remaining(&limits, &policy, "all").await == 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -115,7 +115,7 @@ async fn a_stream_holds_its_permit_until_it_ends_or_its_client_leaves() {
 
 #[cfg(feature = "tonic")]
 #[test]
-fn the_name_of_a_tonic_service_is_forwarded() {
+fn tonic_service_name_is_forwarded() {
     use limiter_tower::{ConcurrencyLimit, key};
 
     assert_eq!(

@@ -20,17 +20,17 @@ use tower::limit::ConcurrencyLimitLayer as TowerConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use super::support::{Strict, at_most, limiter, request, text};
-use super::{Streams, answer, at_once, begin, poll_once, room};
+use super::{Streams, answer, at_once, begin, poll_once, remaining};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 const fn is_send<T: Send>() {}
-const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+const fn is_clonable_and_shareable<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
-    is_handed_around::<ConcurrencyLimitLayer>();
-    is_handed_around::<ConcurrencyLimitLayer<WithKey<key::Header>>>();
-    is_handed_around::<ConcurrencyLimit<Strict, key::Global>>();
+    is_clonable_and_shareable::<ConcurrencyLimitLayer>();
+    is_clonable_and_shareable::<ConcurrencyLimitLayer<WithKey<key::Header>>>();
+    is_clonable_and_shareable::<ConcurrencyLimit<Strict, key::Global>>();
     is_send::<ConcurrencyLimitFuture<Strict, String>>();
     is_send::<PermitBody<String>>();
 };
@@ -40,7 +40,7 @@ async fn pending(_: Request<String>) -> Result<Response<String>, Infallible> {
 }
 
 #[tokio::test]
-async fn each_key_has_its_own_room() {
+async fn each_key_has_its_own_concurrency() {
     let (limits, _clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -97,7 +97,7 @@ async fn denial_has_no_retry_after() {
     drop(held);
 }
 
-/// With and without a query to the store.
+/// The wait times out with and without a query to the store.
 #[tokio::test]
 async fn timed_out_wait_names_policy() {
     let (limits, clock) = limiter();
@@ -206,7 +206,7 @@ async fn answers_are_shared_with_other_layers() {
 }
 
 #[tokio::test]
-async fn extractors_may_skip_refuse_and_say_terms_later() {
+async fn extractors_can_skip_reject_and_defer_limits() {
     let (limits, _clock) = limiter();
     let policy = at_once(3);
     let terms = policy.clone();
@@ -241,7 +241,7 @@ async fn extractors_may_skip_refuse_and_say_terms_later() {
         held.push(response);
     }
     assert_eq!(calls.load(Ordering::SeqCst), 4);
-    assert_eq!(room(&limits, &policy, "/").await, 1);
+    assert_eq!(remaining(&limits, &policy, "/").await, 1);
 }
 
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn requests_wait_in_the_order_of_their_arrival() {
 }
 
 #[tokio::test]
-async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
+async fn denial_and_rejection_release_ready_slot() {
     let (limits, _clock) = limiter();
     let held = limits.acquire_concurrency(&at_once(1), "ann").await.unwrap();
     let service = ServiceBuilder::new()
@@ -372,7 +372,7 @@ async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
 }
 
 #[tokio::test]
-async fn backpressure_and_errors_are_the_inner_services() {
+async fn backpressure_and_errors_of_inner_service_are_forwarded() {
     let (limits, _clock) = limiter();
     let layer = ConcurrencyLimitLayer::new(&limits, at_once(1)).key(key::global());
     let (mut service, mut inner) =
@@ -392,7 +392,7 @@ async fn backpressure_and_errors_are_the_inner_services() {
 /// leaked permit would deny the next request, a leaked queue place would reject it, and a leaked
 /// slot would keep the service from being ready.
 #[tokio::test]
-async fn ten_thousand_that_are_cancelled_leave_nothing() {
+async fn ten_thousand_cancelled_requests_leak_nothing() {
     let limits = Limiter::in_process().max_keys(2).max_waiting(1).build();
     let policy = at_once(1);
     let by_api_key = key::from_async(async |head: http::request::Parts| {
@@ -411,7 +411,7 @@ async fn ten_thousand_that_are_cancelled_leave_nothing() {
     for number in 0..10_000 {
         let (flying, polled) = begin(&mut patient, request("ann"));
         assert!(polled.is_pending());
-        assert_eq!(room(&limits, &policy, "ann").await, 0);
+        assert_eq!(remaining(&limits, &policy, "ann").await, 0);
         let mut other = patient.clone();
         let (waiting, polled) = begin(&mut other, request("ann"));
         assert!(polled.is_pending());
@@ -429,6 +429,6 @@ async fn ten_thousand_that_are_cancelled_leave_nothing() {
             drop(flying);
             drop(waiting);
         }
-        assert_eq!(room(&limits, &policy, "ann").await, 1, "{number}");
+        assert_eq!(remaining(&limits, &policy, "ann").await, 1, "{number}");
     }
 }

@@ -17,7 +17,7 @@ fn patient(timeout: Duration) -> Policy {
 }
 
 #[tokio::test]
-async fn a_request_waits_where_its_policy_says_so() {
+async fn request_waits_if_policy_waits_on_denial() {
     let (limits, _clock) = limiter();
     let service = ConcurrencyLimitLayer::new(&limits, patient(10 * SECOND))
         .key(key::global())

@@ -14,7 +14,7 @@ use limiter_tower::typestate::WithKey;
 use limiter_tower::{ConcurrencyLimit, ConcurrencyLimitLayer, PermitBody, key};
 use tower::{Layer, Service, ServiceExt};
 
-use super::{Sent, Streams, poll_once, room};
+use super::{Sent, Streams, poll_once, remaining};
 use crate::support::request;
 
 const PATIENT: Duration = Duration::from_secs(10);
@@ -38,21 +38,21 @@ fn layer(limits: &Limiter, max: u32) -> ConcurrencyLimitLayer<WithKey<key::Heade
     ConcurrencyLimitLayer::new(limits, policy(max)).key(key::header("x-api-key"))
 }
 
-async fn ask(service: &mut ConcurrencyLimit<Streams, key::Header>) -> Response<PermitBody<Sent>> {
+async fn send(service: &mut ConcurrencyLimit<Streams, key::Header>) -> Response<PermitBody<Sent>> {
     service.ready().await.unwrap().call(request("ann")).await.unwrap()
 }
 
-async fn comes_to_have_room(limits: &Limiter, expected: u64) {
-    let comes = async {
-        while room(limits, &policy(3), "ann").await != expected {
+async fn await_remaining(limits: &Limiter, expected: u64) {
+    let reached = async {
+        while remaining(limits, &policy(3), "ann").await != expected {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENT, comes).await.unwrap();
+    tokio::time::timeout(PATIENT, reached).await.unwrap();
 }
 
 #[tokio::test]
-async fn replicas_share_the_room() {
+async fn replicas_share_concurrency() {
     let server = RedisServer::start();
     let replicas = [(); 2].map(|()| replica(&server.url()));
     let mut services = replicas
@@ -62,7 +62,7 @@ async fn replicas_share_the_room() {
     let mut statuses = Vec::new();
     for _ in 0..3 {
         for service in &mut services {
-            let response = ask(service).await;
+            let response = send(service).await;
             statuses.push(response.status().as_u16());
             held.push(response);
         }
@@ -70,8 +70,8 @@ async fn replicas_share_the_room() {
     assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
     assert!(held.first().unwrap().body().held().unwrap().permit().is_valid());
     held.clear();
-    comes_to_have_room(&replicas[0], 3).await;
-    assert_eq!(ask(&mut services[1]).await.status(), 200);
+    await_remaining(&replicas[0], 3).await;
+    assert_eq!(send(&mut services[1]).await.status(), 200);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn timed_out_wait_names_policy() {
     let mut service = layer(&limits, 1)
         .max_wait(Duration::from_millis(300))
         .layer(Streams::default());
-    let _held = ask(&mut service).await;
+    let _held = send(&mut service).await;
     let waiting = [(); 3].map(|()| service.clone().oneshot(request("ann")));
     let [first, second, third] = waiting;
     let (first, second, third) = tokio::join!(first, second, third);
@@ -121,11 +121,11 @@ async fn cancelled_requests_leak_nothing() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-    comes_to_have_room(&limits, 3).await;
+    await_remaining(&limits, 3).await;
     let all = [
-        ask(&mut service).await,
-        ask(&mut service).await,
-        ask(&mut service).await,
+        send(&mut service).await,
+        send(&mut service).await,
+        send(&mut service).await,
     ];
     assert!(all.iter().all(|response| response.status() == 200));
     drop(all);
@@ -134,7 +134,7 @@ async fn cancelled_requests_leak_nothing() {
     assert_eq!(keys.items().len(), 0);
 }
 
-/// Where the child finds Redis.
+/// Environment variable with the address of Redis for the child.
 const HOLDER: &str = "LIMITER_TOWER_TEST_HOLDER";
 
 /// The body of the child process; the parent skips it.
@@ -143,7 +143,7 @@ async fn child_process_holds_permit() {
     let Ok(url) = std::env::var(HOLDER) else {
         return;
     };
-    let response = ask(&mut layer(&replica(&url), 1).layer(Streams::default())).await;
+    let response = send(&mut layer(&replica(&url), 1).layer(Streams::default())).await;
     println!("\n{}", response.status());
     response.body().held().unwrap().permit().lost().await;
 }
@@ -183,15 +183,15 @@ async fn permits_of_killed_process_expire_with_lease() {
     let started = Instant::now();
     while started.elapsed() < 2 * LEASE {
         assert_eq!(
-            ask(&mut other).await.status(),
+            send(&mut other).await.status(),
             429,
-            "it lives, and renews its lease"
+            "the child is alive and renews its lease"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     drop(holder);
     let killed = Instant::now();
-    assert_eq!(ask(&mut other).await.status(), 429);
+    assert_eq!(send(&mut other).await.status(), 429);
     let patient = layer(&limits, 1).max_wait(PATIENT).layer(Streams::default());
     let response = patient.oneshot(request("ann")).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -208,7 +208,7 @@ async fn permits_of_killed_process_expire_with_lease() {
 async fn lost_permit_is_reported_by_body() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
-    let response = ask(&mut layer(&limits, 1).layer(Streams::default())).await;
+    let response = send(&mut layer(&limits, 1).layer(Streams::default())).await;
     let permit = response.body().held().unwrap().permit();
     assert!(permit.is_valid());
     server.kill();
@@ -217,11 +217,11 @@ async fn lost_permit_is_reported_by_body() {
 }
 
 #[tokio::test]
-async fn an_outage_is_answered_as_the_policy_says() {
+async fn outage_follows_failure_mode_of_policy() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
     limits.ready().await.unwrap();
-    let ask = async |on_store_failure| {
+    let send = async |on_store_failure| {
         let policy = Policy::concurrency("flights")
             .max(1)
             .deadline(Duration::from_millis(200))
@@ -234,10 +234,13 @@ async fn an_outage_is_answered_as_the_policy_says() {
         service.oneshot(Request::new(String::new())).await.unwrap()
     };
     server.kill();
-    assert_eq!(ask(OnStoreFailure::Error).await.status(), 503);
-    assert_eq!(ask(OnStoreFailure::FailClosed).await.status(), 503);
-    assert_eq!(ask(OnStoreFailure::FailOpen).await.status(), 200);
-    let (first, second) = (ask(OnStoreFailure::Local).await, ask(OnStoreFailure::Local).await);
+    assert_eq!(send(OnStoreFailure::Error).await.status(), 503);
+    assert_eq!(send(OnStoreFailure::FailClosed).await.status(), 503);
+    assert_eq!(send(OnStoreFailure::FailOpen).await.status(), 200);
+    let (first, second) = (
+        send(OnStoreFailure::Local).await,
+        send(OnStoreFailure::Local).await,
+    );
     assert_eq!(
         (first.status().as_u16(), second.status().as_u16()),
         (200, 429),

@@ -19,16 +19,16 @@ use super::support::{Strict, request, text};
 use super::{Streams, answer, begin, data, poll_once};
 
 const fn is_send<T: Send>() {}
-const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+const fn is_clonable_and_shareable<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
-    is_handed_around::<LoadShedLayer>();
-    is_handed_around::<LoadShed<Strict, DefaultPriority>>();
+    is_clonable_and_shareable::<LoadShedLayer>();
+    is_clonable_and_shareable::<LoadShed<Strict, DefaultPriority>>();
     is_send::<LoadShedFuture<std::future::Ready<Global>>>();
     is_send::<LoadShedBody<String, InFlightGuard>>();
 };
 
-/// By the path.
+/// The priority in the path.
 fn class(request: &Request<String>) -> Option<Priority> {
     match request.uri().path() {
         "/batch" => Some(Priority::Sheddable),
@@ -123,7 +123,7 @@ async fn shed_request_gets_503() {
     assert_eq!(denied.headers()["grpc-message"], "the service is overloaded");
     assert!(!denied.headers().contains_key("grpc-retry-pushback-ms"));
 
-    // It counts with the one it was made from.
+    // A modified layer shares the counter of its original.
     let mut service = shed
         .retry_after(Duration::from_micros(1_500_001))
         .responses(&ResponseConfig::new().plain_text())
@@ -138,7 +138,7 @@ async fn shed_request_gets_503() {
 }
 
 #[tokio::test]
-async fn with_probes_and_skip_select_requests() {
+async fn probes_and_skipped_requests_are_not_counted() {
     let mut service = LoadShedLayer::new(1)
         .with_probes()
         .skip(skip::paths(["/metrics"]))
@@ -168,7 +168,7 @@ fn verify_rejects_unusable_bounds_and_reservations() {
 }
 
 #[tokio::test]
-async fn a_place_is_taken_until_the_response_has_ended_however_it_ends() {
+async fn request_counts_until_its_response_ends() {
     let layer = LoadShedLayer::new(1);
     let streams = Streams::default();
     let mut service = layer.clone().layer(streams.clone());
@@ -186,13 +186,13 @@ async fn a_place_is_taken_until_the_response_has_ended_however_it_ends() {
     assert_eq!(layer.in_flight(), 0);
 
     let mut fails = layer.clone().layer(service_fn(async |request: Request<String>| {
-        assert!(request.headers().is_empty(), "on purpose");
+        assert!(request.headers().is_empty(), "intended panic");
         Err::<Response<String>, _>("broken")
     }));
     let mut failed = Box::pin(fails.call(to("/")));
     assert_eq!(layer.in_flight(), 1);
     assert!(matches!(poll_once(failed.as_mut()), Poll::Ready(Err("broken"))));
-    assert_eq!(layer.in_flight(), 0, "though the future is there still");
+    assert_eq!(layer.in_flight(), 0, "although the future still exists");
     let panics = catch_unwind(AssertUnwindSafe(|| {
         drop(poll_once(Box::pin(fails.call(request("ann"))).as_mut()))
     }));
@@ -209,7 +209,7 @@ async fn a_place_is_taken_until_the_response_has_ended_however_it_ends() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_shed_gives_the_readied_slot_back() {
+async fn shed_request_releases_ready_slot() {
     let layer = LoadShedLayer::new(1);
     let held = answer(&mut layer.clone().layer(Strict::default()), request("ann"));
     let service = ServiceBuilder::new()
@@ -226,7 +226,7 @@ async fn a_request_that_is_shed_gives_the_readied_slot_back() {
 }
 
 #[tokio::test]
-async fn backpressure_and_errors_are_the_inner_services() {
+async fn backpressure_and_errors_of_inner_service_are_forwarded() {
     let layer = LoadShedLayer::new(1);
     let (mut service, mut inner) =
         tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
@@ -243,7 +243,7 @@ async fn backpressure_and_errors_are_the_inner_services() {
 
 /// The inner service counts how many are in it, which is never more than the bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn never_more_are_in_flight_than_may_be() {
+async fn requests_in_flight_never_exceed_bound() {
     let layer = layer();
     let inside = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&inside);
@@ -286,7 +286,7 @@ async fn never_more_are_in_flight_than_may_be() {
 
 #[cfg(feature = "tonic")]
 #[test]
-fn the_name_of_a_tonic_service_is_forwarded() {
+fn tonic_service_name_is_forwarded() {
     use tonic::server::NamedService;
 
     #[derive(Clone)]

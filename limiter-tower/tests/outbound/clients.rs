@@ -33,7 +33,7 @@ async fn serve(app: Router) -> (SocketAddr, JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn hypers_client_keeps_to_its_limit_and_to_the_servers_word() {
+async fn hyper_client_respects_limit_and_pause_of_server() {
     let app = Router::new().route("/ok", get(async || "hello")).route(
         "/full",
         get(async || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "5")])),
@@ -43,30 +43,30 @@ async fn hypers_client_keeps_to_its_limit_and_to_the_servers_word() {
     let client = ServiceBuilder::new()
         .layer(RateLimitLayer::outbound(&limits, at_most(3)))
         .service(Client::builder(TokioExecutor::new()).build_http::<String>());
-    let ask = async |path: &str| {
+    let send = async |path: &str| {
         let request = Request::get(format!("http://{address}{path}")).body(String::new());
         client.clone().oneshot(request.unwrap()).await
     };
 
-    let response = ask("/ok").await.unwrap();
+    let response = send("/ok").await.unwrap();
     let body = response.into_body().collect().await.unwrap();
     assert_eq!(body.to_bytes(), "hello");
-    assert_eq!(ask("/full").await.unwrap().status(), 429);
-    let paused = rejection(ask("/ok").await);
+    assert_eq!(send("/full").await.unwrap().status(), 429);
+    let paused = rejection(send("/ok").await);
     assert!(matches!(paused, Rejection::Paused { retry_after } if retry_after == Duration::from_secs(5)));
     clock.advance(Duration::from_secs(5));
-    assert_eq!(ask("/ok").await.unwrap().status(), 200);
-    assert!(matches!(rejection(ask("/ok").await), Rejection::Limited(_)));
+    assert_eq!(send("/ok").await.unwrap().status(), 200);
+    assert!(matches!(rejection(send("/ok").await), Rejection::Limited(_)));
 
     server.abort();
     let _ = server.await;
     clock.advance(Duration::from_secs(60));
-    let error = ask("/ok").await.unwrap_err();
+    let error = send("/ok").await.unwrap_err();
     assert!(error.is::<hyper_util::client::legacy::Error>());
     assert!(outbound::rejection(&*error).is_none());
 }
 
-/// Answers every call with a status and a retry delay of a quarter of a second.
+/// Responds to every call with a status and a retry delay of 250 ms.
 async fn grpc_server() -> (Channel, JoinHandle<()>) {
     let exhausted = async || {
         let mut status = Status::resource_exhausted("not now");
@@ -84,7 +84,7 @@ async fn grpc_server() -> (Channel, JoinHandle<()>) {
     (channel.connect().await.unwrap(), server)
 }
 
-/// As the code that tonic generates does.
+/// Calls like code that tonic generates.
 async fn call<T>(channel: T) -> Status
 where
     T: tonic::client::GrpcService<tonic::body::Body>,
@@ -104,7 +104,7 @@ where
 }
 
 #[tokio::test]
-async fn a_tonic_client_keeps_to_the_servers_pushback() {
+async fn tonic_client_respects_pushback_of_server() {
     let (channel, server) = grpc_server().await;
     let (limits, clock) = limiter();
     let channel = ServiceBuilder::new()

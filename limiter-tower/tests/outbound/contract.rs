@@ -18,17 +18,17 @@ use crate::rejection;
 use crate::support::{Strict, at_most, limiter, one_a_minute, request};
 
 const fn is_send<T: Send>() {}
-const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+const fn is_clonable_and_shareable<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
-    is_handed_around::<OutboundLayer>();
-    is_handed_around::<OutboundLayer<Header>>();
-    is_handed_around::<Outbound<Strict, Header>>();
+    is_clonable_and_shareable::<OutboundLayer>();
+    is_clonable_and_shareable::<OutboundLayer<Header>>();
+    is_clonable_and_shareable::<Outbound<Strict, Header>>();
     is_send::<OutboundFuture<Strict, String>>();
 };
 
 #[tokio::test]
-async fn the_readied_instance_is_called_and_a_rejection_calls_none() {
+async fn ready_instance_is_called_and_rejection_calls_none() {
     let (limits, clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
@@ -47,7 +47,7 @@ async fn the_readied_instance_is_called_and_a_rejection_calls_none() {
 }
 
 #[tokio::test]
-async fn one_that_waited_is_called_ready_too() {
+async fn waiting_request_calls_ready_service() {
     let (limits, clock) = limiter();
     let layer = RateLimitLayer::outbound(&limits, one_a_minute()).max_wait(Duration::from_secs(60));
     let mut service = layer.layer(Strict::default());
@@ -81,7 +81,7 @@ async fn policy_is_owned_borrowed_or_named() {
 }
 
 #[tokio::test]
-async fn keys_and_costs_are_the_layers() {
+async fn layer_sets_keys_and_costs() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::outbound(&limits, at_most(3))
         .key(key::header("x-api-key"))
@@ -101,7 +101,7 @@ async fn keys_and_costs_are_the_layers() {
 }
 
 #[tokio::test]
-async fn skipping_and_refusing_are_the_extractors() {
+async fn extractor_can_skip_and_reject() {
     let (limits, _clock) = limiter();
     let extractor = |request: &Request<String>| match request.uri().path() {
         "/health" => Extraction::Skip,
@@ -114,28 +114,28 @@ async fn skipping_and_refusing_are_the_extractors() {
         .key(extractor)
         .layer(inner);
 
-    let mut ask = async |path: &str| {
+    let mut send = async |path: &str| {
         let request = Request::builder().uri(path).body(String::new()).unwrap();
         service.ready().await.unwrap().call(request).await
     };
     for _ in 0..3 {
-        assert!(ask("/health").await.is_ok());
-        let refused = ask("/closed").await.unwrap_err();
+        assert!(send("/health").await.is_ok());
+        let refused = send("/closed").await.unwrap_err();
         assert_eq!(refused.downcast_ref::<KeyRejection>().unwrap().status(), 403);
         assert_eq!(refused.to_string(), "closed");
     }
-    assert!(ask("/").await.is_ok());
-    assert!(rejection(ask("/").await).is_limited());
+    assert!(send("/").await.is_ok());
+    assert!(rejection(send("/").await).is_limited());
     assert_eq!(calls.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test]
-async fn each_host_has_a_budget_of_its_own() {
+async fn each_host_has_its_own_budget() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::outbound(&limits, one_a_minute())
         .key(outbound::host())
         .layer(Strict::default());
-    let ask = async |uri: &str, host: Option<&str>| {
+    let send = async |uri: &str, host: Option<&str>| {
         let request = Request::builder().uri(uri);
         let request = host
             .into_iter()
@@ -144,7 +144,7 @@ async fn each_host_has_a_budget_of_its_own() {
         service.clone().oneshot(request).await
     };
 
-    assert!(ask("http://a.example/", None).await.is_ok());
+    assert!(send("http://a.example/", None).await.is_ok());
     for (uri, host) in [
         ("http://A.example:80/x", None),
         ("https://user@a.example/", Some("b.example")),
@@ -153,13 +153,13 @@ async fn each_host_has_a_budget_of_its_own() {
         ("http://a.example./", None),
         ("/x", Some("a.example.:80")),
     ] {
-        assert!(rejection(ask(uri, host).await).is_limited(), "{uri} {host:?}");
+        assert!(rejection(send(uri, host).await).is_limited(), "{uri} {host:?}");
     }
-    assert!(ask("/", Some("b.example")).await.is_ok());
-    assert!(ask("http://[::1]:8080/", None).await.is_ok());
-    assert!(rejection(ask("/", Some("[::1]")).await).is_limited());
+    assert!(send("/", Some("b.example")).await.is_ok());
+    assert!(send("http://[::1]:8080/", None).await.is_ok());
+    assert!(rejection(send("/", Some("[::1]")).await).is_limited());
     for host in [None, Some("a b"), Some("")] {
-        let refused = ask("/", host).await.unwrap_err();
+        let refused = send("/", host).await.unwrap_err();
         assert_eq!(
             refused.downcast_ref::<KeyRejection>().unwrap().status(),
             400,
@@ -169,7 +169,7 @@ async fn each_host_has_a_budget_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_not_sent_gives_the_readied_slot_back() {
+async fn unsent_request_releases_ready_slot() {
     let (limits, _clock) = limiter();
     let service = ServiceBuilder::new()
         .layer(RateLimitLayer::outbound(&limits, one_a_minute()))
@@ -212,7 +212,7 @@ async fn request_that_leaves_queue_is_not_charged() {
 }
 
 #[tokio::test]
-async fn requests_are_sent_in_the_order_in_which_they_came() {
+async fn requests_are_sent_in_order_of_arrival() {
     let (limits, clock) = limiter();
     let policy = Policy::token_bucket("slow")
         .capacity(1)
@@ -253,7 +253,7 @@ async fn requests_are_sent_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn one_that_comes_too_late_waits_to_the_end_and_says_how_long_it_would_have_to() {
+async fn request_with_late_permit_times_out_with_retry_after() {
     let (limits, clock) = limiter();
     let wait = Duration::from_secs(2);
     let service = RateLimitLayer::outbound(&limits, one_a_minute())
@@ -270,7 +270,7 @@ async fn one_that_comes_too_late_waits_to_the_end_and_says_how_long_it_would_hav
 }
 
 #[tokio::test]
-async fn backpressure_and_errors_are_the_clients() {
+async fn backpressure_and_errors_of_client_are_forwarded() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::outbound(&limits, at_most(10));
     let (mut service, mut inner) =
@@ -307,7 +307,7 @@ async fn shadow_denial_is_attached_to_response() {
 }
 
 #[tokio::test]
-async fn shutting_the_limiter_down_ends_the_waits() {
+async fn shutdown_ends_waits() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::outbound(&limits, one_a_minute())
         .max_wait(Duration::from_secs(60))

@@ -13,7 +13,7 @@ use crate::{Peer, Slow, rejection};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A client that keeps to a hundred a minute, its peer, and their clock.
+/// A client with a limit of a hundred per minute, its peer, and their clock.
 fn client(layer: impl Fn(OutboundLayer) -> OutboundLayer) -> (Outbound<Peer>, Peer, Limiter, ManualClock) {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
@@ -41,7 +41,7 @@ async fn retry_after(service: &Outbound<Peer>) -> Option<Duration> {
 }
 
 #[tokio::test]
-async fn a_pause_is_never_cut_short_and_charges_nothing() {
+async fn pause_is_never_shortened_and_charges_nothing() {
     for (status, fields) in [
         (429, ("retry-after", "5")),
         (503, ("retry-after", "5")),
@@ -122,7 +122,7 @@ async fn later_response_extends_pause_and_never_shortens_it() {
     let peer = Peer::new(&clock);
     let slow = Slow::new(&peer);
     let service = RateLimitLayer::outbound(&limits, at_most(100)).layer(slow.clone());
-    // All of them are on their way before the first is answered.
+    // All requests are sent before the first response.
     let mut sent = Vec::new();
     for seconds in ["5", "2", "9"] {
         peer.answers(429, [("retry-after", seconds)]);
@@ -139,7 +139,7 @@ async fn later_response_extends_pause_and_never_shortens_it() {
 }
 
 #[tokio::test]
-async fn a_request_waits_for_the_end_of_a_pause_if_there_is_time() {
+async fn request_waits_for_end_of_pause_within_its_timeout() {
     let (service, peer, limits, clock) = client(|layer| layer.max_wait(5 * SECOND));
     peer.answers(429, [("retry-after", "5")]);
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
@@ -234,7 +234,7 @@ async fn permit_taken_during_pause_start_is_refunded() {
     assert!(tokio::time::timeout(Duration::ZERO, &mut late).await.is_err());
     peer.answers(200, []);
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
-    // By the policy's own patience, which the layer does not look into.
+    // The wait is set by the policy, which the layer does not inspect.
     let mut waiting = pin!(service.oneshot(request("ann")));
     assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
     slow.let_through();
@@ -268,7 +268,7 @@ async fn pause_waiters_are_bounded_and_end_with_shutdown() {
 
 /// A client with its own key and a limit far above the peer's, which follows the peer's headers.
 #[tokio::test]
-async fn client_that_honours_pauses_is_refused_once_per_window() {
+async fn client_that_honours_pauses_is_rejected_once_per_window() {
     let (limits, clock) = limiter();
     let quota = Policy::sliding_window("quota")
         .limit(7)

@@ -1,4 +1,4 @@
-//! Clients whose limit lives in Redis.
+//! Clients with a limit in Redis.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -77,16 +77,16 @@ async fn grant_during_pause_start_is_refunded() {
     }
     assert_eq!(left().await, 4);
     server.pause();
-    let mut asking = pin!(service.clone().oneshot(request("ann")));
+    let mut querying = pin!(service.clone().oneshot(request("ann")));
     assert!(
-        tokio::time::timeout(Duration::from_millis(20), &mut asking)
+        tokio::time::timeout(Duration::from_millis(20), &mut querying)
             .await
             .is_err()
     );
     slow.let_through();
     assert!(late.await.is_ok());
     server.resume();
-    assert!(matches!(rejection(asking.await), Rejection::Paused { .. }));
+    assert!(matches!(rejection(querying.await), Rejection::Paused { .. }));
     assert_eq!((left().await, peer.received_at().len()), (4, 1));
 
     // During the pause, Redis is not queried.

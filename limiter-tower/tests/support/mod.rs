@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use limiter_core::{Decision, Limiter, ManualClock, Policy};
 use tower::Service;
 
-/// A limiter whose clock stands still until it is moved.
+/// A limiter with a manual clock.
 pub(crate) fn limiter() -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::in_process().clock(&clock).build(), clock)

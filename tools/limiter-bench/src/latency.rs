@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_true_to_two_percent() {
+    fn quantile_is_accurate_to_two_percent() {
         for nanos in [1_u64, 31, 32, 33, 70, 999, 12_345, 1_000_000, 987_654_321] {
             let mut latencies = Latencies::new();
             latencies.record(Duration::from_nanos(nanos));

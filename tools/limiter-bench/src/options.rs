@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_is_not_known_is_refused() {
+    fn unknown_workload_is_rejected() {
         assert!(parse("--only strict-10k-46").is_err_and(|message| message.contains("strict-10k-46")));
         assert!(parse("--only").is_err() && parse("--fast").is_err());
         assert!(parse("--only local-1 --only memory --quick").is_ok());

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn page_has_instructions_of_every_path_and_of_rows_that_do_the_same_work() {
+    fn page_has_instructions_of_paths_and_equivalent_rows() {
         let page = markdown::page(&report());
         for path in PATHS {
             let row = format!("| `{}` | {} | 1,234 |", path.name, path.work);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_workload_and_every_target() {
+    fn page_has_all_workloads_and_targets() {
         let page = markdown::page(&report());
         for workload in WORKLOADS {
             assert!(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_has_a_bar_for_every_row() {
+    fn plot_has_a_bar_for_each_row() {
         let report = report();
         let plots = plot::all(&report.series);
         let bars: usize = plots.iter().map(|(_, svg)| svg.matches("fill=\"#").count()).sum();

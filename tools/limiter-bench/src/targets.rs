@@ -181,7 +181,7 @@ mod tests {
     use crate::workload::Workload;
 
     #[test]
-    fn every_target_is_about_a_workload_that_measures_it() {
+    fn each_target_uses_a_workload_that_measures_it() {
         for target in TARGETS {
             let workload = Workload::named(target.workload).expect("the workload exists");
             let missing = target

@@ -8,7 +8,7 @@ use crate::run::Run;
 use crate::trial::Trial;
 
 const READERS: usize = 16;
-/// So large that no call is denied, and so slow that nothing is refilled.
+/// Large enough that no call is denied; the rate refills nothing during the test.
 const CAPACITY: u64 = 20_000;
 
 /// A policy under which every charge can be read back later.
@@ -28,9 +28,9 @@ pub(crate) fn policy(deadline: std::time::Duration) -> Policy {
 pub(crate) struct Audit {
     /// Charges without a call: calls that were charged twice.
     pub(crate) excess: u64,
-    /// Calls that the store has admitted and not charged, or forgotten.
+    /// Calls that the store admitted without a charge, or with a charge that it lost.
     pub(crate) lost: u64,
-    /// Calls without an answer that were charged, as they may be.
+    /// Calls without a reply that were charged, which is allowed.
     pub(crate) unanswered: u64,
 }
 

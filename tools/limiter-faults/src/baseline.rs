@@ -19,13 +19,13 @@ pub(crate) fn until_writable(port: u16) -> Waiting {
     until_writable_at(port, "bare")
 }
 
-/// The same for a node of a cluster that owns the slot of this tag.
+/// Waits for a cluster node that owns the slot of this tag to accept writes.
 pub(crate) fn until_writable_at(port: u16, tag: &str) -> Waiting {
-    // It leaves nothing behind.
+    // The key expires at once.
     until(port, format!("SET {{{tag}}}limiter-faults 1 PX 1\r\n"))
 }
 
-/// How long connecting and one answer take.
+/// The time for a connection and one reply.
 pub(crate) fn dial(port: u16) -> Option<Duration> {
     let started = Instant::now();
     answers(port, PING).then(|| started.elapsed())
@@ -37,10 +37,10 @@ pub(crate) fn dial(port: u16) -> Option<Duration> {
 pub(crate) struct Waiting(JoinHandle<Option<Instant>>);
 
 impl Waiting {
-    /// The moment of its first answer.
+    /// The time of its first reply.
     ///
     /// # Panics
-    /// If it gives none within half a minute.
+    /// If there is no reply within half a minute.
     pub(crate) fn answered_at(self) -> Instant {
         let answered = self.0.join().ok().flatten();
         answered.expect("the store recovers")
@@ -68,7 +68,7 @@ fn until(port: u16, command: String) -> Waiting {
 }
 
 fn answers(port: u16, command: &str) -> bool {
-    let ask = || -> std::io::Result<bool> {
+    let query = || -> std::io::Result<bool> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -77,5 +77,5 @@ fn answers(port: u16, command: &str) -> bool {
         stream.read_exact(&mut first)?;
         Ok(first == *b"+")
     };
-    ask().unwrap_or(false)
+    query().unwrap_or(false)
 }

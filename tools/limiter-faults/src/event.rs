@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Decision, Origin, Rejection, StoreError, StoreErrorKind};
 
-/// A call that was answered.
+/// A call with a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     /// The index of the limiter that was called, and the key.

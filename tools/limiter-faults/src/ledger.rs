@@ -14,7 +14,7 @@ pub(crate) struct Quota {
 
 impl Quota {
     /// The calls that faults may admit under one key beyond the quota: Q + n + r·A for outages,
-    /// however many there are, and a quota for each loss of data.
+    /// independent of their number, and a quota for each loss of data.
     pub(crate) fn bound(&self, outages: Outages, losses: u64, replicas: usize) -> u64 {
         let of_outages = outages.unreported_millis().map_or(0, |millis| {
             let late = self.per_second * millis;
@@ -28,7 +28,7 @@ impl Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outages {
     None,
-    /// Those of outages much shorter than a second.
+    /// Outages much shorter than a second.
     Short,
     Any,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Ledger {
     latest: u64,
 }
 
-/// The account of one key. For every pair of calls i ≤ j the quota is: (j − i + 1) ≤ capacity +
+/// The calls of one key. For every pair of calls i ≤ j the quota is: (j − i + 1) ≤ capacity +
 /// rate · (at(j) − at(i)). With S(k) the number of calls before k, and f(k) = S(k) − rate · at(k),
 /// this is f(j) + 1 − capacity ≤ f(i), so the least f(i) decides. Units are millionths of a call.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_after_a_quiet_hour_counts_from_its_own_beginning() {
+    fn burst_after_quiet_hour_counts_from_its_start() {
         let hour = 3_600_000_000;
         assert_eq!(
             extra_of(&[0, hour, hour, hour, hour]),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_writing_does_not_matter() {
+    fn order_of_records_does_not_matter() {
         assert_eq!(extra_of(&[1_000_000, 0, 2_000_000, 0]).worst, 0);
     }
 }

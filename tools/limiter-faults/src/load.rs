@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::run::Run;
 use crate::scheduler_delay::DelayMonitor;
 
-/// Longer than any call may take, however its deadline is set here.
+/// Longer than any call may take with the deadlines of this tool.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 
 /// The callers of a load, and their rate.

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_one_line_of_json() {
+    fn row_is_one_line_of_json() {
         let report = Report::of("kill");
         report.row("replied \"no\"\n", "nothing", false);
         report.at_most("calls", 3, 2);

@@ -13,11 +13,11 @@ use crate::scheduler_delay::SchedulerDelays;
 #[derive(Debug)]
 pub(crate) struct Run {
     started: Instant,
-    /// The same time, in microseconds of this machine's clock.
+    /// The start in microseconds of this machine's clock.
     started_at: i64,
     pub(crate) events: Vec<Event>,
     pub(crate) scheduler_delay: SchedulerDelays,
-    /// Tasks whose call had not ended when the load did.
+    /// Tasks with a call that was running at the end of the load.
     pub(crate) hung: usize,
 }
 

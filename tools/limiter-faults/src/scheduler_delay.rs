@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_delays_within_a_span_count_and_never_more_than_it() {
+    fn only_delays_within_span_count_up_to_its_length() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let delay = |from, to, late| Delay {

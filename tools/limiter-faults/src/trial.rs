@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// Counts panics wherever they happen: a runtime swallows those of its tasks.
+/// Counts all panics: a runtime catches the panics of its tasks.
 pub(crate) fn count_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -208,7 +208,7 @@ impl Trial {
         self.judge_extra_of(run, QUOTA, outages, losses);
     }
 
-    /// The same gate for a load with this quota.
+    /// Judges additional calls of a load with this quota.
     pub(crate) fn judge_extra_of(&self, run: &Run, quota: Quota, outages: Outages, losses: u64) {
         let extra = run.extra(quota);
         let figure = format!(
@@ -224,7 +224,7 @@ impl Trial {
     }
 }
 
-/// The policy of [`QUOTA`], with the answer to an outage and the deadline that are the default.
+/// The policy of [`QUOTA`], with the default failure mode and deadline.
 pub(crate) fn usual_policy() -> Policy {
     usual_policy_named("load")
 }
@@ -234,7 +234,7 @@ pub(crate) fn usual_policy_named(name: &str) -> Policy {
     bucket(name).build().expect("a valid policy")
 }
 
-/// As the usual policy, for calls that must not time out, with visible failures.
+/// The usual policy for calls that must not time out; failures are returned as errors.
 pub(crate) fn patient_policy() -> Policy {
     let patient = bucket("load")
         .deadline(Duration::from_secs(5))

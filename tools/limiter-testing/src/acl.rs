@@ -4,7 +4,7 @@
 //! [`command`](crate::RedisServer::command) uses. A test that passes with this user needs only
 //! documented permissions.
 
-/// Name and password of the user, as they stand in a URL.
+/// Name and password of the user, in the form of a URL.
 pub const LOGIN: &str = "limiter:limits";
 
 /// The permissions that every server needs: to run the script, and the commands of the script.

@@ -46,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn searches_path_only_for_bare_names() {
+    fn path_is_searched_only_for_bare_names() {
         let path = OsString::from("/nowhere:/bin:/usr/bin");
         assert!(locate(Path::new("sh"), &path).is_some_and(|found| found.ends_with("sh")));
         assert_eq!(locate(Path::new("/nowhere/sh"), &path), None);
     }
 
     #[test]
-    fn a_directory_is_no_program() {
+    fn directory_is_not_a_program() {
         assert!(!is_program(Path::new("/bin")));
     }
 }

@@ -48,8 +48,8 @@ impl RedisCluster {
         }
     }
 
-    /// The cluster that all tests of this process share: its users keep to keys of their own, move
-    /// no slots, and leave every node running.
+    /// The cluster that all tests of this process share. A test uses its own keys, moves no slots,
+    /// and stops no node.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -58,8 +58,7 @@ impl RedisCluster {
         SHARED.get_or_init(Self::start)
     }
 
-    /// Where a client connects to, one URL for each server: those of the primaries, then of the
-    /// replicas.
+    /// The URLs for clients, one per server: primaries first, then replicas.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.servers().map(RedisServer::url).collect()
@@ -79,7 +78,7 @@ impl RedisCluster {
     /// The node at this place, whether or not it still is the primary.
     ///
     /// # Panics
-    /// If there is none.
+    /// If it does not exist.
     #[must_use]
     #[track_caller]
     pub fn node(&self, place: usize) -> &RedisServer {
@@ -91,7 +90,7 @@ impl RedisCluster {
     /// The first server that was started as a replica of the node at this place.
     ///
     /// # Panics
-    /// If there is none.
+    /// If it does not exist.
     #[must_use]
     #[track_caller]
     pub fn replica_of(&self, place: usize) -> &RedisServer {
@@ -117,7 +116,7 @@ impl RedisCluster {
     /// Returns the index of the shard that owns a slot, according to the first node that replies.
     ///
     /// # Panics
-    /// If no node answers, or none owns the slot.
+    /// If no node replies, or none owns the slot.
     #[must_use]
     #[track_caller]
     pub fn owner_of(&self, slot: u16) -> usize {
@@ -132,7 +131,7 @@ impl RedisCluster {
     /// of the slot that it does not have.
     ///
     /// # Panics
-    /// If the slot belongs to that node already, or if a node does not answer.
+    /// If that node already owns the slot, or if a node does not reply.
     #[track_caller]
     pub fn begin_migration(&self, slot: u16, to: usize) -> SlotMigration<'_> {
         SlotMigration::begin(self, slot, to)

@@ -1,8 +1,8 @@
 //! Redis servers, clusters, sentinels and failing networks owned by the test that starts them.
 //!
 //! Each server runs in a fresh temporary directory, on a free loopback port, and is gone when its
-//! handle is dropped or when the test process ends, however it ends. Nothing here needs a Redis
-//! client: commands to arrange or to inspect a server go over a plain socket.
+//! handle is dropped or when the test process ends, also if it is killed. Nothing here needs a
+//! Redis client: commands to arrange or to inspect a server go over a plain socket.
 //!
 //! ```
 //! use limiter_testing::RedisServer;
@@ -22,7 +22,7 @@
 //! | a primary that sentinels replace | [`RedisSentinel`] |
 //! | recorded log events, metrics | [`log`], `recorder` |
 //! | external formats, compared with files | [`assert_frozen`] |
-//! | a network that delays, swallows, cuts, refuses or leads elsewhere | [`Proxy`] |
+//! | a network that delays, discards, cuts, refuses or redirects | [`Proxy`] |
 //!
 //! The program is the one `REDIS_SERVER` names, else `redis-server` or `valkey-server` on `PATH`. A
 //! Unix with `sh` and `mktemp` is assumed; elsewhere the crate is empty.

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passes_over_a_port_in_use() {
+    fn port_in_use_is_skipped() {
         let (first, second) = (free(), free());
         assert_ne!(first, second);
         let _held = TcpListener::bind((Ipv4Addr::LOCALHOST, first));

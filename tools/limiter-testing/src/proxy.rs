@@ -35,7 +35,7 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 pub struct Proxy {
     port: u16,
     network: Arc<Network>,
-    /// The thread that owns the listener; none while connections are refused.
+    /// The thread that owns the listener; `None` while connections are refused.
     listener: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -91,7 +91,7 @@ impl Proxy {
         format!("redis://{}@127.0.0.1:{}/", crate::acl::LOGIN, self.port)
     }
 
-    /// Has new connections forwarded to another server; present ones stay where they are.
+    /// Forwards new connections to another server; existing connections stay.
     pub fn set_target(&self, target_port: u16) {
         self.network.target.store(target_port, Ordering::SeqCst);
     }
@@ -122,8 +122,8 @@ impl Proxy {
         self.network.delay_us.store(delay_us, Ordering::SeqCst);
     }
 
-    /// Has nothing delivered any more, in either direction, not even that the server closed a
-    /// connection; or ends that state.
+    /// Stops the delivery in both directions, including closed connections of the server, or ends
+    /// this state.
     ///
     /// Connections stay open and new ones are accepted, but received data is discarded. A
     /// connection that lost data stays silent, also after this state, until its client closes it,
@@ -132,8 +132,8 @@ impl Proxy {
         self.network.black_hole.store(on, Ordering::SeqCst);
     }
 
-    /// Has the next `count` replies thrown away and their connections closed: the request has run,
-    /// and the client does not learn it.
+    /// Discards the next `count` replies and closes their connections: the request was executed,
+    /// but the client receives no reply.
     ///
     /// A reply is the data that arrives from the server at once on one connection, so replies to
     /// pipelined requests may count as one. Replies to the client's connection set-up count too.
@@ -146,8 +146,8 @@ impl Proxy {
         self.network.replies_to_tear.store(count, Ordering::SeqCst);
     }
 
-    /// Has new connections refused, as if nothing listened on the port, or accepts them again;
-    /// present ones stay.
+    /// Refuses new connections, as if no process listened on the port, or accepts them again;
+    /// existing connections stay.
     ///
     /// # Panics
     /// Panics if the port cannot be bound again.
@@ -215,7 +215,7 @@ impl Network {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(Ordering::SeqCst)))
     }
 
-    /// How much of the reply that has come may be delivered before its connection ends, if it is to
+    /// The part of the received reply that may be delivered before its connection ends, if it is to
     /// end.
     fn cut(&self) -> Option<usize> {
         let take = |left: &AtomicUsize| {
@@ -251,7 +251,7 @@ fn accept(network: Arc<Network>, listener: TcpListener) -> JoinHandle<()> {
             if network.refusing.load(Ordering::SeqCst) {
                 break;
             }
-            // A client that has gone again is none.
+            // A client that has already disconnected is ignored.
             if let Ok(client) = client {
                 network.open(client);
             }

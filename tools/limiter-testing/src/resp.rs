@@ -32,7 +32,7 @@ impl RespValue {
     /// The number.
     ///
     /// # Panics
-    /// If this is no number, nor text that reads as one.
+    /// If this is neither a number nor a text with a number.
     #[must_use]
     #[track_caller]
     pub fn integer(&self) -> i64 {
@@ -85,7 +85,7 @@ impl RespValue {
         }
     }
 
-    /// Whether there is no value.
+    /// Whether the reply is nil.
     #[must_use]
     pub fn is_nil(&self) -> bool {
         matches!(self, Self::Nil)
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_nested_replies() {
+    fn nested_replies_are_read() {
         let wire = b"*5\r\n:-7\r\n$4\r\na\r\nb\r\n+OK\r\n$-1\r\n*1\r\n-ERR no\r\n";
         let expected = RespValue::Array(vec![
             RespValue::Integer(-7),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_reply_cut_short() {
+    fn truncated_reply_is_rejected() {
         for wire in [&b""[..], b"+OK", b"$5\r\nab\r\n", b"*2\r\n:1\r\n"] {
             let error = decode(&mut &wire[..]).err();
             assert_eq!(
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_arguments_as_raw_bytes() {
+    fn arguments_are_written_as_raw_bytes() {
         assert_eq!(
             encode(&[&b"SET"[..], b"\xff\r\n"]),
             b"*2\r\n$3\r\nSET\r\n$3\r\n\xff\r\n\r\n"

@@ -36,7 +36,7 @@ impl RedisSentinel {
         Self::builder().start()
     }
 
-    /// Prepares servers and sentinels with a configuration of their own.
+    /// Prepares servers and sentinels with a custom configuration.
     #[must_use]
     pub fn builder() -> RedisSentinelBuilder {
         RedisSentinelBuilder::new()
@@ -75,17 +75,17 @@ impl RedisSentinel {
     /// The primary, according to the first sentinel that replies.
     ///
     /// # Panics
-    /// If no sentinel answers.
+    /// If no sentinel replies.
     #[must_use]
     #[track_caller]
     pub fn primary(&self) -> &RedisServer {
         self.sentinels
             .iter()
             .find_map(|sentinel| self.named_by(sentinel))
-            .unwrap_or_else(|| panic!("no sentinel answers"))
+            .unwrap_or_else(|| panic!("no sentinel replies"))
     }
 
-    /// Has the sentinels put a replica in the place of the primary; returns it once they all name
+    /// Requests a failover from the sentinels; returns the promoted replica once all sentinels name
     /// it.
     ///
     /// Waits for the replicas first, because a sentinel also promotes a replica that is not
@@ -98,7 +98,8 @@ impl RedisSentinel {
         self.await_replicas();
         let old = self.primary();
         for _ in 0..ATTEMPTS {
-            // Refused as long as the sentinel takes no replica for fit, as after another failover.
+            // The sentinel rejects the request while it knows no suitable replica, as after another
+            // failover.
             wait::poll(ATTEMPT_LIMIT, || {
                 let accepts = |sentinel: &RedisServer| {
                     let reply = sentinel.query(&["SENTINEL", "FAILOVER", NAME]);
@@ -113,10 +114,10 @@ impl RedisSentinel {
         panic!("no replica took over; {}", self.shown());
     }
 
-    /// Waits until every server that answers, save the primary, is a replica in touch with it.
+    /// Waits until every server that replies, except the primary, is a connected replica of it.
     ///
     /// # Panics
-    /// If that is not so within a minute.
+    /// If the condition is not met within a minute.
     #[track_caller]
     pub fn await_replicas(&self) {
         let followed = wait::poll(AGREE_LIMIT, || {
@@ -136,7 +137,7 @@ impl RedisSentinel {
     /// Kills the primary, and returns it; see [`await_fail_over`](Self::await_fail_over).
     ///
     /// # Panics
-    /// If no sentinel answers.
+    /// If no sentinel replies.
     #[track_caller]
     pub fn kill_primary(&self) -> &RedisServer {
         let primary = self.primary();
@@ -144,11 +145,11 @@ impl RedisSentinel {
         primary
     }
 
-    /// Waits until all sentinels that answer name another server than this one as the primary, and
-    /// it takes writes; returns it.
+    /// Waits until all sentinels that reply name another server than this one as the primary, and
+    /// that server accepts writes; returns it.
     ///
     /// # Panics
-    /// If that is not so within a minute.
+    /// If the condition is not met within a minute.
     #[track_caller]
     pub fn await_fail_over(&self, old: &RedisServer) -> &RedisServer {
         wait::poll(AGREE_LIMIT, || self.successor(old))

@@ -50,7 +50,7 @@ impl RedisServer {
     /// Starts a server with the default configuration, without persistence.
     ///
     /// # Panics
-    /// If there is no server program, or if it does not come up; the message holds the end of its
+    /// If there is no server program, or if it does not start; the message contains the end of its
     /// log.
     #[must_use]
     pub fn start() -> Self {
@@ -79,7 +79,7 @@ impl RedisServer {
         self.url_as(acl::LOGIN)
     }
 
-    /// The same, as another user: `name:password`, or nothing for the default user.
+    /// The URL for another user: `name:password`, or an empty text for the default user.
     #[must_use]
     pub fn url_as(&self, login: &str) -> String {
         let at = if login.is_empty() { "" } else { "@" };
@@ -125,13 +125,13 @@ impl RedisServer {
         resp::call(self.port, args, PATIENTLY)
     }
 
-    /// As [`try_command`](Self::try_command), but gives up within a second.
+    /// As [`try_command`](Self::try_command), with a timeout of one second.
     pub(crate) fn query(&self, args: &[&str]) -> io::Result<RespValue> {
         resp::call(self.port, args, BRIEFLY)
     }
 
-    /// Stops the server where it stands: it accepts connections, for the kernel does, but answers
-    /// nothing.
+    /// Suspends the process of the server: the kernel still accepts connections, but the server
+    /// sends no replies.
     ///
     /// # Panics
     /// If no server runs.
@@ -140,12 +140,12 @@ impl RedisServer {
         let Some(pid) = self.order(Order::Pause) else {
             panic!("there is no server to pause")
         };
-        // The signal is delivered on its own time, and a last command could be answered before.
+        // The signal is delivered asynchronously; the server could reply to another command before.
         let stopped = wait::poll(STOP_LIMIT, || watchdog::state(pid).filter(|state| *state == 'T'));
         assert!(stopped.is_some(), "the server on port {} did not stop", self.port);
     }
 
-    /// Resumes a paused server, which then replies to the commands that were sent meanwhile.
+    /// Resumes a paused server, which then replies to the commands received during the pause.
     ///
     /// # Panics
     /// If no server runs.
@@ -160,7 +160,7 @@ impl RedisServer {
     /// Kills the server at once, as a crash would, paused or not; connections to it are then
     /// refused.
     ///
-    /// The directory stays for a [`restart`](Self::restart).
+    /// The directory is kept for a [`restart`](Self::restart).
     #[track_caller]
     pub fn kill(&self) {
         self.order(Order::Kill);
@@ -173,7 +173,7 @@ impl RedisServer {
     /// "yes")`.
     ///
     /// # Panics
-    /// If the server does not come up.
+    /// If the server does not start.
     #[track_caller]
     pub fn restart(&self) {
         self.order(Order::Kill);
@@ -251,7 +251,7 @@ impl RedisServerBuilder {
     /// Starts the server and waits until it accepts connections.
     ///
     /// # Panics
-    /// If there is no server program, or if it does not come up; the message holds the end of its
+    /// If there is no server program, or if it does not start; the message contains the end of its
     /// log.
     #[must_use]
     pub fn start(self) -> RedisServer {

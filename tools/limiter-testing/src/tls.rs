@@ -50,10 +50,10 @@ impl Authority {
         &self.certificate
     }
 
-    /// Signs for a server that is known by these names.
+    /// Signs a certificate for a server with these names.
     ///
     /// # Panics
-    /// If a name cannot stand in a certificate.
+    /// If a name is not valid in a certificate.
     #[must_use]
     pub fn server(&self, names: &[&str]) -> Identity {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -72,7 +72,7 @@ impl Authority {
     /// Signs for a client with these DNS names and URIs.
     ///
     /// # Panics
-    /// If a name cannot stand in a certificate.
+    /// If a name is not valid in a certificate.
     #[must_use]
     pub fn client_named(&self, names: &[&str]) -> Identity {
         let mut params = CertificateParams::default();

@@ -1,10 +1,8 @@
-//! A small shell that is the server's parent, so that no end of the test process leaves a server
-//! behind.
+//! A small shell is the parent of the server and ends it with the test process.
 //!
 //! Destructors are not run for statics, nor on SIGKILL; a pipe, though, is always closed by the
-//! kernel. The shell reads orders from one whose only other end is the handle's, and cleans up once
-//! that is closed. As the parent it also is the one process for which the server's pid cannot have
-//! passed to a stranger.
+//! kernel. The shell reads orders from a pipe whose other end belongs to the handle, and cleans up
+//! once it is closed. Only for the parent does the pid certainly still denote the server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,9 +21,9 @@ pub(crate) enum Order {
     Start(u16),
     /// Kills the server and waits until it is gone.
     Kill,
-    /// Stops the server where it stands.
+    /// Suspends the server.
     Pause,
-    /// Lets a stopped server go on.
+    /// Resumes a suspended server.
     Resume,
 }
 
@@ -54,8 +52,8 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // A Ctrl-C or a runner's timeout kills the group of the tests; the shell has to survive
-            // that.
+            // A Ctrl-C or a runner's timeout kills the process group of the tests; the shell must
+            // survive it.
             .process_group(0)
             .spawn()?;
         let orders = child.stdin.take();
@@ -87,7 +85,7 @@ impl Watchdog {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Has an order obeyed; returns the pid of the server there is afterwards.
+    /// Executes an order; returns the pid of the server afterwards.
     pub(crate) fn order(&self, order: Order) -> io::Result<Option<u32>> {
         let line = match order {
             Order::Start(port) => format!("start {port}\n"),
@@ -145,7 +143,7 @@ pub(crate) fn state(pid: u32) -> Option<char> {
     }
 }
 
-/// Whether a process runs or may run again; one that waits to be reaped does not.
+/// Whether a process runs or is suspended; false for a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }

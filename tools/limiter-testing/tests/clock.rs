@@ -15,7 +15,7 @@ const HOUR_US: i64 = 3_600_000_000;
 const TOLERANCE_US: i64 = 5_000_000;
 
 #[test]
-fn time_follows_forwards_and_backwards() {
+fn time_shifts_forwards_and_backwards() {
     let server = RedisServer::builder().movable_clock().start();
     assert_ahead(&server, 0);
     for ahead in [HOUR_US, -HOUR_US, 24 * HOUR_US + 500_001, -999_999, 0] {
@@ -25,7 +25,7 @@ fn time_follows_forwards_and_backwards() {
 }
 
 #[test]
-fn expiry_follows() {
+fn expiry_follows_shifted_clock() {
     let server = RedisServer::builder().movable_clock().start();
     server.command(&["SET", "key", "x", "PX", "60000"]);
     server.shift_clock(-HOUR_US);
@@ -37,7 +37,7 @@ fn expiry_follows() {
 }
 
 #[test]
-fn a_shift_outlives_a_restart_and_is_one_server_s_own() {
+fn shift_survives_restart_and_affects_one_server() {
     let primary = RedisServer::builder().movable_clock().start();
     let replica = RedisServer::builder()
         .replica_of(&primary)
@@ -51,7 +51,7 @@ fn a_shift_outlives_a_restart_and_is_one_server_s_own() {
 
 #[test]
 #[should_panic(expected = "built without a movable clock")]
-fn the_clock_of_another_server_stays() {
+fn plain_server_rejects_a_clock_shift() {
     RedisServer::shared().shift_clock(1);
 }
 

@@ -1,4 +1,4 @@
-//! A cluster comes up whole, and a slot can be moved step by step.
+//! A cluster starts completely, and a slot can be moved step by step.
 #![cfg(unix)]
 #![expect(
     clippy::indexing_slicing,
@@ -9,7 +9,7 @@
 use limiter_testing::{RedisCluster, RedisServer, RespValue};
 
 #[test]
-fn every_slot_has_an_owner_on_every_node() {
+fn each_slot_has_an_owner_on_each_node() {
     let cluster = RedisCluster::shared();
     assert_eq!(cluster.nodes().len(), 3);
     assert_eq!(cluster.urls().len(), 3);
@@ -24,7 +24,7 @@ fn every_slot_has_an_owner_on_every_node() {
 }
 
 #[test]
-fn a_key_is_served_by_the_owner_of_its_slot_alone() {
+fn key_is_served_by_owner_of_its_slot_only() {
     let cluster = RedisCluster::shared();
     let slot = cluster.slot_of("{user}:1");
     assert_eq!(slot, cluster.slot_of("user"));
@@ -41,7 +41,7 @@ fn a_key_is_served_by_the_owner_of_its_slot_alone() {
 }
 
 #[test]
-fn a_slot_moves_with_its_keys() {
+fn slot_moves_with_its_keys() {
     let cluster = RedisCluster::start();
     let slot = cluster.slot_of("{tag}");
     let from = cluster.owner_of(slot);
@@ -73,7 +73,7 @@ fn a_slot_moves_with_its_keys() {
 }
 
 #[test]
-fn a_cancelled_migration_leaves_all_keys_at_the_source() {
+fn cancelled_migration_keeps_all_keys_at_source() {
     let cluster = RedisCluster::builder()
         .primaries(2)
         .arg("maxmemory", "64mb")
@@ -88,7 +88,7 @@ fn a_cancelled_migration_leaves_all_keys_at_the_source() {
 }
 
 #[test]
-fn a_node_that_was_killed_rejoins() {
+fn killed_node_rejoins() {
     let cluster = RedisCluster::start();
     let node = cluster.node(2);
     node.kill();
@@ -170,7 +170,7 @@ fn replicas_follow_from_start_and_take_over_on_request() {
 }
 
 #[test]
-fn a_replica_takes_over_when_its_primary_dies() {
+fn replica_takes_over_when_its_primary_dies() {
     let cluster = RedisCluster::builder()
         .replicas(1)
         .arg("cluster-node-timeout", "1000")

@@ -14,7 +14,7 @@ use support::{eventually, is_refused};
 const SOON: Duration = Duration::from_millis(100);
 
 #[test]
-fn forwards_both_ways_and_counts() {
+fn proxy_forwards_both_ways_and_counts() {
     let proxy = Proxy::start(RedisServer::shared().port());
     assert_eq!(
         proxy.url(),
@@ -24,7 +24,7 @@ fn forwards_both_ways_and_counts() {
     let long = "x".repeat(1_000_000);
     let request = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{long}\r\n", long.len());
     assert_eq!(
-        client.ask(&request, long.len() + 12).unwrap(),
+        client.request(&request, long.len() + 12).unwrap(),
         format!("${}\r\n{long}\r\n", long.len())
     );
     assert!(client.pings() && Client::to(&proxy).pings());
@@ -41,20 +41,20 @@ fn new_connections_go_to_the_new_target() {
     old.command(&["SET", "name", "old"]);
     new.command(&["SET", "name", "new"]);
     let mut client = Client::to(&proxy);
-    assert_eq!(client.ask("GET name\r\n", 9).unwrap(), "$3\r\nold\r\n");
+    assert_eq!(client.request("GET name\r\n", 9).unwrap(), "$3\r\nold\r\n");
     proxy.set_target(new.port());
-    assert_eq!(client.ask("GET name\r\n", 9).unwrap(), "$3\r\nold\r\n");
+    assert_eq!(client.request("GET name\r\n", 9).unwrap(), "$3\r\nold\r\n");
     proxy.drop_connections();
     assert_eq!(proxy.open_connections(), 0);
     assert!(client.is_closed());
     assert_eq!(
-        Client::to(&proxy).ask("GET name\r\n", 9).unwrap(),
+        Client::to(&proxy).request("GET name\r\n", 9).unwrap(),
         "$3\r\nnew\r\n"
     );
 }
 
 #[test]
-fn a_server_that_dies_ends_its_connections() {
+fn killed_server_ends_proxied_connections() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let mut client = Client::to(&proxy);
@@ -67,7 +67,7 @@ fn a_server_that_dies_ends_its_connections() {
 }
 
 #[test]
-fn a_delay_holds_for_each_direction_and_does_not_add_up() {
+fn delay_applies_to_each_direction_and_does_not_add_up() {
     let proxy = Proxy::start(RedisServer::shared().port());
     let mut client = Client::to(&proxy);
     assert!(client.pings());
@@ -75,7 +75,7 @@ fn a_delay_holds_for_each_direction_and_does_not_add_up() {
     let started = Instant::now();
     for _ in 0..20 {
         client.send("PING\r\n");
-        // Apart enough to arrive as pieces of their own.
+        // Long enough for separate pieces.
         std::thread::sleep(Duration::from_millis(2));
     }
     client.receive("+PONG\r\n".len() * 20).unwrap();
@@ -86,43 +86,43 @@ fn a_delay_holds_for_each_direction_and_does_not_add_up() {
 }
 
 #[test]
-fn a_black_hole_takes_everything_and_gives_nothing_back() {
+fn black_hole_accepts_requests_and_sends_no_replies() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let (mut asking, mut idle, mut silent) = (Client::to(&proxy), Client::to(&proxy), Client::to(&proxy));
-    assert!(asking.pings() && idle.pings() && silent.pings());
+    let (mut active, mut idle, mut silent) = (Client::to(&proxy), Client::to(&proxy), Client::to(&proxy));
+    assert!(active.pings() && idle.pings() && silent.pings());
     proxy.set_black_hole(true);
     let mut new = Client::to(&proxy);
-    asking.send("SET lost x\r\n");
+    active.send("SET lost x\r\n");
     new.send("SET lost x\r\n");
-    assert!(asking.hears_nothing() && new.hears_nothing());
+    assert!(active.receives_nothing() && new.receives_nothing());
     proxy.set_black_hole(false);
 
     assert!(idle.pings());
-    asking.send("PING\r\n");
+    active.send("PING\r\n");
     new.send("PING\r\n");
-    assert!(asking.hears_nothing() && new.hears_nothing());
+    assert!(active.receives_nothing() && new.receives_nothing());
     assert_eq!(server.command(&["EXISTS", "lost"]).integer(), 0);
     assert!(Client::to(&proxy).pings());
 
     // Not even the end of the server passes.
     proxy.set_black_hole(true);
     server.kill();
-    assert!(silent.hears_nothing() && Client::to(&proxy).hears_nothing());
-    drop((asking, idle, silent, new));
+    assert!(silent.receives_nothing() && Client::to(&proxy).receives_nothing());
+    drop((active, idle, silent, new));
     eventually(|| proxy.open_connections() == 0);
 }
 
 #[test]
-fn a_cut_reply_belongs_to_a_request_that_has_run() {
+fn request_of_cut_reply_has_been_executed() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let (mut first, mut second, mut third) = (Client::to(&proxy), Client::to(&proxy), Client::to(&proxy));
     assert!(first.pings() && second.pings() && third.pings());
     proxy.cut_replies(1);
-    assert!(first.ask("INCR runs\r\n", 1).is_err());
+    assert!(first.request("INCR runs\r\n", 1).is_err());
     proxy.tear_replies(1);
-    assert_eq!(second.ask("INCR runs\r\n", 1).unwrap(), ":");
+    assert_eq!(second.request("INCR runs\r\n", 1).unwrap(), ":");
     assert!(second.is_closed());
     assert_eq!(server.command(&["GET", "runs"]).integer(), 2);
     assert_eq!(proxy.replies_cut(), 2);
@@ -130,7 +130,7 @@ fn a_cut_reply_belongs_to_a_request_that_has_run() {
 }
 
 #[test]
-fn refuses_new_connections_and_keeps_the_old() {
+fn proxy_refuses_new_connections_and_keeps_old_ones() {
     let proxy = Proxy::start(RedisServer::shared().port());
     let mut client = Client::to(&proxy);
     assert!(client.pings());
@@ -180,13 +180,14 @@ impl Client {
         Ok(String::from_utf8(reply).unwrap())
     }
 
-    fn ask(&mut self, text: &str, length: usize) -> std::io::Result<String> {
+    fn request(&mut self, text: &str, length: usize) -> std::io::Result<String> {
         self.send(text);
         self.receive(length)
     }
 
     fn pings(&mut self) -> bool {
-        self.ask("PING\r\n", 7).is_ok_and(|reply| reply == "+PONG\r\n")
+        self.request("PING\r\n", 7)
+            .is_ok_and(|reply| reply == "+PONG\r\n")
     }
 
     fn is_closed(&mut self) -> bool {
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    fn hears_nothing(&mut self) -> bool {
+    fn receives_nothing(&mut self) -> bool {
         self.0.set_read_timeout(Some(SOON)).unwrap();
         let error = self.receive(1).err().map(|error| error.kind());
         self.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

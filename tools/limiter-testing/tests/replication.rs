@@ -22,7 +22,7 @@ fn replica_copies_its_primary() {
 }
 
 #[test]
-fn primary_and_replica_change_places() {
+fn primary_and_replica_swap_roles() {
     let (first, second) = (RedisServer::start(), RedisServer::start());
     second.command(&["SET", "own", "x"]);
     second.demote_to(&first);
@@ -40,6 +40,6 @@ fn primary_and_replica_change_places() {
 
 #[test]
 #[should_panic(expected = "is no replica")]
-fn a_primary_is_not_waited_for() {
+fn primary_rejects_wait_for_replication() {
     RedisServer::shared().wait_for_replication();
 }

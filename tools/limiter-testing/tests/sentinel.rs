@@ -33,7 +33,7 @@ fn replica_takes_over_on_request_to_sentinels() {
 }
 
 #[test]
-fn a_replica_takes_over_from_a_dead_primary_once_there_is_a_quorum() {
+fn replica_replaces_dead_primary_after_quorum() {
     let watched = RedisSentinel::start();
     watched.primary().command(&["SET", "key", "x"]);
     watched.servers()[1].wait_for_replication();

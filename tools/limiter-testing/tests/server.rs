@@ -19,11 +19,11 @@ use std::time::Duration;
 use limiter_testing::{RedisServer, RespValue};
 use support::{eventually, is_refused};
 
-/// Set for the process that is killed while it owns a server.
+/// Environment variable of the process that is killed while it owns a server.
 const OWNER: &str = "LIMITER_TESTING_OWNER";
 
 #[test]
-fn answers_once_started() {
+fn started_server_replies() {
     let server = RedisServer::start();
     assert_eq!(server.command(&["PING"]).text(), "PONG");
     assert_eq!(server.url_as(""), format!("redis://127.0.0.1:{}/", server.port()));
@@ -35,7 +35,7 @@ fn answers_once_started() {
 }
 
 #[test]
-fn takes_configuration() {
+fn server_applies_configuration() {
     let server = RedisServer::builder()
         .arg("maxmemory", "1mb")
         .arg("maxmemory-policy", "noeviction")
@@ -48,12 +48,12 @@ fn takes_configuration() {
 
 #[test]
 #[should_panic(expected = "maxmemory-policy")]
-fn shows_the_log_of_a_server_that_fails_to_start() {
+fn failed_start_shows_log_of_server() {
     let _server = RedisServer::builder().arg("maxmemory-policy", "invalid").start();
 }
 
 #[test]
-fn carries_raw_bytes() {
+fn raw_bytes_round_trip() {
     let server = RedisServer::shared();
     let value: Vec<u8> = (0..=255).collect();
     server.command(&[b"SET", &b"raw\xff\r\n"[..], &value]);
@@ -71,14 +71,14 @@ fn try_command_returns_errors_as_values() {
 
 #[test]
 #[should_panic(expected = "`HGET other-string field` failed: WRONGTYPE")]
-fn panics_on_an_error_reply_otherwise() {
+fn command_panics_on_error_reply() {
     let server = RedisServer::shared();
     server.command(&["SET", "other-string", "x"]);
     server.command(&["HGET", "other-string", "field"]);
 }
 
 #[test]
-fn is_gone_once_dropped() {
+fn dropped_server_ends() {
     let server = RedisServer::start();
     let (port, dir) = (server.port(), server.dir().to_owned());
     assert!(dir.exists());
@@ -88,7 +88,7 @@ fn is_gone_once_dropped() {
 }
 
 #[test]
-fn is_gone_once_dropped_while_paused() {
+fn server_dropped_while_paused_ends() {
     let server = RedisServer::start();
     let (port, dir) = (server.port(), server.dir().to_owned());
     server.pause();
@@ -97,7 +97,7 @@ fn is_gone_once_dropped_while_paused() {
 }
 
 #[test]
-fn answers_nothing_while_paused() {
+fn paused_server_sends_no_reply() {
     let server = RedisServer::start();
     server.pause();
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
@@ -117,7 +117,7 @@ fn answers_nothing_while_paused() {
 }
 
 #[test]
-fn refuses_connections_while_killed_and_comes_back_empty() {
+fn killed_server_refuses_connections_and_restarts_empty() {
     let server = RedisServer::start();
     let port = server.port();
     server.command(&["SET", "key", "value"]);
@@ -130,7 +130,7 @@ fn refuses_connections_while_killed_and_comes_back_empty() {
 }
 
 #[test]
-fn is_ready_again_after_each_restart() {
+fn server_is_ready_after_each_restart() {
     let server = RedisServer::start();
     for _ in 0..20 {
         server.restart();
@@ -139,7 +139,7 @@ fn is_ready_again_after_each_restart() {
 }
 
 #[test]
-fn restarts_with_its_data_if_persistent() {
+fn persistent_server_restarts_with_its_data() {
     let server = RedisServer::builder()
         .arg("appendonly", "yes")
         .arg("appendfsync", "always")
@@ -150,7 +150,7 @@ fn restarts_with_its_data_if_persistent() {
 }
 
 #[test]
-fn starts_side_by_side() {
+fn servers_run_side_by_side() {
     let start = || thread::spawn(RedisServer::start);
     let servers: Vec<_> = [start(), start(), start(), start()]
         .map(|thread| thread.join().unwrap())
@@ -162,9 +162,9 @@ fn starts_side_by_side() {
 }
 
 #[test]
-fn is_gone_once_its_owner_is_killed() {
+fn server_ends_when_its_owner_is_killed() {
     let mut owner = Command::new(env::current_exe().unwrap())
-        .args(["owns_a_server_until_killed", "--exact", "--nocapture"])
+        .args(["child_owns_server_until_killed", "--exact", "--nocapture"])
         .env(OWNER, "1")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -184,9 +184,9 @@ fn is_gone_once_its_owner_is_killed() {
     eventually(|| !dir.exists());
 }
 
-/// The body of the process above; in a plain run of the tests there is nothing for it to do.
+/// The body of the child process; does nothing in a plain run of the tests.
 #[test]
-fn owns_a_server_until_killed() {
+fn child_owns_server_until_killed() {
     if env::var_os(OWNER).is_some() {
         // Static and paused: neither a destructor nor the server itself can help.
         let server = RedisServer::shared();

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_and_a_time_are_understood_and_nothing_else() {
+    fn only_target_time_and_input_are_accepted() {
         let (target, input) = (Some("name".to_owned()), None);
         assert_eq!(
             parse("--seconds 5 name"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_is_a_program_with_seeds_or_without() {
+    fn each_fuzz_target_is_a_program() {
         let manifests = [
             include_str!("../../fuzz/Cargo.toml"),
             include_str!("../../../limiter-server/fuzz/Cargo.toml"),

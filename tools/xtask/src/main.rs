@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_after_the_dashes_is_for_cargo_test() {
+    fn arguments_after_dashes_are_passed_to_cargo_test() {
         let expected = Options {
             only: Some("test".into()),
             test_args: vec!["--only".into(), "--".into()],

@@ -168,20 +168,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_programs_by_name_and_by_path() {
+    fn programs_are_found_by_name_and_by_path() {
         assert!(on_path("sh") && on_path("/bin/sh"));
         assert!(!on_path("no-such-program") && !on_path("/no/such/program"));
     }
 
     #[test]
-    fn a_failed_command_tells_its_last_words() {
+    fn failed_command_reports_its_last_output_line() {
         let failed = quietly(&["sh", "-c", "echo first >&2; echo 'the end' >&2; exit 3"]);
         assert!(failed.is_err_and(|why| why.ends_with("failed: the end")));
         assert_eq!(quietly(&["true"]), Ok(()));
     }
 
     #[test]
-    fn no_root_is_needed_where_it_would_be_refused() {
+    fn only_brew_runs_without_root() {
         assert!(
             MANAGERS
                 .iter()

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_package_narrows_the_tests() {
+    fn package_argument_narrows_the_tests() {
         assert_eq!(
             test_step(&["-p", "a"]),
             ["test", "--all-features", "--tests", "-p", "a"]
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_step_is_answered_with_the_known_ones() {
+    fn error_of_unknown_step_lists_known_steps() {
         assert!(
             selected(Some("tests"))
                 .is_err_and(|message| message.contains("fmt, tidy, clippy, features, test"))

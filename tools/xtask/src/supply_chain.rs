@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_forbids_unsafe_code() {
+    fn all_members_forbid_unsafe_code() {
         let members = members().map(|members| members.len());
         assert!(members.is_ok_and(|members| members >= 6));
         assert_eq!(unsafe_code(), Ok(None));

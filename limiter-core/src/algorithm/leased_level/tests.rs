@@ -235,7 +235,7 @@ fn longer_lease_applies_while_key_is_busy() {
 }
 
 #[test]
-fn step_without_leases_is_ordinary() {
+fn step_without_leases_equals_plain_step() {
     each(fastrand::u64(..), 3_000, |rng| {
         let funnel = rng.bool();
         let limits: Vec<_> = (0..2).map(|_| limit(rng, funnel)).collect();

@@ -1,4 +1,4 @@
-//! Which keys are evicted, and what that admits.
+//! The choice of evicted keys, and the additional permits that evictions admit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn request<'a>(requests: impl IntoIterator<Item = LimitRequest<'a>>, mode: Mode)
     DecisionRequest::new(requests, mode, false).unwrap()
 }
 
-/// One of each algorithm whose usage expires at moments that differ from key to key.
+/// One policy per algorithm whose usage expires at a different time for each key.
 fn policies() -> [Policy; 5] {
     [
         bucket("bucket", "1/s"),
@@ -61,8 +61,11 @@ struct Model {
 impl Model {
     fn expires_after(&self, policies: &[Policy], (policy, key): (usize, u32)) -> u64 {
         let key = key.to_string();
-        let ask = LimitRequest::new(&policies[policy], key.as_str());
-        let verdict = self.store.decide_now(&request([ask], Mode::Peek)).unwrap();
+        let limit_request = LimitRequest::new(&policies[policy], key.as_str());
+        let verdict = self
+            .store
+            .decide_now(&request([limit_request], Mode::Peek))
+            .unwrap();
         verdict.outcomes[0].expires_after
     }
 
@@ -84,8 +87,8 @@ impl Model {
             let victim = *victims.min_by_key(|place| expiries[place]).unwrap();
             self.present.remove(&victim);
             let key = victim.1.to_string();
-            let ask = LimitRequest::new(&policies[victim.0], key.as_str());
-            self.store.forget(&request([ask], Mode::Peek).limits[0]);
+            let limit_request = LimitRequest::new(&policies[victim.0], key.as_str());
+            self.store.forget(&request([limit_request], Mode::Peek).limits[0]);
         }
         missing > 0
     }
@@ -161,7 +164,7 @@ fn eviction_admits_at_most_one_quota_more() {
     assert_eq!(admitted("a"), 10);
     assert_eq!(admitted("a"), 0);
     for _ in 0..5 {
-        assert_eq!(admitted("b"), 10, "it takes the place of the other");
+        assert_eq!(admitted("b"), 10, "the new key replaces the other key");
         assert_eq!(admitted("a"), 10);
     }
 }
@@ -173,8 +176,11 @@ fn busy_key_survives_flood_of_new_keys() {
     let store = evicting(&clock, 1_000);
     let policy = bucket("p", "1/h");
     let call = |key: &str, cost: u32| {
-        let ask = LimitRequest::new(&policy, key).cost(cost);
-        store.decide_now(&request([ask], Mode::Charge)).unwrap().outcomes[0]
+        let limit_request = LimitRequest::new(&policy, key).cost(cost);
+        store
+            .decide_now(&request([limit_request], Mode::Charge))
+            .unwrap()
+            .outcomes[0]
     };
     assert!(call("busy", 10).fits);
     for key in 0..20_000 {
@@ -195,7 +201,7 @@ fn calendar_window_is_compared_by_calendar() {
     let first_use = Policy::fixed_window("first use").limit(9).window("6h");
     let first_use = first_use.build().unwrap();
     let new = bucket("new", "1/h");
-    // Twelve hours are left of the day, or one.
+    // Twelve hours of the day remain, or one.
     for (ahead, victim) in [(0, &first_use), (11 * 3_600_000_000, &day)] {
         let clock = ManualClock::starting_at(noon);
         clock.set_calendar_ahead(ahead);
@@ -227,16 +233,16 @@ fn decision_does_not_evict_its_own_keys() {
             .map(|policy| LimitRequest::new(policy, key).cost(cost));
         store.decide_now(&request(requests, Mode::Charge))
     };
-    // Of two keys the one is closer to idle, but belongs to the decision that needs room.
+    // `one` is closest to idle, but it belongs to the decision that needs space.
     assert!(call(&[&one], "a", 1).is_ok());
     assert!(call(&[&third], "b", 9).is_ok());
     let verdict = call(&[&one, &other], "a", 1).unwrap();
     let left: Vec<u64> = verdict.outcomes.iter().map(|outcome| outcome.remaining).collect();
     assert_eq!(left, [8_000, 9_000]);
-    // Three keys never have room.
+    // The table cannot hold three keys.
     let error = call(&[&one, &other, &third], "c", 1).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Full);
-    assert_eq!(store.keys(), 2, "nothing was evicted for it");
+    assert_eq!(store.keys(), 2, "the failed decision evicts no key");
     let verdict = call(&[&one, &other], "a", 1).unwrap();
     assert_eq!(verdict.outcomes[0].remaining, 7_000);
 }

@@ -31,7 +31,7 @@ fn dated<const N: usize>(denials: [(u64, u32); N]) -> Vec<DatedDenials> {
 }
 
 #[test]
-fn denials_are_reported_together_and_at_once_when_they_may_block() {
+fn denials_are_batched_unless_they_may_block() {
     let (counts, ann) = (DenialCounts::default(), denied("ann", "3 in 1m: 5m"));
     assert_eq!(counts.record(&ann, at(0)), PenaltyAction::ScheduleReport);
     assert_eq!(counts.record(&ann, at(1)), PenaltyAction::None);
@@ -52,7 +52,7 @@ fn denials_are_reported_together_and_at_once_when_they_may_block() {
 
 /// While a report is under way, its denials count as received.
 #[test]
-fn denials_recorded_during_a_report_are_reported_when_they_may_block() {
+fn denials_during_report_are_reported_if_they_may_block() {
     let (counts, ann) = (DenialCounts::default(), denied("ann", "3 in 1m: 5m"));
     assert_eq!(counts.record(&ann, at(0)), PenaltyAction::ScheduleReport);
     assert!(counts.take_unreported(ann.identity, at(1)).is_some());
@@ -63,7 +63,7 @@ fn denials_recorded_during_a_report_are_reported_when_they_may_block() {
 }
 
 #[test]
-fn overdue_denials_are_reported_by_the_next_and_expired_ones_are_dropped() {
+fn next_denial_reports_overdue_and_drops_expired_denials() {
     let (counts, ann) = (DenialCounts::default(), denied("ann", "9 in 1m: 5m"));
     assert_eq!(counts.record(&ann, at(0)), PenaltyAction::ScheduleReport);
     let two = dated([(0, 1), (2_000_001, 1)]);
@@ -84,7 +84,7 @@ fn memory_is_bounded() {
             .count()
     };
     assert_eq!(many(0, at(0)), MAX_KEYS);
-    assert_eq!(many(MAX_KEYS, at(1)), 0, "each is reported by itself");
+    assert_eq!(many(MAX_KEYS, at(1)), 0, "each denial is reported separately");
     assert_eq!(many(MAX_KEYS, at(1_000_001)), MAX_KEYS, "the others have expired");
     assert!(counts.lock().by_limit.len() <= MAX_KEYS);
 

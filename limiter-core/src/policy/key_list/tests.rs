@@ -103,7 +103,7 @@ fn count_parts_of_address(text: &str) -> usize {
 }
 
 #[test]
-fn network_key_matches_every_entry_that_contains_it() {
+fn network_key_matches_each_entry_that_contains_it() {
     let entries = list(&["2001:db8::/64", "2001:db9::/32", "192.0.2.0/24", "10.0.0.0/8"]);
     let keys = [
         "2001:db8::/64",
@@ -170,7 +170,7 @@ fn network_of_each_length_contains_its_addresses() {
 }
 
 #[test]
-fn every_invalid_entry_is_reported() {
+fn all_invalid_entries_are_reported() {
     let error = KeyList::parse(["ann", "", "10.0.0.7/8", "a*b", "::/129"]).unwrap_err();
     let ConfigError::Several { errors } = &error else {
         unreachable!("{error:?}")

@@ -97,7 +97,7 @@ mod tests {
     use crate::policy::rate::text::*;
 
     #[test]
-    fn a_rate_is_shown_as_it_is_written() {
+    fn displayed_rate_equals_written_rate() {
         for text in [
             "1/s",
             "100/min",
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_speak_of_time_as_people_do() {
+    fn policies_display_readable_time_units() {
         use crate::policy::Policy;
 
         let daily = Policy::sliding_window("send")

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn five_consecutive_failures_open_breaker_and_reply_resets_count() {
+    fn consecutive_failures_open_breaker_and_reply_resets_count() {
         let (breaker, now) = (Breaker::new(), Instant::now());
         for _ in 0..FAILURES_UNTIL_OPEN - 1 {
             assert!(!fail(&breaker, now));
@@ -218,7 +218,7 @@ mod tests {
         const BREAKERS: usize = 20;
         let started = Instant::now();
         let breakers: Vec<_> = (0..BREAKERS).map(|_| Breaker::new()).collect();
-        // All of them open at the same moment, and are called every millisecond.
+        // All breakers open at the same time and are called every millisecond.
         for breaker in &breakers {
             while !fail(breaker, started) {}
         }

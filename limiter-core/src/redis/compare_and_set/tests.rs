@@ -1,5 +1,5 @@
-//! What is put in place of a value is read as what it was meant to be, loans included, and only
-//! there.
+//! A value that a compare-and-set stores is read back as the same state, including leased tokens,
+//! and changes no other value.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn conversion_keeps_leased_tokens() {
             let [limit] = &*before_request.limits else {
                 unreachable!()
             };
-            let ask = LeaseRequest {
+            let lease_request = LeaseRequest {
                 cost: limit.cost,
                 want: 1_000_000,
                 epoch: 5_000_000,
@@ -45,11 +45,16 @@ async fn conversion_keeps_leased_tokens() {
             };
             let lending = store
                 .lender()
-                .grant_lease(&store.lender().leased_limit(limit), &ask)
+                .grant_lease(&store.lender().leased_limit(limit), &lease_request)
                 .await
                 .unwrap();
             let mut model = StepState::Absent;
-            let (outcome, loan) = grant_lease(before.algorithm(), &mut model, &ask, clock.now().as_micros());
+            let (outcome, loan) = grant_lease(
+                before.algorithm(),
+                &mut model,
+                &lease_request,
+                clock.now().as_micros(),
+            );
             assert_eq!((loan, outcome.remaining), (lending.loan, left));
             assert!(loan.amount > 0);
 
@@ -70,7 +75,7 @@ async fn conversion_keeps_leased_tokens() {
             assert!(store.replace(limit, &found, &state).await.unwrap());
             assert!(
                 !store.replace(limit, &found, &state).await.unwrap(),
-                "it has moved"
+                "the value has changed"
             );
             let kept = store.read_state(limit).await.unwrap();
             assert_eq!(format!("{:?}", kept.state), format!("{model:?}"));
@@ -86,7 +91,7 @@ async fn conversion_keeps_leased_tokens() {
 }
 
 #[tokio::test]
-async fn a_value_of_another_kind_is_no_state() {
+async fn value_of_another_algorithm_is_an_unknown_layout() {
     let clock = ManualClock::new();
     let store = store(&clock);
     let (bucket, window) = (
@@ -100,11 +105,11 @@ async fn a_value_of_another_kind_is_no_state() {
     store.decide(&bucket).await.unwrap();
     let found = store.read_state(bucket_limit).await.unwrap();
     assert!(matches!(found.state, StepState::TokenBucket(_)));
-    // Under its own name there is none of the window.
+    // The name of the window has no state.
     let absent = store.read_state(window_limit).await.unwrap();
     assert!(matches!(absent.state, StepState::Absent));
     let swapped = store.replace(window_limit, &absent, &found.state).await.unwrap();
     assert!(swapped);
-    let refused = store.read_state(window_limit).await.unwrap_err();
-    assert_eq!(refused.kind(), crate::error::StoreErrorKind::UnknownLayout);
+    let rejected = store.read_state(window_limit).await.unwrap_err();
+    assert_eq!(rejected.kind(), crate::error::StoreErrorKind::UnknownLayout);
 }

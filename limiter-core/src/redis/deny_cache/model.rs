@@ -1,4 +1,4 @@
-//! Under every schedule: a forgotten denial answers no call, however late its reply comes.
+//! In every schedule, a removed denial denies no call, even if its reply arrives late.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::clock::ManualClock;
 use crate::support::sync::Mutex;
 
 /// Several threads call a store that denies until it is reset, while one resets it.
-fn ask_and_reset(callers: usize) {
+fn call_and_reset(callers: usize) {
     let clock = Clock::Manual(ManualClock::new());
     let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
     let shared = Arc::new((
@@ -51,12 +51,12 @@ fn ask_and_reset(callers: usize) {
 }
 
 #[test]
-fn call_during_reset_learns_no_denial() {
-    check_dfs(|| ask_and_reset(1), Some(20_000));
+fn call_during_reset_caches_no_denial() {
+    check_dfs(|| call_and_reset(1), Some(20_000));
 }
 
 #[test]
-fn calls_during_reset_learn_no_denial() {
-    check_dfs(|| ask_and_reset(2), Some(4_000));
-    check_random(|| ask_and_reset(4), 1_000);
+fn calls_during_reset_cache_no_denial() {
+    check_dfs(|| call_and_reset(2), Some(4_000));
+    check_random(|| call_and_reset(4), 1_000);
 }

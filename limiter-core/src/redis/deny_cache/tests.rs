@@ -1,4 +1,4 @@
-//! The cache's answers equal the answers of Redis, which the pure algorithms compute.
+//! The decisions of the cache equal those of Redis, which the pure algorithms compute.
 
 mod retention;
 
@@ -91,7 +91,7 @@ impl Model {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
-fn cached_answers_equal_store_answers() {
+fn cached_decisions_equal_store_decisions() {
     let funnel = Policy::funnel("f").capacity(9).rate("7/3s").build().unwrap();
     let policies = [
         bucket("sevens", 10, "7/3s"),
@@ -146,8 +146,8 @@ fn cached_answers_equal_store_answers() {
                 if verdict.outcomes.iter().all(|outcome| outcome.fits) {
                     continue;
                 }
-                // The same request, at every kind of moment, the last one of the denial among
-                // them.
+                // The same request at random times, including the last microsecond of the
+                // denial.
                 let Some(wait) = waits(&cache, &request) else {
                     continue; // A denial for a smaller cost is kept in its place.
                 };
@@ -276,7 +276,7 @@ fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &D
 }
 
 #[test]
-fn denial_of_a_level_answers_other_costs_that_do_not_fit() {
+fn cached_level_denial_denies_other_costs_that_do_not_fit() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "2/s"));
     let mut model = Model(vec![StepState::Absent]);
@@ -293,7 +293,7 @@ fn denial_of_a_level_answers_other_costs_that_do_not_fit() {
 }
 
 #[test]
-fn denial_of_a_window_answers_its_own_cost_until_a_permit_comes_back() {
+fn cached_window_denial_denies_its_cost_until_permit_expires() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), window("w", 5, "900ms"));
     let mut model = Model(vec![StepState::Absent]);
@@ -315,7 +315,7 @@ fn denial_of_a_window_answers_its_own_cost_until_a_permit_comes_back() {
     assert_eq!(
         waits(&cache, &charge(&policy, "k", 4)),
         None,
-        "two permits came back"
+        "two permits have expired"
     );
     let denied = charge(&policy, "k", 4);
     denial(&mut model, &cache, &clock, &denied);
@@ -328,10 +328,10 @@ fn denial_of_a_window_answers_its_own_cost_until_a_permit_comes_back() {
 }
 
 #[test]
-fn times_of_a_free_window_ahead_of_the_clock_are_not_cached() {
+fn times_of_free_window_ahead_of_clock_are_not_cached() {
     let clock = ManualClock::new();
     let (cache, spent, window) = (cache(&clock), bucket("p", 1, "1/h"), window("w", 5, "8s"));
-    let ask = |of_window: u32| {
+    let pair = |of_window: u32| {
         let requests = [
             LimitRequest::new(&spent, "k"),
             LimitRequest::new(&window, "k").cost(of_window),
@@ -339,22 +339,22 @@ fn times_of_a_free_window_ahead_of_the_clock_are_not_cached() {
         DecisionRequest::new(requests, Mode::Charge, false).unwrap()
     };
     let mut model = Model(vec![StepState::Absent, StepState::Absent]);
-    let _charged = model.decide(&ask(1), &clock, Mode::Charge);
+    let _charged = model.decide(&pair(1), &clock, Mode::Charge);
     clock.step_back(Duration::from_secs(60));
     // The store moves the bucket back, but not the window, of which the call charges nothing.
-    denial(&mut model, &cache, &clock, &ask(0));
+    denial(&mut model, &cache, &clock, &pair(0));
     for _ in 0..5 {
         clock.advance(Duration::from_micros(300));
-        let expected = model.decide(&ask(0), &clock, Mode::Peek);
+        let expected = model.decide(&pair(0), &clock, Mode::Peek);
         assert_eq!(expected.outcomes[1].reset_after, 8 * SECOND);
-        if let Some(cached) = cache.answer(&ask(0)) {
+        if let Some(cached) = cache.answer(&pair(0)) {
             assert_eq!(cached.outcomes, expected.outcomes);
         }
     }
 }
 
 #[test]
-fn times_of_a_window_above_its_limit_are_not_cached() {
+fn times_of_window_above_its_limit_are_not_cached() {
     let clock = ManualClock::new();
     let (cache, before, after) = (cache(&clock), window("w", 3, "8s"), window("w", 2, "8s"));
     let mut model = Model(vec![StepState::Absent]);

@@ -54,7 +54,7 @@ fn wait() -> CallDeadline {
 }
 
 /// Adds a caller to a queue.
-fn ask(queue: &mut Queue, part: BatchPart, input: &InputDraft<'_, '_>) -> oneshot::Receiver<BatchReply> {
+fn enqueue(queue: &mut Queue, part: BatchPart, input: &InputDraft<'_, '_>) -> oneshot::Receiver<BatchReply> {
     let (caller, receiver) = BatchCaller::new(wait());
     queue.push(part, input, caller);
     receiver
@@ -199,7 +199,7 @@ fn longer_round_trip_allows_more_batches() {
 #[test]
 fn equal_requests_share_entry_and_keep_order() {
     let mut queue = Queue::default();
-    let push = |queue: &mut Queue| ask(queue, BatchPart::default(), &check(&[("k", 1)]));
+    let push = |queue: &mut Queue| enqueue(queue, BatchPart::default(), &check(&[("k", 1)]));
     let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
     let mut entries = queue.drain();
     assert_eq!(shape(&entries), [(1, 100)]);
@@ -251,12 +251,12 @@ fn caller_does_not_join_across_entry_with_shared_key() {
         let mut queue = Queue::default();
         let same = || check(&[("k", 1)]);
         let _answers = [
-            ask(&mut queue, BatchPart::default(), &same()),
-            ask(&mut queue, BatchPart::default(), &check(&[("elsewhere", 3)])),
-            ask(&mut queue, BatchPart::default(), &same()),
-            ask(&mut queue, part, &input),
-            ask(&mut queue, BatchPart::default(), &same()),
-            ask(&mut queue, BatchPart::default(), &same()),
+            enqueue(&mut queue, BatchPart::default(), &same()),
+            enqueue(&mut queue, BatchPart::default(), &check(&[("elsewhere", 3)])),
+            enqueue(&mut queue, BatchPart::default(), &same()),
+            enqueue(&mut queue, part, &input),
+            enqueue(&mut queue, BatchPart::default(), &same()),
+            enqueue(&mut queue, BatchPart::default(), &same()),
         ];
         let entries = queue.drain();
         let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
@@ -267,7 +267,7 @@ fn caller_does_not_join_across_entry_with_shared_key() {
 #[test]
 fn requests_are_equal_only_with_equal_limits_in_order() {
     let mut queue = Queue::default();
-    let mut push = |limits: &[(&str, u64)]| ask(&mut queue, BatchPart::default(), &check(limits));
+    let mut push = |limits: &[(&str, u64)]| enqueue(&mut queue, BatchPart::default(), &check(limits));
     let _answers = [
         push(&[("a", 1), ("b", 1)]),
         push(&[("a", 1), ("b", 1)]),
@@ -284,10 +284,10 @@ fn batch_is_bounded_and_rest_stays_joinable() {
     let mut queue = Queue::default();
     let mut answers = Vec::new();
     for _ in 0..5_000 {
-        answers.push(ask(&mut queue, BatchPart::default(), &check(&[("hot", 1)])));
+        answers.push(enqueue(&mut queue, BatchPart::default(), &check(&[("hot", 1)])));
     }
     for key in 0..70_u64 {
-        answers.push(ask(
+        answers.push(enqueue(
             &mut queue,
             BatchPart::default(),
             &check(&[(&key.to_string(), 2)]),
@@ -296,7 +296,7 @@ fn batch_is_bounded_and_rest_stays_joinable() {
     assert_eq!(shape(&queue.drain()), [(1, 4_096)]);
     let entries = queue.drain();
     assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
-    answers.push(ask(&mut queue, BatchPart::default(), &check(&[("69", 2)])));
+    answers.push(enqueue(&mut queue, BatchPart::default(), &check(&[("69", 2)])));
     let entries = queue.drain();
     assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
     assert!(queue.is_empty() && queue.drain().is_empty());
@@ -305,7 +305,7 @@ fn batch_is_bounded_and_rest_stays_joinable() {
 #[test]
 fn cancelled_caller_is_removed_from_batch() {
     let mut queue = Queue::default();
-    let mut push = |key: &str| ask(&mut queue, BatchPart::default(), &check(&[(key, 1)]));
+    let mut push = |key: &str| enqueue(&mut queue, BatchPart::default(), &check(&[(key, 1)]));
     let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
     drop((leaves, alone));
     let mut entries = queue.drain();

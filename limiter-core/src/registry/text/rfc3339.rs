@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_is_one_after_the_day_before() {
+    fn consecutive_days_differ_by_one() {
         let mut before = (1969, 12, 31);
         for days in 0..200_000 {
             let (year, month, day) = date_after(days);

@@ -41,7 +41,7 @@ fn policies() -> Vec<(Policy, Duration)> {
 }
 
 /// Returns the time after which the last of these calls is admitted if each one retries as soon as
-/// it may.
+/// possible.
 async fn served_after(limits: &Limiter, clock: &ManualClock, policy: &Policy, costs: &[u32]) -> Duration {
     let start = clock.now();
     for cost in costs {

@@ -13,7 +13,7 @@ const MAX_CALLS: u32 = 600;
 /// The request pattern of a client with `r` permits in `t` seconds.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
-    /// Uses all at once, listens to each answer, and waits where nothing remains.
+    /// Uses all permits at once, reads each response, and waits for the reset if none remain.
     Greedy,
     /// Spreads the remaining permits over the window, and reads each response.
     Even,
@@ -113,7 +113,7 @@ fn policies() -> Vec<(Vec<Policy>, u32)> {
         .unwrap();
     let counter = Policy::counter_window("counter").limit(10).window("1m");
     let fixed = |name: &str, limit: u32, window: &str| Policy::fixed_window(name).limit(limit).window(window);
-    // With the calls that each admits in an hour.
+    // Policies with the calls that each admits in an hour.
     vec![
         (vec![bucket("bucket", 10.0, "10/min")], 600),
         (vec![bucket("one", 1.0, "7/min")], 420),
@@ -145,7 +145,7 @@ fn policies() -> Vec<(Vec<Policy>, u32)> {
 }
 
 #[tokio::test]
-async fn a_client_that_obeys_is_never_denied_in_an_hour() {
+async fn client_that_follows_headers_is_never_denied_in_an_hour() {
     for (policies, admitted) in policies() {
         for dialect in DIALECTS {
             // In all drafts except draft 10, the fields of one limit are equal.

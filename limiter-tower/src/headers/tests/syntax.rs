@@ -24,13 +24,13 @@ fn value<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn each_dialect_tells_the_same_in_its_own_words() {
+async fn dialects_describe_the_same_limits() {
     let (limits, _clock) = limiter();
     let policies = [bucket("burst", 100.5, "100/min"), window("daily", 1_000, "1d")];
-    let asks = policies
+    let requests = policies
         .iter()
         .map(|policy| LimitRequest::new(policy, "ann").cost(30));
-    let decision = limits.check_all(asks).await.unwrap();
+    let decision = limits.check_all(requests).await.unwrap();
     let headers_in = |dialect| headers(&decision, dialect);
 
     let eleven = headers_in(RateLimitHeaders::Draft11);
@@ -62,14 +62,14 @@ async fn each_dialect_tells_the_same_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn a_denial_says_that_nothing_remains_and_when_it_fits() {
+async fn denial_has_zero_remaining_and_reset_of_its_cost() {
     let (limits, _clock) = limiter();
     let policies = [window("burst", 5, "1m"), window("daily", 100, "1d")];
     for (cost, fits) in [(3, true), (3, false)] {
-        let asks = policies
+        let requests = policies
             .iter()
             .map(|policy| LimitRequest::new(policy, "ann").cost(cost));
-        let decision = limits.check_all(asks).await.unwrap();
+        let decision = limits.check_all(requests).await.unwrap();
         assert_eq!(decision.is_allowed(), fits);
         for dialect in DIALECTS.into_iter().filter(|_| !fits) {
             let read = read(&headers(&decision, dialect), dialect);
@@ -77,14 +77,17 @@ async fn a_denial_says_that_nothing_remains_and_when_it_fits() {
                 remaining: 0,
                 window: Some(60),
             };
-            assert_eq!(read[0], first, "two are left, and three do not fit: {dialect:?}");
+            assert_eq!(
+                read[0], first,
+                "a cost of three does not fit two permits: {dialect:?}"
+            );
         }
     }
 }
 
 /// For arbitrary names and sizes of policies.
 #[tokio::test]
-async fn every_list_is_one_of_structured_fields() {
+async fn lists_are_valid_structured_fields() {
     let (limits, _clock) = limiter();
     let long = "n\"\\".repeat(80);
     let names = [
@@ -105,10 +108,10 @@ async fn every_list_is_one_of_structured_fields() {
             bucket("large", 1e9, "1_000_000/s"),
             window("short", 7, "20ms"),
         ];
-        let asks = policies
+        let requests = policies
             .iter()
             .map(|policy| LimitRequest::new(policy, place).cost(0));
-        let decision = limits.check_all(asks).await.unwrap();
+        let decision = limits.check_all(requests).await.unwrap();
         for dialect in [RateLimitHeaders::Draft11, RateLimitHeaders::Draft10] {
             let headers = headers(&decision, dialect);
             let (policy, limit) = (list(&headers, "ratelimit-policy"), list(&headers, "ratelimit"));
@@ -124,7 +127,7 @@ async fn every_list_is_one_of_structured_fields() {
             assert_eq!(
                 windows,
                 [Some(1_296_000), Some(1_000), None],
-                "none below a second"
+                "windows are at least one second"
             );
         }
         let seven = headers(&decision, RateLimitHeaders::Draft7);
@@ -163,7 +166,7 @@ fn numbers_are_clamped_to_structured_field_range() {
 }
 
 #[tokio::test]
-async fn of_two_policies_of_one_quota_draft_7_names_one() {
+async fn draft_7_names_one_of_two_policies_with_equal_quota() {
     let (limits, _clock) = limiter();
     let policies = [
         window("second", 10, "1s"),
@@ -175,7 +178,7 @@ async fn of_two_policies_of_one_quota_draft_7_names_one() {
     assert_eq!(
         value(&headers, "ratelimit"),
         "limit=10, remaining=9, reset=60",
-        "of two with as much the slower one"
+        "the slower of two equal limits"
     );
 }
 

@@ -55,7 +55,7 @@ const VICTIM: &str = "203.0.113.9";
 type Row<'a> = (Option<&'a str>, &'a [(&'a str, &'a [u8])], Result<&'a str, u16>);
 
 #[track_caller]
-fn holds(extractor: &ClientIp, rows: &[Row<'_>]) {
+fn assert_keys(extractor: &ClientIp, rows: &[Row<'_>]) {
     for (peer, lines, expected) in rows {
         assert_eq!(
             answer(extractor, &request(*peer, lines)),
@@ -72,8 +72,8 @@ fn holds(extractor: &ClientIp, rows: &[Row<'_>]) {
 const PROXY: Option<&str> = Some("10.0.7.1");
 
 #[test]
-fn with_one_hop_the_last_element_is_the_client() {
-    holds(
+fn last_element_is_client_with_one_hop() {
+    assert_keys(
         &strict(client_ip(TrustedProxies::hops(1))),
         &[
             // Honest.
@@ -121,7 +121,7 @@ fn with_one_hop_the_last_element_is_the_client() {
             (PROXY, &[], Err(400)),
             (PROXY, &[(F, b"for=203.0.113.9")], Err(400)),
             (PROXY, &[(X, b"")], Err(400)),
-            // A proxy that names no client: the client's own element is never used.
+            // A proxy that names no client: an element of the client is never used.
             (PROXY, &[(X, b"203.0.113.9, unknown")], Err(400)),
             (PROXY, &[(X, b"203.0.113.9, _hidden")], Err(400)),
             (PROXY, &[(X, b"203.0.113.9,")], Err(400)),
@@ -157,9 +157,9 @@ fn with_one_hop_the_last_element_is_the_client() {
 }
 
 #[test]
-fn with_more_hops_the_element_at_that_place_is_the_client() {
+fn element_at_hop_count_is_client() {
     let two = strict(client_ip(TrustedProxies::hops(2)));
-    holds(
+    assert_keys(
         &two,
         &[
             (PROXY, &[(X, b"192.0.2.1, 10.0.7.2")], Ok("192.0.2.1")),
@@ -189,7 +189,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
         ],
     );
     let none = client_ip(TrustedProxies::hops(0));
-    holds(
+    assert_keys(
         &none,
         &[
             (Some("192.0.2.1"), &[(X, b"203.0.113.9")], Ok("192.0.2.1")),
@@ -201,7 +201,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
     let all = strict(client_ip(TrustedProxies::hops(u8::MAX)));
     let many = [VICTIM; 255].join(",");
     let one_less = [VICTIM; 254].join(",");
-    holds(
+    assert_keys(
         &all,
         &[
             (PROXY, &[(X, many.as_bytes())], Ok(VICTIM)),
@@ -213,7 +213,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
 #[test]
 fn first_address_outside_networks_is_the_client() {
     let many = |count| ["10.0.7.9"; 70].get(..count).unwrap().join(",");
-    holds(
+    assert_keys(
         &strict(proxies()),
         &[
             // The peer is no proxy: it is the client.
@@ -279,15 +279,15 @@ fn first_address_outside_networks_is_the_client() {
             (PROXY, &[(X, many(65).as_bytes())], Err(400)),
         ],
     );
-    holds(
+    assert_keys(
         &client_ip(TrustedProxies::networks([])),
         &[(PROXY, &[(X, b"203.0.113.9")], Ok("10.0.7.1"))],
     );
 }
 
 #[test]
-fn forwarded_is_read_as_its_rfc_says_from_its_end() {
-    holds(
+fn forwarded_is_read_from_its_end_as_in_rfc_7239() {
+    assert_keys(
         &strict(client_ip(TrustedProxies::hops(1)).forwarded()),
         &[
             // RFC 7239, 4.
@@ -310,7 +310,7 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
             (PROXY, &[(F, b"for=\"192.0.2.43:47011\"")], Ok("192.0.2.43")),
             (PROXY, &[(F, b"for=\"192.0.2.43:_port\"")], Ok("192.0.2.43")),
             (PROXY, &[(F, b"for=unknown")], Err(400)),
-            // Where it stands in the element, empty pairs, blanks, no quotes.
+            // Other positions in the element, empty pairs, blanks, no quotes.
             (
                 PROXY,
                 &[(F, b"by=203.0.113.43;;proto=http; FOR=192.0.2.1 ;")],
@@ -356,7 +356,7 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
                 &[(X, b"203.0.113.9"), (F, b"for=192.0.2.1")],
                 Ok("192.0.2.1"),
             ),
-            // Elements that no proxy writes: the client's own element is never used.
+            // Elements that no proxy writes: an element of the client is never used.
             (PROXY, &[(F, b"for=203.0.113.9, ")], Err(400)),
             (PROXY, &[(F, b"for=203.0.113.9, proto=https")], Err(400)),
             (PROXY, &[(F, b"for=192.0.2.1;for=203.0.113.9")], Err(400)),
@@ -376,7 +376,7 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
             (PROXY, &[], Err(400)),
         ],
     );
-    holds(
+    assert_keys(
         &strict(proxies().forwarded()),
         &[
             (
@@ -391,9 +391,9 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
 }
 
 #[test]
-fn another_header_may_be_chosen_and_another_answer() {
+fn header_and_rejection_are_configurable() {
     let real_ip = client_ip(TrustedProxies::hops(1)).from_header("X-Real-IP");
-    holds(
+    assert_keys(
         &real_ip,
         &[(
             PROXY,
@@ -401,7 +401,7 @@ fn another_header_may_be_chosen_and_another_answer() {
             Ok("192.0.2.1"),
         )],
     );
-    holds(
+    assert_keys(
         &client_ip(TrustedProxies::hops(1)).or_peer_ip(),
         &[
             (PROXY, &[(X, b"203.0.113.9, unknown")], Ok("10.0.7.1")),
@@ -409,13 +409,13 @@ fn another_header_may_be_chosen_and_another_answer() {
             (None, &[], Err(400)),
         ],
     );
-    holds(
+    assert_keys(
         &client_ip(TrustedProxies::hops(1)).or_reject(403),
         &[(PROXY, &[(X, b"unknown")], Err(403)), (None, &[], Err(403))],
     );
     let skipping = client_ip(TrustedProxies::hops(1)).or_skip();
     assert_eq!(skipping.extract(&request(PROXY, &[])), Extraction::Skip);
-    holds(
+    assert_keys(
         &client_ip(TrustedProxies::hops(1)).ipv6_prefix(48).ipv4_prefix(16),
         &[
             (PROXY, &[(X, b"2001:db8:1:2::3")], Ok("2001:db8:1::/48")),
@@ -442,19 +442,19 @@ fn unknown_client_is_limited_by_the_peer_by_default() {
             for extractor in [client_ip(TrustedProxies::hops(1)), proxies()] {
                 for extractor in [extractor.clone(), extractor.clone().or_peer_ip()] {
                     let row = (PROXY, rows, Ok("10.0.7.1"));
-                    holds(&extractor.clone().forwarded(), &[row]);
-                    holds(&extractor, &[row]);
+                    assert_keys(&extractor.clone().forwarded(), &[row]);
+                    assert_keys(&extractor, &[row]);
                 }
-                holds(&strict(extractor.clone()), &[(PROXY, rows, Err(400))]);
-                holds(&strict(extractor.forwarded()), &[(PROXY, rows, Err(400))]);
+                assert_keys(&strict(extractor.clone()), &[(PROXY, rows, Err(400))]);
+                assert_keys(&strict(extractor.forwarded()), &[(PROXY, rows, Err(400))]);
             }
         }
     }
     // The request bypassed the proxy.
-    holds(
+    assert_keys(
         &client_ip(TrustedProxies::hops(1)),
         &[(Some("192.0.2.1"), &[], Ok("192.0.2.1")), (None, &[], Err(400))],
     );
-    holds(&client_ip(TrustedProxies::hops(0)), &[(None, &[], Err(500))]);
-    holds(&proxies(), &[(None, &[(X, b"203.0.113.9")], Err(500))]);
+    assert_keys(&client_ip(TrustedProxies::hops(0)), &[(None, &[], Err(500))]);
+    assert_keys(&proxies(), &[(None, &[(X, b"203.0.113.9")], Err(500))]);
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::pause;
 
-/// Of this process: the 14th of November in 2023, 22:13:20.
+/// The time of this process: 2023-11-14 22:13:20 UTC.
 const NOW: u64 = 1_700_000_000;
 
 fn own_time() -> SystemTime {
@@ -35,7 +35,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
+fn retry_after_is_seconds_or_date_of_429_or_503() {
     let after = |status, value| parsed_pause(status, &[("retry-after", value)]);
     assert_eq!(after(429, "5"), Some(5.0));
     assert_eq!(after(503, " 5 "), Some(5.0));
@@ -50,7 +50,7 @@ fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
         "999999999999999999999999999999",
     ] {
         let seconds = after(429, overflow).unwrap_or_default();
-        assert!(seconds > 1e19, "as many as there are: {overflow}");
+        assert!(seconds > 1e19, "the largest number of seconds: {overflow}");
     }
     assert_eq!(after(429, "Tue, 14 Nov 2023 22:13:25 GMT"), Some(5.0));
     assert_eq!(after(429, "Tuesday, 14-Nov-23 22:13:25 GMT"), Some(5.0));
@@ -97,7 +97,7 @@ fn exhausted_quota_pauses_for_every_status() {
     assert_eq!(
         says(r#""daily";r=9;t=900, "burst";t=5;r=0"#),
         Some(5.0),
-        "of those that are used up"
+        "only exhausted quotas count"
     );
     assert_eq!(
         says(r#""daily";r=0;t=900;pk=:YWJj:, "burst";r=0;t=5"#),
@@ -137,7 +137,7 @@ fn exhausted_quota_pauses_for_every_status() {
 }
 
 #[test]
-fn fields_of_their_own_say_it_in_seconds() {
+fn separate_fields_give_reset_in_seconds() {
     let says = |remaining, reset| {
         let fields = [("ratelimit-remaining", remaining), ("ratelimit-reset", reset)];
         parsed_pause(200, &fields)
@@ -178,11 +178,15 @@ fn legacy_field_is_used_if_unambiguous() {
         ("x-ratelimit-remaining", "0"),
         ("x-ratelimit-reset", "1699996410"),
     ];
-    assert_eq!(parsed_pause(429, &dated), Some(10.0), "by the peer's clock");
+    assert_eq!(
+        parsed_pause(429, &dated),
+        Some(10.0),
+        "relative to the clock of the peer"
+    );
 }
 
 #[test]
-fn retry_after_wins_and_the_newest_words_come_before_older_ones() {
+fn retry_after_then_newest_fields_take_precedence() {
     let all = [
         ("x-ratelimit-remaining", "0"),
         ("x-ratelimit-reset", "4"),
@@ -197,7 +201,7 @@ fn retry_after_wins_and_the_newest_words_come_before_older_ones() {
     assert_eq!(
         parsed_pause(200, &all),
         Some(2.0),
-        "`Retry-After` is not about the limit here"
+        "`Retry-After` of a success does not concern the limit"
     );
     let floored = [("retry-after", "0"), ("ratelimit", r#""burst";r=0;t=1"#)];
     assert_eq!(parsed_pause(429, &floored), Some(1.0));
@@ -213,7 +217,7 @@ fn message(number: u8, value: &[u8]) -> Vec<u8> {
 /// A `google.rpc.Status` whose details have this type and a duration as first field.
 fn details(type_url: &str, duration: &[u8]) -> Vec<u8> {
     let any = [message(1, type_url.as_bytes()), message(2, &message(1, duration))].concat();
-    // The code stands before, and an unknown field of eight bytes.
+    // The code and an unknown field of eight bytes precede it.
     [
         &[1 << 3, 8, 9 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0][..],
         &message(3, &any),
@@ -229,7 +233,7 @@ fn grpc(status: &str, fields: &[(&str, &str)]) -> Option<f64> {
 }
 
 #[test]
-fn grpc_says_it_in_trailers() {
+fn pause_is_read_from_grpc_trailers() {
     // 5 s and 500 ms.
     let retry_info = STANDARD.encode(details(RETRY_INFO, &[8, 5, 16, 0x80, 0xca, 0xb5, 0xee, 1]));
     let with_details = ("grpc-status-details-bin", &*retry_info);
@@ -250,7 +254,7 @@ fn grpc_says_it_in_trailers() {
     assert_eq!(
         grpc("8", &[("ratelimit", r#""burst";r=0;t=5"#), ("retry-after", "5")]),
         None,
-        "HTTP's words are not gRPC's"
+        "gRPC ignores HTTP fields"
     );
     let proxy = [("content-type", "text/html"), ("retry-after", "5")];
     assert_eq!(
@@ -355,7 +359,7 @@ proptest! {
     }
 
     #[test]
-    fn of_many_quotas_the_longest_that_is_used_up_counts(
+    fn longest_exhausted_quota_determines_pause(
         quotas in prop::collection::vec((0_u32..3, 0_u32..1_000_000), 1..6),
         is_one_line in any::<bool>(),
     ) {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_files_are_refused_with_the_line() {
+    fn malformed_files_are_rejected_with_the_line() {
         let refused = |text: &str, reason: &str| {
             let error = Counts::parse(text).expect_err("the text is malformed");
             assert!(error.contains(reason), "{error}");

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_every_workload_has_its_reference() {
+    fn names_are_unique_and_each_workload_has_its_reference() {
         for (place, workload) in WORKLOADS.iter().enumerate() {
             assert!(WORKLOADS[..place].iter().all(|other| other.name != workload.name));
             assert!(

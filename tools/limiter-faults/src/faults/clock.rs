@@ -1,4 +1,4 @@
-//! A server whose clock is set forward and back by an hour.
+//! A server clock that is set forward and back by an hour.
 
 use std::collections::HashMap;
 use std::thread::sleep;
@@ -26,7 +26,7 @@ const FULL_REFILL: Duration = Duration::from_secs(1);
 /// time, so the server processes the key, and its own step, only afterwards.
 const DENIAL_CACHED: Duration = Duration::from_secs(1);
 const BEFORE: Duration = Duration::from_millis(1_500);
-/// Long enough to observe a key that stays denied.
+/// Long enough to detect a key that remains denied.
 const AFTER: Duration = Duration::from_millis(2_500);
 
 /// Steps of the server's clock under load, each of a bucket, a funnel and a window: with nothing

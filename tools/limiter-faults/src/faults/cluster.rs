@@ -53,7 +53,7 @@ pub(crate) fn migration(trial: &Trial) {
     judge(trial, &cluster, &run);
 }
 
-/// One node stands still for a while; the others are not touched by that.
+/// One node is suspended for a while; the other nodes are not affected.
 pub(crate) fn node_stopped(trial: &Trial) {
     let cluster = RedisCluster::builder()
         .arg("cluster-require-full-coverage", "no")

@@ -13,7 +13,7 @@ use crate::load::{Load, Plan};
 use crate::run::Run;
 use crate::trial::{QUOTA, Trial};
 
-/// Few, so that every replica exhausts each of them.
+/// Few keys, so that every replica exhausts each key.
 const KEYS: u32 = 4;
 /// Large enough for the quotas of several shares to show.
 const LARGE: Quota = Quota {

@@ -44,8 +44,8 @@ pub(crate) fn hostile(trial: &Trial) {
 
     let server = RedisServer::start();
     let limits = limiter(trial, &server);
-    // Whole again after a fifth of a second, and gone a second later: each third lasts longer than
-    // that.
+    // A key is full again after 200 ms and removed one second later; each third of the run lasts
+    // longer.
     let (middle, last) = peaks(trial, &server, &limits, count.max(500_000));
     let figure = format!(
         "memory peaks at {} KiB, then at {} KiB",
@@ -93,7 +93,7 @@ struct ReplyCounts {
     fresh: u64,
     /// Decided as for a used key.
     used: u64,
-    /// Refused, since there are too many keys.
+    /// Calls rejected because there are too many keys.
     full: u64,
 }
 
@@ -194,13 +194,13 @@ fn hostile_key(number: u64) -> Vec<u8> {
         rest /= 12;
     }
     if number.is_multiple_of(3) {
-        // Too long for a name as it stands.
+        // Too long for an unhashed name.
         key.extend([b'x'; 300]);
     }
     key
 }
 
-/// How many keys a server holds, and how many of them expire.
+/// The number of keys of a server, and the number of keys that expire.
 fn keyspace(server: &RedisServer) -> (u64, u64) {
     let lines = server.command(&["INFO", "keyspace"]).text();
     let number = |name: &str| {
@@ -216,7 +216,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_two_hostile_keys_are_the_same() {
+    fn hostile_keys_are_distinct() {
         let keys: HashSet<Vec<u8>> = (0..50_000).map(hostile_key).collect();
         assert_eq!(keys.len(), 50_000);
     }

@@ -40,7 +40,7 @@ pub(crate) fn noeviction(trial: &Trial) {
     trial.judge_extra(&run, Outages::Any, 0);
 }
 
-/// With eviction, the server forgets live limits, and each forgotten one is whole again.
+/// With eviction, the server removes live limits, and each removed limit has its full quota again.
 pub(crate) fn eviction(trial: &Trial) {
     const KEYS: u32 = 4_000;
     const ROOM: i64 = 200_000;

@@ -69,7 +69,7 @@ pub(crate) fn black_hole(trial: &Trial) {
     sleep(CALM);
     let run = load.take();
     let max_healing = 3 * Policy::DEFAULT_DEADLINE + dial;
-    // Answers that were on their way when it began do not count as healing.
+    // Replies in flight at the start of the fault do not count as healing.
     let healed = run.healed(began + BLINK);
     let shown = healed.map_or("not healed".to_owned(), |span| {
         format!(

@@ -58,7 +58,7 @@ fn judge(trial: &Trial, how: &str, limit: u64, mut workers: Vec<Worker>) {
     );
 }
 
-/// This program once more.
+/// A second process of this program.
 #[derive(Debug)]
 struct Worker(Child);
 

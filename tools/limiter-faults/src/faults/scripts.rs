@@ -1,4 +1,4 @@
-//! Scripts that are forgotten, and one that does not end.
+//! Removed scripts, and a script that does not end.
 
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ pub(crate) fn busy(trial: &Trial) {
     trial.judge_extra(&run, Outages::Any, 0);
 }
 
-/// How often a server has answered with this error.
+/// The number of replies with this error code.
 fn errors(server: &RedisServer, code: &str) -> u64 {
     let stats = server.command(&["INFO", "errorstats"]).text();
     let line = stats

@@ -24,7 +24,7 @@ fn run(start: Instant, calls: &[(u64, usize, DecisionSource)]) -> Run {
 }
 
 #[test]
-fn healed_is_when_the_last_limiter_is_decided_for_again() {
+fn run_heals_when_store_decides_for_last_limiter() {
     let start = Instant::now();
     let calls = [
         (0, 0, DecisionSource::Store),
@@ -35,7 +35,7 @@ fn healed_is_when_the_last_limiter_is_decided_for_again() {
     let since = start + Duration::from_millis(50);
     assert!(
         run(start, &calls).healed(since).is_none(),
-        "the other limiter never was"
+        "the other limiter has no decision by the store"
     );
     let calls = [&calls[..], &[(340, 1, DecisionSource::Store)]].concat();
     let healed = run(start, &calls).healed(since).map(|span| span.measured);
@@ -83,7 +83,7 @@ fn later_calls_are_counted_and_only_delayed_ones_exempt() {
 }
 
 #[test]
-fn ninety_nine_of_a_hundred() {
+fn percentile_of_a_hundred_spans_is_exact() {
     let mut spans: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
     assert_eq!(percentile(&mut spans, 99), Duration::from_millis(99));
     assert_eq!(percentile(&mut [], 99), Duration::ZERO);

@@ -71,7 +71,7 @@ impl RedisClusterBuilder {
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]);
         }
         for (place, node) in cluster.servers().enumerate() {
-            // Each meets each: word of mouth would take seconds more.
+            // Each node meets each other node: the gossip protocol would take seconds longer.
             for peer in cluster.servers().skip(place + 1) {
                 let (port, bus) = (peer.port().to_string(), (peer.port() + BUS_OFFSET).to_string());
                 node.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);

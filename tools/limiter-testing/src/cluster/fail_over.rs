@@ -6,22 +6,22 @@ use super::view::{knows_replicas, ranges};
 use super::{AGREE_LIMIT, RedisCluster};
 use crate::{RedisServer, wait};
 
-/// A replica gives up a requested failover after five seconds without a report.
+/// A replica cancels a requested failover after five seconds without a report.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 5;
 
 impl RedisCluster {
-    /// The server that is the primary now: the node at this place, or one of its replicas.
+    /// The current primary: the node at this place, or one of its replicas.
     ///
     /// # Panics
-    /// If none of them answers that it is one.
+    /// If none of them reports the role of a primary.
     #[must_use]
     #[track_caller]
     pub fn primary_of(&self, place: usize) -> &RedisServer {
         if self.replicas_of(place).is_empty() {
             return self.node(place);
         }
-        // One that was cut off may take itself for the primary still, but has an older claim.
+        // A disconnected server can still report the role of a primary, with an older epoch.
         self.members(place)
             .filter(|member| member.is_primary())
             .max_by_key(|member| config_epoch(member))
@@ -55,10 +55,11 @@ impl RedisCluster {
         );
     }
 
-    /// Kills the server that is the primary at this place now, and returns it.
+    /// Kills the current primary at this place, and returns it.
     ///
-    /// A replica takes over by itself after the `cluster-node-timeout` of the nodes and about one
-    /// second, if most of the primaries are there; see [`await_fail_over`](Self::await_fail_over).
+    /// A replica takes over automatically after the `cluster-node-timeout` of the nodes and about
+    /// one second, if most of the primaries are alive; see
+    /// [`await_fail_over`](Self::await_fail_over).
     ///
     /// # Panics
     /// If there is no primary.

@@ -1,4 +1,4 @@
-//! Moving a slot, one step at a time, so that a test can look at each state in between.
+//! The migration of a slot in single steps, so that a test can check each intermediate state.
 
 use super::RedisCluster;
 use crate::{RedisServer, RespValue};
@@ -41,16 +41,16 @@ impl<'a> SlotMigration<'a> {
         self.source
     }
 
-    /// The node that is to own the slot.
+    /// The future owner of the slot.
     #[must_use]
     pub fn target(&self) -> &'a RedisServer {
         self.target
     }
 
-    /// Moves the keys that are in the slot now; returns how many there were.
+    /// Moves the keys that are now in the slot; returns their number.
     ///
     /// # Panics
-    /// If a node does not answer, or if the target holds one of the keys.
+    /// If a node does not reply, or if the target holds one of the keys.
     #[track_caller]
     pub fn move_keys(&self) -> usize {
         let slot = self.slot.to_string();

@@ -94,12 +94,12 @@ impl Link {
             let due = Instant::now() + network.delay();
             match buffer.get(..length) {
                 Some(bytes) if length > 0 => {
-                    if !self.swallows(network) {
+                    if !self.discards(network) {
                         pipe.push(due, Piece::Bytes(bytes.to_vec()));
                     }
                 }
-                // No peer is left.
-                _ if direction == Direction::Request && self.swallows(network) => return self.close(),
+                // No peer is connected.
+                _ if direction == Direction::Request && self.discards(network) => return self.close(),
                 _ => return pipe.push(due, Piece::End),
             }
         }
@@ -107,7 +107,7 @@ impl Link {
 
     fn write(&self, mut to: &TcpStream, pipe: &Pipe, direction: Direction, network: &Network) {
         while let Some(piece) = pipe.pop() {
-            if self.swallows(network) {
+            if self.discards(network) {
                 if direction == Direction::Request && piece == Piece::End {
                     self.close();
                 }
@@ -128,7 +128,7 @@ impl Link {
     }
 
     /// Returns whether received data is discarded; called only after data was received.
-    fn swallows(&self, network: &Network) -> bool {
+    fn discards(&self, network: &Network) -> bool {
         if network.is_black_hole() {
             self.silenced.store(true, Ordering::SeqCst);
         }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_earlier_moment_does_not_overtake() {
+    fn earlier_time_does_not_overtake() {
         let pipe = Pipe::default();
         let now = Instant::now();
         pipe.push(now + Duration::from_millis(20), Piece::Bytes(vec![1]));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_ends_a_long_wait() {
+    fn close_ends_a_long_wait() {
         let pipe = Pipe::default();
         pipe.push(Instant::now() + Duration::from_secs(3_600), Piece::End);
         std::thread::scope(|scope| {

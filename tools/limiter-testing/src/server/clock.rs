@@ -1,4 +1,4 @@
-//! A server whose wall clock a test can move.
+//! A server with a wall clock that a test can shift.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -20,8 +20,8 @@ const FOLLOW_LIMIT: Duration = Duration::from_secs(5);
 const LOADED: &str = "the clock of this server is movable";
 
 impl RedisServerBuilder {
-    /// Has the server see a wall clock that [`shift_clock`](RedisServer::shift_clock) moves; by
-    /// default it sees the machine's.
+    /// Gives the server a wall clock that [`shift_clock`](RedisServer::shift_clock) moves; default:
+    /// the clock of the machine.
     ///
     /// This needs Linux and a C compiler, `cc`: a small library is built when the first such server
     /// of the process starts, and preloaded into the server.
@@ -36,9 +36,9 @@ impl RedisServer {
     /// Sets by how many microseconds the server's wall clock is ahead of the machine's, or behind,
     /// if the number is negative; zero at the start.
     ///
-    /// `TIME`, scripts and the expiry of keys follow before this returns, if the server answers:
+    /// `TIME`, scripts and the expiry of keys follow before this returns, if the server replies:
     /// Valkey reads the clock once in a millisecond. Monotonic clocks (such as that of timers) do
-    /// not follow. Calls do not add up: `shift_clock(0)` removes the shift. The shift outlives a
+    /// not follow. Calls do not add up: `shift_clock(0)` removes the shift. The shift survives a
     /// [`restart`](Self::restart).
     ///
     /// # Panics
@@ -56,7 +56,7 @@ impl RedisServer {
     }
 
     /// Waits until the server's time is closer to the new shift than to the old one. A server that
-    /// does not answer follows when it does.
+    /// does not reply follows later.
     #[track_caller]
     fn wait_for_clock(&self, old: i64, new: i64) {
         let followed = wait::poll(FOLLOW_LIMIT, || match self.query(&["TIME"]) {
@@ -83,7 +83,7 @@ fn replace_offset(path: &Path, ahead_us: i64) -> io::Result<i64> {
     old.map_err(|_| io::Error::other("its file has another length"))
 }
 
-/// By how many microseconds a reply to `TIME` is ahead of the machine's clock.
+/// The microseconds by which a reply to `TIME` is ahead of the machine's clock.
 fn shift_of(time: &[RespValue]) -> i64 {
     let [seconds, micros] = time else { return 0 };
     let number = |value: &RespValue| value.text().parse::<i64>().unwrap_or(0);
@@ -98,7 +98,7 @@ pub(super) fn spawn(program: &Path, args: &[&str]) -> RedisServer {
     if cfg!(not(target_os = "linux")) {
         panic!("a server's clock can be moved on Linux only");
     }
-    // Paths without a directory are those of the server's own, in which it is started.
+    // Relative paths refer to the directory of the server, in which it is started.
     let mut command: Vec<OsString> = [
         format!("LD_PRELOAD=./{LIBRARY}"),
         format!("LIMITER_CLOCK=./{OFFSET_FILE}"),

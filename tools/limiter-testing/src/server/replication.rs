@@ -10,8 +10,8 @@ use crate::wait;
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
 impl RedisServerBuilder {
-    /// Has the server follow another one; [`start`](Self::start) then returns once it holds all
-    /// that the other holds. It follows none by default.
+    /// Makes the server a replica of another one; [`start`](Self::start) then returns after the
+    /// synchronisation. Default: no primary.
     ///
     /// After a [`restart`](RedisServer::restart) it follows that server again, independent of its
     /// role before.
@@ -31,7 +31,7 @@ impl RedisServer {
     /// Other replicas of its former primary keep following that one.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// If the server does not reply.
     #[track_caller]
     pub fn promote(&self) {
         self.command(&["REPLICAOF", "NO", "ONE"]);
@@ -41,7 +41,8 @@ impl RedisServer {
     /// synchronisation.
     ///
     /// # Panics
-    /// If one of the two does not answer, or if the replica is not in step within thirty seconds.
+    /// If one of the two does not reply, or if the replica is not synchronised within thirty
+    /// seconds.
     #[track_caller]
     pub fn demote_to(&self, primary: &RedisServer) {
         self.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -74,18 +75,18 @@ impl RedisServer {
         });
         assert!(
             in_step.is_some(),
-            "the replica on port {} did not get in step; its log ends:\n{}",
+            "the replica on port {} was not synchronised; its log ends:\n{}",
             self.port(),
             self.log_tail()
         );
     }
 
-    /// Whether this server is a primary that can be reached.
+    /// Whether this server is a reachable primary.
     pub(crate) fn is_primary(&self) -> bool {
         Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| seen.is("role", "master"))
     }
 
-    /// Whether this server is a replica in touch with that primary.
+    /// Whether this server is a connected replica of that primary.
     pub(crate) fn follows(&self, primary: &RedisServer) -> bool {
         Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| {
             seen.number("master_port") == Some(primary.port().into()) && seen.is("master_link_status", "up")

@@ -14,7 +14,10 @@ pub(crate) fn is_refused(port: u16) -> bool {
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !holds() {
-        assert!(Instant::now() < deadline, "not within ten seconds");
+        assert!(
+            Instant::now() < deadline,
+            "the condition is not met within ten seconds"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }

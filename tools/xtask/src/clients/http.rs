@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_call_that_was_retried_the_last_answer_counts() {
+    fn last_response_of_retried_call_counts() {
         let shown =
             "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n\r\n{}HTTP/1.1 200 OK\r\nA: b\r\n\r\nstored";
         let answer = Answer::read(shown).unwrap_or_else(|why| unreachable!("{why}"));

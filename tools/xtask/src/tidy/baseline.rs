@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn text_survives_a_round_trip_in_sorted_order() {
+    fn text_round_trips_in_sorted_order() {
         let text = "a/src/lib.rs width 3\nb/src/lib.rs words 1\n";
         assert_eq!(Baseline::parse(text).to_string(), text);
         assert_eq!(

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_of_two_types_is_found() {
+    fn duplicate_type_name_is_found() {
         let found = found(&[
             (
                 "c/src/lib.rs",

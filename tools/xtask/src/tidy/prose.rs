@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_counts_documentation_without_code_and_tests() {
+    fn rate_counts_documentation_without_code_and_tests() {
         let text = "//! What is it. Ten words of text are in this file.\nfn a() {}\n/// ```\n/// what();\n/// ```\n#[cfg(test)]\nmod t {\n    // what\n}\n";
         let tree = tree("c/src/lib.rs", text);
         let (found, rates) = headless(&tree);

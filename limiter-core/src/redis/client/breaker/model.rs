@@ -35,7 +35,10 @@ fn together(
 /// A later call probes, and its reply closes the breaker.
 fn recovers(breaker: &Breaker, later: Instant) {
     let much_later = later + LONGEST_PAUSE * 2;
-    breaker.admit(much_later).expect("never open for good").answered();
+    breaker
+        .admit(much_later)
+        .expect("the breaker never stays open")
+        .answered();
     let passes = [breaker.admit(much_later), breaker.admit(much_later)];
     assert!(passes.iter().all(Option::is_some));
 }
@@ -57,7 +60,7 @@ fn one_probe_at_a_time(threads: usize) {
     recovers(&breaker, later);
 }
 
-fn the_opening_is_reported_once(threads: usize, failures: usize) {
+fn assert_opening_is_reported_once(threads: usize, failures: usize) {
     let (breaker, now) = (Breaker::new(), Instant::now());
     let opened = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&opened);
@@ -105,8 +108,8 @@ fn two_calls_never_probe_at_once() {
 
 #[test]
 fn opening_by_concurrent_calls_is_reported_once() {
-    check_dfs(|| the_opening_is_reported_once(2, 3), Some(4_000));
-    check_random(|| the_opening_is_reported_once(3, 3), 1_000);
+    check_dfs(|| assert_opening_is_reported_once(2, 3), Some(4_000));
+    check_random(|| assert_opening_is_reported_once(3, 3), 1_000);
 }
 
 #[test]

@@ -5,7 +5,7 @@ fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(1_000_000_000 + micros)
 }
 
-/// Whole again after two seconds; of two replicas, each has half of it.
+/// Refills completely in two seconds; each of two replicas has a half.
 fn policy() -> Policy {
     let policy = Policy::token_bucket("p").capacity(20).rate("10/s");
     policy.build().unwrap()
@@ -21,7 +21,7 @@ fn taken(permits: &UnreportedPermits, limit: &RequestedLimit<'_>, now: Timestamp
 }
 
 #[test]
-fn permits_count_until_redis_would_be_whole_and_then_decrease_at_the_rate_of_the_share() {
+fn unreported_permits_decrease_at_share_rate_after_refill() {
     let (policy, permits) = (policy(), UnreportedPermits::new(10));
     let (limit, share) = (limit(&policy, "k"), policy.algorithm().share(2));
     for (age, left) in [(0, 9_000), (2_000_000, 9_000), (3_000_000, 4_000), (4_000_000, 0)] {
@@ -34,11 +34,11 @@ fn permits_count_until_redis_would_be_whole_and_then_decrease_at_the_rate_of_the
     let limit = RequestedLimit::of(LimitRequest::new(&window, "k")).unwrap();
     permits.record(&limit, 7, &window.algorithm().share(1), at(0));
     let report = permits.take(limit.identity, || 3, at(900_000)).unwrap();
-    assert_eq!(report.amount, 3, "the others have left the window");
+    assert_eq!(report.amount, 3, "the other permits have expired");
 }
 
 #[test]
-fn limit_reconciles_from_the_age_of_a_second_until_a_second_after_its_report() {
+fn limit_reconciles_until_one_second_after_its_report() {
     let (policy, permits) = (policy(), UnreportedPermits::new(10));
     let (limit, share) = (limit(&policy, "k"), policy.algorithm().share(2));
     let is_reconciling = |micros| permits.is_reconciling(limit.identity, at(micros));
@@ -73,7 +73,7 @@ fn unsent_report_is_restored_with_later_permits() {
 }
 
 #[test]
-fn memory_is_bounded_and_batches_name_every_limit() {
+fn memory_is_bounded_and_batches_contain_all_limits() {
     let (policy, permits) = (policy(), UnreportedPermits::new(100));
     let share = policy.algorithm().share(1);
     for key in 0..200 {
