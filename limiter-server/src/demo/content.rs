@@ -396,10 +396,17 @@ async fn propose(store: &Store, namespace: &str, now: i64) -> Result<(), String>
 async fn add_day(store: &Store, namespace: &str, now: i64) -> Result<(), StoreError> {
     let minute = UsageSpan::Minute.micros();
     let minutes = DAY_HOURS * 60;
-    for ago in (1..=minutes).rev() {
+    // The traffic adds the rest of the minute that is not over.
+    #[expect(clippy::cast_precision_loss, reason = "a minute is short")]
+    let elapsed = (now % minute) as f64 / minute as f64;
+    for ago in (0..=minutes).rev() {
+        let part = if ago == 0 { elapsed } else { 1.0 };
         let counts: Vec<(String, UsageTotals)> = USUAL
             .iter()
-            .map(|(policy, calls, percent)| (policy.to_string(), usage_of(policy, *calls, *percent, ago)))
+            .map(|(policy, calls, percent)| {
+                let usage = usage_of(policy, *calls * part, *percent, ago);
+                (policy.to_string(), usage)
+            })
             .collect();
         store
             .add_usage(namespace, UsageKind::Policy, now - ago * minute, &counts)

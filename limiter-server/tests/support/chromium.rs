@@ -324,8 +324,10 @@ impl Chromium {
     pub(crate) fn console(&self) -> Vec<String> {
         let messages = self.command("POST", "/se/log", &json!({ "type": "browser" }));
         let messages = messages.as_array().cloned().unwrap_or_default();
+        // Advice of the browser has the lowest level.
         let texts = messages
             .iter()
+            .filter(|of| of["level"] != "DEBUG")
             .map(|of| format!("{}: {}", of["level"], of["message"]));
         texts.collect()
     }

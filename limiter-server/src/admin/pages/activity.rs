@@ -18,7 +18,6 @@ pub(super) struct KeyActivityView {
     denied: u64,
     error: u64,
     pub(super) used_percent: u8,
-    pub(super) first_at: PageTime,
     pub(super) last_at: PageTime,
 }
 
