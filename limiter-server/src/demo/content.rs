@@ -1,17 +1,15 @@
 //! The content of the database: apps, users, policies with their history, and a day of usage.
 
-use limiter_core::registry::{
-    Block, BlockTarget, PolicyMetadata, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
-};
+use limiter_core::registry::PolicyMetadata;
 use limiter_core::{Inheritance, Timestamp};
 
 use crate::admin::auth::TOKEN_PREFIX;
-use crate::overlay_text;
+use crate::demo::temporary;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::secret::{Secret, random_id};
 use crate::store::{
-    Author, DocumentKind, NewAccount, NewProposal, NewStoredToken, OVERLAYS, Origin, RULES, SaveRequest,
-    Store, StoreError, StoredApp, StoredGrant, SubjectKind, UsageKind, UsageSpan, UsageTotals,
+    Author, DocumentKind, NewAccount, NewProposal, NewStoredToken, Origin, RULES, SaveRequest, Store,
+    StoreError, StoredApp, StoredGrant, SubjectKind, UsageKind, UsageSpan, UsageTotals,
 };
 
 /// The administrator of the demonstration.
@@ -29,18 +27,9 @@ const APPS: [(&str, Option<&str>); 3] = [
     ("checkout", None),
     ("accounts", None),
 ];
-const HOUR: i64 = 3_600_000_000;
+pub(super) const HOUR: i64 = 3_600_000_000;
 const DAY_HOURS: i64 = 24;
 const RULES_HOURS_AGO: i64 = 49;
-
-/// The hours since the start of the trial, and until its end.
-const TRIAL_HOURS: (i64, i64) = (2, 70);
-/// The policy with a trial, and its text. `END` is the end of the trial.
-const TRIAL: (&str, &str) = (
-    "checkout",
-    "algorithm = 'token_bucket'\ncapacity = 40\nrate = '20/s'\napps = ['checkout']\n\
-     trial = { capacity = 20, rate = '5/s', until = END }\n",
-);
 
 /// The rules of the domain `edge`.
 const RULES_TEXT: &str = r#"
@@ -71,12 +60,12 @@ policy = "suggestions"
 "#;
 
 /// A saved version of a policy.
-struct SavedEdit<'a> {
-    hours_ago: i64,
-    author: &'a str,
-    policy: &'a str,
-    text: &'a str,
-    reason: &'a str,
+pub(super) struct SavedEdit<'a> {
+    pub(super) hours_ago: i64,
+    pub(super) author: &'a str,
+    pub(super) policy: &'a str,
+    pub(super) text: &'a str,
+    pub(super) reason: &'a str,
 }
 
 const EDITS: [SavedEdit<'static>; 11] = [
@@ -187,13 +176,13 @@ pub async fn fill(store: &Store, namespace: &str, password: &str, now: i64) -> R
     for edit in newer {
         save(store, namespace, edit, now).await?;
     }
-    start_trial(store, namespace, now).await?;
-    suspend(store, namespace, now).await?;
+    temporary::start_trial(store, namespace, now).await?;
+    temporary::suspend(store, namespace, now).await?;
     propose(store, namespace, now).await?;
     add_day(store, namespace, now).await.map_err(failed)
 }
 
-fn author(name: &str, reason: &str, at: i64) -> Author {
+pub(super) fn author(name: &str, reason: &str, at: i64) -> Author {
     Author {
         name: name.to_owned(),
         origin: Origin::Api,
@@ -202,7 +191,7 @@ fn author(name: &str, reason: &str, at: i64) -> Author {
     }
 }
 
-fn request(namespace: &str, name: &str) -> SaveRequest {
+pub(super) fn request(namespace: &str, name: &str) -> SaveRequest {
     SaveRequest {
         namespace: namespace.to_owned(),
         kind: DocumentKind::Policy,
@@ -265,7 +254,7 @@ async fn add_people(store: &Store, namespace: &str, password: &str, now: i64) ->
     store.add_token(&token, None).await
 }
 
-fn timestamp(at: i64) -> Timestamp {
+pub(super) fn timestamp(at: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(at).unwrap_or_default())
 }
 
@@ -291,7 +280,12 @@ fn written(
     Ok(text.with_metadata(metadata))
 }
 
-async fn save(store: &Store, namespace: &str, edit: &SavedEdit<'_>, now: i64) -> Result<(), String> {
+pub(super) async fn save(
+    store: &Store,
+    namespace: &str,
+    edit: &SavedEdit<'_>,
+    now: i64,
+) -> Result<(), String> {
     let author = author(edit.author, edit.reason, now - edit.hours_ago * HOUR);
     let current = store.document(namespace, DocumentKind::Policy, edit.policy);
     let current = current.await.map_err(|error| error.to_string())?;
@@ -315,63 +309,6 @@ async fn save_rules(store: &Store, namespace: &str, now: i64) -> Result<(), Stri
         ..request(namespace, RULES)
     };
     let author = author(ADMIN, "Routes of the edge proxies", now - RULES_HOURS_AGO * HOUR);
-    let saved = store.save(&request, &author).await;
-    saved.map(|_| ()).map_err(|error| error.to_string())
-}
-
-/// A trial of stricter numbers, with its decisions since the start.
-async fn start_trial(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
-    let (policy, text) = TRIAL;
-    let end = jiff::Timestamp::from_microsecond(now + TRIAL_HOURS.1 * HOUR);
-    let end = end.map_err(|error| error.to_string())?;
-    let text = text.replace("END", &end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-    let edit = SavedEdit {
-        hours_ago: TRIAL_HOURS.0,
-        author: "olivia",
-        policy,
-        text: &text,
-        reason: "Would a quarter of the rate be enough?",
-    };
-    save(store, namespace, &edit, now).await?;
-    let minute = UsageSpan::Minute.micros();
-    for ago in 1..=TRIAL_HOURS.0 * 60 {
-        let denied = 9 + (ago * 7) % 6;
-        let totals = UsageTotals {
-            allowed: 300 - denied,
-            denied,
-            ..UsageTotals::default()
-        };
-        let counts = [(policy.to_owned(), totals)];
-        let added = store.add_usage(namespace, UsageKind::Trial, now - ago * minute, &counts);
-        added.await.map_err(|error| error.to_string())?;
-    }
-    Ok(())
-}
-
-/// A suspension of a policy, and a blocked address.
-async fn suspend(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
-    let registry = PolicyRegistry::new();
-    let scope = SuspensionScope::Policy("suggestions".to_owned());
-    let end = timestamp(now + 2 * HOUR);
-    let suspension = Suspension::new(scope, SuspensionMode::Off, end)
-        .with_author("olivia")
-        .with_reason("Compare the load without the limit");
-    let block = Block::new(BlockTarget::Key("203.0.113.99".to_owned()))
-        .until(timestamp(now + 20 * HOUR))
-        .with_author(ADMIN)
-        .with_reason("Copies the catalogue");
-    let added = registry.suspend(suspension).and_then(|()| registry.block(block));
-    added.map_err(|error| error.to_string())?;
-    let request = SaveRequest {
-        kind: DocumentKind::Overlays,
-        body: overlay_text::of(&registry).map_err(|error| error.to_string())?,
-        ..request(namespace, OVERLAYS)
-    };
-    let author = author(
-        ADMIN,
-        "block key=203.0.113.99: Copies the catalogue",
-        now - HOUR / 3,
-    );
     let saved = store.save(&request, &author).await;
     saved.map(|_| ()).map_err(|error| error.to_string())
 }
