@@ -88,6 +88,7 @@ fn tasks(mode: &str) -> Vec<Task> {
             vec![
                 Click("nav a >> Apps"),
                 Click("main th a >> search"),
+                See("h1 >> search"),
                 Click("main th a >> search"),
                 Click("summary >> Try other numbers"),
                 fill("details[open] input[name=requests]", "12"),
@@ -149,6 +150,7 @@ fn tasks(mode: &str) -> Vec<Task> {
                 Click("summary >> New app"),
                 fill("details[open] input[name=name]", &format!("mobile-{mode}")),
                 Click("button >> Create the app"),
+                See("h1 >> mobile"),
                 Click("main a >> New policy"),
                 fill("input[name=name]", &format!("mobile-{mode}")),
                 Click("button >> Preview"),

@@ -72,7 +72,7 @@ struct PolicyTemplate {
     keys: Option<KeyTables>,
     suspend_href: String,
     /// The page that connects the first app of the policy.
-    connect_href: Option<String>,
+    connect_href: String,
 }
 
 /// A line of a difference with its class.
@@ -226,7 +226,10 @@ pub(super) async fn show(
             "{suspended}?scope={}#suspend",
             links::encode(&format!("policy:{name}"))
         ),
-        connect_href: links.apps.first().map(|app| format!("{}/connect", app.href)),
+        connect_href: links.apps.first().map_or_else(
+            || links::page(&environment, &["apps", ALL_APPS, "connect"]),
+            |app| format!("{}/connect", app.href),
+        ),
         layout,
         links,
         reach,
