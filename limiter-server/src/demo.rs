@@ -5,7 +5,7 @@
 //! counts are invented. `limiter-server demo` keeps everything in a temporary directory.
 
 pub mod content;
-mod temporary;
+pub mod temporary;
 pub mod traffic;
 
 /// A customer that calls more often than its limits permit.

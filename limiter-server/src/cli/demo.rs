@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::admin::auth::password::Passwords;
-use crate::demo::{content, traffic};
+use crate::demo::{content, temporary, traffic};
 use crate::secret::{Secret, random_id};
 use crate::serve;
 use crate::settings::{ListenAddress, ServeArgs, Settings};
@@ -91,7 +91,11 @@ async fn fill(settings: &Settings, password: &str) -> Result<(), String> {
     let store = store.map_err(|error| super::database::message(&error))?;
     let hash = Passwords::new()?.hash(password.to_owned()).await;
     let hash = hash.map_err(|error| format!("cannot hash the password: {error:?}"))?;
-    let filled = content::fill(&store, serve::DEFAULT_NAMESPACE, &hash, now_micros()).await;
+    let (namespace, now) = (serve::DEFAULT_NAMESPACE, now_micros());
+    let filled = match content::fill(&store, namespace, &hash, now).await {
+        Ok(()) => temporary::fill(&store, namespace, now).await,
+        failed => failed,
+    };
     store.close().await;
     filled
 }

@@ -4,7 +4,6 @@ use limiter_core::registry::PolicyMetadata;
 use limiter_core::{Inheritance, Timestamp};
 
 use crate::admin::auth::TOKEN_PREFIX;
-use crate::demo::temporary;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::secret::{Secret, random_id};
 use crate::store::{
@@ -176,8 +175,6 @@ pub async fn fill(store: &Store, namespace: &str, password: &str, now: i64) -> R
     for edit in newer {
         save(store, namespace, edit, now).await?;
     }
-    temporary::start_trial(store, namespace, now).await?;
-    temporary::suspend(store, namespace, now).await?;
     propose(store, namespace, now).await?;
     add_day(store, namespace, now).await.map_err(failed)
 }

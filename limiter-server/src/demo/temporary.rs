@@ -17,8 +17,18 @@ const TRIAL: (&str, &str) = (
      trial = { capacity = 20, rate = '5/s', until = END }\n",
 );
 
+/// Adds them to the content of the demonstration.
+///
+/// # Errors
+///
+/// The reason as one message.
+pub async fn fill(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
+    start_trial(store, namespace, now).await?;
+    suspend(store, namespace, now).await
+}
+
 /// A trial of stricter numbers, with its decisions since the start.
-pub(super) async fn start_trial(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
+async fn start_trial(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
     let (policy, text) = TRIAL;
     let end = jiff::Timestamp::from_microsecond(now + TRIAL_HOURS.1 * HOUR);
     let end = end.map_err(|error| error.to_string())?;
@@ -47,7 +57,7 @@ pub(super) async fn start_trial(store: &Store, namespace: &str, now: i64) -> Res
 }
 
 /// A suspension of a policy, and a blocked address.
-pub(super) async fn suspend(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
+async fn suspend(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
     let registry = PolicyRegistry::new();
     let scope = SuspensionScope::Policy("suggestions".to_owned());
     let end = timestamp(now + 2 * HOUR);
