@@ -39,6 +39,7 @@ pub(crate) use crate::algorithm::fixed_window::PeriodCount;
 use crate::algorithm::leased_level::LeasedLevel;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::StoredLoans;
+pub(crate) use crate::algorithm::leased_level::holder::{HolderGrant, HolderReport};
 #[cfg(all(feature = "redis", test))]
 pub(crate) use crate::algorithm::leased_level::leased_at;
 #[cfg(any(feature = "redis", test))]
@@ -317,6 +318,17 @@ pub(crate) fn grant_lease(
 ) -> (StepOutcome, LeaseGrant) {
     state.expand_fast_form(algorithm);
     crate::algorithm::leased_level::grant_request(algorithm, state, request, now)
+}
+
+/// Renews the lease of a named holder on a bucket or a funnel. Windows lease no tokens.
+pub(crate) fn renew_holder(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    report: &HolderReport,
+    now: u64,
+) -> HolderGrant {
+    state.expand_fast_form(algorithm);
+    crate::algorithm::leased_level::renew_holder(algorithm, state, report, now)
 }
 
 /// One limit of a decision and its state.

@@ -17,6 +17,7 @@
 )]
 
 mod detached;
+mod holder_lease;
 pub(crate) mod memory;
 mod permits;
 #[cfg(feature = "redis")]

@@ -107,6 +107,7 @@ mod backend;
 pub(crate) mod check;
 pub(crate) mod enforcement;
 pub mod future;
+mod holder_lease;
 pub(crate) mod inheritance;
 mod limiter;
 pub(crate) mod memory;
@@ -178,6 +179,12 @@ pub mod concurrency {
 pub mod detached {
     pub use crate::check::acquire_detached::{AcquireDetached, DetachedPermit, PermitRelease, PermitRenewal};
     pub use crate::settlement::detached::{DetachedReservation, SettlementOutcome};
+}
+
+/// Leases of permits for named holders, which spend or pass on the permits without a call to the
+/// store: [`Limiter::token_lease`].
+pub mod lease {
+    pub use crate::holder_lease::{LeaseCall, LeaseRenewal, LeaseReport, TokenLease};
 }
 
 #[cfg(feature = "macros")]

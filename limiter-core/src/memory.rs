@@ -8,6 +8,7 @@
 
 mod change;
 mod evict;
+pub(crate) mod holder_lease;
 mod locks;
 mod sweep;
 mod table;

@@ -12,6 +12,7 @@ mod eviction;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 pub(crate) mod heartbeat;
+pub(crate) mod holder_lease;
 pub(crate) mod local_fallback;
 pub(crate) mod node;
 pub(crate) mod outage_log;

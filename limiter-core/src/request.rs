@@ -1,5 +1,6 @@
 //! A request for a decision, validated before any I/O.
 
+mod holder;
 pub(crate) mod limit_request;
 pub(crate) mod owned;
 
@@ -17,6 +18,7 @@ use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
+pub(crate) use crate::request::holder::{HolderLease, HolderRenewal, HolderReply};
 pub use crate::request::limit_request::LimitRequest;
 use crate::request::limit_request::RequestedCost;
 use crate::support::one_or_many::OneOrMany;

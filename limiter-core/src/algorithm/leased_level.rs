@@ -11,11 +11,13 @@
 //! the latest. A report names its epoch; a report of an epoch that counts as spent is ignored.
 //! Tests: `leased_level/tests.rs`.
 
+pub(crate) mod holder;
 mod scaled;
 pub(crate) mod step;
 #[cfg(feature = "redis")]
 mod stored;
 
+use crate::algorithm::leased_level::holder::{HolderGrant, HolderReport, renew};
 pub(super) use crate::algorithm::leased_level::scaled::scale;
 #[cfg(any(feature = "redis", test))]
 use crate::algorithm::leased_level::step::lease;
@@ -270,6 +272,16 @@ pub(super) fn grant_request(
     now: u64,
 ) -> (StepOutcome, LeaseGrant) {
     on_meter!(algorithm, meter => lease(meter, algorithm, state, request, now), else Default::default())
+}
+
+/// Renews the lease of a named holder.
+pub(super) fn renew_holder(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    report: &HolderReport,
+    now: u64,
+) -> HolderGrant {
+    on_meter!(algorithm, meter => renew(meter, algorithm, state, report, now), else HolderGrant::default())
 }
 
 /// Returns the leased tokens at `now`.

@@ -23,9 +23,10 @@ use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::memory::MemoryStore;
+use crate::memory::holder_lease::HolderTable;
 use crate::penalty::log_uncounted;
 use crate::policy::PenaltyLimits;
-use crate::request::{DecisionRequest, LimitRequest};
+use crate::request::{DecisionRequest, HolderRenewal, HolderReply, LimitRequest, RequestedLimit};
 
 /// The states and the concurrency permits of this process.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct MemoryBackend {
     permits: Arc<PermitTable<()>>,
     /// Detached permits, which are released when they expire.
     detached: Arc<ExpiringTable<DetachedHold>>,
+    holders: HolderTable,
 }
 
 impl MemoryBackend {
@@ -44,7 +46,22 @@ impl MemoryBackend {
             store,
             permits,
             detached,
+            holders: HolderTable::default(),
         }
+    }
+
+    /// Reads the lease of a holder, or renews it.
+    pub(super) fn holder_lease(
+        &self,
+        limit: &RequestedLimit<'_>,
+        holder: &str,
+        renewal: Option<&HolderRenewal<'_>>,
+    ) -> Result<HolderReply, StoreError> {
+        if limit.policy.is_scaled() {
+            // A peek converts the state to the policy.
+            self.store.decide_now(&limit.clone().alone())?;
+        }
+        self.store.holder_lease(&self.holders, limit, holder, renewal)
     }
 
     /// The detached permits of this process.

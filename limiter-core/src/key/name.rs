@@ -40,6 +40,13 @@ impl Namespace {
         ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
     }
 
+    /// Returns the Redis key of the record of a lease holder, in the slot of the limit. It has two
+    /// parts more than the key of the limit.
+    #[cfg(feature = "redis")]
+    pub(crate) fn holder_key(limit: &str, holder: &str) -> String {
+        format!("{limit}|holder|{}", escape_part(holder))
+    }
+
     /// Returns the Redis key of a limit's state. Policy name and group are already escaped.
     pub(crate) fn redis_key(
         &self,

@@ -92,6 +92,16 @@ pub(crate) static CONCURRENCY: Script = Script::new(concat!(
     include_str!("script/lua/concurrency.lua"),
 ));
 
+/// Renews the leases of named holders.
+pub(crate) static HOLDER_LEASE: Script = Script::new(concat!(
+    include_str!("script/lua/prelude.lua"),
+    include_str!("script/lua/wire.lua"),
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/arithmetic.lua"),
+    include_str!("script/lua/leased_level.lua"),
+    include_str!("script/lua/holder_lease.lua"),
+));
+
 /// Stores detached reservations.
 pub(crate) static RESERVATION: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),

@@ -11,31 +11,18 @@ use crate::units::MAX_EXACT;
 
 /// A level at `now` under the policy of a call, and the relation to its stored form.
 #[derive(Debug)]
-struct LevelStep {
+pub(super) struct LevelStep {
     is_stored: bool,
     /// The stored time is later than `now`: the clock stepped back.
     is_ahead: bool,
-    leased: LeasedLevel,
+    pub(super) leased: LeasedLevel,
     /// A larger or slower policy keeps the state longer than this one would.
     for_others: bool,
 }
 
 impl LevelStep {
-    fn view_at(meter: &impl LevelKind, state: &StepState, now: u64) -> Self {
-        let stored = match state {
-            StepState::TokenBucket(level) | StepState::Funnel(level) => Some(LeasedLevel {
-                level: *level,
-                loans: LeaseGrants::default(),
-            }),
-            StepState::Leased(leased) => Some(**leased),
-            // The caller has expanded the fast form.
-            StepState::Absent
-            | StepState::Fast(_)
-            | StepState::SlidingWindow(_)
-            | StepState::CounterWindow(_)
-            | StepState::FixedWindow(_) => None,
-        };
-        let stored = stored.filter(|leased| !leased.is_expired(now));
+    pub(super) fn view_at(meter: &impl LevelKind, state: &StepState, now: u64) -> Self {
+        let stored = stored_at(state, now);
         let leased = view(meter, stored, now);
         Self {
             is_stored: stored.is_some(),
@@ -46,7 +33,7 @@ impl LevelStep {
     }
 
     /// Shortens the life of the state by returned tokens, which no policy is missing any more.
-    fn shorten_life(&mut self, meter: &impl LevelKind, returned: u64) {
+    pub(super) fn shorten_life(&mut self, meter: &impl LevelKind, returned: u64) {
         let level = &mut self.leased.level;
         let sooner = level
             .keep_until
@@ -58,7 +45,7 @@ impl LevelStep {
 
     /// Returns the outcome after a change. The state is stored if it `changed` or has to be
     /// repaired; `taken` is the charged amount.
-    fn settle(
+    pub(super) fn settle(
         mut self,
         meter: &impl LevelKind,
         algorithm: &Algorithm,
@@ -104,6 +91,24 @@ impl LeasedLevel {
             _ => StepState::from_level(algorithm, self.level),
         }
     }
+}
+
+/// Returns the stored level, unless it equals absence at `now`.
+pub(super) fn stored_at(state: &StepState, now: u64) -> Option<LeasedLevel> {
+    let stored = match state {
+        StepState::TokenBucket(level) | StepState::Funnel(level) => Some(LeasedLevel {
+            level: *level,
+            loans: LeaseGrants::default(),
+        }),
+        StepState::Leased(leased) => Some(**leased),
+        // The caller has expanded the fast form.
+        StepState::Absent
+        | StepState::Fast(_)
+        | StepState::SlidingWindow(_)
+        | StepState::CounterWindow(_)
+        | StepState::FixedWindow(_) => None,
+    };
+    stored.filter(|leased| !leased.is_expired(now))
 }
 
 /// Executes a step.

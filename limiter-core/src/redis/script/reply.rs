@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
         now.ok_or_else(malformed)
     }
 
-    fn numbers<const N: usize>(&mut self) -> Result<[u64; N], StoreError> {
+    pub(crate) fn numbers<const N: usize>(&mut self) -> Result<[u64; N], StoreError> {
         let mut numbers = [0; N];
         for number in &mut numbers {
             *number = self.number()?;

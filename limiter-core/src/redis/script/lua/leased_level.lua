@@ -57,9 +57,11 @@ local function refill(meter, account, by, remainder)
   account.remainder = account.amount == idle and 0 or remainder
 end
 
--- Advances an account to a moment within the current epoch.
+-- Advances an account to a moment within the current epoch. `lost` sums the refill above the
+-- capacity.
 local function forward(meter, account, to)
   local by, remainder = accrue(meter.rate, meter.per, to - account.at, account.remainder)
+  account.lost = account.lost + max(0, by - max(0, refillable(meter, account)))
   refill(meter, account, by, remainder)
   account.at = to
 end
@@ -94,7 +96,7 @@ end
 local function load_account(meter, value)
   local account = {
     amount = meter.algorithm == TOKEN_BUCKET and meter.capacity or 0, remainder = 0, at = now, keep_until = now,
-    current = 0, previous = 0, since = 0, epoch = 0, number = 0,
+    current = 0, previous = 0, since = 0, epoch = 0, number = 0, lost = 0,
   }
   meter.account, meter.stored, meter.ahead, meter.others = account, false, false, false
   if not value then

@@ -1,0 +1,54 @@
+//! The leases of named holders.
+
+use std::time::Duration;
+
+use crate::backend::Backend;
+#[cfg(feature = "redis")]
+use crate::backend::redis::RedisBackend;
+use crate::error::StoreError;
+#[cfg(feature = "redis")]
+use crate::observe;
+use crate::request::{HolderRenewal, HolderReply, RequestedLimit};
+#[cfg(feature = "redis")]
+use crate::support::deadline::within;
+
+impl Backend {
+    /// Reads the lease of a holder, or renews it, within a deadline.
+    pub(crate) async fn holder_lease(
+        &self,
+        limit: &RequestedLimit<'_>,
+        holder: &str,
+        renewal: Option<&HolderRenewal<'_>>,
+        deadline: Duration,
+    ) -> Result<HolderReply, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.holder_lease(limit, holder, renewal),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => {
+                let reply = redis.holder_lease(limit, holder, renewal, deadline).await;
+                reply.inspect_err(|error| observe::store_failed(error.kind()))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl RedisBackend {
+    async fn holder_lease(
+        &self,
+        limit: &RequestedLimit<'_>,
+        holder: &str,
+        renewal: Option<&HolderRenewal<'_>>,
+        deadline: Duration,
+    ) -> Result<HolderReply, StoreError> {
+        let mut in_force = None;
+        if limit.policy.is_scaled() {
+            in_force = within(deadline, self.inherit(&limit.clone().alone())).await?;
+        }
+        let limit = in_force
+            .as_ref()
+            .and_then(|request| request.limits.first())
+            .unwrap_or(limit);
+        self.store().holder_lease(limit, holder, renewal, deadline).await
+    }
+}

@@ -1,0 +1,102 @@
+-- The lease of a named holder on a level. A script of its own.
+--
+-- - KEYS[1]: the limit's key, KEYS[2]: the record of the holder. Without a key, the script does
+--   nothing and returns an empty string.
+-- - ARGV[1] continues with: operation (1: 0 read, 1 renew), algorithm (1), three numbers (8 each:
+--   parameters of the limit as in wire.lua), the epoch of the record to renew (8: 0 for none), the
+--   spent, refilled, held and wanted amounts (8 each: thousandths), the lifetime of the lease (8:
+--   microseconds); then the data of the holder.
+-- - Stored in the record: layout (1), epoch of the record (8), leased amount (8: thousandths), end
+--   (8: microseconds), number of the level's epoch (4); then the data. TTL: until the end of the
+--   second of its end.
+-- - Reply, a string in binary, little-endian: the moment (8: microseconds); state of the key (1,
+--   see wire.lua); then, if it is readable, whether the record was renewed (1), and the record
+--   after the call: epoch (8: 0 without a record), leased amount (8), end (8); then the data.
+--
+-- A record of another epoch is not renewed, so a repeated report is counted once.
+
+local RECORD, RECORD_BYTES = '<BI8I8I8I4', 29
+
+if not KEYS[1] then
+  return ''
+end
+local operation, algorithm, capacity, rate, per, expected, spent, refilled, held, wanted, lifetime, values =
+  unpack('<BBI8I8I8I8I8I8I8I8I8', plan, position)
+local limit = { key = KEYS[1], algorithm = algorithm, capacity = capacity, rate = rate, per = per }
+
+local epoch, leased, ends_at, number, data = 0, 0, 0, 0, ''
+local stored = try('GET', KEYS[2])
+if type(stored) == 'table' then
+  return pack('<I8B', now, failure_of(stored, 'GET', KEYS[2]))
+end
+if stored then
+  if #stored < RECORD_BYTES or string.byte(stored) ~= LAYOUT then
+    return pack('<I8B', now, UNKNOWN_LAYOUT)
+  end
+  local _
+  _, epoch, leased, ends_at, number = unpack(RECORD, stored)
+  data = string.sub(stored, RECORD_BYTES + 1)
+  if ends_at <= now then
+    epoch, leased, ends_at, data = 0, 0, 0, ''
+  end
+end
+local renewed = 0
+
+if operation == 1 and epoch == expected then
+  local value = try('GET', limit.key)
+  local found = load_account(limit, value)
+  if found ~= READABLE then
+    return pack('<I8B', now, found)
+  end
+  local account = limit.account
+  local lost = account.lost
+
+  local function chargeable()
+    return max(0, MAX - max(0, refillable(limit, account)) - lent_total(account))
+  end
+
+  -- The spent part of the lease counts as used, and the rest returns.
+  local used = spent + refilled
+  local reported = min(used, leased)
+  local returned = leased - reported
+  local ago = (account.number - number) % 4294967296
+  local granted = ago == 0 and 'current' or ago == 1 and 'previous'
+  local changed = false
+  if granted then
+    returned = min(returned, account[granted])
+    local counted = min(reported, account[granted] - returned)
+    account[granted] = account[granted] - returned - counted
+    account.amount = account.amount + (algorithm == TOKEN_BUCKET and returned or counted)
+    refill(limit, account, 0, account.remainder)
+    changed = returned + counted > 0
+    if changed then
+      local sooner = max(0, account.keep_until - time_for(rate, per, returned, 0))
+      local idle_at = now + time_until(limit, account)
+      account.keep_until, limit.others = max(sooner, idle_at), sooner > idle_at
+    end
+  end
+  local charged = min(used - reported, chargeable())
+  charge_account(limit, charged)
+  local credit = min(lost, refilled)
+  refill(limit, account, credit, account.remainder)
+
+  local amount = min(max(min(wanted, remaining(limit, account)), held), chargeable())
+  if amount > 0 then
+    if lent_total(account) == 0 then
+      account.current, account.previous = 0, 0
+      account.since, account.epoch, account.number = account.at, lifetime, account.at % 4294967296
+    end
+    account.epoch = max(account.epoch, lifetime)
+    if algorithm == TOKEN_BUCKET then
+      account.amount = account.amount - amount
+    end
+    account.current = account.current + amount
+  end
+  settle_account(limit, charged + amount, 1, changed or charged > 0 or credit > 0 or amount > 0, true)
+
+  epoch, renewed = max(epoch + 1, epoch == 0 and now or 0), 1
+  leased, ends_at, number, data = amount, now + lifetime, amount > 0 and account.number or 0, string.sub(plan, values)
+  call('SET', KEYS[2], pack(RECORD, LAYOUT, epoch, leased, ends_at, number) .. data, 'PX', ttl(ends_at))
+end
+
+return pack('<I8BBI8I8I8', now, READABLE, renewed, epoch, leased, ends_at) .. data
