@@ -1,7 +1,7 @@
 //! Runs the benchmark, which is a separate workspace.
 
 use crate::commands::{self, cargo, root, target_dir};
-use crate::{instructions, redis};
+use crate::{gateway_bench, instructions, redis};
 
 /// Builds it with optimisations, and passes the arguments on. A run that writes the report counts
 /// instructions first.
@@ -10,6 +10,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         && first == "--instructions"
     {
         return instructions::run(rest);
+    }
+    if args == ["--gateway"] {
+        return gateway_bench::run();
     }
     redis::ensure()?;
     let mut command = cargo();

@@ -13,6 +13,7 @@ mod docs;
 mod engines;
 mod faults;
 mod fuzz;
+mod gateway_bench;
 mod instructions;
 mod minimal_versions;
 mod model;
@@ -74,6 +75,7 @@ fn help() -> String {
          \x20                                   how fast decisions are, beside others'; without --quick it writes BENCHMARKS.md\n\
          bench --instructions [--record | --against <file>]\n\
          \x20                                   count instructions of each path, and compare them with the baseline\n\
+         bench --gateway                    calls per second of limiter-server beside other servers\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, oldest dependencies, the public API\n\

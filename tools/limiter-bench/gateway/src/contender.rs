@@ -1,0 +1,179 @@
+//! The contenders, and the programs they need.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use limiter_testing::RedisServer;
+
+use crate::load::{Load, Sample};
+use crate::process::{Server, free_address};
+use crate::protocol::{Protocol, QUOTA};
+
+/// The programs that the contenders run.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// limiter-server, from `LIMITER_SERVER`.
+    ours: PathBuf,
+    /// throttlecrab-server, from `THROTTLECRAB`; its rows are absent without it.
+    throttlecrab: Option<PathBuf>,
+    /// Policies of limiter-server: strict, and with token leases.
+    strict: PathBuf,
+    leased: PathBuf,
+}
+
+impl Programs {
+    pub(crate) fn from_environment() -> Self {
+        let path = |name| std::env::var_os(name).map(PathBuf::from);
+        let file = |name: &str, lease: &str| {
+            let path = std::env::temp_dir().join(format!("gateway-bench-{}-{name}.toml", std::process::id()));
+            let text = format!(
+                "[policy.requests]\nalgorithm = \"token_bucket\"\ncapacity = {QUOTA}\nrate = \"{QUOTA}/m\"\n{lease}\n\
+                 [[rule]]\ndomain = \"edge\"\nmatch = [\"remote_address\"]\npolicy = \"requests\"\n"
+            );
+            std::fs::write(&path, text).expect("a writable temporary directory");
+            path
+        };
+        Self {
+            ours: path("LIMITER_SERVER").expect("LIMITER_SERVER names the program limiter-server"),
+            throttlecrab: path("THROTTLECRAB"),
+            strict: file("strict", ""),
+            leased: file("leased", "lease = 1000\n"),
+        }
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.strict);
+        let _ = std::fs::remove_file(&self.leased);
+    }
+}
+
+/// A server under load.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) protocol: Protocol,
+    programs: &'a Programs,
+    start: Start,
+}
+
+/// How a contender is started.
+#[derive(Clone, Copy)]
+enum Start {
+    Floor(&'static str),
+    Ours { on_redis: bool, leased: bool },
+    Throttlecrab,
+    Redis,
+}
+
+/// Returns the contenders; the first of each group is the one that the others are compared with.
+pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
+    let memory = Start::Ours {
+        on_redis: false,
+        leased: false,
+    };
+    let redis = Start::Ours {
+        on_redis: true,
+        leased: false,
+    };
+    let leased = Start::Ours {
+        on_redis: true,
+        leased: true,
+    };
+    let rows = [
+        ("always OK (tonic)", Protocol::EnvoyGrpc, Start::Floor("grpc")),
+        ("limiter-server, in memory", Protocol::EnvoyGrpc, memory),
+        ("limiter-server, Redis", Protocol::EnvoyGrpc, redis),
+        ("limiter-server, Redis with leases", Protocol::EnvoyGrpc, leased),
+        (
+            "limitador library behind tonic",
+            Protocol::EnvoyGrpc,
+            Start::Floor("limitador"),
+        ),
+        ("throttlecrab-server", Protocol::ThrottleGrpc, Start::Throttlecrab),
+        ("always OK (axum)", Protocol::HttpCheck, Start::Floor("http")),
+        ("limiter-server, in memory", Protocol::HttpCheck, memory),
+        ("limiter-server, Redis", Protocol::HttpCheck, redis),
+        ("throttlecrab-server", Protocol::HttpThrottle, Start::Throttlecrab),
+        ("INCRBY on Redis", Protocol::RespIncrby, Start::Redis),
+        (
+            "limiter-server CL.THROTTLE, in memory",
+            Protocol::RespThrottle,
+            memory,
+        ),
+        ("limiter-server CL.THROTTLE, Redis", Protocol::RespThrottle, redis),
+    ];
+    let contender = |(name, protocol, start)| Contender {
+        name,
+        protocol,
+        programs,
+        start,
+    };
+    let mut contenders: Vec<_> = rows.into_iter().map(contender).collect();
+    contenders.retain(|contender| {
+        !matches!(contender.start, Start::Throttlecrab) || programs.throttlecrab.is_some()
+    });
+    contenders
+}
+
+impl Contender<'_> {
+    /// Starts the server, sends the load and stops the server.
+    pub(crate) fn measure(&self, load: &Load) -> Sample {
+        let programs = self.programs;
+        match self.start {
+            Start::Floor(kind) => {
+                let mut command = Command::new(std::env::current_exe().expect("this program"));
+                command.args(["floor", kind]);
+                load.run(self.protocol, &Server::printing(command, "floor"))
+            }
+            Start::Ours { on_redis, leased } => {
+                let redis = on_redis.then(RedisServer::start);
+                let policies = if leased {
+                    &programs.leased
+                } else {
+                    &programs.strict
+                };
+                let mut command = Command::new(&programs.ours);
+                command.arg("serve").arg("--policies").arg(policies);
+                let (option, label) = match self.protocol {
+                    Protocol::EnvoyGrpc | Protocol::ThrottleGrpc => ("--grpc", "grpc"),
+                    Protocol::HttpCheck | Protocol::HttpThrottle => ("--http", "http"),
+                    Protocol::RespThrottle | Protocol::RespIncrby => ("--resp", "resp"),
+                };
+                command.args([option, "127.0.0.1:0"]);
+                if let Some(redis) = &redis {
+                    command.args(["--redis", &redis.url()]);
+                }
+                load.run(self.protocol, &Server::printing(command, label))
+            }
+            Start::Throttlecrab => {
+                let program = programs.throttlecrab.as_ref().expect("only with the program");
+                let address = free_address();
+                let (protocol, port) = match self.protocol {
+                    Protocol::ThrottleGrpc => ("--grpc", "--grpc-port"),
+                    _ => ("--http", "--http-port"),
+                };
+                let mut command = Command::new(program);
+                command.args([protocol, port, &address.port().to_string()]);
+                command.args([&format!("{protocol}-host"), "127.0.0.1"]);
+                load.run(self.protocol, &Server::listening(command, address))
+            }
+            Start::Redis => {
+                let redis = RedisServer::start();
+                let address = ([127, 0, 0, 1], redis.port()).into();
+                load.run_on(self.protocol, address, || time_of_redis(&redis))
+            }
+        }
+    }
+}
+
+/// The processor time that a Redis server reports.
+fn time_of_redis(redis: &RedisServer) -> Duration {
+    let info = redis.command(&["INFO", "cpu"]).text();
+    let seconds = |field: &str| -> f64 {
+        let value = info.lines().find_map(|line| line.strip_prefix(field));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+    };
+    Duration::from_secs_f64(seconds("used_cpu_sys:") + seconds("used_cpu_user:"))
+}

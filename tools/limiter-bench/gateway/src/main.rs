@@ -1,0 +1,78 @@
+//! Calls per second and processor time of limiter-server, beside servers that decide nothing and
+//! beside other rate limit services.
+//!
+//! Each contender is a process of its own. All contenders of a protocol receive the same closed
+//! load, one after the other, in several rounds; the report has medians, and ratios to the first
+//! contender of the protocol in the same round. Processor time is that of the server's process
+//! and of this one, from `/proc`.
+
+mod contender;
+mod floor;
+mod load;
+mod messages;
+mod process;
+mod protocol;
+mod report;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::contender::{Programs, contenders};
+use crate::load::Load;
+use crate::report::Report;
+
+/// The settings of a run, from the environment.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    rounds: usize,
+    load: Load,
+}
+
+impl Settings {
+    fn from_environment() -> Self {
+        Self {
+            rounds: number("GATEWAY_ROUNDS", 5),
+            load: Load {
+                callers: number("GATEWAY_CALLERS", 64),
+                connections: number("GATEWAY_CONNECTIONS", 8),
+                warm_up: Duration::from_millis(number("GATEWAY_WARM_UP_MS", 500)),
+                sample: Duration::from_millis(number("GATEWAY_SAMPLE_MS", 2_000)),
+            },
+        }
+    }
+}
+
+fn number<N: std::str::FromStr>(name: &str, default: N) -> N {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is `{text}`; expected a number")),
+        Err(_) => default,
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["floor", kind] => floor::serve(kind),
+        [] => run(),
+        _ => {
+            eprintln!("expected no arguments, or `floor grpc|http|limitador`");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> ExitCode {
+    let (settings, programs) = (Settings::from_environment(), Programs::from_environment());
+    let mut report = Report::default();
+    for round in 1..=settings.rounds {
+        for contender in contenders(&programs) {
+            let sample = contender.measure(&settings.load);
+            eprintln!("round {round}: {}: {sample}", contender.name);
+            report.add(contender.protocol, contender.name, sample);
+        }
+    }
+    println!("{report}");
+    ExitCode::SUCCESS
+}
