@@ -6,6 +6,7 @@ mod constant_number;
 mod convert;
 mod entry;
 mod fallback;
+mod guard;
 mod held_permits;
 mod layer;
 mod peer;
@@ -23,8 +24,8 @@ pub use crate::__private::charge_guard::{ChargeGuard, counts, enter_counted};
 pub use crate::__private::constant_number::{ConstantNumber, need_fits};
 pub use crate::__private::convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use crate::__private::entry::AnnotationEntry;
-use crate::__private::entry::EntryPolicy;
 pub use crate::__private::fallback::{Fallback, ResolveValue};
+pub use crate::__private::guard::{AnnotationGuard, PendingCall, RejectedEntry, UndecidedCall, enter};
 pub use crate::__private::held_permits::{HeldPermits, concurrency, hold};
 pub use crate::__private::layer::{
     conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy, verify_key_lists,
@@ -37,8 +38,6 @@ pub use crate::__private::policies::{
 };
 pub use crate::__private::reporter::{KeyedLogThrottle, ReportThrottle, Reporter, forwarded_unread, shed};
 pub use crate::__private::settle::Settlement;
-use crate::annotations::context;
-use crate::annotations::context::CurrentLimiter;
 pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
 pub use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 use crate::check::Acquire;
@@ -49,8 +48,7 @@ pub use crate::check::try_decide::Passage;
 use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision};
 pub use crate::decision::{FromRejection, Rejection};
-use crate::error::ConfigError;
-pub use crate::key::Key;
+pub use crate::key::{Key, KeyBuffer};
 pub use crate::limiter::LayerToken;
 use crate::limiter::Limiter;
 pub use crate::policy::KeyPrefixes;
@@ -65,33 +63,6 @@ pub use crate::settlement::Settled;
 pub use crate::support::one_or_many::OneOrMany;
 pub use crate::units::Amount;
 pub use crate::waiting::WaitLimit;
-
-/// The decision of an annotated function, built from the arguments of one call.
-#[derive(Debug)]
-pub struct AnnotationGuard<const N: usize> {
-    reporter: &'static Reporter,
-    limiter: Option<Limiter>,
-    entries: [AnnotationEntry; N],
-    wait: Option<Result<Duration, ConfigError>>,
-}
-
-impl<const N: usize> AnnotationGuard<N> {
-    /// Creates the guard with the limits of all attributes, in their order in the source.
-    #[must_use]
-    pub fn new(
-        reporter: &'static Reporter,
-        limiter: Option<Limiter>,
-        entries: [AnnotationEntry; N],
-        wait: Option<Result<Duration, ConfigError>>,
-    ) -> Self {
-        Self {
-            reporter,
-            limiter,
-            entries,
-            wait,
-        }
-    }
-}
 
 /// Decides a check without waiting. `Pending` has charged nothing.
 #[must_use = "it may have been charged"]
@@ -211,138 +182,4 @@ pub fn try_pass(limiter: &Limiter, policy: &Policy, key: &Key<'_>, cost: Amount)
 #[must_use = "it may have been charged"]
 pub fn try_acquire(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.try_acquire()
-}
-
-/// A rejected call, and the index of the attribute whose fallback returns the result.
-#[derive(Debug)]
-pub struct RejectedEntry {
-    /// The index of the attribute, counted from 0.
-    pub index: usize,
-    /// The reason.
-    pub rejection: Rejection,
-}
-
-/// Decides a call of an annotated function. `None` is a call to which its limits do not apply
-/// (`when`). A misconfiguration is logged, since a fallback may hide it.
-///
-/// # Errors
-///
-/// [`RejectedEntry`] if the call is rejected.
-pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<(), RejectedEntry> {
-    let Some(mut guard) = guard else {
-        return Ok(());
-    };
-    let answer = match guard.limiter() {
-        Ok(limiter) => decide(&limiter, &mut guard.entries, guard.wait).await,
-        Err(refused) => Err(refused),
-    };
-    match answer {
-        Ok(_) => Ok(()),
-        Err(refused) => {
-            guard.reporter.report(&refused.rejection);
-            Err(refused)
-        }
-    }
-}
-
-impl<const N: usize> AnnotationGuard<N> {
-    /// Returns the named limiter, else the task's limiter, else the installed one.
-    fn limiter(&mut self) -> Result<CurrentLimiter, RejectedEntry> {
-        match self.limiter.take() {
-            Some(limiter) => Ok(CurrentLimiter::OfTask(limiter)),
-            None => context::current().map_err(|error| by_first(error.into())),
-        }
-    }
-}
-
-fn by_first(rejection: Rejection) -> RejectedEntry {
-    RejectedEntry { index: 0, rejection }
-}
-
-/// Looks up named policies and decides the call.
-async fn decide(
-    limiter: &Limiter,
-    entries: &mut [AnnotationEntry],
-    wait: Option<Result<Duration, ConfigError>>,
-) -> Result<Option<Allowed>, RejectedEntry> {
-    let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
-    resolve(limiter, entries)?;
-    decide_resolved(limiter, entries, wait).await
-}
-
-/// Replaces policy names by policies.
-fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry]) -> Result<(), RejectedEntry> {
-    for (index, entry) in entries.iter_mut().enumerate() {
-        let resolved = entry.resolve(limiter);
-        resolved.map_err(|rejection| RejectedEntry { index, rejection })?;
-    }
-    Ok(())
-}
-
-/// Decides all entries with a request; `None` if there is none.
-async fn decide_resolved(
-    limiter: &Limiter,
-    entries: &[AnnotationEntry],
-    wait: Option<Duration>,
-) -> Result<Option<Allowed>, RejectedEntry> {
-    let asked = || (entries.iter().enumerate()).filter(|(_, entry)| entry.has_request());
-    let ask = |(index, entry): (usize, _)| {
-        AnnotationEntry::limit_request(entry).map_err(|rejection| RejectedEntry { index, rejection })
-    };
-    let requests = match entries {
-        [entry] if entry.has_request() => OneOrMany::One(ask((0, entry))?),
-        _ => OneOrMany::Several(asked().map(ask).collect::<Result<_, _>>()?),
-    };
-    if requests.is_empty() {
-        return Ok(None);
-    }
-    let answer = match wait {
-        // Boxed, so that the future of calls that do not wait stays small.
-        Some(timeout) => Box::pin(limiter.acquire_all(requests).timeout(timeout).into_future()).await,
-        None => {
-            let check = limiter.check_one_or_many(requests);
-            match check.on_denial() {
-                // `Degrade` needs a fallback, since the function itself cannot see the degraded
-                // decision.
-                OnDenial::Reject | OnDenial::Degrade if !check.is_paced() => {
-                    check.await.and_then(Decision::require)
-                }
-                _ => Box::pin(check.admitted_in_turn())
-                    .await
-                    .and_then(Allowed::or_denied),
-            }
-        }
-    };
-    answer.map(Some).map_err(|rejection| RejectedEntry {
-        index: rejecting_entry(&rejection, asked()),
-        rejection,
-    })
-}
-
-/// Returns the index of the limit that caused a rejection, among those that were requested; the
-/// first one if none did.
-fn rejecting_entry<'a>(
-    rejection: &Rejection,
-    mut asked: impl Iterator<Item = (usize, &'a AnnotationEntry)> + Clone,
-) -> usize {
-    let first = asked.clone().next();
-    let found = match rejection {
-        Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {
-            entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
-        }),
-        Rejection::Forbidden { policy, .. } => {
-            asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
-        }
-        _ => rejection.decision().and_then(|denied| {
-            let limits = denied.limits();
-            if limits.len() == asked.clone().count() {
-                return asked.nth(limits.iter().position(|limit| !limit.is_allowed())?);
-            }
-            // Limits in shadow mode, off, or with the key on an allow list are not part of the
-            // decision.
-            let by = denied.denied_by()?.policy();
-            asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own == by))
-        }),
-    };
-    found.or(first).map_or(0, |(index, _)| index)
 }

@@ -6,15 +6,17 @@
 //! exceeds the maximum length is replaced by `~` and a hash. Two different identities therefore
 //! never share a name (except for a 128-bit collision of SHA-256).
 
+mod buffer;
 mod escape;
 #[cfg(feature = "redis")]
 mod name;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::fmt::{Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+pub use crate::key::buffer::KeyBuffer;
+use crate::key::buffer::push_displayed;
 use crate::key::escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, push_escaped};
 #[cfg(feature = "redis")]
 pub(crate) use crate::key::name::Namespace;
@@ -53,7 +55,7 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn text(self, text: &str) -> Key<'static> {
         let mut key = self.into_growable();
-        push_escaped(key.text.to_mut(), text.as_bytes(), Colon::Plain);
+        push_escaped(key.text.to_mut(), text, Colon::Plain);
         key
     }
 
@@ -61,8 +63,7 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn part(self, value: impl Display) -> Key<'static> {
         let mut key = self.into_growable();
-        #[expect(clippy::expect_used, reason = "as in `to_string`: a partial value is no key")]
-        write!(Part(key.text.to_mut()), "{value}").expect("`Display` returned an error");
+        push_displayed(key.text.to_mut(), value, Colon::Escaped);
         key
     }
 
@@ -81,14 +82,14 @@ impl<'a> Key<'a> {
         let mut key = self.into_growable();
         let text = key.text.to_mut();
         if let Some(group) = &other.group {
-            push_escaped(text, group.as_bytes(), Colon::Escaped);
+            push_escaped(text, group, Colon::Escaped);
             // A text that was escaped twice contains no other escapes than those of `%` and `:`.
-            push_escaped(text, b"|", Colon::Escaped);
+            push_escaped(text, "|", Colon::Escaped);
             if key.group.is_none() {
                 key.group = Some(Cow::Owned(group.clone().into_owned()));
             }
         }
-        push_escaped(text, other.text.as_bytes(), Colon::Escaped);
+        push_escaped(text, &other.text, Colon::Escaped);
         key
     }
 
@@ -142,6 +143,15 @@ impl<'a> Key<'a> {
         Self {
             text: bounded(self.text),
             group: self.group.map(bounded),
+        }
+    }
+
+    /// A key of text that is escaped already.
+    #[inline]
+    const fn from_escaped_text(text: &'a str) -> Self {
+        Self {
+            text: Cow::Borrowed(text),
+            group: None,
         }
     }
 
@@ -281,16 +291,6 @@ pub(crate) fn with_plain_colons(escaped: &str) -> Option<String> {
 /// Escapes any text as one part of a name, and hashes it if it is too long.
 pub(crate) fn escape_part(text: &str) -> String {
     bounded(escape(text.as_bytes(), Colon::Plain)).into_owned()
-}
-
-/// Escapes a value of a key while it is displayed.
-struct Part<'a>(&'a mut String);
-
-impl fmt::Write for Part<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        push_escaped(self.0, text.as_bytes(), Colon::Escaped);
-        Ok(())
-    }
 }
 
 #[cfg(all(test, feature = "redis"))]

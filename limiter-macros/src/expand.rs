@@ -1,7 +1,7 @@
 //! Generates the function with its guard. The model is checked, so nothing here can fail.
 //!
-//! The guard is computed in its own block: borrows and locks of its expressions end before the
-//! first await.
+//! The guard is computed in its own block, in which the call is decided unless it has to wait:
+//! borrows and locks of its expressions end before the first await.
 
 mod annotation_entry;
 mod borrow;
@@ -21,7 +21,7 @@ use crate::func::{self, Func, GuardPosition, MARKER, Output, Param};
 use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
-use guard_values::{convert, key_of, number, option, period, rate_of};
+use guard_values::{buffers, convert, group_buffer, key_buffer, key_of, number, option, period, rate_of};
 
 impl ToTokens for LimitedFn {
     fn to_tokens(&self, tokens: &mut TokenStream) {
@@ -95,9 +95,20 @@ impl LimitedFn {
             .iter()
             .enumerate()
             .map(|(index, limit)| self.entry(index, limit, private));
+        let buffers = self
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(index, limit)| buffers(index, limit, private));
+        let decide = match self.is_counted() || self.holds() {
+            true => quote!(into_pending),
+            false => quote!(try_enter),
+        };
+        // One statement, since keys may borrow from its temporary values.
         let made = quote! {
-            let #made = #private::AnnotationGuard::new(&#reporter, #limiter, [#(#entries),*], #wait);
-            ::core::option::Option::Some(#made)
+            #(#buffers)*
+            let #made = #private::AnnotationGuard::new(&#reporter, #limiter, [#(#entries),*], #wait).#decide();
+            #made
         };
         let made = match &self.when {
             None => made,
@@ -133,20 +144,23 @@ impl LimitedFn {
                 };
             };
         }
+        let undecided = local("__limiter_undecided");
         quote! {
             #made
-            if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
+            if let ::core::option::Option::Some(#undecided) = #guard {
+                if let ::core::result::Result::Err(#refused) = #private::enter(#undecided).await { #answer }
+            }
         }
     }
 
     /// One attribute's limit, computed for one call.
     fn entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let mut whose = match &limit.key {
-            Some(key) => key_of(key, private),
+            Some(key) => key_of(key, &key_buffer(index), private),
             None => quote!(#private::Key::global()),
         };
         if let Some(group) = &limit.group {
-            let group = key_of(group, private);
+            let group = key_of(group, &group_buffer(index), private);
             whose = quote!(#whose.in_group(#group));
         }
         let need = limit.need.as_ref().map(|need| {

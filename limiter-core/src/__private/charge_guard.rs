@@ -2,7 +2,7 @@
 //! (`count_if`).
 
 use crate::__private::held_permits::{HeldPermits, hold_and_decide};
-use crate::__private::{AnnotationEntry, AnnotationGuard, RejectedEntry, Reporter};
+use crate::__private::{AnnotationEntry, PendingCall, RejectedEntry, Reporter};
 use crate::settlement::Reservation;
 use crate::units::Amount;
 
@@ -39,37 +39,24 @@ struct ChargeResult<const N: usize> {
 ///
 /// [`RejectedEntry`] if the call is rejected.
 pub async fn enter_counted<const N: usize>(
-    guard: Option<AnnotationGuard<N>>,
+    call: Option<PendingCall<N>>,
 ) -> Result<ChargeGuard<N>, RejectedEntry> {
-    let Some(mut guard) = guard else {
+    let Some(mut call) = call else {
         return Ok(ChargeGuard {
             _held: HeldPermits::default(),
             paid: None,
         });
     };
-    let limiter = guard.limiter();
-    let AnnotationGuard {
-        reporter,
-        mut entries,
-        wait,
-        ..
-    } = guard;
-    let answer = match limiter {
-        // Boxed, because the future of a waiting call is large and the future of the annotated
-        // function should not be.
-        Ok(limiter) => Box::pin(hold_and_decide(&limiter, &mut entries, wait))
-            .await
-            .map(|entered| (limiter, entered)),
-        Err(refused) => Err(refused),
-    };
-    let (limiter, (held, allowed)) = answer.inspect_err(|refused| reporter.report(&refused.rejection))?;
+    let (held, allowed) = hold_and_decide(&mut call).await?;
+    let limiter = call.limiter()?;
+    let (reporter, entries) = (call.reporter, &call.entries);
     let paid = allowed.map(|allowed| {
         // The requests of an allowed call are valid.
         let asked = entries.iter().filter(|entry| entry.has_request());
         let requests = asked.filter_map(|entry| entry.limit_request().ok());
         Box::new(ChargeResult {
             reporter,
-            reservation: Reservation::from_requests(&limiter, requests, allowed),
+            reservation: Reservation::from_requests(limiter, requests, allowed),
             costs: entries.each_ref().map(AnnotationEntry::requested_cost),
         })
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::ConfigError;
-use crate::key::Key;
+use crate::key::{Key, KeyBuffer};
 use crate::limiter::Limiter;
 use crate::policy::Rate;
 use crate::units::{Amount, parse_duration};
@@ -20,25 +20,28 @@ use crate::units::{Amount, parse_duration};
             what is there"
 )]
 pub trait ToKey {
-    /// Returns the key, without moving the value.
-    fn to_key(&self) -> Key<'static>;
+    /// Returns the key, without moving the value. A value that is no key is displayed in `buffer`.
+    fn to_key<'k>(&'k self, buffer: &'k mut KeyBuffer) -> Key<'k>;
 }
 
 impl<T: Display + ?Sized> ToKey for T {
-    fn to_key(&self) -> Key<'static> {
-        Key::from(self.to_string())
+    #[inline]
+    fn to_key<'k>(&'k self, buffer: &'k mut KeyBuffer) -> Key<'k> {
+        buffer.whole(self).key()
     }
 }
 
 impl ToKey for Key<'_> {
-    fn to_key(&self) -> Key<'static> {
-        self.clone().into_owned()
+    #[inline]
+    fn to_key<'k>(&'k self, _: &'k mut KeyBuffer) -> Key<'k> {
+        Key::from(self)
     }
 }
 
 impl ToKey for &Key<'_> {
-    fn to_key(&self) -> Key<'static> {
-        (*self).clone().into_owned()
+    #[inline]
+    fn to_key<'k>(&'k self, _: &'k mut KeyBuffer) -> Key<'k> {
+        Key::from(*self)
     }
 }
 
@@ -49,13 +52,14 @@ impl ToKey for &Key<'_> {
     note = "`limiter = …` takes a `limiter_core::Limiter`, or a reference to one"
 )]
 pub trait ToLimiter {
-    /// Returns a clone of the handle.
-    fn to_limiter(&self) -> Limiter;
+    /// Returns the limiter.
+    fn to_limiter(&self) -> &Limiter;
 }
 
 impl ToLimiter for Limiter {
-    fn to_limiter(&self) -> Limiter {
-        self.clone()
+    #[inline]
+    fn to_limiter(&self) -> &Limiter {
+        self
     }
 }
 
@@ -123,7 +127,7 @@ macro_rules! through_pointers {
     )*};
 }
 through_pointers!(
-    ToLimiter::to_limiter -> Limiter,
+    ToLimiter::to_limiter -> &Limiter,
     ToAmount::to_amount -> Result<Amount, ConfigError>,
     ToRate::to_rate -> Result<Rate, ConfigError>,
     ToDuration::to_duration -> Result<Duration, ConfigError>

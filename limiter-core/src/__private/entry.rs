@@ -1,6 +1,6 @@
 //! The limit of one attribute, for one call.
 
-use crate::__private::{BuiltPolicy, ResolvedPolicies};
+use crate::__private::{BuiltPolicy, ResolvedPolicies, never_waits};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -11,9 +11,9 @@ use crate::units::Amount;
 
 /// One attribute's limit, evaluated for one call.
 #[derive(Debug)]
-pub struct AnnotationEntry {
+pub struct AnnotationEntry<'a> {
     pub(super) policy: EntryPolicy,
-    pub(super) key: Key<'static>,
+    pub(super) key: Key<'a>,
     pub(super) cost: Result<Amount, ConfigError>,
 }
 
@@ -30,10 +30,11 @@ pub(super) enum EntryPolicy {
     Nothing,
 }
 
-impl AnnotationEntry {
+impl<'a> AnnotationEntry<'a> {
     /// Creates a limit of one permit under a policy that was built once.
     #[must_use]
-    pub fn fixed(policy: &'static BuiltPolicy, key: Key<'static>) -> Self {
+    #[inline]
+    pub fn fixed(policy: &'static BuiltPolicy, key: Key<'a>) -> Self {
         Self {
             policy: EntryPolicy::Fixed(policy),
             key,
@@ -43,7 +44,8 @@ impl AnnotationEntry {
 
     /// Creates a limit of one permit under a policy that was built for this call.
     #[must_use]
-    pub fn built(policy: BuiltPolicy, key: Key<'static>) -> Self {
+    #[inline]
+    pub fn built(policy: BuiltPolicy, key: Key<'a>) -> Self {
         Self {
             policy: EntryPolicy::Built(policy),
             key,
@@ -53,7 +55,8 @@ impl AnnotationEntry {
 
     /// Creates a limit of one permit under the policy that the registry has under this name.
     #[must_use]
-    pub fn named(policy: &'static str, key: Key<'static>) -> Self {
+    #[inline]
+    pub fn named(policy: &'static str, key: Key<'a>) -> Self {
         Self {
             policy: EntryPolicy::Named(policy),
             key,
@@ -63,11 +66,22 @@ impl AnnotationEntry {
 
     /// Sets the cost.
     #[must_use]
+    #[inline]
     pub fn need(self, cost: Result<Amount, ConfigError>) -> Self {
         Self { cost, ..self }
     }
 
+    /// Returns the entry with its own key.
+    pub(super) fn into_owned(self) -> AnnotationEntry<'static> {
+        AnnotationEntry {
+            policy: self.policy,
+            key: self.key.into_owned(),
+            cost: self.cost,
+        }
+    }
+
     /// Looks up a policy that is given by name.
+    #[inline]
     pub(super) fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
             self.policy = match limiter.resolve_call(name, &self.key)? {
@@ -80,6 +94,18 @@ impl AnnotationEntry {
 
     pub(super) fn has_request(&self) -> bool {
         !matches!(self.policy, EntryPolicy::Nothing)
+    }
+
+    /// Returns the policy and the cost of a valid entry whose calls never wait.
+    #[inline]
+    pub(super) fn immediate(&self) -> Option<(&Policy, Amount)> {
+        let built = match &self.policy {
+            EntryPolicy::Fixed(built) => *built,
+            EntryPolicy::Built(built) => built,
+            EntryPolicy::Named(_) | EntryPolicy::Nothing => return None,
+        };
+        let policy = built.as_ref().ok().filter(|policy| never_waits(policy))?;
+        Some((policy, *self.cost.as_ref().ok()?))
     }
 
     /// Returns the cost, if the entry has a request.

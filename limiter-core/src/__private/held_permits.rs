@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::__private::{
-    Amount, AnnotationEntry, AnnotationGuard, BuiltPolicy, EntryPolicy, PolicyOptions, RejectedEntry,
-    by_first, decide_resolved, resolve,
-};
+use crate::__private::entry::EntryPolicy;
+use crate::__private::guard::{by_first, decide_resolved, resolve};
+use crate::__private::{Amount, AnnotationEntry, BuiltPolicy, PendingCall, PolicyOptions, RejectedEntry};
 use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use crate::decision::Allowed;
 use crate::error::ConfigError;
@@ -38,33 +37,34 @@ pub struct HeldPermits {
 /// # Errors
 ///
 /// [`RejectedEntry`] if the call is rejected.
-pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<HeldPermits, RejectedEntry> {
-    let Some(mut guard) = guard else {
+pub async fn hold<const N: usize>(call: Option<PendingCall<N>>) -> Result<HeldPermits, RejectedEntry> {
+    let Some(mut call) = call else {
         return Ok(HeldPermits::default());
     };
-    let answer = match guard.limiter() {
-        // Boxed, because the future of a waiting call is large and the future of the annotated
-        // function should not be.
-        Ok(limiter) => Box::pin(hold_and_decide(&limiter, &mut guard.entries, guard.wait)).await,
-        Err(refused) => Err(refused),
-    };
-    match answer {
-        Ok((held, _)) => Ok(held),
-        Err(refused) => {
-            guard.reporter.report(&refused.rejection);
-            Err(refused)
-        }
-    }
+    let (held, _) = hold_and_decide(&mut call).await?;
+    Ok(held)
 }
 
 /// Acquires the permits and decides the other limits. Entries with an acquired permit have no
-/// request afterwards.
-pub(super) async fn hold_and_decide(
+/// request afterwards. A misconfiguration is logged.
+pub(super) async fn hold_and_decide<const N: usize>(
+    call: &mut PendingCall<N>,
+) -> Result<(HeldPermits, Option<Allowed>), RejectedEntry> {
+    let answer = match &call.limiter {
+        // Boxed, because the future of a waiting call is large and the future of the annotated
+        // function should not be.
+        Ok(limiter) => Box::pin(hold_with(limiter, &mut call.entries, call.wait.take())).await,
+        Err(error) => Err(by_first(error.clone())),
+    };
+    answer.inspect_err(|refused| call.reporter.report(&refused.rejection))
+}
+
+async fn hold_with(
     limiter: &Limiter,
-    entries: &mut [AnnotationEntry],
+    entries: &mut [AnnotationEntry<'_>],
     wait: Option<Result<Duration, ConfigError>>,
 ) -> Result<(HeldPermits, Option<Allowed>), RejectedEntry> {
-    let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
+    let wait = wait.transpose().map_err(by_first)?;
     resolve(limiter, entries)?;
     let started = limiter.now();
     let left = || wait.map(|timeout: Duration| timeout.saturating_sub(limiter.now().since(started)));
@@ -86,6 +86,6 @@ pub(super) async fn hold_and_decide(
             entry.policy = EntryPolicy::Nothing;
         }
     }
-    let allowed = decide_resolved(limiter, entries, left()).await?;
+    let allowed = decide_resolved(limiter, entries, left(), |check| check).await?;
     Ok((permits, allowed))
 }

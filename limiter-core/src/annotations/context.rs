@@ -60,45 +60,64 @@ pub(crate) fn installed() -> Option<Limiter> {
     of_task.or_else(|| INSTALLED.get().or_else(|| IMPLICIT.get()).cloned())
 }
 
-/// The limiter of a call that names none. The global one is a static reference, so that its use
-/// needs no reference count.
+/// The limiter of a call. A reference needs no reference count.
 #[derive(Debug)]
-pub(crate) enum CurrentLimiter {
-    OfTask(Limiter),
+pub(crate) enum CurrentLimiter<'a> {
+    /// The limiter that an attribute names.
+    Named(&'a Limiter),
+    /// A handle of the task's or of a named limiter.
+    Owned(Limiter),
     Global(&'static Limiter),
 }
 
-impl Deref for CurrentLimiter {
+impl CurrentLimiter<'_> {
+    /// Returns the limiter without borrows.
+    pub(crate) fn into_owned(self) -> CurrentLimiter<'static> {
+        match self {
+            Self::Named(limiter) => CurrentLimiter::Owned(limiter.clone()),
+            Self::Owned(limiter) => CurrentLimiter::Owned(limiter),
+            Self::Global(limiter) => CurrentLimiter::Global(limiter),
+        }
+    }
+}
+
+impl Deref for CurrentLimiter<'_> {
     type Target = Limiter;
 
+    #[inline]
     fn deref(&self) -> &Limiter {
         match self {
-            Self::OfTask(limiter) => limiter,
-            Self::Global(limiter) => limiter,
+            Self::Owned(limiter) => limiter,
+            Self::Named(limiter) | Self::Global(limiter) => limiter,
         }
     }
 }
 
 /// Returns the task's limiter, else the global one.
-pub(crate) fn current() -> Result<CurrentLimiter, StoreError> {
+pub(crate) fn current() -> Result<CurrentLimiter<'static>, StoreError> {
     if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {
-        return Ok(CurrentLimiter::OfTask(limiter));
+        return Ok(CurrentLimiter::Owned(limiter));
     }
-    if let Some(limiter) = INSTALLED.get() {
-        return Ok(CurrentLimiter::Global(limiter));
+    match INSTALLED.get() {
+        Some(limiter) => Ok(CurrentLimiter::Global(limiter)),
+        None => implicit().map(CurrentLimiter::Global),
     }
+}
+
+/// Returns the limiter of calls without an installed one.
+#[cold]
+fn implicit() -> Result<&'static Limiter, StoreError> {
     if !cfg!(debug_assertions) {
         return Err(StoreError::new(
             StoreErrorKind::NotInstalled,
             "no limiter is installed: call limiter_core::annotations::install at start-up, or give the attribute a `limiter`",
         ));
     }
-    let implicit = IMPLICIT.get_or_init(|| {
+    Ok(IMPLICIT.get_or_init(|| {
         tracing::warn!(
             "no limiter is installed: this debug build decides in process, a release build would reject every call; \
              call limiter_core::annotations::install at start-up"
         );
         Limiter::in_process().build()
-    });
-    Ok(CurrentLimiter::Global(implicit))
+    }))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::ConfigError;
-use crate::key::Key;
+use crate::key::{Key, KeyBuffer};
 
 /// The value of `key =` or `group =`.
 #[derive(Clone, Copy, Debug)]
@@ -63,12 +63,14 @@ impl KeyTemplate {
         &self,
         mut value_of: impl FnMut(&'static str) -> Option<&'v str>,
     ) -> Option<Key<'static>> {
-        self.pieces()
-            .iter()
-            .try_fold(Key::global(), |key, piece| match piece {
-                TemplatePiece::Text(text) => Some(key.text(text)),
-                TemplatePiece::Part(name) => value_of(name).map(|value| key.part(value)),
-            })
+        let mut key = KeyBuffer::new();
+        for piece in self.pieces() {
+            match piece {
+                TemplatePiece::Text(text) => key.text(text),
+                TemplatePiece::Part(name) => key.part(value_of(name)?),
+            };
+        }
+        Some(key.key().into_owned())
     }
 
     fn pieces(&self) -> &'static [TemplatePiece] {

@@ -40,16 +40,20 @@ enum CheckProgress<'a> {
 impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
     type Output = Result<Decision, Rejection>;
 
-    /// In process the check is read where it is, and the decision is written where the caller wants
-    /// it: moving either takes longer than deciding.
+    /// The check is read where it is, and the decision is written where the caller wants it: moving
+    /// either takes longer than deciding.
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         if let CheckProgress::Unasked = this.progress {
             if let Some(check) = P::without_lookup(&this.check) {
-                if check.limiter.is_in_process() && check.is_plain() {
-                    this.progress = CheckProgress::Answered;
-                    return check.try_decide_plain();
+                if !check.is_tried && check.is_plain() {
+                    let answer = check.try_decide_plain();
+                    if answer.is_ready() {
+                        this.progress = CheckProgress::Answered;
+                        return answer;
+                    }
+                    this.check.is_tried = true;
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Escaping of key bytes, so that they can be parts of a name.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
@@ -24,36 +25,44 @@ pub(super) enum Colon {
 fn are_plain(bytes: &[u8], colon: Colon) -> bool {
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
-    let plain = words.fold(true, |plain, word| {
+    let plain = words.fold(HIGH, |plain, word| {
         // A chunk has eight bytes, so the default is never used.
         let word = word.try_into().unwrap_or_default();
-        plain & needs_no_escape(u64::from_le_bytes(word), colon)
+        plain & plain_bits(u64::from_le_bytes(word), colon)
     });
     // Checking some bytes twice costs nothing.
     let last = match bytes.last_chunk() {
         Some(last) => u64::from_le_bytes(*last),
         None => rest
             .iter()
-            .fold(each(b'a'), |word, byte| word << 8 | u64::from(*byte)),
+            .fold(LETTERS, |word, byte| word << 8 | u64::from(*byte)),
     };
-    plain & needs_no_escape(last, colon)
+    plain & plain_bits(last, colon) == HIGH
 }
 
-/// True if all eight bytes of a word are plain.
+/// Sets the highest bit of each plain byte of a word.
 #[inline]
-const fn needs_no_escape(word: u64, colon: Colon) -> bool {
-    const HIGH: u64 = each(0x80);
+const fn plain_bits(word: u64, colon: Colon) -> u64 {
     // For a byte below 128, each sum sets the highest bit or not, without a carry; other bytes are
     // not plain.
-    let visible = word.wrapping_add(each(0x80 - b'!'));
-    let above_range = word.wrapping_add(each(0x80 - b'{'));
-    let other_than_percent = (word ^ each(b'%')).wrapping_add(each(0x7f));
+    let visible = word.wrapping_add(ABOVE_SPACE);
+    let above_range = word.wrapping_add(ABOVE_Z);
+    let other_than_percent = (word ^ PERCENT).wrapping_add(LOW);
     let other_than_colon = match colon {
         Colon::Plain => HIGH,
-        Colon::Escaped => (word ^ each(b':')).wrapping_add(each(0x7f)),
+        Colon::Escaped => (word ^ COLON).wrapping_add(LOW),
     };
-    visible & !above_range & other_than_percent & other_than_colon & !word & HIGH == HIGH
+    visible & !above_range & other_than_percent & other_than_colon & !word & HIGH
 }
+
+// Constants, since the function is not inlined everywhere.
+const HIGH: u64 = each(0x80);
+const LOW: u64 = each(0x7f);
+const LETTERS: u64 = each(b'a');
+const ABOVE_SPACE: u64 = each(0x80 - b'!');
+const ABOVE_Z: u64 = each(0x80 - b'{');
+const PERCENT: u64 = each(b'%');
+const COLON: u64 = each(b':');
 
 /// Returns a word of eight equal bytes.
 const fn each(byte: u8) -> u64 {
@@ -82,24 +91,28 @@ pub(super) fn escape_text(text: &str, colon: Colon) -> Cow<'_, str> {
 #[cold]
 fn escaped(bytes: &[u8], colon: Colon) -> String {
     let mut escaped = String::with_capacity(bytes.len() * 3);
-    push_escaped(&mut escaped, bytes, colon);
+    push_escaped_bytes(&mut escaped, bytes, colon);
     escaped
 }
 
-pub(super) fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
-    if are_plain(bytes, colon) {
-        if let Ok(text) = std::str::from_utf8(bytes) {
-            escaped.push_str(text);
-            return;
-        }
+/// Appends text with every byte replaced that is not plain. `escaped` must not fail.
+#[inline]
+pub(super) fn push_escaped(escaped: &mut impl fmt::Write, text: &str, colon: Colon) {
+    if are_plain(text.as_bytes(), colon) {
+        let _ = escaped.write_str(text);
+    } else {
+        push_escaped_bytes(escaped, text.as_bytes(), colon);
     }
+}
+
+#[cold]
+fn push_escaped_bytes(escaped: &mut impl fmt::Write, bytes: &[u8], colon: Colon) {
     for byte in bytes {
-        if are_plain(&[*byte], colon) {
-            escaped.push(char::from(*byte));
+        let _ = if are_plain(&[*byte], colon) {
+            escaped.write_char(char::from(*byte))
         } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
+            write!(escaped, "%{byte:02X}")
+        };
     }
 }
 

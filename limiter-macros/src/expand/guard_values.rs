@@ -1,13 +1,13 @@
 //! The values of an attribute, as the guard computes them.
 
-use proc_macro2::{Ident, TokenStream};
-use quote::{quote, quote_spanned};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned;
 
 use super::mixed;
 use crate::literal::{Number, Period, RateText};
-use crate::model::{Key, Rate};
+use crate::model::{Key, Limit, Rate};
 use crate::template::{Piece, Template};
 
 pub(super) fn option(value: Option<TokenStream>) -> TokenStream {
@@ -57,15 +57,35 @@ pub(super) fn rate_of(rate: &Rate, private: &TokenStream) -> TokenStream {
     }
 }
 
-pub(super) fn key_of(key: &Key, private: &TokenStream) -> TokenStream {
+pub(super) fn key_buffer(index: usize) -> Ident {
+    format_ident!("__limiter_key_{index}", span = Span::mixed_site())
+}
+
+pub(super) fn group_buffer(index: usize) -> Ident {
+    format_ident!("__limiter_group_{index}", span = Span::mixed_site())
+}
+
+/// The buffers of a limit's key and group.
+pub(super) fn buffers(index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
+    let key = limit.key.as_ref().map(|_| key_buffer(index));
+    let group = limit.group.as_ref().map(|_| group_buffer(index));
+    let buffers = key.into_iter().chain(group);
+    quote!(#(let mut #buffers = #private::KeyBuffer::new();)*)
+}
+
+/// The key, which borrows from `buffer` or from the arguments.
+pub(super) fn key_of(key: &Key, buffer: &Ident, private: &TokenStream) -> TokenStream {
     match key {
-        Key::Computed(expr) => convert(private, "ToKey", "to_key", expr),
+        Key::Computed(expr) => {
+            let span = mixed(expr.span());
+            quote_spanned!(span=> #private::ToKey::to_key(&(#expr), &mut #buffer))
+        }
         Key::Template(Template { span, pieces, .. }) => {
             let pieces = pieces.iter().map(|piece| match piece {
                 Piece::Text(text) => quote!(.text(#text)),
                 Piece::Place { root, fields } => quote_spanned!(mixed(*span)=> .part(&#root #(.#fields)*)),
             });
-            quote!(#private::Key::global() #(#pieces)*)
+            quote!(#buffer #(#pieces)* .key())
         }
     }
 }

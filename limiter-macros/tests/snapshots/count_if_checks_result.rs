@@ -49,21 +49,22 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             ::core::concat!(::core::module_path!(), "::", "login"),
         );
         let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
-            &__LIMITER_REPORTER,
-            ::core::option::Option::None,
-            [
-                ::limiter_core::__private::AnnotationEntry::fixed(
-                    &__LIMITER_POLICY_0,
-                    ::limiter_core::__private::Key::global(),
-                ),
-                ::limiter_core::__private::AnnotationEntry::named(
-                    "daily",
-                    ::limiter_core::__private::Key::global(),
-                ),
-            ],
-            ::core::option::Option::None,
-        );
-        ::core::option::Option::Some(__limiter_made)
+                &__LIMITER_REPORTER,
+                ::core::option::Option::None,
+                [
+                    ::limiter_core::__private::AnnotationEntry::fixed(
+                        &__LIMITER_POLICY_0,
+                        ::limiter_core::__private::Key::global(),
+                    ),
+                    ::limiter_core::__private::AnnotationEntry::named(
+                        "daily",
+                        ::limiter_core::__private::Key::global(),
+                    ),
+                ],
+                ::core::option::Option::None,
+            )
+            .into_pending();
+        __limiter_made
     };
     let __limiter_charged = match ::limiter_core::__private::enter_counted(
             __limiter_guard,

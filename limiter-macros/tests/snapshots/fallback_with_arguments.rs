@@ -26,76 +26,87 @@ async fn send(
         let _ = &items;
         let __limiter_applies: bool = *count > 0;
         if __limiter_applies {
+            let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
+            let mut __limiter_group_0 = ::limiter_core::__private::KeyBuffer::new();
             let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
-                &__LIMITER_REPORTER,
-                ::core::option::Option::Some(
-                    ::limiter_core::__private::ToLimiter::to_limiter(&(self.limits)),
-                ),
-                [
-                    ::limiter_core::__private::AnnotationEntry::built(
-                            ::limiter_core::__private::sliding_window(
-                                "send",
-                                ::limiter_core::__private::ToAmount::to_amount(&(limit)),
-                                ::core::result::Result::Ok(
-                                    ::limiter_core::__private::Duration::from_micros(
-                                        60000000u64,
-                                    ),
-                                ),
-                                &::limiter_core::__private::PolicyOptions {
-                                    deadline: ::core::option::Option::Some(
-                                        ::core::result::Result::Ok(
-                                            ::limiter_core::__private::Duration::from_micros(20000u64),
+                    &__LIMITER_REPORTER,
+                    ::core::option::Option::Some(
+                        ::limiter_core::__private::ToLimiter::to_limiter(&(self.limits)),
+                    ),
+                    [
+                        ::limiter_core::__private::AnnotationEntry::built(
+                                ::limiter_core::__private::sliding_window(
+                                    "send",
+                                    ::limiter_core::__private::ToAmount::to_amount(&(limit)),
+                                    ::core::result::Result::Ok(
+                                        ::limiter_core::__private::Duration::from_micros(
+                                            60000000u64,
                                         ),
                                     ),
-                                    on_store_failure: ::core::option::Option::Some(
-                                        ::limiter_core::__private::OnStoreFailure::FailOpen,
-                                    ),
-                                    lease: ::core::option::Option::None,
-                                },
-                            ),
-                            ::limiter_core::__private::Key::global()
-                                .part(&to.0)
-                                .in_group(
-                                    ::limiter_core::__private::ToKey::to_key(&(tenant)),
+                                    &::limiter_core::__private::PolicyOptions {
+                                        deadline: ::core::option::Option::Some(
+                                            ::core::result::Result::Ok(
+                                                ::limiter_core::__private::Duration::from_micros(20000u64),
+                                            ),
+                                        ),
+                                        on_store_failure: ::core::option::Option::Some(
+                                            ::limiter_core::__private::OnStoreFailure::FailOpen,
+                                        ),
+                                        lease: ::core::option::Option::None,
+                                    },
                                 ),
-                        )
-                        .need(::limiter_core::__private::ToAmount::to_amount(&(*count))),
-                ],
-                ::core::option::Option::Some(
-                    ::core::result::Result::Ok(
-                        ::limiter_core::__private::Duration::from_micros(1000000u64),
+                                __limiter_key_0
+                                    .part(&to.0)
+                                    .key()
+                                    .in_group(
+                                        ::limiter_core::__private::ToKey::to_key(
+                                            &(tenant),
+                                            &mut __limiter_group_0,
+                                        ),
+                                    ),
+                            )
+                            .need(
+                                ::limiter_core::__private::ToAmount::to_amount(&(*count)),
+                            ),
+                    ],
+                    ::core::option::Option::Some(
+                        ::core::result::Result::Ok(
+                            ::limiter_core::__private::Duration::from_micros(1000000u64),
+                        ),
                     ),
-                ),
-            );
-            ::core::option::Option::Some(__limiter_made)
+                )
+                .try_enter();
+            __limiter_made
         } else {
             ::core::option::Option::None
         }
     };
-    if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
-            __limiter_guard,
-        )
-        .await
-    {
-        use ::limiter_core::__private::ResolveValue as _;
-        let __limiter_value0 = to;
-        let __limiter_value1 = __limiter_arg2;
-        let __limiter_value2 = __limiter_arg3;
-        let __limiter_value3 = limit;
-        let __limiter_rejection = __limiter_refused.rejection;
-        let __limiter_value: Receipt = ::limiter_core::__private::Fallback(
-                self
-                    .queue(
-                        __limiter_value0,
-                        __limiter_value1,
-                        __limiter_value2,
-                        __limiter_value3,
-                        __limiter_rejection,
-                    ),
+    if let ::core::option::Option::Some(__limiter_undecided) = __limiter_guard {
+        if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+                __limiter_undecided,
             )
-            .resolve()
-            .await;
-        return __limiter_value;
+            .await
+        {
+            use ::limiter_core::__private::ResolveValue as _;
+            let __limiter_value0 = to;
+            let __limiter_value1 = __limiter_arg2;
+            let __limiter_value2 = __limiter_arg3;
+            let __limiter_value3 = limit;
+            let __limiter_rejection = __limiter_refused.rejection;
+            let __limiter_value: Receipt = ::limiter_core::__private::Fallback(
+                    self
+                        .queue(
+                            __limiter_value0,
+                            __limiter_value1,
+                            __limiter_value2,
+                            __limiter_value3,
+                            __limiter_rejection,
+                        ),
+                )
+                .resolve()
+                .await;
+            return __limiter_value;
+        }
     }
     let Batch { count, mut items } = __limiter_arg2;
     { deliver(to, items).await }

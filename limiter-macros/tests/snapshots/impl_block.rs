@@ -47,44 +47,49 @@ impl<T> Mail for Outbox<T> {
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
             );
+            let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
+            let mut __limiter_key_1 = ::limiter_core::__private::KeyBuffer::new();
             let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
-                &__LIMITER_REPORTER,
-                ::core::option::Option::None,
-                [
-                    ::limiter_core::__private::AnnotationEntry::fixed(
-                        &__LIMITER_POLICY_0,
-                        ::limiter_core::__private::Key::global().part(&to),
-                    ),
-                    ::limiter_core::__private::AnnotationEntry::named(
-                        "burst",
-                        ::limiter_core::__private::Key::global().part(&to),
-                    ),
-                ],
-                ::core::option::Option::None,
-            );
-            ::core::option::Option::Some(__limiter_made)
+                    &__LIMITER_REPORTER,
+                    ::core::option::Option::None,
+                    [
+                        ::limiter_core::__private::AnnotationEntry::fixed(
+                            &__LIMITER_POLICY_0,
+                            __limiter_key_0.part(&to).key(),
+                        ),
+                        ::limiter_core::__private::AnnotationEntry::named(
+                            "burst",
+                            __limiter_key_1.part(&to).key(),
+                        ),
+                    ],
+                    ::core::option::Option::None,
+                )
+                .try_enter();
+            __limiter_made
         };
-        if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
-                __limiter_guard,
-            )
-            .await
-        {
-            match __limiter_refused.index {
-                0usize => {
-                    return <Result<
-                        (),
-                        Rejection,
-                    > as ::limiter_core::__private::FromRejection>::from_rejection(
-                        __limiter_refused.rejection,
-                    );
-                }
-                _ => {
-                    return <Result<
-                        (),
-                        Rejection,
-                    > as ::limiter_core::__private::FromRejection>::from_rejection(
-                        __limiter_refused.rejection,
-                    );
+        if let ::core::option::Option::Some(__limiter_undecided) = __limiter_guard {
+            if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+                    __limiter_undecided,
+                )
+                .await
+            {
+                match __limiter_refused.index {
+                    0usize => {
+                        return <Result<
+                            (),
+                            Rejection,
+                        > as ::limiter_core::__private::FromRejection>::from_rejection(
+                            __limiter_refused.rejection,
+                        );
+                    }
+                    _ => {
+                        return <Result<
+                            (),
+                            Rejection,
+                        > as ::limiter_core::__private::FromRejection>::from_rejection(
+                            __limiter_refused.rejection,
+                        );
+                    }
                 }
             }
         }

@@ -39,30 +39,34 @@ pub async fn search(user: &str) -> Result<u32, Error> {
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),
         );
+        let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
         let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
-            &__LIMITER_REPORTER,
-            ::core::option::Option::None,
-            [
-                ::limiter_core::__private::AnnotationEntry::fixed(
-                    &__LIMITER_POLICY_0,
-                    ::limiter_core::__private::Key::global().text("user:").part(&user),
-                ),
-            ],
-            ::core::option::Option::None,
-        );
-        ::core::option::Option::Some(__limiter_made)
+                &__LIMITER_REPORTER,
+                ::core::option::Option::None,
+                [
+                    ::limiter_core::__private::AnnotationEntry::fixed(
+                        &__LIMITER_POLICY_0,
+                        __limiter_key_0.text("user:").part(&user).key(),
+                    ),
+                ],
+                ::core::option::Option::None,
+            )
+            .try_enter();
+        __limiter_made
     };
-    if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
-            __limiter_guard,
-        )
-        .await
-    {
-        return <Result<
-            u32,
-            Error,
-        > as ::limiter_core::__private::FromRejection>::from_rejection(
-            __limiter_refused.rejection,
-        );
+    if let ::core::option::Option::Some(__limiter_undecided) = __limiter_guard {
+        if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+                __limiter_undecided,
+            )
+            .await
+        {
+            return <Result<
+                u32,
+                Error,
+            > as ::limiter_core::__private::FromRejection>::from_rejection(
+                __limiter_refused.rejection,
+            );
+        }
     }
     { find(user).await }
 }

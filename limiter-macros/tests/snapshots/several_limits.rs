@@ -67,45 +67,48 @@ async fn search() -> Result<(), Rejection> {
             ::core::concat!(::core::module_path!(), "::", "search"),
         );
         let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
-            &__LIMITER_REPORTER,
-            ::core::option::Option::None,
-            [
-                ::limiter_core::__private::AnnotationEntry::fixed(
-                    &__LIMITER_POLICY_0,
-                    ::limiter_core::__private::Key::global(),
-                ),
-                ::limiter_core::__private::AnnotationEntry::fixed(
-                    &__LIMITER_POLICY_1,
-                    ::limiter_core::__private::Key::global(),
-                ),
-            ],
-            ::core::option::Option::None,
-        );
-        ::core::option::Option::Some(__limiter_made)
+                &__LIMITER_REPORTER,
+                ::core::option::Option::None,
+                [
+                    ::limiter_core::__private::AnnotationEntry::fixed(
+                        &__LIMITER_POLICY_0,
+                        ::limiter_core::__private::Key::global(),
+                    ),
+                    ::limiter_core::__private::AnnotationEntry::fixed(
+                        &__LIMITER_POLICY_1,
+                        ::limiter_core::__private::Key::global(),
+                    ),
+                ],
+                ::core::option::Option::None,
+            )
+            .try_enter();
+        __limiter_made
     };
-    if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
-            __limiter_guard,
-        )
-        .await
-    {
-        match __limiter_refused.index {
-            0usize => {
-                use ::limiter_core::__private::ResolveValue as _;
-                let __limiter_fallback = slow_down;
-                let __limiter_value: Result<(), Rejection> = ::limiter_core::__private::Fallback(
-                        __limiter_fallback(),
-                    )
-                    .resolve()
-                    .await;
-                return __limiter_value;
-            }
-            _ => {
-                return <Result<
-                    (),
-                    Rejection,
-                > as ::limiter_core::__private::FromRejection>::from_rejection(
-                    __limiter_refused.rejection,
-                );
+    if let ::core::option::Option::Some(__limiter_undecided) = __limiter_guard {
+        if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+                __limiter_undecided,
+            )
+            .await
+        {
+            match __limiter_refused.index {
+                0usize => {
+                    use ::limiter_core::__private::ResolveValue as _;
+                    let __limiter_fallback = slow_down;
+                    let __limiter_value: Result<(), Rejection> = ::limiter_core::__private::Fallback(
+                            __limiter_fallback(),
+                        )
+                        .resolve()
+                        .await;
+                    return __limiter_value;
+                }
+                _ => {
+                    return <Result<
+                        (),
+                        Rejection,
+                    > as ::limiter_core::__private::FromRejection>::from_rejection(
+                        __limiter_refused.rejection,
+                    );
+                }
             }
         }
     }
