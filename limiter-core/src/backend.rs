@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::Change;
+use crate::algorithm::{Change, Mode};
 use crate::backend::memory::MemoryBackend;
 #[cfg(feature = "redis")]
 use crate::backend::redis::RedisBackend;
@@ -40,7 +40,7 @@ use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::identity::Identity;
 use crate::policy::PenaltyLimits;
-use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
+use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, RequestedLimit};
 #[cfg(feature = "redis")]
 use crate::support::deadline::no_answer_within;
 
@@ -85,6 +85,16 @@ impl Backend {
             Self::Memory(memory) => memory.decide_one(limit, |outcome| finish(Some(outcome))),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.try_decide_one(limit, finish),
+        }
+    }
+
+    /// Decides several limits in process, if the fast step can decide all of them.
+    #[inline]
+    pub(crate) fn try_decide_steadily(&self, limits: &[IdentifiedLimit<'_>], mode: Mode) -> Option<Decision> {
+        match self {
+            Self::Memory(memory) => memory.decide_steadily(limits, mode),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod holder_lease;
 mod locks;
 mod sweep;
 mod table;
+mod together;
 
 use crossbeam_utils::CachePadded;
 use smallvec::{SmallVec, smallvec};
@@ -216,7 +217,7 @@ impl MemoryStore {
         begin: &impl Fn(usize, &mut StepState, MonotonicStamp),
     ) -> Result<Verdict, CapacityExceeded> {
         let before = self.clock.reading();
-        let mut locks = self.lock_all(limits);
+        let mut locks = self.lock_all(limits.iter().map(|limit| limit.identity));
         let decided_at = locks.decide_at(before, &self.clock);
         let now = decided_at.as_micros();
 

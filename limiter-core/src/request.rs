@@ -1,6 +1,7 @@
 //! A request for a decision, validated before any I/O.
 
 mod holder;
+mod identified;
 pub(crate) mod limit_request;
 pub(crate) mod owned;
 
@@ -19,6 +20,7 @@ use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
 pub(crate) use crate::request::holder::{HolderLease, HolderRenewal, HolderReply};
+pub(crate) use crate::request::identified::{IdentifiedLimit, identify};
 pub use crate::request::limit_request::LimitRequest;
 use crate::request::limit_request::RequestedCost;
 use crate::support::one_or_many::OneOrMany;

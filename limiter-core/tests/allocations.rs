@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
 use limiter_core::registry::{KeyOverride, PolicyRegistry};
-use limiter_core::{Decision, Key, KeyList, Limiter, Policy, Rejection};
+use limiter_core::{Decision, Key, KeyList, Limiter, Policy, Rejection, token_limiter};
 
 #[expect(clippy::expect_used, reason = "a test ends that way")]
 fn policies() -> [Policy; 3] {
@@ -66,6 +66,18 @@ fn charge_of_known_key_allocates_nothing() {
         });
         assert_eq!(allowed.count_total, 0, "{policy}");
     }
+}
+
+/// The list of the requests, and the list of their outcomes.
+#[test]
+fn check_of_several_limits_allocates_two_lists() {
+    let limits = Limiter::in_process().build();
+    let [bucket, funnel, _] = &policies();
+    let key = String::from("user:7");
+    let both = || [(bucket, &key), (funnel, &key)];
+    assert!(is_allowed(limits.check_all(both())));
+    let allowed = measure(|| assert!(is_allowed(limits.check_all(both()))));
+    assert_eq!(allowed.count_total, 2);
 }
 
 #[test]
@@ -131,5 +143,50 @@ fn number_or_address_key_allocates_once() {
         let counted = measure(|| drop(key()));
         assert_eq!(counted.count_total, 1, "{text}");
         assert_eq!(key(), Key::from(text));
+    }
+}
+
+#[token_limiter(name = "free", capacity = 100_000, rate = "1/30d", limiter = limits)]
+async fn without_key(limits: &Limiter) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "template", capacity = 100_000, rate = "1/30d", key = "user:{user}", limiter = limits)]
+async fn with_template(limits: &Limiter, user: &str) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "borrowed", capacity = 100_000, rate = "1/30d", key = "{user}", limiter = limits)]
+async fn with_borrowed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "expression", capacity = 100_000, rate = "1/30d", key = user, limiter = limits)]
+async fn with_expression(limits: &Limiter, user: &str) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[expect(clippy::panic, reason = "a test ends that way")]
+fn is_admitted(call: impl Future<Output = Result<(), Rejection>>) -> bool {
+    match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result.is_ok(),
+        Poll::Pending => panic!("in process a call is decided at once"),
+    }
+}
+
+#[test]
+fn annotated_call_of_known_key_allocates_nothing() {
+    let limits = Limiter::in_process().build();
+    // The longest key that is stored unhashed, and one with characters that are escaped.
+    let (longest, escaped) = ("x".repeat(195), "a:b|{c}");
+    for user in ["ann", &longest, escaped] {
+        let calls = || {
+            assert!(is_admitted(without_key(&limits)));
+            assert!(is_admitted(with_template(&limits, user)));
+            assert!(is_admitted(with_borrowed(&limits, user)));
+            assert!(is_admitted(with_expression(&limits, user)));
+        };
+        calls();
+        assert_eq!(measure(calls).count_total, 0, "{user}");
     }
 }

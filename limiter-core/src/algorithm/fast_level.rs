@@ -179,7 +179,7 @@ pub(crate) struct FastOutcome {
 
 impl FastOutcome {
     #[inline]
-    pub(super) fn fits(self) -> bool {
+    pub(crate) fn fits(self) -> bool {
         self.missing == 0
     }
 

@@ -9,14 +9,14 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::algorithm::{Change, StepOutcome, StepResult};
+use crate::algorithm::{Change, Mode, StepOutcome, StepResult};
 use crate::backend::without_store::without_store;
 use crate::backend::{SingleLimit, SingleOutcome};
 use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::concurrency::table::PermitTable;
-use crate::decision::{Decision, Origin, Rejection};
+use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::detachment::DetachedHold;
 use crate::detachment::table::ExpiringTable;
 use crate::error::StoreError;
@@ -26,7 +26,10 @@ use crate::memory::MemoryStore;
 use crate::memory::holder_lease::HolderTable;
 use crate::penalty::log_uncounted;
 use crate::policy::PenaltyLimits;
-use crate::request::{DecisionRequest, HolderRenewal, HolderReply, LimitRequest, RequestedLimit};
+use crate::request::{
+    DecisionRequest, HolderRenewal, HolderReply, IdentifiedLimit, LimitRequest, RequestedLimit,
+};
+use crate::support::one_or_many::OneOrMany;
 
 /// The states and the concurrency permits of this process.
 #[derive(Debug)]
@@ -108,6 +111,23 @@ impl MemoryBackend {
             result: StepResult::Computed(outcome),
             origin: Origin::Memory,
         }))
+    }
+
+    /// Decides several limits by the fast step, if their states permit it.
+    #[inline]
+    pub(super) fn decide_steadily(&self, limits: &[IdentifiedLimit<'_>], mode: Mode) -> Option<Decision> {
+        let (decided_at, outcomes) = self.store.decide_steadily_together(limits, mode)?;
+        let mut allowed = true;
+        let mut results = Vec::with_capacity(limits.len());
+        for (limit, outcome) in limits.iter().zip(&outcomes) {
+            allowed &= outcome.fits();
+            results.push(LimitOutcome::new(limit.policy, StepResult::Level(*outcome)));
+        }
+        Some(Decision {
+            limits: OneOrMany::Several(results),
+            allowed,
+            ..Decision::without_query(Origin::Memory, decided_at)
+        })
     }
 
     pub(super) fn decide(&self, request: &DecisionRequest<'_>) -> Result<Decision, Rejection> {

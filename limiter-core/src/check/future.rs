@@ -119,3 +119,22 @@ impl<P> fmt::Debug for CheckFuture<'_, P> {
         f.write_str("CheckFuture")
     }
 }
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use crate::check::*;
+
+    /// Common allocators keep freed blocks of at most this size in a cache of the thread.
+    const SMALL_ALLOCATION: usize = 1_032;
+
+    #[tokio::test]
+    async fn query_fits_small_allocation() {
+        let limits = Limiter::redis("redis://127.0.0.1:1").namespace("size").build();
+        let limits = limits.expect("valid");
+        let policy = Policy::token_bucket("p").capacity(1).rate(1).build();
+        let policy = policy.expect("valid");
+        let query = limits.check(&policy, "key").query().expect("valid");
+        let size = size_of_val(&*query);
+        assert!(size <= SMALL_ALLOCATION, "{size} bytes");
+    }
+}

@@ -7,7 +7,8 @@
 //!
 //! One plain limit is decided in place, without building a request: it is borrowed, its
 //! identity and cost are computed once, and the decision is written into the caller's place.
-//! Several limits become a [`DecisionRequest`] that borrows their keys. A check is plain if its
+//! Several limits are decided in the same way in process if the fast step can decide all of them;
+//! otherwise they become a [`DecisionRequest`] that borrows their keys. A check is plain if its
 //! result depends on the store alone: the limiter enforces decisions, and no policy is in shadow,
 //! is off, has a key list or a penalty.
 //!
@@ -29,7 +30,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::Policy;
-use crate::request::{LimitRequest, charge};
+use crate::request::{LimitRequest, charge, identify};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
@@ -61,7 +62,7 @@ impl Check<'_> {
     pub(super) fn try_decide_plain(&self) -> Poll<Result<Decision, Rejection>> {
         match &self.requests {
             OneOrMany::One(limit) => self.try_decide_one(limit),
-            OneOrMany::Several(_) => self.try_decide_together(),
+            OneOrMany::Several(limits) => self.try_decide_several(limits),
         }
     }
 
@@ -96,6 +97,22 @@ impl Check<'_> {
             None if self.mode != Mode::Charge || policy.lease().is_some() => self.try_decide_together(),
             None => Poll::Pending,
         })
+    }
+
+    /// Decides several limits: in process without a request, if the fast step suffices.
+    #[inline(never)]
+    fn try_decide_several(&self, limits: &[LimitRequest<'_>]) -> Poll<Result<Decision, Rejection>> {
+        let limiter = &self.limiter.inner;
+        if self.limiter.is_in_process() && self.limiter.open().is_ok() {
+            if let Some(limits) = identify(limits, limiter.any_groups) {
+                if let Some(decision) = limiter.backend.try_decide_steadily(&limits, self.mode) {
+                    let answer = Ok(decision);
+                    observe::answered(limits.iter().map(|limit| limit.policy), self.mode, &answer);
+                    return Poll::Ready(answer);
+                }
+            }
+        }
+        self.try_decide_together()
     }
 
     /// Decides several limits, or one whose usage may have to be converted or is leased.

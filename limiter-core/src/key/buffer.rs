@@ -29,7 +29,10 @@ impl KeyBuffer {
     /// Creates an empty buffer.
     #[must_use]
     #[inline]
-    #[expect(clippy::new_without_default, reason = "only expansions of attributes create buffers")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "only expansions of attributes create buffers"
+    )]
     pub fn new() -> Self {
         Self {
             stack: [0; CAPACITY],

@@ -16,6 +16,7 @@ const SEARCHED_AT_ONCE: usize = 1_024;
 
 impl MemoryStore {
     /// Removes expired keys among the next ones, if a sweep is due.
+    #[inline]
     pub(crate) fn sweep_some(&self, now: u64) {
         if self.is_due(&self.next_sweep_at, now, SWEEP_EVERY_MICROS) {
             self.sweep(now, SHARDS_AT_ONCE, SWEPT_AT_ONCE);
@@ -33,6 +34,7 @@ impl MemoryStore {
     }
 
     /// Returns whether the work is due, to one caller only, and schedules the next time.
+    #[inline]
     fn is_due(&self, next: &AtomicU64, now: u64, every: u64) -> bool {
         let due = next.load(Ordering::Relaxed);
         // If the clock has stepped back further than one interval, the schedule restarts.
@@ -50,6 +52,7 @@ impl MemoryStore {
 
     /// Removes expired keys among at most `keys` keys in `shards` shards. Skips shards that are
     /// locked.
+    #[inline(never)]
     fn sweep(&self, now: u64, shards: usize, keys: usize) {
         let mut left = keys;
         let calendar = self.clock.calendar().as_micros();

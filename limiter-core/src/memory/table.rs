@@ -43,8 +43,20 @@ pub(crate) struct SweepProgress {
 impl StateTable {
     /// Returns the state of an identity, if it has an entry.
     pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut StepState> {
-        let at = *self.index.find(identity.hash(), is_at(&self.entries, identity))?;
-        self.entries.get_mut(index(at)).map(|entry| &mut entry.state)
+        let place = self.position(identity)?;
+        self.state_at(place)
+    }
+
+    /// Returns the place of an identity's entry until the next entry is inserted or removed.
+    #[inline]
+    pub(super) fn position(&self, identity: Identity) -> Option<usize> {
+        let found = self.index.find(identity.hash(), is_at(&self.entries, identity));
+        found.copied().map(index)
+    }
+
+    #[inline]
+    pub(super) fn state_at(&mut self, place: usize) -> Option<&mut StepState> {
+        self.entries.get_mut(place).map(|entry| &mut entry.state)
     }
 
     /// Stores the state of an identity that has no entry.

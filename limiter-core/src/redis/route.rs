@@ -17,7 +17,9 @@ impl Route {
     pub(crate) async fn run<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
         match self {
             Self::Standalone(node) => Ok(operation.execute(node, BatchPart::default()).await?),
-            Self::Cluster(cluster) => cluster.execute(operation).await,
+            // On the heap, so that the future of other decisions stays small: see the test
+            // `query_fits_small_allocation`.
+            Self::Cluster(cluster) => Box::pin(cluster.execute(operation)).await,
         }
     }
 }

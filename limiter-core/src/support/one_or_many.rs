@@ -47,7 +47,14 @@ impl<T> FromIterator<T> for OneOrMany<T> {
         let mut items = items.into_iter();
         match (items.next(), items.next()) {
             (Some(one), None) => Self::One(one),
-            (first, second) => Self::Several(first.into_iter().chain(second).chain(items).collect()),
+            (Some(first), Some(second)) => {
+                let mut several = Vec::with_capacity(items.size_hint().0 + 2);
+                several.push(first);
+                several.push(second);
+                several.extend(items);
+                Self::Several(several)
+            }
+            (None, _) => Self::default(),
         }
     }
 }

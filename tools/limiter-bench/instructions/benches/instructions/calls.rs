@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group};
-use limiter_core::{Limiter, Policy, Rejection, token_limiter};
+use limiter_core::{Key, Limiter, Policy, Rejection, token_limiter};
 use limiter_instructions::DECISIONS;
 
 use crate::setup::{self, ample, ready};
@@ -51,6 +51,13 @@ impl ByHand {
 
     async fn with_formatted_key(&self, user: &str) -> Result<usize, Rejection> {
         let key = format!("user:{user}");
+        self.limiter.check(&self.policy, key).await?.require()?;
+        Ok(user.len())
+    }
+
+    /// Builds the same key as the attribute.
+    async fn with_escaped_key(&self, user: &str) -> Result<usize, Rejection> {
+        let key = Key::from("user:").part(user);
         self.limiter.check(&self.policy, key).await?.require()?;
         Ok(user.len())
     }
@@ -113,6 +120,13 @@ fn formatted_key_by_hand(limits: ByHand) -> ByHand {
 }
 
 #[library_benchmark]
+#[bench::warm(prepare(|limits| call(limits.with_escaped_key(USER))))]
+fn escaped_key_by_hand(limits: ByHand) -> ByHand {
+    repeat(|user| call(limits.with_escaped_key(user)));
+    limits
+}
+
+#[library_benchmark]
 #[bench::warm(install(|| call(with_borrowed_key(USER))))]
 fn borrowed_key((): ()) {
     repeat(|user| call(with_borrowed_key(user)));
@@ -132,6 +146,7 @@ library_benchmark_group!(
         no_key_by_hand,
         formatted_key,
         formatted_key_by_hand,
+        escaped_key_by_hand,
         borrowed_key,
         borrowed_key_by_hand
     ]
