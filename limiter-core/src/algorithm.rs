@@ -224,7 +224,7 @@ pub(crate) fn step(
 
 /// Executes the step on a fast level, which only one policy has charged. This is the common case,
 /// and its result fits in registers.
-#[inline]
+#[inline(always)]
 pub(crate) fn step_fast(
     algorithm: &Algorithm,
     state: &mut StepState,

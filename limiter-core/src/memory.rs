@@ -315,6 +315,7 @@ impl MemoryStore {
         self.keys.subtract(gone);
     }
 
+    #[inline]
     fn lock(&self, identity: Identity) -> SpinGuard<'_, StateTable> {
         #[expect(clippy::indexing_slicing, reason = "the shard is below the number of shards")]
         self.shards[identity.shard(SHARDS)].lock()

@@ -146,22 +146,22 @@ fn number_or_address_key_allocates_once() {
     }
 }
 
-#[token_limiter(name = "free", capacity = 100_000, rate = "1/30d", limiter = limits)]
+#[token_limiter(name = "free", capacity = 1_000, rate = "1/30d", limiter = limits)]
 async fn without_key(limits: &Limiter) -> Result<(), Rejection> {
     Ok(())
 }
 
-#[token_limiter(name = "template", capacity = 100_000, rate = "1/30d", key = "user:{user}", limiter = limits)]
+#[token_limiter(name = "template", capacity = 1_000, rate = "1/30d", key = "user:{user}", limiter = limits)]
 async fn with_template(limits: &Limiter, user: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-#[token_limiter(name = "borrowed", capacity = 100_000, rate = "1/30d", key = "{user}", limiter = limits)]
+#[token_limiter(name = "borrowed", capacity = 1_000, rate = "1/30d", key = "{user}", limiter = limits)]
 async fn with_borrowed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-#[token_limiter(name = "expression", capacity = 100_000, rate = "1/30d", key = user, limiter = limits)]
+#[token_limiter(name = "expression", capacity = 1_000, rate = "1/30d", key = user, limiter = limits)]
 async fn with_expression(limits: &Limiter, user: &str) -> Result<(), Rejection> {
     Ok(())
 }

@@ -42,13 +42,14 @@ pub(crate) struct SweepProgress {
 
 impl StateTable {
     /// Returns the state of an identity, if it has an entry.
+    #[inline(always)]
     pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut StepState> {
         let place = self.position(identity)?;
         self.state_at(place)
     }
 
     /// Returns the place of an identity's entry until the next entry is inserted or removed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn position(&self, identity: Identity) -> Option<usize> {
         let found = self.index.find(identity.hash(), is_at(&self.entries, identity));
         found.copied().map(index)

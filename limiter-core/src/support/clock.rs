@@ -79,6 +79,7 @@ impl ManualClock {
 
     /// Returns the current time of the clock.
     #[must_use]
+    #[inline]
     pub fn now(&self) -> Timestamp {
         *self.now.borrow()
     }
