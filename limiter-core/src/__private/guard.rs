@@ -1,8 +1,8 @@
 //! The decision of an annotated function.
 //!
-//! The expansion builds an [`AnnotationGuard`], which borrows the arguments of the call, and decides
-//! it in the same statement ([`AnnotationGuard::try_enter`]). In process, and with Redis if the
-//! deny cache or leased tokens suffice, this is the whole decision: no future is created, and
+//! The expansion builds an [`AnnotationGuard`], which borrows the arguments of the call, and
+//! decides it in the same statement ([`AnnotationGuard::try_enter`]). In process, and with Redis if
+//! the deny cache or leased tokens suffice, this is the whole decision: no future is created, and
 //! nothing is copied. A call that needs I/O or has to wait becomes a [`PendingCall`], which owns
 //! its keys, and is awaited. Tests: `tests/entry_points.rs`, `tests/allocations.rs`, and those of
 //! limiter-macros.
@@ -217,8 +217,8 @@ fn try_decide_check(limiter: &Limiter, entries: &[AnnotationEntry<'_>]) -> Poll<
     })
 }
 
-/// Looks up named policies and decides a call for which [`try_decide_with`] has returned `Pending`, or
-/// which may wait.
+/// Looks up named policies and decides a call for which [`try_decide_with`] has returned `Pending`,
+/// or which may wait.
 async fn decide(
     limiter: &Limiter,
     entries: &mut [AnnotationEntry<'_>],
