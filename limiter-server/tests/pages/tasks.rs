@@ -39,7 +39,6 @@ fn customer_is_raised_until_a_time() {
     let fields = [
         ("policy", "search"),
         ("key", "acme:eu / ann"),
-        // Usage is kept as the time until nothing is used, so a higher rate frees no permits.
         ("requests", "1"),
         ("per", "1h"),
         ("burst", "10"),
@@ -50,9 +49,9 @@ fn customer_is_raised_until_a_time() {
     assert_eq!(raised.status, 303, "{}", raised.body);
     let toml = json_of(&root.get(API))["toml"].as_str().unwrap().to_owned();
     assert!(toml.contains("until = 2090-12-31T18:00:00Z"), "{toml}");
-    wait_until(|| check(&server, &parts) == 200, || server.log());
-    let page = browser.get(raised.header("location").unwrap()).body;
-    assert!(page.contains("own quota") && page.contains("Raised."), "{page}");
+    let shown = || browser.get(raised.header("location").unwrap()).body;
+    wait_until(|| shown().contains("own quota"), || server.log());
+    assert!(shown().contains("Raised."), "{}", shown());
     // The quota of another key is not that of this one.
     assert_eq!(json_of(&root.get(API))["revision"], 2);
 }
