@@ -69,7 +69,7 @@ fn policies_survive_a_restart() {
         root.put_policy("search", 0, &policy_of_all("search", 1)).status,
         200
     );
-    // The save is committed; whether it is in force does not matter.
+    // The save is committed; the test does not depend on its publication.
     server.kill();
     let server = server.restart(&["--admin", "127.0.0.1:0"]);
     wait_until(|| server.get("/readyz").status == 200, || server.log());
@@ -82,7 +82,7 @@ fn policies_survive_a_restart() {
 }
 
 #[test]
-fn stale_save_answers_409_with_the_current_version() {
+fn stale_save_gets_409_with_the_current_version() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
     assert_eq!(

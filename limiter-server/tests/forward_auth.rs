@@ -46,7 +46,7 @@ fn forward_auth_limits_each_client_of_a_trusted_proxy() {
     let allowed = from("192.0.2.1");
     assert_eq!(allowed.status, 200, "{}", allowed.body);
     assert!(allowed.header("ratelimit").unwrap().starts_with(r#""edge";r=1;"#));
-    // The client cannot choose its key by an address of its own, also behind a second proxy.
+    // The client cannot choose its key by a forged address, also behind a second proxy.
     assert_eq!(from("203.0.113.9, 192.0.2.1, 10.0.7.3").status, 200);
     let denied = from("192.0.2.1");
     assert_eq!(denied.status, 429);
@@ -122,10 +122,10 @@ fn post_json(server: &Server, headers: &[(&str, &str)], body: &Value) -> Respons
 }
 
 #[test]
-fn json_endpoint_answers_as_the_reference_implementation() {
+fn json_endpoint_matches_reference_implementation() {
     let server = Server::with_policies(POLICIES, &["--key-in-metadata", "plain"]);
     let request = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]});
-    // As with `curl --data`.
+    // The content type of `curl --data`.
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let allowed = post_json(&server, &form, &request);
     assert_eq!(allowed.status, 200, "{}", allowed.body);

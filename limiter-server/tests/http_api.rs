@@ -110,7 +110,7 @@ fn check_charges_and_explains_denials() {
 }
 
 #[test]
-fn limits_are_charged_together_or_not_at_all() {
+fn limits_are_charged_atomically() {
     let server = Server::with_token(POLICIES, &[]);
     let limits = |daily: u64| {
         json!({"limits": [

@@ -58,7 +58,7 @@ fn nginx_limits_requests_and_explains_denials() {
 }
 
 #[test]
-fn nginx_fails_or_admits_requests_without_the_server_as_configured() {
+fn nginx_applies_its_failure_mode_without_the_server() {
     let mut server = Server::with_policies(POLICIES, &["--trusted-proxies", "127.0.0.1"]);
     let (closed, open) = (nginx(&server, &[]), nginx(&server, &[("#open ", "")]));
     for _ in 0..2 {

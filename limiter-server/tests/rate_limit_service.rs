@@ -374,7 +374,7 @@ fn limit_in_a_descriptor_applies_in_configured_domains() {
         assert_eq!(
             ask(Unit::Hour).overall_code(),
             Code::Ok,
-            "each unit has a state of its own"
+            "each unit has a separate state"
         );
     }
     let zero = client

@@ -61,7 +61,7 @@ fn in_process() -> Server {
     Server::with_policies(POLICIES, &["--resp", "127.0.0.1:0"])
 }
 
-/// Sends bytes, closes the sending half and returns everything that the server answers.
+/// Sends bytes, closes the sending half and returns all replies of the server.
 fn exchange(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.resp()).unwrap();
     // The server can close before it has read everything.
@@ -153,7 +153,7 @@ fn policy_key_selects_a_registered_policy_and_shares_its_usage() {
         let denied = throttle("1");
         assert!(denied.starts_with("*5\r\n:1\r\n:3\r\n:0\r\n:3"), "{denied}");
         assert!(throttle("4").starts_with("*5\r\n:1\r\n:3\r\n:0\r\n:-1\r\n"));
-        // The same text as a plain key of redis-cell has a state of its own.
+        // The same text as a plain key of redis-cell has a separate state.
         let own = exchange(server, &encode(&["CL.THROTTLE", "ann", "2", "1", "60"]));
         assert_eq!(own, numbers([0, 3, 2, -1, 60]));
     });
@@ -170,7 +170,7 @@ fn denied_key_is_limited_without_a_retry() {
 }
 
 #[test]
-fn bad_input_is_answered_and_keeps_the_connection_open() {
+fn bad_input_gets_an_error_and_keeps_the_connection_open() {
     let server = in_process();
     let long = "x".repeat(2_000);
     for (arguments, expected) in [
@@ -242,7 +242,7 @@ fn invalid_framing_closes_its_connection_only() {
 }
 
 #[test]
-fn pipeline_is_answered_in_order() {
+fn pipeline_replies_arrive_in_order() {
     on_each_store(|server| {
         let mut commands = Vec::new();
         let mut expected = String::new();

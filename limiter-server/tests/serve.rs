@@ -18,7 +18,7 @@ use support::server::{Directory, Server, run, wait_until};
 const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
 
 #[test]
-fn server_prints_addresses_and_answers_health_checks() {
+fn server_prints_addresses_and_replies_to_health_checks() {
     let server = Server::with_policies(POLICIES, &[]);
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").body, "ready\n");
@@ -106,7 +106,7 @@ fn settings_file_is_read_and_unknown_settings_are_rejected() {
 }
 
 #[test]
-fn server_without_policies_of_its_own_is_ready_after_the_first_answer_of_redis() {
+fn server_is_ready_after_first_policies_from_redis() {
     let redis = RedisServer::start();
     redis.pause();
     let server = Server::start(Directory::new(), &["--redis", &redis.url()]);

@@ -8,7 +8,7 @@ use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::http;
 use support::server::{Directory, Server, run, wait_until};
 
-/// A database that does not answer.
+/// A database that is not reachable.
 const UNREACHABLE: &str = "postgres://user@127.0.0.1:1/none";
 
 fn check(server: &Server) -> u16 {

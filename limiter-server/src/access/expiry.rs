@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_date_of_800_years_is_read_back() {
+    fn dates_of_800_years_round_trip() {
         for days in -146_097..146_097 {
             let (year, month, day) = date_of(days);
             assert_eq!(days_of(year, month, day), days);

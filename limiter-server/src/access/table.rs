@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_clients_check_and_peek_only_without_configured_clients() {
+    fn anonymous_clients_check_and_peek_without_configuration() {
         let table = AccessTable::default();
         for action in Action::ALL {
             let allowed = table.may(&Client::Anonymous, action, &Target::policy("p"), NOW);

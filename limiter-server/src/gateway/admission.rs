@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_is_free_again_after_its_call() {
+    fn slot_is_released_after_its_call() {
         let limits = ListenerLimits {
             max_in_flight: 2,
             ..ListenerLimits::default()

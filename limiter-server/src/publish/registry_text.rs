@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mark_survives_the_first_line() {
+    fn mark_round_trips_through_first_line() {
         let text = with_mark("format = 1\n", "db", 7);
         assert_eq!(read_mark(&text), Some(("db".to_owned(), 7)));
         assert!(PolicyRegistry::from_toml(&text).is_ok());

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::command::Files;
 
 #[test]
-fn broken_lines_are_counted_with_file_line_value_and_expectation() {
+fn broken_lines_are_counted_and_described() {
     let files = Files::new();
     let mut log = std::fs::read_to_string(files.path("access.log")).unwrap();
     log.push_str("not a line\n");
@@ -76,7 +76,7 @@ fn clocks_that_step_back_are_counted() {
     assert_eq!(report["clock"]["late_lines"], 101);
     assert_eq!(report["clock"]["clock_steps"], 1);
     assert_eq!(report["calls"], 401);
-    // Time goes on after the step.
+    // Time continues after the step.
     assert_eq!(
         report["last_at"],
         1_767_268_800_000_000_u64 + (199 + 100) * 1_000_000

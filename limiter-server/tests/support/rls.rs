@@ -73,7 +73,7 @@ impl RlsClient {
 
     /// Sends a message in its encoded form.
     pub(crate) fn send(&self, message: Vec<u8>) -> Result<RateLimitResponse, Status> {
-        // A field without a tag of its own cannot be encoded otherwise.
+        // A field without a tag cannot be encoded otherwise.
         let mut body = vec![0];
         body.extend(
             u32::try_from(message.len())

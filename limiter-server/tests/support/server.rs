@@ -156,7 +156,7 @@ impl Server {
         http::get(self.http(), path, &[]).expect("an answer")
     }
 
-    /// The value of a sample of `/metrics`, 0 if there is none.
+    /// The value of a sample of `/metrics`, or 0 if it is missing.
     pub(crate) fn metric(&self, sample: &str) -> f64 {
         let metrics = self.get("/metrics").body;
         let line = metrics.lines().find_map(|line| line.strip_prefix(sample));

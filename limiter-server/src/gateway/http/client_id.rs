@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn id_survives_its_text() {
+    fn id_round_trips_through_text() {
         let id = ClientId {
             id: "p00".to_owned(),
             limits: vec![

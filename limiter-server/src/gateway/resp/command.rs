@@ -158,7 +158,7 @@ mod tests {
     const THROTTLE: &[u8] = b"*2\r\n$4\r\nPING\r\n$0\r\n\r\n";
 
     #[test]
-    fn every_prefix_of_a_command_is_incomplete() {
+    fn prefixes_of_a_command_are_incomplete() {
         for end in 0..THROTTLE.len() {
             assert_eq!(
                 parse_command(&THROTTLE[..end]),

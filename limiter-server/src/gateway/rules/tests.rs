@@ -70,7 +70,7 @@ fn group_of_the_rule_becomes_the_group_of_the_key() {
 }
 
 #[test]
-fn default_mapping_names_the_policy_by_generic_key_or_by_the_keys() {
+fn default_mapping_names_policy_by_generic_key_or_keys() {
     let set = set(Vec::new());
     let key = |parts: &[&str]| key_of(parts.iter().copied());
     assert_eq!(
