@@ -38,7 +38,7 @@ impl Programs {
             ours: path("LIMITER_SERVER").expect("LIMITER_SERVER names the program limiter-server"),
             throttlecrab: path("THROTTLECRAB"),
             strict: file("strict", ""),
-            leased: file("leased", "lease = 1000\n"),
+            leased: file("leased", "lease = \"1s\"\n"),
         }
     }
 }
