@@ -52,6 +52,16 @@ fn customer_is_raised_until_a_time() {
     let shown = || browser.get(raised.header("location").unwrap()).body;
     wait_until(|| shown().contains("own quota"), || server.log());
     assert!(shown().contains("Raised."), "{}", shown());
+    assert_eq!(check(&server, &parts), 429, "past calls still count");
+    // The gateway has the quota when a reset key may make more calls than the policy permits.
+    let fields = [("policy", "search"), ("key", "acme:eu / ann")];
+    let all_ten_pass = || {
+        let reset = browser.post("/e/default/customers/reset", &fields);
+        assert_eq!(reset.status, 303, "{}", reset.body);
+        (0..10).all(|_| check(&server, &parts) == 200)
+    };
+    wait_until(all_ten_pass, || server.log());
+    assert_eq!(check(&server, &parts), 429);
     // The quota of another key is not that of this one.
     assert_eq!(json_of(&root.get(API))["revision"], 2);
 }
