@@ -103,11 +103,16 @@ async fn renew(
             .token_lease(policy, KEY, HOLDERS[holder])
             .lifetime(LIFETIME)
     };
-    let lease = match &process.lease {
-        Some(lease) => lease.clone(),
-        None => call().read().await.unwrap(),
+    let (lease, spent) = match &process.lease {
+        Some(lease) => (lease.clone(), process.spent.into()),
+        // An earlier process of this name may have spent all of its lease.
+        None => {
+            let lease = call().read().await.unwrap();
+            let all = lease.permits();
+            (lease, all)
+        }
     };
-    let report = LeaseReport::default().spent(process.spent).wanted(wanted);
+    let report = LeaseReport::default().spent(spent).wanted(wanted);
     call().renew(&lease, report).await.unwrap()
 }
 
@@ -172,9 +177,17 @@ async fn play(subject: &Subject, rng: &mut Rng, name: &str) {
     }
 }
 
+/// Returns a random number, or that of `LIMITER_SEED`, which repeats a run.
+fn seed() -> u64 {
+    let given = std::env::var("LIMITER_SEED").ok();
+    let given = given.map(|text| text.parse().unwrap());
+    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    println!("LIMITER_SEED={seed}");
+    seed
+}
+
 async fn histories(kind: Kind, rounds: u64) {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = seed();
     let subject = Subject::without_deny_cache(kind, ManualClock::new());
     for round in 0..rounds {
         let mut rng = Rng::with_seed(seed ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -195,8 +208,7 @@ async fn stored_and_leased_permits_stay_within_policy_in_redis() {
 /// The permits of a holder and the stored permits after each of these steps, in both stores.
 #[tokio::test]
 async fn both_stores_give_same_leases() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = seed();
     for round in 0..150_u64 {
         let mut rng = Rng::with_seed(seed ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let clock = ManualClock::new();
