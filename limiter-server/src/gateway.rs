@@ -10,6 +10,7 @@ pub mod grpc;
 pub mod http;
 pub mod issued_policies;
 pub mod policies;
+#[cfg(feature = "rlqs")]
 pub mod quota;
 pub mod readiness;
 pub mod resp;
@@ -25,6 +26,8 @@ use crate::gateway::activity::{DecidedCall, KeyActivity};
 use crate::gateway::admission::Admission;
 use crate::gateway::issued_policies::IssuedPolicies;
 use crate::gateway::policies::PreparedPolicies;
+#[cfg(feature = "rlqs")]
+use crate::gateway::quota::service::QuotaService;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::resp::ThrottlePolicies;
 use crate::gateway::unmatched::UnmatchedDescriptors;
@@ -50,6 +53,8 @@ struct Shared {
     proxies: ForwardingProxies,
     unmatched: UnmatchedDescriptors,
     activity: KeyActivity,
+    #[cfg(feature = "rlqs")]
+    quota: QuotaService,
 }
 
 impl Gateway {
@@ -57,6 +62,8 @@ impl Gateway {
     #[must_use]
     pub fn new(limiter: Limiter, settings: &Settings, readiness: Readiness) -> Self {
         Self(Arc::new(Shared {
+            #[cfg(feature = "rlqs")]
+            quota: QuotaService::new(limiter.clone()),
             limiter,
             access: settings.access.clone(),
             admission: Admission::new(&settings.limits),
@@ -153,6 +160,13 @@ impl Gateway {
     #[must_use]
     pub fn proxies(&self) -> &ForwardingProxies {
         &self.0.proxies
+    }
+
+    /// The budgets of the quota service.
+    #[cfg(feature = "rlqs")]
+    #[must_use]
+    pub fn quota(&self) -> &QuotaService {
+        &self.0.quota
     }
 
     /// The last descriptors without a policy.

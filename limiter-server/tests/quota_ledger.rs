@@ -6,88 +6,79 @@
     reason = "a test may panic"
 )]
 
+mod support;
+
 use std::time::Duration;
 
-use limiter_core::Timestamp;
-use limiter_server::gateway::quota::ledger::{AssignedBucket, QuotaBudget, QuotaLedger};
+use limiter_core::{Key, Limiter, ManualClock, Policy};
+use limiter_server::gateway::quota::lease::{self, budget};
+use limiter_server::gateway::quota::ledger::{NewAssignment, QuotaBudget, QuotaLedger};
+use limiter_server::gateway::quota::record::HolderId;
 use proptest::prelude::*;
+use support::quota_bucket::EnvoyBucket;
+use tokio::runtime::Runtime;
 
 const SECOND: u64 = 1_000_000;
-const START: u64 = 1_767_268_800 * SECOND;
 const APPLY_WITHIN: u64 = SECOND;
-const TIME_TO_LIVE: u64 = 20 * SECOND;
+const TIME_TO_LIVE: u64 = 10 * SECOND;
 
-fn budget(capacity: u64, per_second: u64) -> QuotaBudget {
-    QuotaBudget {
-        capacity,
-        rate: per_second * 1_000_000,
-        apply_within: Duration::from_micros(APPLY_WITHIN),
-        time_to_live: Duration::from_micros(TIME_TO_LIVE),
-    }
+/// The shared budget, in process and under a clock of the test.
+struct Subject {
+    runtime: Runtime,
+    limiter: Limiter,
+    clock: ManualClock,
+    policy: Policy,
 }
 
-/// A bucket as Envoy implements it: it refills continuously, and starts full when it changes.
-#[derive(Clone, Debug, Default)]
-struct Envoy {
-    bucket: Option<AssignedBucket>,
-    /// Millionths of permits, and the parts of the next one.
-    tokens: u64,
-    parts: u64,
-    updated_at: u64,
-    ends_at: u64,
-    /// Assignments on the way: the time at which they arrive.
-    arriving: Vec<(u64, AssignedBucket)>,
-    allowed: u64,
-    denied: u64,
-}
-
-impl Envoy {
-    fn refill(&mut self, now: u64) {
-        let Some(bucket) = self.bucket else { return };
-        let seconds = u64::from(bucket.fill_seconds);
-        let parts =
-            u128::from(bucket.tokens_per_fill) * u128::from(now - self.updated_at) + u128::from(self.parts);
-        self.parts = u64::try_from(parts % u128::from(seconds)).unwrap();
-        let full = u64::from(bucket.max_tokens) * 1_000_000;
-        self.tokens += u64::try_from(parts / u128::from(seconds)).unwrap();
-        if self.tokens >= full {
-            (self.tokens, self.parts) = (full, 0);
-        }
-        self.updated_at = now;
-    }
-
-    fn advance(&mut self, now: u64) {
-        let (arrived, arriving) = self.arriving.iter().partition(|(at, _)| *at <= now);
-        self.arriving = arriving;
-        let mut arrived: Vec<(u64, AssignedBucket)> = arrived;
-        arrived.sort_by_key(|(at, _)| *at);
-        for (at, bucket) in arrived {
-            self.end(at);
-            self.refill(at);
-            if self.bucket != Some(bucket) {
-                self.bucket = Some(bucket);
-                (self.tokens, self.parts) = (u64::from(bucket.max_tokens) * 1_000_000, 0);
-                self.updated_at = at;
-            }
-            self.ends_at = at + TIME_TO_LIVE;
-        }
-        self.end(now);
-        self.refill(now);
-    }
-
-    fn end(&mut self, now: u64) {
-        if now >= self.ends_at {
-            self.bucket = None;
-            self.tokens = 0;
+impl Subject {
+    fn new(capacity: u64, per_second: u64) -> Self {
+        let rate = format!("{per_second}/s");
+        let clock = ManualClock::new();
+        assert_eq!(lease::TIME_TO_LIVE, Duration::from_micros(TIME_TO_LIVE));
+        assert_eq!(lease::APPLY_WITHIN, Duration::from_micros(APPLY_WITHIN));
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+            limiter: Limiter::in_process().clock(&clock).build(),
+            policy: Policy::token_bucket("p")
+                .capacity(capacity)
+                .rate(&*rate)
+                .build()
+                .unwrap(),
+            clock,
         }
     }
 
-    fn request(&mut self, requests: u64) -> u64 {
-        let allowed = requests.min(self.tokens / 1_000_000);
-        self.tokens -= allowed * 1_000_000;
-        self.allowed += allowed;
-        self.denied += requests - allowed;
-        allowed
+    fn budget(&self) -> QuotaBudget {
+        budget(&self.policy).unwrap()
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().as_micros()
+    }
+
+    fn advance(&self, micros: u64) {
+        self.clock.advance(Duration::from_micros(micros));
+    }
+
+    /// Executes a step: the assignments of these holders, after these changes.
+    fn assign(
+        &self,
+        is_own: impl Fn(&HolderId) -> bool,
+        changes: impl Fn(&mut QuotaLedger<HolderId>),
+    ) -> (Vec<NewAssignment<HolderId>>, QuotaLedger<HolderId>) {
+        let key = Key::global();
+        let step = |ledger: &mut QuotaLedger<HolderId>, now| {
+            ledger.advance(now);
+            changes(ledger);
+            ledger.assign(now, &is_own)
+        };
+        let updated = lease::update(&self.limiter, &self.policy, &key, step);
+        self.runtime.block_on(updated).unwrap().unwrap()
+    }
+
+    fn stored(&self) -> u64 {
+        let peek = self.limiter.peek(&self.policy, Key::global());
+        self.runtime.block_on(peek.into_future()).unwrap().remaining()
     }
 }
 
@@ -125,7 +116,8 @@ enum Event {
     Requests(usize, u64),
     Report(usize),
     Disconnect(usize),
-    Assign(u64),
+    /// A step of one of two nodes, and the time until its assignments arrive.
+    Assign(u64, u64),
 }
 
 fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
@@ -133,7 +125,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
         6 => (0..4_usize, 0..400_u64).prop_map(|(envoy, requests)| Event::Requests(envoy, requests)),
         3 => (0..4_usize).prop_map(Event::Report),
         1 => (0..4_usize).prop_map(Event::Disconnect),
-        3 => (0..=APPLY_WITHIN).prop_map(Event::Assign),
+        5 => (0..2_u64, 0..=APPLY_WITHIN).prop_map(|(node, delay)| Event::Assign(node, delay)),
     ];
     // The last range is the end of an assignment.
     let end = TIME_TO_LIVE - APPLY_WITHIN..TIME_TO_LIVE + APPLY_WITHIN;
@@ -141,55 +133,68 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     proptest::collection::vec((step, event), 1..200)
 }
 
-/// Runs the events with four Envoys, and states the first time at which they exceed the policy.
-fn run(budget: QuotaBudget, events: &[(u64, Event)]) -> Result<(), String> {
-    let mut ledger = QuotaLedger::new(budget, Timestamp::from_micros(START));
-    let left = u128::from(budget.capacity) * 1_000_000_000_000;
+/// Runs the events with four Envoys at two nodes, and states the first time at which they exceed
+/// the policy.
+fn run(capacity: u64, per_second: u64, events: &[(u64, Event)]) -> Result<(), String> {
+    let subject = Subject::new(capacity, per_second);
+    let start = subject.now();
     let mut bound = Bound {
-        budget,
-        left,
-        updated_at: START,
+        budget: subject.budget(),
+        left: u128::from(capacity) * 1_000_000_000_000,
+        updated_at: start,
     };
-    let mut envoys: Vec<Envoy> = vec![Envoy::default(); 4];
-    let mut now = START;
+    let mut envoys: Vec<EnvoyBucket> = vec![EnvoyBucket::default(); 4];
+    let mut demands = [None; 4];
+    let mut ended = [false; 4];
     for (step, event) in events {
-        now += step;
+        subject.advance(*step);
+        let now = subject.now();
         match *event {
             Event::Requests(number, requests) => {
                 envoys[number].advance(now);
                 let allowed = envoys[number].request(requests);
                 if !bound.spend(now, allowed) {
-                    return Err(format!("{allowed} calls after {} µs", now - START));
+                    return Err(format!("{allowed} calls after {} µs", now - start));
                 }
             }
             Event::Report(number) => {
                 let envoy = &mut envoys[number];
-                ledger.report(number, (envoy.allowed + envoy.denied) * 200_000);
+                demands[number] = Some((envoy.allowed + envoy.denied) * 200_000);
                 (envoy.allowed, envoy.denied) = (0, 0);
             }
             // Assignments on the way may still arrive.
-            Event::Disconnect(number) => ledger.end(number),
-            Event::Assign(delay) => {
-                for assignment in ledger.assign(Timestamp::from_micros(now)) {
-                    let envoy = &mut envoys[assignment.holder];
+            Event::Disconnect(number) => ended[number] = true,
+            Event::Assign(node, delay) => {
+                let is_own = |holder: &HolderId| holder % 2 == node;
+                let (assignments, ledger) = subject.assign(is_own, |ledger| {
+                    for (holder, demand) in (0..).zip(demands) {
+                        let number = usize::try_from(holder).unwrap();
+                        match demand.filter(|_| is_own(&holder)) {
+                            Some(_) if ended[number] => ledger.end(holder),
+                            Some(demand) => ledger.report(holder, demand),
+                            None => {}
+                        }
+                    }
+                });
+                for assignment in assignments {
+                    let envoy = &mut envoys[usize::try_from(assignment.holder).unwrap()];
                     envoy.advance(now);
                     // A stream keeps the order.
                     let after = envoy.arriving.iter().map(|(at, _)| *at).max().unwrap_or(0);
                     envoy.arriving.push(((now + delay).max(after), assignment.bucket));
                 }
+                // Stored, leased and assigned permits together never exceed the policy.
+                envoys.iter_mut().for_each(|envoy| envoy.advance(now));
+                bound.refill(now);
+                let assigned: u64 = envoys.iter().map(|envoy| envoy.tokens).sum();
+                let unassigned = u128::from(ledger.stored() + subject.stored()) * 1_000_000;
+                let spendable = unassigned + u128::from(assigned);
+                if spendable * 1_000_000 > bound.left {
+                    let left = bound.left / 1_000_000;
+                    let after = now - start;
+                    return Err(format!("{spendable} of {left} millionths after {after} µs"));
+                }
             }
-        }
-        // Stored and assigned permits together never exceed the policy.
-        envoys.iter_mut().for_each(|envoy| envoy.advance(now));
-        bound.refill(now);
-        let assigned: u64 = envoys.iter().map(|envoy| envoy.tokens).sum();
-        let spendable = u128::from(ledger.stored()) * 1_000_000 + u128::from(assigned);
-        if spendable * 1_000_000 > bound.left {
-            let left = bound.left / 1_000_000;
-            return Err(format!(
-                "{spendable} of {left} millionths after {} µs",
-                now - START
-            ));
         }
     }
     Ok(())
@@ -204,115 +209,149 @@ proptest! {
         per_second in 1..1_000_u64,
         events in events(),
     ) {
-        let result = run(budget(capacity, per_second), &events);
+        let result = run(capacity, per_second, &events);
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 }
 
-#[test]
-fn full_bucket_keeps_no_part_of_a_permit() {
-    let events = [
-        (0, Event::Report(2)),
-        (0, Event::Requests(0, 13)),
-        (0, Event::Assign(233_443)),
-        (640_889, Event::Requests(0, 0)),
-        (0, Event::Requests(1, 0)),
-        (5_294_712, Event::Report(1)),
-        (805_927, Event::Report(0)),
-        (0, Event::Disconnect(2)),
-        (357_785, Event::Assign(772_860)),
-        (140_767, Event::Requests(0, 0)),
-        (644_618, Event::Requests(0, 0)),
-        (0, Event::Requests(0, 1)),
-        (0, Event::Requests(2, 10)),
-        (272_215, Event::Requests(0, 0)),
-    ];
-    assert_eq!(run(budget(30, 35), &events), Ok(()));
-}
-
 /// The part of the budget that Envoys with these demands use in a time, in seconds.
-fn use_of_budget(
-    ledger: &mut QuotaLedger<usize>,
-    envoys: &mut [Envoy],
-    demands: &[u64],
-    seconds: std::ops::Range<u64>,
-) -> f64 {
+fn use_of_budget(subject: &Subject, envoys: &mut [EnvoyBucket], demands: &[u64], seconds: u64) -> f64 {
     let mut used = 0;
-    let rate = 1_000;
-    for tick in seconds.start * 100..seconds.end * 100 {
-        let now = START + tick * SECOND / 100;
+    let mut reported = vec![None; envoys.len()];
+    for tick in 0..seconds * 100 {
+        let now = subject.now();
         for (number, (envoy, demand)) in envoys.iter_mut().zip(demands).enumerate() {
             envoy.advance(now);
             used += envoy.request(demand / 100);
             if (tick + number as u64 * 37).is_multiple_of(500) {
-                ledger.report(number, (envoy.allowed + envoy.denied) * 200_000);
+                reported[number] = Some((envoy.allowed + envoy.denied) * 200_000);
                 (envoy.allowed, envoy.denied) = (0, 0);
             }
         }
         if tick.is_multiple_of(100) {
-            for assignment in ledger.assign(Timestamp::from_micros(now)) {
-                envoys[assignment.holder]
-                    .arriving
-                    .push((now + SECOND / 10, assignment.bucket));
+            let (assignments, _) = subject.assign(
+                |_| true,
+                |ledger| {
+                    for (holder, demand) in (0..).zip(&reported) {
+                        if let Some(demand) = demand {
+                            ledger.report(holder, *demand);
+                        }
+                    }
+                },
+            );
+            for assignment in assignments {
+                let envoy = &mut envoys[usize::try_from(assignment.holder).unwrap()];
+                envoy.arriving.push((now + SECOND / 10, assignment.bucket));
             }
         }
+        subject.advance(SECOND / 100);
     }
-    used as f64 / ((seconds.end - seconds.start) * rate) as f64
+    used as f64 / (seconds * 1_000) as f64
 }
 
 #[test]
 fn budget_follows_changing_demand() {
-    let mut ledger = QuotaLedger::new(budget(1_000, 1_000), Timestamp::from_micros(START));
-    let mut envoys = vec![Envoy::default(); 3];
+    let subject = Subject::new(1_000, 1_000);
+    let mut envoys = vec![EnvoyBucket::default(); 3];
     let mut all = 0.0;
-    for (phase, demands) in [
+    for demands in [
         [900, 900, 900],
         [2_000, 100, 0],
         [0, 100, 2_000],
         [400, 2_000, 400],
-    ]
-    .iter()
-    .enumerate()
-    {
-        let start = phase as u64 * 60;
-        let across = use_of_budget(&mut ledger, &mut envoys, demands, start..start + 15);
-        let steady = use_of_budget(&mut ledger, &mut envoys, demands, start + 15..start + 60);
+    ] {
+        let across = use_of_budget(&subject, &mut envoys, &demands, 15);
+        let steady = use_of_budget(&subject, &mut envoys, &demands, 45);
         assert!(steady >= 0.9, "{steady} with {demands:?}");
         all += (across * 15.0 + steady * 45.0) / 240.0;
     }
     assert!(all >= 0.7, "{all}");
 }
 
+fn demand(holders: &[HolderId]) -> impl Fn(&mut QuotaLedger<HolderId>) {
+    move |ledger| {
+        for holder in holders {
+            ledger.report(*holder, 2_000_000_000);
+        }
+    }
+}
+
 #[test]
 fn share_of_ended_stream_is_free_after_its_time_to_live() {
-    let mut ledger = QuotaLedger::new(budget(1_000, 1_000), Timestamp::from_micros(START));
-    let at = |seconds: u64| Timestamp::from_micros(START + seconds * SECOND);
-    for holder in [0, 1] {
-        ledger.report(holder, 2_000_000_000);
-    }
-    ledger.assign(at(0));
-    ledger.end(0);
-    ledger.assign(at(20));
+    let subject = Subject::new(1_000, 1_000);
+    // The first step leases permits, and the second assigns them.
+    subject.assign(|_| true, demand(&[0, 1]));
+    subject.assign(|_| true, demand(&[0, 1]));
+    subject.advance(TIME_TO_LIVE / 2);
+    subject.assign(|holder| *holder == 1, |ledger| ledger.end(0));
+    subject.advance(TIME_TO_LIVE / 2 + APPLY_WITHIN - SECOND / 10);
+    let (_, ledger) = subject.assign(|holder| *holder == 1, |_| ());
     assert!(ledger.assigned(&0).is_some());
     assert!(ledger.assigned(&1).unwrap().rate() < 600_000_000);
-    ledger.assign(at(21));
+    subject.advance(SECOND / 10);
+    let (_, ledger) = subject.assign(|holder| *holder == 1, |_| ());
     assert_eq!(ledger.assigned(&0), None);
     assert!(ledger.assigned(&1).unwrap().rate() > 900_000_000);
 }
 
 #[test]
-fn assignment_that_may_have_ended_is_paid_again() {
-    let mut ledger = QuotaLedger::new(budget(1_000, 1), Timestamp::from_micros(START));
-    let at = |micros: u64| Timestamp::from_micros(START + micros);
-    ledger.report(0, 1_000_000);
-    let first = ledger.assign(at(0))[0].bucket;
-    let stored = ledger.stored();
-    // The holder may have received the first assignment at once, so that it ended after 20 s.
-    let late = ledger.assign(at(TIME_TO_LIVE - APPLY_WITHIN / 2));
-    assert!(late.is_empty(), "{late:?}");
-    let again = ledger.assign(at(TIME_TO_LIVE + APPLY_WITHIN));
+fn holder_of_another_node_gives_up_its_share() {
+    let subject = Subject::new(200, 200);
+    let step = |node| subject.assign(move |holder| *holder == node, demand(&[node]));
+    for _ in 0..3 {
+        step(0);
+        subject.advance(SECOND);
+    }
+    assert!(step(0).1.assigned(&0).unwrap().rate() > 180_000_000);
+    // A step to give up the share, and a step after the change is in force, per node.
+    for _ in 0..4 {
+        step(1);
+        subject.advance(SECOND / 2);
+        step(0);
+        subject.advance(SECOND / 2);
+    }
+    let (_, ledger) = step(1);
+    let rates = [0, 1].map(|holder| ledger.assigned(&holder).map_or(0, |bucket| bucket.rate()));
     assert!(
-        again.is_empty() || ledger.stored() <= stored + 22 - u64::from(first.max_tokens),
-        "{again:?}"
+        rates.iter().all(|rate| (80_000_000..=100_000_000).contains(rate)),
+        "{rates:?}"
     );
+}
+
+#[test]
+fn assignment_that_may_have_ended_is_paid_again() {
+    let subject = Subject::new(1_000, 1);
+    let (first, _) = subject.assign(|_| true, |ledger| ledger.report(0, 1_000_000));
+    // The holder may have received the first assignment at once, so that it ended after 10 s.
+    subject.advance(TIME_TO_LIVE - APPLY_WITHIN / 2);
+    let (late, _) = subject.assign(|_| true, |_| ());
+    assert!(late.is_empty(), "{late:?}");
+    subject.advance(APPLY_WITHIN + APPLY_WITHIN / 2);
+    let (again, after) = subject.assign(|_| true, |ledger| ledger.report(0, 1_000_000));
+    assert!(again[0].is_changed, "{again:?}");
+    let permits = u64::from(first[0].bucket.max_tokens.min(again[0].bucket.max_tokens));
+    assert!(after.stored() + permits <= 1_000, "{again:?}");
+}
+
+#[test]
+fn lost_record_keeps_assignments_of_the_node() {
+    let subject = Subject::new(1_000, 1_000);
+    subject.assign(|_| true, demand(&[0]));
+    let (_, ledger) = subject.assign(|_| true, demand(&[0]));
+    let state = ledger.holders()[&0];
+    let reset = subject.limiter.reset(&subject.policy, Key::global());
+    subject.runtime.block_on(reset).unwrap();
+    subject.advance(2 * TIME_TO_LIVE);
+    let (_, ledger) = subject.assign(|_| false, |ledger| ledger.restore(0, state));
+    assert!(ledger.holders().is_empty(), "the assignment has ended");
+    let fresh = Subject::new(1_000, 1_000);
+    let now = fresh.clock.now();
+    let state = limiter_server::gateway::quota::ledger::HolderState {
+        sent_at: now,
+        ends_at: now.after(Duration::from_secs(5)),
+        ..state
+    };
+    let (_, ledger) = fresh.assign(|_| false, |ledger| ledger.restore(0, state));
+    assert_eq!(ledger.assigned(&0), Some(state.bucket));
+    assert!(fresh.stored() + ledger.stored() <= 1_000 - u64::from(state.bucket.max_tokens));
 }

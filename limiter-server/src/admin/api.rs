@@ -15,6 +15,7 @@ mod policies;
 mod policy_change;
 pub(crate) mod problem;
 mod proposals;
+mod quota_streams;
 mod quotas;
 mod records;
 pub mod routes;
@@ -64,6 +65,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/trial/adopt", post(trials::adopt))
         .route("/usage", get(usage::by_policy))
         .route("/unmatched", get(records::unmatched))
+        .route("/quota-assignments", get(quota_streams::list))
         .route("/rules/match", post(rules::find))
         .route("/rules", get(rules::read).put(rules::save))
         .route("/suspensions", get(overlays::suspensions).post(overlays::suspend))

@@ -32,6 +32,7 @@ mod policy;
 mod policy_fields;
 mod policy_list;
 mod publication;
+mod quota_streams;
 mod quotas;
 mod refresh;
 mod rules;

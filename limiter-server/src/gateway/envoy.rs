@@ -10,7 +10,7 @@ pub mod file_descriptor;
 pub mod messages;
 mod metadata;
 mod overrides;
-mod rpc;
+pub(crate) mod rpc;
 mod status;
 
 use std::net::IpAddr;
@@ -341,7 +341,7 @@ fn status_of(rejection: &Rejection) -> Status {
 }
 
 /// The gRPC status of a denial of access.
-fn status_of_denial(denial: &AccessDenial) -> Status {
+pub(crate) fn status_of_denial(denial: &AccessDenial) -> Status {
     match denial.is_forbidden() {
         true => Status::permission_denied(denial.to_string()),
         false => Status::unauthenticated(denial.to_string()),

@@ -1,4 +1,4 @@
-//! The gRPC listener: the rate limit service, health and reflection.
+//! The gRPC listener: the rate limit service, the quota service, health and reflection.
 
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -8,9 +8,19 @@ use tonic_health::server::HealthReporter;
 use crate::gateway::Gateway;
 use crate::gateway::envoy::file_descriptor::file_descriptor_set;
 use crate::gateway::envoy::{RATE_LIMIT_SERVICE, RateLimitServer};
+#[cfg(feature = "rlqs")]
+use crate::gateway::quota::rpc::{QuotaServer, RATE_LIMIT_QUOTA_SERVICE};
 use crate::gateway::readiness::ReadinessState;
 use crate::listener::http::HttpVersions;
 use crate::listener::{self, Listener};
+
+/// The services whose health is reported; the first name is that of the whole server.
+const SERVICES: &[&str] = &[
+    "",
+    RATE_LIMIT_SERVICE,
+    #[cfg(feature = "rlqs")]
+    RATE_LIMIT_QUOTA_SERVICE,
+];
 
 /// Serves gRPC until `end` is true, then finishes the requests in flight.
 ///
@@ -25,9 +35,10 @@ pub async fn serve(gateway: Gateway, listener: Listener, end: watch::Receiver<bo
         .register_file_descriptor_set(file_descriptor_set())
         .build_v1()
         .map_err(|error| format!("cannot describe the gRPC services: {error}"))?;
-    let routes = Routes::new(RateLimitServer::new(gateway))
-        .add_service(health_service)
-        .add_service(reflection);
+    let routes = Routes::new(RateLimitServer::new(gateway.clone()));
+    #[cfg(feature = "rlqs")]
+    let routes = routes.add_service(QuotaServer::new(gateway));
+    let routes = routes.add_service(health_service).add_service(reflection);
     listener::http::serve(listener, HttpVersions::Http2, routes.into_axum_router(), end).await;
     reporting.abort();
     Ok(())
@@ -41,8 +52,8 @@ async fn report_health(gateway: Gateway, health: HealthReporter) {
             ReadinessState::Ready => ServingStatus::Serving,
             ReadinessState::WaitsForPolicies | ReadinessState::Ending => ServingStatus::NotServing,
         };
-        for service in ["", RATE_LIMIT_SERVICE] {
-            health.set_service_status(service, status).await;
+        for service in SERVICES {
+            health.set_service_status(*service, status).await;
         }
         if states.changed().await.is_err() {
             return;

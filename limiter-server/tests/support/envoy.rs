@@ -74,8 +74,15 @@ impl Envoy {
     /// Starts the proxy in front of a service, with its rate limit service at this address. Each
     /// edit replaces one text of the configuration by another.
     pub(crate) fn start(limiter: SocketAddr, edits: &[(&str, &str)]) -> Self {
+        // A loaded machine must not decide the outcome of a test.
+        let edits = [&[("timeout: 0.02s", "timeout: 5s")], edits].concat();
+        Self::start_with(CONFIGURATION, limiter, &edits)
+    }
+
+    /// Starts the proxy with a configuration of the guide.
+    pub(crate) fn start_with(configuration: &str, limiter: SocketAddr, edits: &[(&str, &str)]) -> Self {
         let (service, directory) = (Service::start(), Directory::new());
-        let mut text = CONFIGURATION
+        let mut text = configuration
             .replace("port_value: 10000", "port_value: 0")
             .replace("port_value: 9901", "port_value: 0")
             .replace("port_value: 8081", &format!("port_value: {}", limiter.port()))
@@ -83,8 +90,7 @@ impl Envoy {
                 "port_value: 9000",
                 &format!("port_value: {}", service.address.port()),
             );
-        // A loaded machine must not decide the outcome of a test.
-        for (from, to) in [("timeout: 0.02s", "timeout: 5s")].iter().chain(edits) {
+        for (from, to) in edits {
             assert!(text.contains(from), "{from}");
             text = text.replace(from, to);
         }
@@ -133,6 +139,17 @@ impl Envoy {
 
     pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
         http::get(self.address, path, headers).expect("an answer")
+    }
+
+    /// The address of its listener.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Kills the process. Its service keeps its count.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// The number of requests that reached the service.

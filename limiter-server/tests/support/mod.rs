@@ -5,6 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::cast_precision_loss,
     reason = "a test may panic"
 )]
 
@@ -13,10 +14,15 @@ pub(crate) mod admin;
 pub(crate) mod browser;
 pub(crate) mod chromium;
 pub(crate) mod databases;
+pub(crate) mod demand;
 pub(crate) mod demo;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod proxy;
+#[cfg(feature = "rlqs")]
+pub(crate) mod quota;
+#[cfg(feature = "rlqs")]
+pub(crate) mod quota_bucket;
 pub(crate) mod rls;
 pub(crate) mod server;
 pub(crate) mod store_suite;

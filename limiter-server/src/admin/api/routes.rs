@@ -51,7 +51,7 @@ const fn route(
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 63] = [
+pub const ROUTES: [Route; 64] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -163,6 +163,12 @@ pub const ROUTES: [Route; 63] = [
         "/namespaces/{namespace}/unmatched",
         NamespaceAdmin,
         "Descriptors without a rule or a policy, on this node.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/quota-assignments",
+        NamespaceAdmin,
+        "The assignments of this node's quota streams.",
     ),
     route(
         "POST",

@@ -11,6 +11,7 @@ use crate::admin::pages::apps::NoticeQuery;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
+use crate::admin::pages::quota_streams::AssignmentsView;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::{SubscriberListView, SubscriberView};
 use crate::admin::pages::{links, render, see};
@@ -63,6 +64,8 @@ struct StatusTemplate {
     is_admin: bool,
     /// The processes that follow the registry; `None` if they are not known.
     subscribers: Option<Vec<SubscriberView>>,
+    /// The assignments of the quota service, for administrators.
+    quota: Option<AssignmentsView>,
 }
 
 impl ServerView {
@@ -136,12 +139,19 @@ pub(super) async fn show(
         subscribers.sort_by_key(|of| of.revision);
         subscribers
     });
+    let is_admin = caller.is_admin_of(&environment);
+    let path = links::api(&environment, &["quota-assignments"]);
+    let quota: Option<AssignmentsView> = match is_admin {
+        true => Some(caller.api.get(&path).await?),
+        false => None,
+    };
     Ok(render(&StatusTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
         status,
         href: links::page(&environment, &["status"]),
-        is_admin: caller.is_admin_of(&environment),
+        is_admin,
         subscribers,
+        quota,
     }))
 }
 

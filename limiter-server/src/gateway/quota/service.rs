@@ -1,0 +1,106 @@
+//! The budgets of this node and their streams.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use limiter_core::{Key, Limiter};
+
+use crate::gateway::quota::budget::{Budget, QuotaAssignmentRow, StreamBucket, SubscriberId};
+use crate::gateway::quota::shares::MicroRate;
+
+/// The largest number of budgets of a node. Streams of further budgets get no assignments.
+const MAX_BUDGETS: usize = 10_000;
+
+/// The policy and the key of a budget.
+type BudgetName = (String, Key<'static>);
+
+/// The budgets of this node. Cheap to clone; clones share them.
+#[derive(Clone, Debug)]
+pub struct QuotaService {
+    limiter: Limiter,
+    budgets: Arc<Mutex<HashMap<BudgetName, Arc<Budget>>>>,
+}
+
+/// A bucket of a stream in its budget. It ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    budget: Arc<Budget>,
+    id: SubscriberId,
+}
+
+impl QuotaService {
+    /// A service without budgets, in front of a limiter.
+    #[must_use]
+    pub fn new(limiter: Limiter) -> Self {
+        Self {
+            limiter,
+            budgets: Arc::default(),
+        }
+    }
+
+    fn budgets(&self) -> MutexGuard<'_, HashMap<BudgetName, Arc<Budget>>> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a bucket of a stream to the budget of a policy and key. `None` if there are too many
+    /// budgets.
+    pub(crate) fn subscribe(
+        &self,
+        policy: &str,
+        key: &Key<'static>,
+        bucket: &StreamBucket,
+        demand: MicroRate,
+    ) -> Option<Subscription> {
+        let name = (policy.to_owned(), key.clone());
+        let mut budgets = self.budgets();
+        if let Some(budget) = budgets.get(&name)
+            && let Some(id) = budget.subscribe(bucket.clone(), demand)
+        {
+            let budget = Arc::clone(budget);
+            return Some(Subscription { budget, id });
+        }
+        if budgets.len() >= MAX_BUDGETS && !budgets.contains_key(&name) {
+            metrics::counter!("limiter_server_quota_actions_total", "kind" => "too_many").increment(1);
+            return None;
+        }
+        let budget = Arc::new(Budget::new(name.0.clone(), name.1.clone()));
+        let id = budget.subscribe(bucket.clone(), demand)?;
+        budgets.insert(name.clone(), Arc::clone(&budget));
+        drop(budgets);
+        let (service, running) = (self.clone(), Arc::clone(&budget));
+        tokio::spawn(async move {
+            Arc::clone(&running).run(service.limiter.clone()).await;
+            // Another task may have replaced the budget since.
+            let mut budgets = service.budgets();
+            if budgets.get(&name).is_some_and(|of| Arc::ptr_eq(of, &running)) {
+                budgets.remove(&name);
+            }
+        });
+        Some(Subscription { budget, id })
+    }
+
+    /// The current assignments of this node's streams, by domain and bucket.
+    #[must_use]
+    pub fn assignments(&self) -> Vec<QuotaAssignmentRow> {
+        let budgets: Vec<Arc<Budget>> = self.budgets().values().cloned().collect();
+        let mut rows: Vec<QuotaAssignmentRow> = budgets.iter().flat_map(|budget| budget.rows()).collect();
+        rows.sort_by(|one, other| {
+            let order = |row: &QuotaAssignmentRow| (row.domain.clone(), row.bucket.clone(), row.peer.clone());
+            order(one).cmp(&order(other))
+        });
+        rows
+    }
+}
+
+impl Subscription {
+    /// Sets the demand of a report; false if the bucket is abandoned.
+    pub(crate) fn report(&self, demand: MicroRate) -> bool {
+        self.budget.report(self.id, demand)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.budget.unsubscribe(self.id);
+    }
+}

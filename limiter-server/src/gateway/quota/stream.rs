@@ -1,0 +1,143 @@
+//! One stream of an Envoy: reports become demands, and buckets become subscriptions of budgets.
+
+use std::collections::BTreeMap;
+
+use tonic::Status;
+
+use crate::access::{Action, Client, Target};
+use crate::gateway::Gateway;
+use crate::gateway::envoy::status_of_denial;
+use crate::gateway::quota::budget::{ResponseSender, StreamBucket};
+use crate::gateway::quota::lease;
+use crate::gateway::quota::messages::{BucketId, BucketUsage, UsageReports};
+use crate::gateway::quota::service::Subscription;
+use crate::gateway::quota::shares::MicroRate;
+
+/// The largest number of buckets of a stream. Further buckets get no assignments.
+const MAX_BUCKETS: usize = 1_000;
+
+/// The state of a stream. Its buckets end when it is dropped.
+#[derive(Debug)]
+pub(crate) struct QuotaStream {
+    gateway: Gateway,
+    client: Client,
+    peer: String,
+    responses: ResponseSender,
+    domain: String,
+    buckets: BTreeMap<BucketId, Subscription>,
+}
+
+impl QuotaStream {
+    pub(crate) fn new(gateway: Gateway, client: Client, peer: String, responses: ResponseSender) -> Self {
+        metrics::gauge!("limiter_server_quota_streams").increment(1.0);
+        Self {
+            gateway,
+            client,
+            peer,
+            responses,
+            domain: String::new(),
+            buckets: BTreeMap::new(),
+        }
+    }
+
+    /// Applies a report.
+    ///
+    /// # Errors
+    ///
+    /// INVALID_ARGUMENT for a malformed report, UNAUTHENTICATED and PERMISSION_DENIED for a client
+    /// without the scopes.
+    pub(crate) fn report(&mut self, reports: UsageReports) -> Result<(), Status> {
+        if !reports.domain.is_empty() {
+            if !self.domain.is_empty() && self.domain != reports.domain {
+                return Err(Status::invalid_argument(
+                    "the domain differs from that of the first report",
+                ));
+            }
+            self.domain = reports.domain;
+        }
+        if self.domain.is_empty() {
+            return Err(Status::invalid_argument("the first report has no domain"));
+        }
+        for usage in reports.usages {
+            self.report_bucket(usage)?;
+        }
+        Ok(())
+    }
+
+    fn report_bucket(&mut self, usage: BucketUsage) -> Result<(), Status> {
+        let demand = demand(&usage);
+        let id = usage.bucket_id.filter(|id| !id.entries.is_empty());
+        let id = id.ok_or_else(|| Status::invalid_argument("the usage of a bucket has no bucket id"))?;
+        metrics::counter!("limiter_server_quota_reports_total").increment(1);
+        let entries: Vec<(&str, &str)> = id.entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let gateway = &self.gateway;
+        let rules = gateway.policies().rules(gateway.limiter());
+        let matched = rules.find(&self.domain, &entries);
+        let target = Target {
+            policy: matched.as_ref().map(|matched| &*matched.policy),
+            ..Target::domain(&self.domain)
+        };
+        let target = target.in_registry(gateway.limiter().registry());
+        gateway
+            .access()
+            .may(&self.client, Action::Check, &target)
+            .map_err(|denial| status_of_denial(&denial))?;
+        if let Some(subscription) = self.buckets.get(&id) {
+            if subscription.report(demand) {
+                return Ok(());
+            }
+            self.buckets.remove(&id);
+            if demand == 0 {
+                return Ok(());
+            }
+        }
+        let found = matched.and_then(|matched| {
+            let policy = gateway
+                .policies()
+                .policy(gateway.limiter(), &matched.policy, &matched.key)?;
+            Some((policy, matched))
+        });
+        let Some((policy, matched)) = found else {
+            gateway.unmatched().record(&self.domain, &entries);
+            return Ok(());
+        };
+        if lease::budget(&policy).is_none() {
+            tracing::debug!(
+                policy = policy.name(),
+                "the quota service cannot divide a policy without tokens"
+            );
+            metrics::counter!("limiter_server_quota_actions_total", "kind" => "unsupported").increment(1);
+            return Ok(());
+        }
+        if self.buckets.len() >= MAX_BUCKETS {
+            metrics::counter!("limiter_server_quota_actions_total", "kind" => "too_many").increment(1);
+            return Ok(());
+        }
+        let bucket = StreamBucket {
+            domain: self.domain.clone(),
+            id: id.clone(),
+            peer: self.peer.clone(),
+            responses: self.responses.clone(),
+        };
+        let quota = gateway.quota();
+        if let Some(subscription) = quota.subscribe(&matched.policy, &matched.key, &bucket, demand) {
+            self.buckets.insert(id, subscription);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for QuotaStream {
+    fn drop(&mut self) {
+        metrics::gauge!("limiter_server_quota_streams").decrement(1.0);
+    }
+}
+
+/// The demand of a report: all requests, by the time since the last report.
+fn demand(usage: &BucketUsage) -> MicroRate {
+    let requests = usage.allowed.saturating_add(usage.denied);
+    let elapsed = usage.time_elapsed.as_ref();
+    // The first report of a bucket has no time.
+    let seconds = elapsed.map_or(1, |elapsed| u64::try_from(elapsed.seconds).unwrap_or(1).max(1));
+    requests.saturating_mul(1_000_000) / seconds
+}

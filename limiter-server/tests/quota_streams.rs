@@ -1,0 +1,243 @@
+//! The quota service over gRPC: assignments, modes, access and the end of streams.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_server::gateway::quota::messages::{
+    BlanketRule, BucketId, BucketUsage, QuotaAction, StrategyKind, TokenBucket, UsageReports,
+};
+use limiter_testing::RedisServer;
+use support::access::TOKEN;
+use support::quota::{POLICIES, QuotaClient};
+use support::server::{Server, wait_until};
+use tonic::Code;
+
+const MORE: &str = r#"
+[policy.trial]
+algorithm = "token_bucket"
+capacity = 5
+rate = "1/s"
+enforcement = "shadow"
+
+[policy.off]
+algorithm = "token_bucket"
+capacity = 5
+rate = "1/s"
+enforcement = "off"
+
+[policy.forbidden]
+algorithm = "token_bucket"
+capacity = 5
+rate = "1/s"
+deny_keys = ["mallory"]
+
+[policy.daily]
+algorithm = "fixed_window"
+limit = 5
+window = "1d"
+
+[[rule]]
+match = ["trial"]
+policy = "trial"
+
+[[rule]]
+match = ["off"]
+policy = "off"
+
+[[rule]]
+match = ["forbidden"]
+policy = "forbidden"
+
+[[rule]]
+match = ["daily"]
+policy = "daily"
+"#;
+
+fn policies() -> String {
+    format!("{POLICIES}{MORE}")
+}
+
+fn bucket(entries: &[(&str, &str)]) -> BucketId {
+    let entries = entries
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    BucketId {
+        entries: entries.collect(),
+    }
+}
+
+fn report(id: BucketId, requests: u64) -> UsageReports {
+    UsageReports {
+        domain: "edge".to_owned(),
+        usages: vec![BucketUsage {
+            bucket_id: Some(id),
+            time_elapsed: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+            allowed: requests,
+            denied: 0,
+        }],
+    }
+}
+
+fn api() -> BucketId {
+    bucket(&[("route", "api")])
+}
+
+/// The next action and its time to live in seconds.
+fn next(client: &mut QuotaClient) -> (BucketId, QuotaAction) {
+    let response = client.response().unwrap();
+    let action = response.actions.into_iter().next().unwrap();
+    (action.bucket_id.unwrap(), action.action.unwrap())
+}
+
+fn strategy(client: &mut QuotaClient) -> StrategyKind {
+    match next(client).1 {
+        QuotaAction::Assign(assignment) => {
+            assert_eq!(assignment.time_to_live.unwrap().seconds, 10);
+            assignment.strategy.unwrap().kind.unwrap()
+        }
+        QuotaAction::Abandon(_) => panic!("the bucket was abandoned"),
+    }
+}
+
+fn token_bucket(client: &mut QuotaClient) -> TokenBucket {
+    match strategy(client) {
+        StrategyKind::TokenBucket(bucket) => bucket,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The rate of a bucket per second.
+fn rate(bucket: &TokenBucket) -> f64 {
+    let interval = bucket.fill_interval.unwrap();
+    f64::from(bucket.tokens_per_fill.unwrap()) / interval.seconds as f64
+}
+
+#[test]
+fn bucket_is_assigned_and_abandoned_after_two_reports_without_demand() {
+    let server = Server::with_policies(&policies(), &[]);
+    let mut client = QuotaClient::open(server.grpc(), None, report(api(), 2_000)).unwrap();
+    let (id, _) = {
+        let bucket = token_bucket(&mut client);
+        assert!((180.0..=187.6).contains(&rate(&bucket)), "{bucket:?}");
+        assert!((1..=100).contains(&bucket.max_tokens), "{bucket:?}");
+        (api(), bucket)
+    };
+    assert_eq!(server.metric("limiter_server_quota_streams "), 1.0);
+    client.report(report(api(), 0));
+    client.report(report(api(), 0));
+    loop {
+        let (abandoned, action) = next(&mut client);
+        assert_eq!(abandoned, id);
+        if matches!(action, QuotaAction::Abandon(_)) {
+            break;
+        }
+    }
+    drop(client);
+    wait_until(
+        || server.metric("limiter_server_quota_streams ") == 0.0,
+        || server.log(),
+    );
+}
+
+#[test]
+fn policies_without_enforcement_allow_all() {
+    let server = Server::with_policies(&policies(), &[]);
+    for name in ["trial", "off"] {
+        let first = report(bucket(&[(name, "x")]), 100);
+        let mut client = QuotaClient::open(server.grpc(), None, first).unwrap();
+        let allow = StrategyKind::Blanket(BlanketRule::AllowAll.into());
+        assert!(strategy(&mut client) == allow, "{name}");
+    }
+}
+
+#[test]
+fn denied_key_denies_all() {
+    let server = Server::with_policies(&policies(), &[]);
+    let denied = report(bucket(&[("forbidden", "mallory")]), 100);
+    let mut client = QuotaClient::open(server.grpc(), None, denied).unwrap();
+    assert!(strategy(&mut client) == StrategyKind::Blanket(BlanketRule::DenyAll.into()));
+    let other = report(bucket(&[("forbidden", "ann")]), 100);
+    let mut client = QuotaClient::open(server.grpc(), None, other).unwrap();
+    token_bucket(&mut client);
+}
+
+#[test]
+fn buckets_without_policy_or_tokens_get_no_assignment() {
+    let server = Server::with_policies(&policies(), &[]);
+    for name in ["unknown", "daily"] {
+        let first = report(bucket(&[(name, "x")]), 100);
+        let mut client = QuotaClient::open(server.grpc(), None, first).unwrap();
+        // The reports of a stream are applied in order.
+        client.report(report(api(), 100));
+        assert_eq!(next(&mut client).0, api(), "{name}");
+    }
+}
+
+#[test]
+fn malformed_reports_and_clients_without_token_are_refused() {
+    let server = Server::with_token(&policies(), &[]);
+    let refused = |token, first: UsageReports| {
+        let opened = QuotaClient::open(server.grpc(), token, first);
+        opened
+            .and_then(|mut client| client.response())
+            .map(|_| ())
+            .unwrap_err()
+    };
+    assert_eq!(refused(None, report(api(), 1)).code(), Code::Unauthenticated);
+    let no_domain = UsageReports {
+        domain: String::new(),
+        ..report(api(), 1)
+    };
+    assert_eq!(refused(Some(TOKEN), no_domain).code(), Code::InvalidArgument);
+    let no_bucket = report(BucketId::default(), 1);
+    assert_eq!(refused(Some(TOKEN), no_bucket).code(), Code::InvalidArgument);
+    let mut client = QuotaClient::open(server.grpc(), Some(TOKEN), report(api(), 1)).unwrap();
+    token_bucket(&mut client);
+}
+
+#[test]
+fn two_nodes_divide_one_budget() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let args = ["--redis", &*url];
+    let nodes = [(); 2].map(|()| Server::with_policies(&policies(), &args));
+    let mut clients: Vec<QuotaClient> = nodes
+        .iter()
+        .map(|node| QuotaClient::open(node.grpc(), None, report(api(), 2_000)).unwrap())
+        .collect();
+    // The first stream gives up a half when the second has reported.
+    let mut last = [f64::INFINITY; 2];
+    for _ in 0..20 {
+        for (client, last) in clients.iter_mut().zip(&mut last) {
+            *last = rate(&token_bucket(client));
+        }
+        if last.iter().all(|rate| (80.0..=100.0).contains(rate)) {
+            break;
+        }
+    }
+    assert!(last.iter().all(|rate| (80.0..=100.0).contains(rate)), "{last:?}");
+}
+
+#[test]
+fn streams_end_when_the_server_shuts_down() {
+    let server = Server::with_policies(&policies(), &["--drain", "5s"]);
+    let mut client = QuotaClient::open(server.grpc(), None, report(api(), 100)).unwrap();
+    token_bucket(&mut client);
+    let stopped = std::thread::spawn(move || server.stop());
+    let ended = loop {
+        if let Err(status) = client.response() {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
+    drop(client);
+    let (status, log) = stopped.join().unwrap();
+    assert!(status.success(), "{log}");
+}
