@@ -152,9 +152,9 @@ impl LeaseCall<'_> {
 
     /// Reads the recorded lease; a lease without permits and of epoch 0 if there is none.
     ///
-    /// An earlier process of this holder may have spent the permits without a report. A process that
-    /// does not know the usage, for example from the [data](TokenLease::data), must renew the lease
-    /// with all its permits as spent; otherwise they can be spent twice.
+    /// An earlier process of this holder may have spent the permits without a report. A process
+    /// that does not know the usage, for example from the [data](TokenLease::data), must renew the
+    /// lease with all its permits as spent; otherwise they can be spent twice.
     ///
     /// # Errors
     ///
