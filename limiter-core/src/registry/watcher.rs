@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::task::AbortHandle;
 
+#[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 use crate::registry::text::RegistryError;
 use crate::registry::{PolicyRegistry, RegistryInner};
-#[cfg(feature = "redis")]
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// A registry that a task follows while another owner exists.

@@ -98,6 +98,17 @@ pub(crate) const STEPS: &[Step] = &[
             &[
                 "clippy",
                 "-p",
+                "limiter-core",
+                "--no-default-features",
+                "--features",
+                "registry",
+                "--",
+                "-D",
+                "warnings",
+            ],
+            &[
+                "clippy",
+                "-p",
                 "limiter-redisson",
                 "--no-default-features",
                 "--",
