@@ -327,7 +327,7 @@ impl Chromium {
         // Advice of the browser has the lowest level.
         let texts = messages
             .iter()
-            .filter(|of| of["level"] != "DEBUG")
+            .filter(|of| of["level"] != "DEBUG" && of["level"] != "INFO")
             .map(|of| format!("{}: {}", of["level"], of["message"]));
         texts.collect()
     }
