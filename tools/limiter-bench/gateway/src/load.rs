@@ -11,6 +11,8 @@ use crate::protocol::{Connection, Protocol};
 
 /// The number of keys, chosen at random for each call.
 const KEYS: u32 = 10_000;
+/// A caller stops after so many failed calls, since its connection is then lost.
+const MAX_FAILED_IN_A_ROW: u32 = 100;
 
 /// The load on one contender.
 #[derive(Clone, Copy, Debug)]
@@ -96,17 +98,18 @@ impl Load {
 
 async fn call_forever(mut connection: Connection, answered: Arc<AtomicU64>, failed: Arc<AtomicU64>) {
     let mut random = fastrand::Rng::new();
-    loop {
+    let mut failed_in_a_row = 0;
+    while failed_in_a_row < MAX_FAILED_IN_A_ROW {
         let key = random.u32(0..KEYS);
         match connection.call(key).await {
-            Ok(true) => {}
-            Ok(false) => _ = failed.fetch_add(1, Ordering::Relaxed),
-            Err(error) => {
+            Ok(true) => {
+                answered.fetch_add(1, Ordering::Relaxed);
+                failed_in_a_row = 0;
+            }
+            Ok(false) | Err(_) => {
                 failed.fetch_add(1, Ordering::Relaxed);
-                eprintln!("a caller stops: {error}");
-                return;
+                failed_in_a_row += 1;
             }
         }
-        answered.fetch_add(1, Ordering::Relaxed);
     }
 }
