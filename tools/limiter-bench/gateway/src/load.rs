@@ -11,7 +11,7 @@ use crate::protocol::{Connection, Protocol};
 
 /// The number of keys, chosen at random for each call.
 const KEYS: u32 = 10_000;
-/// A caller stops after so many failed calls, since its connection is then lost.
+/// A caller stops after this number of failed calls in a row, since its connection is then lost.
 const MAX_FAILED_IN_A_ROW: u32 = 100;
 
 /// The load on one contender.
