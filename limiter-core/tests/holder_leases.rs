@@ -72,7 +72,7 @@ impl Process {
         spent
     }
 
-    /// What the holder can still spend.
+    /// Returns the permits that the holder can still spend.
     fn spendable(&self, subject: &Subject) -> u64 {
         let lease = self.lease.as_ref().filter(|_| !self.is_unsure);
         lease.map_or(0, |lease| match lease.ends_at() > subject.clock.now() {

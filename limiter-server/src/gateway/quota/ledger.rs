@@ -38,7 +38,7 @@ const UNLEASED: u64 = 8;
 const RENEWALS: u32 = 4;
 /// An assignment changes if its rate changes by more than one of this number.
 const TOLERANCE: u64 = 8;
-/// The same for a holder whose demand exceeds its rate: it uses the permits of the new bucket.
+/// The tolerance for a holder whose demand exceeds its rate: it uses the permits of the new bucket.
 const SATURATED_TOLERANCE: u64 = 32;
 
 /// An assignment for a holder, to be sent now.
