@@ -93,10 +93,21 @@ impl Conversion {
                 "descriptor {shown}: expected a key that is not empty and has no `=`"
             ));
         }
+        if node.has_inner_wildcard() {
+            return Err(format!(
+                "descriptor {shown}: expected `*` at the end of a value only; use a prefix or list the values"
+            ));
+        }
+        if node.share_threshold && !node.descriptors.is_empty() {
+            self.warnings.push(format!(
+                "descriptor {shown}: share_threshold does not apply to its nested descriptors"
+            ));
+        }
         for (name, is_set) in [
             ("detailed_metric", node.detailed_metric),
             ("value_to_metric", node.value_to_metric),
             ("quota_mode", node.quota_mode),
+            ("metadata", node.metadata.is_some()),
         ] {
             if is_set {
                 self.warnings

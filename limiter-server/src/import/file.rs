@@ -1,6 +1,7 @@
 //! The configuration file of envoyproxy/ratelimit.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// The file: one domain.
 #[derive(Debug, Deserialize)]
@@ -30,6 +31,8 @@ pub(super) struct DescriptorConfig {
     pub(super) value_to_metric: bool,
     #[serde(default)]
     pub(super) share_threshold: bool,
+    /// Arbitrary content for the answers of the original.
+    pub(super) metadata: Option<IgnoredAny>,
 }
 
 /// The limit of a node.
@@ -61,6 +64,12 @@ impl DescriptorConfig {
             "" => self.key.clone(),
             value => format!("{}={value}", self.key),
         }
+    }
+
+    /// Whether the value has a wildcard that is not its last character.
+    pub(super) fn has_inner_wildcard(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        value.strip_suffix('*').unwrap_or(value).contains('*')
     }
 
     /// Whether the entries of this node would match a less specific sibling.

@@ -108,6 +108,29 @@ descriptors:
 }
 
 #[test]
+fn settings_without_a_counterpart_are_warnings() {
+    let text = "
+domain: edge
+descriptors:
+  - key: path
+    value: /files/*
+    share_threshold: true
+    metadata: {owner: [search, {team: files}]}
+    descriptors:
+      - key: user
+        rate_limit: {unit: hour, requests_per_unit: 7}
+";
+    let imported = convert(text).unwrap();
+    assert_eq!(
+        imported.warnings,
+        [
+            "descriptor path=/files/*: share_threshold does not apply to its nested descriptors",
+            "descriptor path=/files/*: metadata is ignored",
+        ]
+    );
+}
+
+#[test]
 fn errors_name_the_position_or_the_descriptor() {
     for (text, expected) in [
         ("descriptors: []", "domain"),
@@ -125,6 +148,10 @@ fn errors_name_the_position_or_the_descriptor() {
             "descriptor k: duplicate",
         ),
         ("domain: a\ndescriptors: [{key: ''}]", "expected a key"),
+        (
+            "domain: a\ndescriptors: [{key: k, value: '/a/*/b'}]",
+            "expected `*` at the end of a value only",
+        ),
         (": :", "line"),
     ] {
         let error = convert(text).unwrap_err();
