@@ -46,7 +46,7 @@ fn describe(policy: &Table) -> Option<String> {
         }
         "fixed_window" => {
             let (limit, window) = (requests(&text("limit")?), span(&text("window")?));
-            match policy.contains_key("aligned") {
+            match policy.contains_key("align") {
                 true => format!("Each {subject} may make {limit} in each {window} of the calendar."),
                 false => format!("Each {subject} may make {limit} in each {window} after its first one."),
             }
@@ -150,6 +150,10 @@ mod tests {
             (
                 "algorithm = 'fixed_window'\nlimit = 1\nwindow = '1m'",
                 "Each key may make 1 request in each minute after its first one.",
+            ),
+            (
+                "algorithm = 'fixed_window'\nlimit = 10\nwindow = '1d'\nalign = 'UTC'",
+                "Each key may make 10 requests in each day of the calendar.",
             ),
             (
                 "algorithm = 'concurrency'\nmax = 3\nlease = '30s'",
