@@ -44,7 +44,7 @@ pub struct ServeArgs {
     /// Default: none.
     #[arg(long, value_name = "ADDR", env = "LIMITER_RESP")]
     pub(super) resp: Option<ListenAddress>,
-    /// Longest time of a decision of CL.THROTTLE with its own numbers. Default: 100ms.
+    /// Longest time of a decision of CL.THROTTLE with its own numbers. Default: 50ms.
     #[arg(long, value_name = "DURATION", env = "LIMITER_RESP_DEADLINE")]
     resp_deadline: Option<String>,
     /// Redis server that stores the limits and the registry. Default: limits in this process.
