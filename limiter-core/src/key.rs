@@ -42,7 +42,7 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The single key of a limit that all callers share.
+    /// Returns the single key of a limit that all callers share.
     #[must_use]
     pub const fn global() -> Self {
         Self {

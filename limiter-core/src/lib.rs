@@ -27,10 +27,10 @@
 //! |---|---|---|---|
 //! | [`Policy::token_bucket`] | over any time T at most capacity + rate·T | one small value | bursts up to a size, then a steady rate |
 //! | [`Policy::funnel`] | the same; keeps the *usage* when its capacity changes | one small value | quotas that shrink and grow; [paced](PolicyBuilder::paced), calls that leave evenly |
-//! | [`Policy::sliding_window`] | never more than the limit in *any* window | 8 bytes a permit | "5 per minute" to the letter |
+//! | [`Policy::sliding_window`] | never more than the limit in *any* window | 8 bytes per permit | "5 per minute" to the letter |
 //! | [`Policy::counter_window`] | over any time T at most limit · (1 + T / window) | two counters | large limits where that is exact enough |
 //! | [`Policy::fixed_window`] | at most the limit in each period, which may be one of the calendar | one counter | daily and monthly quotas |
-//! | [`Policy::concurrency`] | at most the maximum at once: [`Limiter::acquire_concurrency`] | a lease a permit | exports, connections, jobs |
+//! | [`Policy::concurrency`] | at most the maximum at once: [`Limiter::acquire_concurrency`] | a lease per permit | exports, connections, jobs |
 //!
 //! # Stores
 //!

@@ -129,13 +129,13 @@ impl Policy {
     /// Default deadline of a decision, including the wait for a connection.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
-    /// The policy's name, part of the identity of its state.
+    /// Returns the policy's name, part of the identity of its state.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The group whose members can be decided together, if one is set.
+    /// Returns the group whose members can be decided together, if one is set.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
         self.0.group.as_deref()
@@ -164,20 +164,20 @@ impl Policy {
         })
     }
 
-    /// The decision if the store does not reply.
+    /// Returns the decision if the store does not reply.
     #[must_use]
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.0.on_store_failure
     }
 
-    /// Deadline of a decision, including the wait for a connection.
+    /// Returns the deadline of a decision, including the wait for a connection.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.0.deadline
     }
 
-    /// The policy with a deadline of at most this duration, for callers that cannot wait longer.
-    /// Its limits are the same.
+    /// Returns the policy with a deadline of at most this duration, for callers that cannot wait
+    /// longer. Its limits are the same.
     ///
     /// ```
     /// use limiter_core::Policy;
@@ -200,8 +200,8 @@ impl Policy {
         Self(Arc::new(inner))
     }
 
-    /// Maximum time for which permits may be leased from Redis, if leases are enabled, or outlive
-    /// their holder ([`PolicyBuilder::lease`]).
+    /// Returns the maximum time for which permits may be leased from Redis, if leases are enabled,
+    /// or outlive their holder ([`PolicyBuilder::lease`]).
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.0.lease

@@ -25,7 +25,7 @@ impl Timestamp {
         Self(micros)
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
@@ -98,7 +98,7 @@ impl Amount {
     /// One permit: the default cost of a call.
     pub const ONE: Self = Self { thousandths: 1_000 };
 
-    /// An amount in thousandths of a permit.
+    /// Creates an amount from thousandths of a permit.
     #[must_use]
     pub const fn from_thousandths(thousandths: u64) -> Self {
         Self {
@@ -106,13 +106,13 @@ impl Amount {
         }
     }
 
-    /// This amount in thousandths of a permit.
+    /// Returns the amount in thousandths of a permit.
     #[must_use]
     pub const fn as_thousandths(self) -> u128 {
         self.thousandths
     }
 
-    /// Whole permits, rounded down; `u64::MAX` for more than that.
+    /// Returns the whole permits, rounded down; `u64::MAX` for more than that.
     #[must_use]
     pub fn whole(self) -> u64 {
         match u64::try_from(self.thousandths) {
@@ -122,7 +122,7 @@ impl Amount {
         }
     }
 
-    /// Whether this is a whole number of permits.
+    /// Returns true if the amount is a whole number of permits.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
     pub const fn is_whole(self) -> bool {

@@ -62,12 +62,12 @@ macro_rules! impl_service {
                 }
             }
 
-            /// The inner service.
+            /// Returns the inner service.
             pub fn get_ref(&self) -> &S {
                 &self.gate.inner
             }
 
-            /// The inner service, mutable.
+            /// Returns a mutable reference to the inner service.
             pub fn get_mut(&mut self) -> &mut S {
                 &mut self.gate.inner
             }

@@ -97,7 +97,7 @@
 //! | limited | 429 | RESOURCE_EXHAUSTED | whole seconds, rounded up, never 0 |
 //! | blocked by a penalty | 429 | RESOURCE_EXHAUSTED | until the block has ended and the limit has a permit |
 //! | denied, and the policy degrades | the inner response | the inner response | |
-//! | denied by a list of keys | 403 | PERMISSION_DENIED | none: waiting never helps |
+//! | denied by a list of keys, a block or a suspension | 403 | PERMISSION_DENIED | none: waiting for permits never helps |
 //! | a [wait](RateLimitLayer::max_wait) timed out | 429 | RESOURCE_EXHAUSTED | as limited; none without a decision |
 //! | the layer's [`max_waiting`](RateLimitLayer::max_waiting) is reached | 429 | RESOURCE_EXHAUSTED | includes the requests before it |
 //! | the limiter's [`max_waiting`](limiter_core::InProcessBuilder::max_waiting) is reached | 503 | UNAVAILABLE | none: unknown |
@@ -131,8 +131,8 @@
 //! [`Decision`](limiter_core::Decision) in its extensions, so that an outer layer can replace the
 //! response. A response to an allowed request has the decision in its extensions if it was made
 //! without the store. With [`with_decision_extension`](RateLimitLayer::with_decision_extension),
-//! every request and every response has its decision. Of nested layers, the innermost decision is
-//! kept.
+//! every request and every response has its decision. If layers are nested, the innermost decision
+//! is kept.
 //!
 //! # Contract
 //!

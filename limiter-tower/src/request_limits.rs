@@ -122,7 +122,7 @@ impl<'a> RequestLimits<'a> {
         Self::with_optional_cost(policy.into(), key.into(), None)
     }
 
-    /// No limits: the request is neither limited nor counted.
+    /// Creates an empty list of limits: the request is neither limited nor counted.
     pub fn unlimited() -> Self {
         Self {
             limits: OneOrMany::default(),

@@ -57,8 +57,8 @@ impl Decision {
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
     }
 
-    /// The outcome of the limit at this position of the request; `None` for a limit that was not
-    /// decided, because it is off, a key list allows its key, or the store was unavailable.
+    /// Returns the outcome of the limit at this position of the request; `None` for a limit that
+    /// was not decided, because it is off, a key list allows its key, or the store was unavailable.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

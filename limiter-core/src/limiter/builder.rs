@@ -3,14 +3,14 @@
 /// Settings for named policies, which both builders have.
 macro_rules! names_of_policies {
     () => {
-        /// The registry in which [named](Limiter::named) policies are looked up. Default: an empty
-        /// registry of this limiter.
+        /// Sets the registry in which [named](Limiter::named) policies are looked up. Default: an
+        /// empty registry of this limiter.
         pub fn registry(mut self, registry: &PolicyRegistry) -> Self {
             self.names.registry = registry.clone();
             self
         }
 
-        /// Name of this app, for policies [of certain
+        /// Sets the name of this app, for policies [of certain
         /// apps](crate::registry::PolicyEntry::for_apps). A server that decides for other programs
         /// sets `*`, which selects the policies of all apps. Default: none.
         pub fn app(mut self, app: impl Into<String>) -> Self {

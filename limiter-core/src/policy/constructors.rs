@@ -6,7 +6,7 @@ use crate::policy::{
 };
 
 impl Policy {
-    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most
+    /// Builds a token bucket: `capacity` at once, then `rate`. Over any time T it admits at most
     /// capacity + rate·T.
     pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
@@ -14,8 +14,8 @@ impl Policy {
         })
     }
 
-    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits the same
-    /// calls as a token bucket; when its capacity changes, it keeps the *usage*, where a token
+    /// Builds a funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits the
+    /// same calls as a token bucket; when its capacity changes, it keeps the *usage*, where a token
     /// bucket keeps the *remaining* tokens. [Paced](PolicyBuilder::paced), it assigns a delay to
     /// each call, so that calls leave evenly.
     pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
@@ -28,13 +28,13 @@ impl Policy {
         })
     }
 
-    /// An exact sliding window: never more than `limit` permits in any window.
+    /// Builds an exact sliding window: never more than `limit` permits in any window.
     pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowParams> {
         PolicyBuilder::sliding_window(name.into())
     }
 
-    /// A sliding window that is estimated from two counters: constant memory for every limit, and a
-    /// documented error.
+    /// Builds a sliding window that is estimated from two counters: constant memory for every
+    /// limit, and a documented error.
     ///
     /// The estimate adds the permits of the current period and the permits of the previous period,
     /// weighted with the part of the previous period inside the window. Periods are as long as the
@@ -71,7 +71,8 @@ impl Policy {
         PolicyBuilder::counter_window(name.into())
     }
 
-    /// A fixed window: at most `limit` permits in each period. The cheapest algorithm: one count.
+    /// Builds a fixed window: at most `limit` permits in each period. The cheapest algorithm: one
+    /// count.
     ///
     /// A period starts with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a
     /// minute, an hour, a day, a week or a month of the calendar, by the store's clock and a fixed

@@ -192,12 +192,12 @@ impl KeyList {
         Ok(self)
     }
 
-    /// The entries, as they were written and in their order.
+    /// Returns the entries, as they were written and in their order.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &str> {
         self.entries.iter().map(|entry| &*entry.text)
     }
 
-    /// The entries and their ends, in their order.
+    /// Returns the entries and their ends, in their order.
     pub fn entries_with_ends(&self) -> impl ExactSizeIterator<Item = (&str, Option<Timestamp>)> {
         self.entries.iter().map(|entry| (&*entry.text, entry.end))
     }

@@ -41,7 +41,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `amount` permits every `period`.
+    /// Creates a rate of `amount` permits every `period`.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Rate {
         }
     }
 
-    /// `amount` permits every second.
+    /// Creates a rate of `amount` permits every second.
     ///
     /// # Errors
     ///

@@ -47,13 +47,13 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock at a time in the year 2023.
+    /// Creates a clock at a time in the year 2023.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(Timestamp::from_micros(1_700_000_000_000_000))
     }
 
-    /// A clock at `moment`.
+    /// Creates a clock at `moment`.
     #[must_use]
     pub fn starting_at(moment: Timestamp) -> Self {
         let now = Arc::new(watch::Sender::new(clamped(moment)));

@@ -42,7 +42,7 @@ enum State {
 }
 
 impl<B> PermitBody<B> {
-    /// The permit, until it is released.
+    /// Returns the permit, until it is released.
     pub fn held(&self) -> Option<&PermitHandle> {
         match &self.permit {
             State::PermitHandle(permit) => Some(permit),

@@ -33,8 +33,8 @@ impl PermitHandle {
         Self(Ownership::Shared(Arc::clone(permit)))
     }
 
-    /// The permit, which reports whether it is [still valid](ConcurrencyPermit::is_valid) and [when
-    /// it is lost](ConcurrencyPermit::lost).
+    /// Returns the permit, which reports whether it is [still valid](ConcurrencyPermit::is_valid)
+    /// and [when it is lost](ConcurrencyPermit::lost).
     pub fn permit(&self) -> &ConcurrencyPermit {
         match &self.0 {
             Ownership::Exclusive(permit) => permit,

@@ -95,13 +95,13 @@ impl KeyRejection {
         }
     }
 
-    /// The status of the response.
+    /// Returns the status of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The message of the response. For a complete response, the message for gRPC clients.
+    /// Returns the message of the response. For a complete response, the message for gRPC clients.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -59,7 +59,7 @@ impl PolicyRef {
 }
 
 impl PolicySet {
-    /// No policies: the request is neither limited nor counted.
+    /// Creates an empty set: the request is neither limited nor counted.
     pub fn unlimited() -> Self {
         Self {
             policies: OneOrMany::default(),

@@ -38,7 +38,7 @@ use crate::headers::RateLimitHeaders;
 pub struct ResponseConfig(Responder);
 
 impl ResponseConfig {
-    /// The default responses.
+    /// Creates the default responses.
     pub fn new() -> Self {
         Self::default()
     }

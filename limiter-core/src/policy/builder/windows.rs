@@ -41,13 +41,13 @@ impl PolicyBuilder<SlidingWindowParams> {
         Self::new(name, SlidingWindowParams::default())
     }
 
-    /// The permits in any window, a whole number from 1 to 1,048,576. Required.
+    /// Sets the permits in any window, a whole number from 1 to 1,048,576. Required.
     pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.limit = self.parse(limit);
         self
     }
 
-    /// The window's length: a [`Duration`], or text such as `"1m"`. Required.
+    /// Sets the window's length: a [`Duration`], or text such as `"1m"`. Required.
     pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.shape.window = self.length("window", window);
         self
@@ -74,13 +74,13 @@ impl PolicyBuilder<CounterWindowParams> {
         Self::new(name, CounterWindowParams::default())
     }
 
-    /// The permits in a window, a whole number from 1 to 4,398,046,511,104. Required.
+    /// Sets the permits in a window, a whole number from 1 to 4,398,046,511,104. Required.
     pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.limit = self.parse(limit);
         self
     }
 
-    /// The window's length: a [`Duration`], or text such as `"1m"`; at most 50 days. Required.
+    /// Sets the window's length: a [`Duration`], or text such as `"1m"`; at most 50 days. Required.
     pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.shape.window = self.length("window", window);
         self
@@ -107,14 +107,14 @@ impl PolicyBuilder<FixedWindowParams> {
         Self::new(name, FixedWindowParams::default())
     }
 
-    /// The permits in each period, a whole number from 1 to 4,503,599,627,370,496. Required.
+    /// Sets the permits in each period, a whole number from 1 to 4,503,599,627,370,496. Required.
     pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.limit = self.parse(limit);
         self
     }
 
-    /// The length of a period: a [`Duration`], or text such as `"1d"`; or `"month"`, which has to
-    /// be [aligned](Self::aligned). Required.
+    /// Sets the length of a period: a [`Duration`], or text such as `"1d"`; or `"month"`, which has
+    /// to be [aligned](Self::aligned). Required.
     pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.shape.window = self.parse(window).map(|Window(length)| length);
         self
