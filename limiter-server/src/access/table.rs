@@ -78,11 +78,15 @@ impl AccessTable {
                 ));
             }
             if scopes.is_empty() {
-                return Err(format!("the client `{name}` has no scopes"));
+                return Err(format!(
+                    "the client `{name}` has no scopes, expected at least one"
+                ));
             }
             match names.insert(name.to_owned()) {
                 true => Ok(()),
-                false => Err(format!("two clients have the name `{name}`")),
+                false => Err(format!(
+                    "two clients have the name `{name}`, expected different names"
+                )),
             }
         };
         let mut table = Self::default();

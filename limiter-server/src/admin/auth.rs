@@ -150,7 +150,7 @@ impl Admin {
         let hash = account.as_ref().and_then(|account| account.password.clone());
         if !self.passwords().verify(password, hash).await? {
             // The name is untrusted, and may be a password that was typed into the wrong field.
-            tracing::warn!(%address, "sign-in failed");
+            tracing::warn!(%address, "sign-in failed: unknown name or wrong password");
             return Err(AuthError::Unauthenticated);
         }
         self.start_session(user).await

@@ -54,7 +54,9 @@ impl RegistrySource {
         let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
         let read = redis.read().await.map_err(|error| policies::message(&error))?;
         let Some((revision, text)) = read else {
-            return Err(format!("the namespace {namespace} of Redis has no registry"));
+            return Err(format!(
+                "the namespace {namespace} of Redis has no registry, expected that of the server in --namespace"
+            ));
         };
         let registry = PolicyRegistry::from_toml(&text).map_err(|error| policies::message(&error))?;
         Ok((registry, format!("revision {revision} in Redis")))
@@ -67,7 +69,9 @@ pub(super) fn run(source: &RegistrySource, domain: &str, entries: &[(String, Str
     let rules = RuleSet::new(registry.rules());
     let entries: Vec<(&str, &str)> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
     let Some(found) = rules.find(domain, &entries) else {
-        return Err(format!("no rule of {origin} matches the descriptor"));
+        return Err(format!(
+            "no rule of {origin} matches the descriptor; add a rule, or check the order of the entries"
+        ));
     };
     match found.rule {
         None => println!("rule: none, the default mapping applies"),

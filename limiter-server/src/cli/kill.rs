@@ -149,7 +149,10 @@ pub(super) fn run(args: &KillArgs) -> Result<(), String> {
     if let Some(suspension) = &suspension
         && !suspension.is_active_at(SystemTime::now().into())
     {
-        return Err("the end is not in the future".to_owned());
+        return Err(
+            "the suspension has ended already, expected an end in the future: see --for and --until"
+                .to_owned(),
+        );
     }
     let settings = args.redis.settings()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -146,7 +146,7 @@ fn plan(
     let find = |kind, name: &str| documents.iter().find(|of| of.kind == kind && of.name == name);
     for name in &names {
         let text = PolicyText::of(desired, name)
-            .ok_or_else(|| format!("the name of policy `{name}` is too long for the database"))?;
+            .ok_or_else(|| format!("the name of policy `{name}` is too long, expected at most 255 bytes"))?;
         let current = find(DocumentKind::Policy, name).filter(|of| !of.is_deleted);
         let before = current.and_then(|of| of.policy().ok());
         // Quotas that are set by the API stay, unless the file lists quotas of the policy.
@@ -298,12 +298,16 @@ async fn rollback(
         .document(namespace, kind, name)
         .await
         .map_err(|error| message(&error))?;
-    let current = current.ok_or_else(|| format!("there is no policy `{name}`"))?;
+    let current = current.ok_or_else(|| {
+        format!("there is no policy `{name}` in namespace `{namespace}`; `policy export` lists all")
+    })?;
     let number = to.unwrap_or(current.revision - 1);
     let revision = store.revision(namespace, kind, name, number).await;
     let revision = revision.map_err(|error| message(&error))?;
     let revision = revision.filter(|of| !of.is_deletion);
-    let revision = revision.ok_or_else(|| format!("policy `{name}` has no text of revision {number}"))?;
+    let revision = revision.ok_or_else(|| {
+        format!("policy `{name}` has no text of revision {number}, expected an earlier revision in --to")
+    })?;
     let edit = PolicyEdit {
         namespace: namespace.to_owned(),
         name: name.to_owned(),

@@ -96,6 +96,6 @@ async fn read_password() -> Result<String, String> {
     let hashed = Passwords::new()?.hash(password).await;
     hashed.map_err(|error| match error {
         PasswordError::Unsuitable(reason) => reason.to_owned(),
-        PasswordError::Busy => "cannot hash the password".to_owned(),
+        PasswordError::Busy => "cannot hash the password: try again".to_owned(),
     })
 }

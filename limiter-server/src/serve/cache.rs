@@ -19,7 +19,7 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> bool {
     let cached = match PolicyRegistry::from_toml(&text) {
         Ok(cached) => cached,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cached policies rejected");
+            tracing::warn!(path = %path.display(), %error, "cached policies rejected; starting without them");
             return false;
         }
     };
@@ -27,14 +27,14 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> bool {
     for name in &names {
         let put = PolicyText::of(&cached, name).map(|text| text.put_into(registry));
         if let Some(Err(error)) = put {
-            tracing::warn!(path = %path.display(), %error, "cached policy rejected");
+            tracing::warn!(path = %path.display(), %error, "cached policy rejected; starting without it");
         }
     }
     if let Err(error) = registry.set_rules(cached.rules().iter().cloned()) {
-        tracing::warn!(path = %path.display(), %error, "cached rules rejected");
+        tracing::warn!(path = %path.display(), %error, "cached rules rejected; starting without them");
     }
     if let Err(error) = overlay_text::copy(&cached, registry) {
-        tracing::warn!(path = %path.display(), %error, "cached suspensions and blocks rejected");
+        tracing::warn!(path = %path.display(), %error, "cached suspensions and blocks rejected; starting without them");
     }
     tracing::info!(path = %path.display(), policies = names.len(), "started with cached policies");
     !names.is_empty()
@@ -52,13 +52,14 @@ pub(super) fn clear(registry: &PolicyRegistry) {
 
 /// Writes the policies in force after each change, until the task is dropped.
 pub(super) async fn follow(directory: PathBuf, registry: PolicyRegistry) {
+    let shown = directory.display().to_string();
     let mut revision = registry.revision();
     loop {
         if !registry.names().is_empty() {
             let (directory, text) = (directory.clone(), registry.to_toml());
             let written = tokio::task::spawn_blocking(move || write(&directory, &text)).await;
             if let Ok(Err(error)) = written {
-                tracing::warn!(%error, "cannot write the cached policies");
+                tracing::warn!(directory = %shown, %error, "cannot write the cached policies; check state_dir");
             }
         }
         revision = registry.changed(revision).await;

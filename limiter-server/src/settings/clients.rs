@@ -33,7 +33,8 @@ impl ClientSource {
         let table = file.clients()?;
         if self.requires_clients && table.is_empty() {
             return Err(
-                "it has no [[token]] and no [[client]], and other machines reach a listener".to_owned(),
+                "it has no [[token]] and no [[client]], expected one because other machines reach a listener"
+                    .to_owned(),
             );
         }
         Ok(table)

@@ -14,6 +14,13 @@ pub enum SettingsError {
         /// The reason, with line and column for a syntax error.
         reason: String,
     },
+    /// The file of a secret cannot be read.
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The value of a setting is invalid.
     Invalid {
         /// The name of the setting.
@@ -32,6 +39,9 @@ impl fmt::Display for SettingsError {
         match self {
             Self::File { path, reason } => {
                 write!(f, "cannot use the settings file {}: {reason}", path.display())
+            }
+            Self::Secret { path, reason } => {
+                write!(f, "cannot read the secret in {}: {reason}", path.display())
             }
             Self::Invalid {
                 setting,

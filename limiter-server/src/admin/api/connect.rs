@@ -108,7 +108,8 @@ pub(super) async fn test_calls(
             "would_deny": would_deny,
         }))),
         _ => {
-            let detail = "the policy is not in force yet, or the store of the limits does not answer";
+            let detail =
+                "the policy is not in force yet, or the store of the limits does not answer: try again";
             Err(AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
         }
     }

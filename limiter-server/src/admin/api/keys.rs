@@ -158,10 +158,10 @@ pub(super) async fn list(
         policies
     });
     let policies = peeked.await.map_err(|error| {
-        tracing::error!(%error, "reading a key ended without an answer");
+        tracing::error!(%error, "the task that reads a key failed; the log has its panic");
         AdminProblem::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the state of the key cannot be read",
+            "the state of the key cannot be read: see the log of the server",
         )
     })?;
     Ok(Json(
@@ -198,7 +198,7 @@ pub(super) async fn reset(
     match reset.await {
         Ok(Some(_)) => Ok(StatusCode::NO_CONTENT),
         _ => {
-            let detail = "the policy is not in force, or the store of the limits does not answer";
+            let detail = "the policy is not in force, or the store of the limits does not answer: try again";
             Err(AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
         }
     }

@@ -85,7 +85,7 @@ impl From<StoreError> for AdminProblem {
         };
         if status.is_server_error() {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(%error, cause, "cannot answer an admin request");
+            tracing::warn!(%error, cause, "cannot answer an admin request; check the database");
         }
         let mut problem = Self::new(status, error.to_string());
         if let StoreError::Conflict { expected, current } = error {
@@ -116,7 +116,9 @@ impl From<AuthError> for AdminProblem {
                 StatusCode::UNAUTHORIZED,
                 "expected a valid session or bearer token",
             ),
-            AuthError::CrossOrigin => Self::forbidden("the request comes from a page of another origin"),
+            AuthError::CrossOrigin => Self::forbidden(
+                "the request comes from a page of another origin: let the proxy forward `Host` and `Origin`",
+            ),
             AuthError::Limited(retry_after) => {
                 let mut problem = Self::new(
                     StatusCode::TOO_MANY_REQUESTS,

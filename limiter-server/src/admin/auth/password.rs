@@ -103,7 +103,8 @@ impl Passwords {
 
 fn compute(password: &[u8]) -> Result<String, String> {
     let mut salt = [0_u8; 16];
-    getrandom::fill(&mut salt).map_err(|error| format!("no random numbers: {error}"))?;
+    getrandom::fill(&mut salt)
+        .map_err(|error| format!("cannot read random numbers for a password: {error}"))?;
     let hash = Argon2::default().hash_password_with_salt(password, &salt);
     hash.map(|hash| hash.to_string())
         .map_err(|error| format!("cannot hash a password: {error}"))
