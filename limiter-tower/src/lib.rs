@@ -247,6 +247,10 @@ struct MigratingPage;
 struct ConceptsPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/annotations.md")]
+struct AnnotationsPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/algorithms.md")]
 struct AlgorithmsPage;
 
