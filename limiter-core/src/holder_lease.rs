@@ -159,6 +159,10 @@ impl LeaseCall<'_> {
     /// # Errors
     ///
     /// As [`renew`](Self::renew).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a read changes nothing.
     pub async fn read(self) -> Result<TokenLease, Rejection> {
         let reply = self.run(None).await?;
         Ok(TokenLease::from(reply))

@@ -23,8 +23,8 @@ use crate::config::{ConfiguredRate, RateLimiterConfig, deleted, invalid};
 ///
 /// # Cancel safety
 ///
-/// A change whose future is dropped is made or not. The other methods are as cancel safe as the
-/// methods of [`Limiter`](limiter_core::Limiter) that they name.
+/// Dropping the future of a change leaves it open whether the change was made. The other methods
+/// are as cancel safe as the methods of [`Limiter`](limiter_core::Limiter) that they name.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     client: Arc<ClientState>,
@@ -39,7 +39,7 @@ impl RateLimiter {
         }
     }
 
-    /// The name of the limiter, and of its policy.
+    /// Returns the name of the limiter, and of its policy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -50,7 +50,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a rate of 0 or above 4,398,046,511,104, for an interval of nothing
+    /// [`Rejection::Config`] for a rate of 0 or above 4,398,046,511,104, for an interval of zero
     /// or above 142 years (50 days for more than 10,000 permits), for a name that is empty or
     /// longer than 256 bytes, for one more than [`Client::MAX_NAMES`](crate::Client::MAX_NAMES),
     /// and for one that is configured for other apps alone; else see [above](Self#errors).
