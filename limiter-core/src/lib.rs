@@ -84,7 +84,7 @@
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //! - `utoipa`: the responses of a [`Rejection`] in OpenAPI documents.
-//! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md`
+//! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/monitoring.md`
 //!   lists them.
 //!
 //! The oldest supported compiler is 1.85.

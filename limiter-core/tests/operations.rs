@@ -1,4 +1,4 @@
-//! `docs/operations.md` and the dashboard match the code.
+//! The pages for operators and the dashboard match the code.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::unwrap_used,
@@ -22,7 +22,13 @@ use serde_json::Value;
 use source::{events, read};
 use support::{bucket, funnel, window};
 
-const PAGE: &str = include_str!("../../docs/operations.md");
+/// The pages for operators, as one text.
+const PAGE: &str = concat!(
+    include_str!("../../docs/operations.md"),
+    include_str!("../../docs/sizing.md"),
+    include_str!("../../docs/monitoring.md"),
+    include_str!("../../docs/rollout.md"),
+);
 const DASHBOARD: &str = include_str!("../../docs/dashboard.json");
 
 /// The rows of the table below a heading, each cell without blanks around it.
