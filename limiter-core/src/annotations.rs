@@ -1,4 +1,13 @@
-//! The annotated functions of the program.
+//! The annotated functions of the program: their limiter, their limits, and checks at start-up.
+//!
+//! Each attribute registers its function (`registered`). A call uses the limiter that the attribute
+//! names, else that of the task ([`with_limiter`]), else that of the program ([`install`]).
+//! [`annotations()`] lists the functions, [`verify_annotations`] reports errors that only a
+//! comparison of several annotations finds, and [`Limiter::annotation`](crate::Limiter::annotation)
+//! reads and resets the usage of a key.
+//!
+//! Invariant: in a release build, an annotated function without a limiter rejects each call. Tests:
+//! `tests/install.rs`, `limiter-macros/tests/behaviour.rs`.
 
 pub(crate) mod context;
 pub(crate) mod key_template;

@@ -4,6 +4,9 @@
 //! funnel that holds the block. `blocks` adds them to a request; `denial_counts` collects the
 //! denials that this replica has not reported to Redis; `denial_window` charges them there. The
 //! stores charge both limits after a denial (`Backend::count_denial`).
+//!
+//! Invariant: denials by a block are not counted, so a block ends after its duration. Tests:
+//! `tests/penalties.rs`, `tests/contract/penalties.rs`.
 
 pub(crate) mod blocks;
 #[cfg(feature = "redis")]

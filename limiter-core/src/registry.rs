@@ -1,4 +1,15 @@
-//! A registry of named policies that can change while the program runs.
+//! Named policies that can change while the program runs.
+//!
+//! A limiter looks a policy up by its name in a [`PolicyRegistry`] at each call. Code, files and
+//! Redis are its sources. Each source is a snapshot; the sources have an order of precedence, and
+//! the effective policies are computed after each change. Beside policies, a registry contains
+//! quotas of single keys ([`KeyOverride`]), rules for gateways ([`Rule`]), and temporary changes
+//! ([`Suspension`], [`Block`]).
+//!
+//! Invariants: a file, or a text before its publication, is applied as a whole or not at all; a
+//! subscription to Redis keeps the previous version of a policy that it cannot read; a source that
+//! stops defining a name uncovers the definition of the next source. Tests: `tests/registry.rs`,
+//! `tests/registry_redis.rs`, `tests/rules.rs`.
 
 mod change;
 mod edit;

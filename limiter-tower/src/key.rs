@@ -5,7 +5,7 @@
 //! | [`header("x-api-key")`](header) | the header's value | 400 / INVALID_ARGUMENT |
 //! | [`metadata("x-api-key")`](metadata) | the value of the gRPC metadata | 400 / INVALID_ARGUMENT |
 //! | [`peer_ip()`](peer_ip()) | the address of the connected peer | 500 / INTERNAL |
-//! | [`client_ip(TrustedProxies::hops(1))`](client_ip()) | the client's address as reported by trusted proxies | 400 / INVALID_ARGUMENT |
+//! | [`client_ip(TrustedProxies::hops(1))`](client_ip()) | the client's address as reported by trusted proxies | limited by the address of the peer, or as `or_reject` states |
 //! | [`path()`](path()) | the path | |
 //! | `matched_path()`, feature `axum` | the route's template: `/users/{id}` | 404 / NOT_FOUND |
 //! | [`grpc_method()`](grpc_method()) | `package.Service/Method` | 501 / UNIMPLEMENTED |

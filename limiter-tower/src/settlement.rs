@@ -1,5 +1,13 @@
 //! Settles the charge of a request after its response: actual costs, and outcomes that do not
 //! count.
+//!
+//! A request is charged its estimate before the inner service is called. An [`ActualCost`] selects
+//! the source of the actual cost: the head of the response, the bytes of its body, or a
+//! [`ReportedCost`] of the handler. The difference is refunded, or charged also above the quota.
+//! The layer settles when the source is complete: with the head of the response, or when the body
+//! has ended or is dropped (`meter`).
+//!
+//! Tests: `tests/decisions/settling.rs`.
 
 mod meter;
 mod pending_charge;
