@@ -1,4 +1,8 @@
 //! A request for a decision, validated before any I/O.
+//!
+//! A cost above its quota, a cost that the algorithm cannot represent, and limits of different
+//! groups are rejected here, so the stores receive only requests that one node can decide. Tests:
+//! `tests/contract/input.rs`, `tests/contract/groups.rs`.
 
 mod holder;
 mod identified;

@@ -1,4 +1,8 @@
 //! Time and amounts as integers, and their text form.
+//!
+//! Times are microseconds since the Unix epoch, amounts are thousandths of a permit. Floating-point
+//! values would drift, and the numbers of Lua are exact below 2^53 only, so `MAX_EXACT` bounds
+//! capacities. Durations are rounded up to a microsecond.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,8 @@
 //! A rate as the exact fraction with which the algorithms compute.
+//!
+//! A rate is a reduced fraction of thousandths of a permit and microseconds. Both parts stay below
+//! `MAX_PART`, so that the scripts compute with them exactly. A rate that does not fit is an error;
+//! it is never rounded.
 
 mod text;
 

@@ -1,4 +1,11 @@
 //! The registry of a namespace in Redis: subscription, publication and edits.
+//!
+//! Redis stores one text per namespace, with its revision in the first line. A publication replaces
+//! the revision that its author read, by compare-and-set; an edit repeats after a conflict. A
+//! subscription reads the text after each message, and by polling, because messages can be lost.
+//!
+//! Invariants: a text with errors is not sent; the revision never decreases; a process never
+//! publishes a text of which it has read a part only. Tests: `tests/registry_redis.rs`.
 
 mod source;
 mod subscribers;

@@ -1,4 +1,8 @@
 //! The policies of each source, and the effective policies.
+//!
+//! Code, each file and Redis have a snapshot each, in ascending order of precedence. A name takes
+//! its definition from the last snapshot that contains it, so a source that removes a name uncovers
+//! the definition of another source. Tests: `sources/tests.rs`, `tests/registry.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[cfg(feature = "registry")]

@@ -1,4 +1,12 @@
 //! Reservations: permits charged by an estimate and settled with the actual cost.
+//!
+//! The cost of a call, such as the tokens of a language model, is often known only after the call.
+//! A reservation charges an estimate as one decision; its settlement refunds the difference, or
+//! charges it unconditionally, as debt.
+//!
+//! Invariant: a settlement creates no permits. A refund is at most the part of the estimate that is
+//! used and has not been refilled since. Tests: `tests/reservations.rs`,
+//! `tests/contract/reservations.rs`, `tests/contract/settling.rs`.
 
 pub(crate) mod balance;
 #[cfg(feature = "redis")]

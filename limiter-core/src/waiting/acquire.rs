@@ -1,4 +1,12 @@
 //! The wait of one call: its builder, its place in the queue, and the loop that drives it.
+//!
+//! A call that finds no waiter is decided at once. Otherwise it takes a place in the queue of its
+//! limits; the waiter at the head queries the store for the queue, and a grant goes to the waiter
+//! that is at the head when the reply arrives.
+//!
+//! Invariants: within a process, waiters of a limit are served in order of arrival; a cancelled
+//! waiter loses no permit. Tests: `tests/waiting.rs`, `tests/contract/waiting.rs`,
+//! `tests/contract/giving_up.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,8 @@
 //! Keeps a registry equal to the text in Redis, by polling and by Pub/Sub messages.
+//!
+//! One future polls the revision and reads the text after a change; the other one listens and wakes
+//! it. Without the permission to subscribe, polling alone finds changes. A rejected text leaves the
+//! last policies in force and is not parsed again at each poll. Tests: `tests/registry_redis.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
