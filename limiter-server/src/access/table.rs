@@ -1,4 +1,8 @@
 //! The configured clients, and the function that decides.
+//!
+//! Tokens are found by a part of the hash of their secret, certificates by their names. A call is
+//! decided by the table at the time of the call. Invariant: with a configured client, anonymous
+//! clients are refused; without one, they check and peek only. Tests: below, and `tests/access.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,12 @@
 //! Changes of policies and rules: validation, permission, save.
+//!
+//! The API, the pages and the commands change policies by [`save_policy`]. It compares the new text
+//! with the saved one, maps the difference to an action, and decides by [`may`]. A change of
+//! numbers beyond the bounds of an app by an editor is stored as a proposal.
+//!
+//! Invariants: a save states the revision that its author read; the server sets authors and times,
+//! also if the text contains others; the policies and rules of a namespace fit together after each
+//! save. Tests: `tests/admin_api.rs`, `tests/routes_by_role.rs`, `tests/policy_command.rs`.
 
 mod overlays;
 mod rules;

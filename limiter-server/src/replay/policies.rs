@@ -1,4 +1,7 @@
 //! Decides calls by the policies of one file, under a clock that is set to the time of each call.
+//!
+//! An in-process limiter decides, so that a replay has the answers of a server. Tests:
+//! `tests/replay/agreement.rs` compares the result with the limiter on random traces.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;

@@ -1,4 +1,8 @@
 //! Saves a document: one transaction for the document, its revision, the audit and the outbox.
+//!
+//! The revision that the author read is compared under a lock of the row, so two concurrent saves
+//! cannot both succeed. Tests: `concurrent_saves_lose_no_update` and
+//! `stale_save_conflicts_with_both_versions` in `tests/support/store_suite.rs`.
 
 use crate::store::document::{COLUMNS, write_apps};
 use crate::store::sql::{SqlTransaction, binds};
