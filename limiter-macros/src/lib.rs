@@ -272,7 +272,7 @@ pub fn window_limiter(
 /// | `rate = 10` | The drain rate: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
 /// | `per = "1m"` | The time unit of a `rate` that is a number: text with a unit, or a `Duration`. | a second |
 /// | `lease = "1s"` | Permits of a busy key are leased for this time at most, and used without a call to Redis (`PolicyBuilder::lease`). | no lease |
-/// | `paced` | A call waits until all that was let through before it has drained, so that calls leave evenly. | they go on at once |
+/// | `paced` | A call waits until all earlier calls have drained, so that calls leave evenly. | calls continue at once |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn funnel_limiter(

@@ -1,7 +1,8 @@
 //! The admin part: policies, roles, tokens and history over HTTP.
 //!
 //! [`api`] translates HTTP to operations, [`permissions`] decides whether a caller may act,
-//! [`edit`] validates and saves policies. `tests/admin_api.rs` sends every route with every role.
+//! [`edit`] validates and saves policies. `tests/routes_by_role.rs` sends every route with every
+//! role.
 
 pub mod api;
 pub mod auth;

@@ -1,9 +1,12 @@
-//! A rate limit service on top of limiter-core: Envoy's rate limit service v3, health and metrics.
+//! A rate limit service on top of limiter-core: a gateway, a control plane and an admin UI.
 //!
 //! `limiter-server serve` reads [`settings`] from flags, the environment and `limiter-server.toml`,
-//! builds one
-//! [`Limiter`](limiter_core::Limiter), follows its policies and rules, and serves the protocols of
-//! [`gateway`]. The crate uses the public API of limiter-core only.
+//! builds one [`Limiter`](limiter_core::Limiter), follows its policies and rules, and serves the
+//! protocols of [`gateway`]: Envoy, HTTP and Redis clients. With a database, [`store`] contains the
+//! policies with their history, [`publish`] transfers them to the registry in force, and [`admin`]
+//! serves an API and pages. [`replay`] computes the decisions of policies for recorded traffic.
+//!
+//! The crate uses the public API of limiter-core and limiter-tower only.
 #![cfg_attr(
     test,
     allow(
