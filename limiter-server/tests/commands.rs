@@ -195,3 +195,42 @@ fn explain_reads_the_registry_in_redis() {
     assert!(output.contains("policy: login"), "{output}");
     assert!(output.contains("key: login"), "{output}");
 }
+
+/// The code blocks of a page in a language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let blocks = page.split(fence.as_str()).skip(1);
+    let blocks = blocks.filter_map(|rest| rest.split("```").next());
+    blocks.map(str::to_owned).collect()
+}
+
+#[test]
+fn policy_files_of_the_guide_pass_check() {
+    let pages = [
+        include_str!("../../docs/guide/policy-file.md"),
+        include_str!("../../docs/guide/server.md"),
+        include_str!("../../docs/guide/forward-auth.md"),
+        include_str!("../../docs/guide/from-policy-table.md"),
+        include_str!("../../docs/guide/from-envoy-ratelimit.md"),
+    ];
+    for page in pages {
+        let mut files = blocks(page, "toml");
+        files.retain(|file| file.contains("[policy."));
+        assert!(!files.is_empty(), "{page}");
+        for file in files {
+            let (code, _, errors) = check(&file);
+            assert_eq!((code, errors.as_str()), (Some(0), ""), "{file}");
+        }
+    }
+}
+
+#[test]
+fn conversion_of_the_guide_matches_the_command() {
+    let page = include_str!("../../docs/guide/from-envoy-ratelimit.md");
+    let (yaml, toml) = (blocks(page, "yaml"), blocks(page, "toml"));
+    let (code, output, errors) = run_on(yaml.first().unwrap(), "ratelimit.yaml", |path| {
+        ["import", "envoy", path].map(str::to_owned).to_vec()
+    });
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!(Some(output.trim()), toml.first().map(|text| text.trim()));
+}
