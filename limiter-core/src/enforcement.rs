@@ -3,6 +3,7 @@
 //! [`EnforcementPlan`] sorts the limits of a call by these settings, has the store decide the
 //! remaining ones, and joins the results. Tests: `tests/entry_points.rs`, `tests/key_lists.rs`.
 
+mod blocked_decision;
 mod key_rule;
 mod lookup;
 mod penalty;

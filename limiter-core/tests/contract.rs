@@ -17,14 +17,14 @@
 //! | the clock steps back | `time::clock_step_back_refills_nothing`, `time::clock_step_back_locks_out_no_client` |
 //! | retry hints of 0 | `retry::retry_after_of_denial_is_never_zero` |
 //! | retry hints too early for a large cost | `retry::retry_after_covers_the_whole_cost`, `retry::retry_after_is_exact` |
-//! | a cost above the capacity waits for ever | `giving_up::wait_for_more_than_quota_ends_at_once` |
-//! | a timeout is counted per try | `giving_up::timeout_covers_all_attempts`, `giving_up::time_in_queue_counts_towards_timeout` |
+//! | a cost above the capacity waits for ever | `failed_waits::wait_for_more_than_quota_ends_at_once` |
+//! | a timeout is counted per try | `failed_waits::timeout_covers_all_attempts`, `failed_waits::time_in_queue_counts_towards_timeout` |
 //! | negative or zero cost | `input::invalid_cost_is_rejected_by_name`, `input::zero_cost_is_a_peek_and_always_allowed` |
 //! | negative or zero rate or window | `input::invalid_policies_are_named` |
 //! | NaN, infinity, overflow | `input::invalid_cost_is_rejected_by_name`, `input::extreme_policies_are_exact` |
 //! | a value of the wrong type at the key | scripts: `values::value_of_another_type_fails_only_its_own_decision` |
 //! | key injection, by special bytes or by length | `keys::hostile_keys_have_separate_budgets` and its neighbours |
-//! | unbounded keys | `peek_and_reset::peek_of_unknown_key_stores_nothing`, `several::denial_stores_no_state_for_unused_limits` |
+//! | unbounded keys | `peek_and_reset::peek_of_unknown_key_stores_nothing`, `several_limits::denial_stores_no_state_for_unused_limits` |
 //! | one bad key fails a whole batch | scripts: `values::value_of_another_type_fails_only_its_own_decision` |
 //! | a replay charges twice | scripts: `servers::server_without_script_charges_once` |
 //! | a layout version in the key doubles limits | scripts: `values::unknown_layout_is_never_treated_as_unused` |
@@ -43,14 +43,14 @@ mod admission;
 mod annotations;
 #[path = "contract/concurrency.rs"]
 mod concurrency;
-#[path = "contract/counted.rs"]
-mod counted;
+#[path = "contract/counter_windows.rs"]
+mod counter_windows;
 #[path = "contract/detached.rs"]
 mod detached;
 #[path = "contract/enforcement.rs"]
 mod enforcement;
-#[path = "contract/giving_up.rs"]
-mod giving_up;
+#[path = "contract/failed_waits.rs"]
+mod failed_waits;
 #[path = "contract/groups.rs"]
 mod groups;
 #[path = "contract/inheritance.rs"]
@@ -83,10 +83,10 @@ mod reservations;
 mod retry;
 #[path = "contract/rollout.rs"]
 mod rollout;
-#[path = "contract/settling.rs"]
-mod settling;
-#[path = "contract/several.rs"]
-mod several;
+#[path = "contract/settlement.rs"]
+mod settlement;
+#[path = "contract/several_limits.rs"]
+mod several_limits;
 #[path = "contract/time.rs"]
 mod time;
 #[path = "contract/trials.rs"]
@@ -181,7 +181,7 @@ on_every_store! {
         permits_of_short_window_count_in_long_one
         frequently_polled_rate_loses_nothing
     ;
-    several:
+    several_limits:
         several_limits_are_charged_atomically
         denial_stores_no_state_for_unused_limits
         each_limit_has_its_own_outcome_in_request_order
@@ -227,7 +227,7 @@ on_every_store! {
         grant_of_cancelled_unpolled_waiter_goes_to_next
         refund_wakes_waiters_of_several_limits
     ;
-    giving_up:
+    failed_waits:
         short_wait_lasts_for_its_timeout
         waiter_is_served_by_early_refund
         time_in_queue_counts_towards_timeout
@@ -302,7 +302,7 @@ on_every_store! {
         degraded_call_runs_fallback
         budget_is_found_by_name_and_key_parts
     ;
-    counted:
+    counter_windows:
         fixed_window_admits_limit_per_period
         aligned_period_ends_with_calendar_period
         counter_window_decays_previous_period
@@ -417,7 +417,7 @@ on_every_store! {
         several_limits_are_converted_for_one_decision
         registry_text_contains_policy_changes
     ;
-    settling:
+    settlement:
         shadow_limit_ignores_refund
         shadow_limit_ignores_debt
         each_limit_is_settled_with_its_own_amount

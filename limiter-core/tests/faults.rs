@@ -4,10 +4,10 @@
 
 mod support;
 
-#[path = "faults/beside.rs"]
-mod beside;
 #[path = "faults/outage_log.rs"]
 mod outage_log;
+#[path = "faults/shadow_limits.rs"]
+mod shadow_limits;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};

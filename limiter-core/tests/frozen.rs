@@ -9,10 +9,10 @@
 
 #[path = "frozen/metrics.rs"]
 mod metrics;
+#[path = "frozen/recording_relay.rs"]
+mod recording_relay;
 #[path = "frozen/redis.rs"]
 mod redis;
-#[path = "frozen/tap.rs"]
-mod tap;
 
 use limiter_core::registry::PolicyRegistry;
 

@@ -3,19 +3,19 @@
 
 #[path = "decisions/cancelled.rs"]
 mod cancelled;
-#[path = "decisions/fair.rs"]
-mod fair;
+#[path = "decisions/fairness.rs"]
+mod fairness;
 #[path = "decisions/headers.rs"]
 mod headers;
-#[path = "decisions/later.rs"]
-mod later;
 #[path = "decisions/modes.rs"]
 mod modes;
-#[path = "decisions/settling.rs"]
-mod settling;
+#[path = "decisions/pending_keys.rs"]
+mod pending_keys;
+#[path = "decisions/request_limits.rs"]
+mod request_limits;
+#[path = "decisions/settlement.rs"]
+mod settlement;
 mod support;
-#[path = "decisions/terms.rs"]
-mod terms;
 #[path = "decisions/waiting.rs"]
 mod waiting;
 

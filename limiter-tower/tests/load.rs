@@ -1,16 +1,16 @@
 //! Concurrent requests: limits, waits and the release of permits.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
-#[path = "load/anytime.rs"]
-mod anytime;
 #[path = "load/bodies.rs"]
 mod bodies;
 #[path = "load/grpc.rs"]
 mod grpc;
 #[path = "load/in_flight.rs"]
 mod in_flight;
-#[path = "load/patience.rs"]
-mod patience;
+#[path = "load/max_wait.rs"]
+mod max_wait;
+#[path = "load/random_cancellation.rs"]
+mod random_cancellation;
 #[path = "load/redis.rs"]
 mod redis;
 #[path = "load/sequential.rs"]

@@ -1,12 +1,12 @@
 //! Requests of a client, limited by its own policy and by the pauses of the peer.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
+#[path = "outbound/caller_timeout.rs"]
+mod caller_timeout;
 #[path = "outbound/clients.rs"]
 mod clients;
 #[path = "outbound/contract.rs"]
 mod contract;
-#[path = "outbound/patience.rs"]
-mod patience;
 #[path = "outbound/pauses.rs"]
 mod pauses;
 #[cfg(unix)]

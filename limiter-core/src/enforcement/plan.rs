@@ -9,6 +9,7 @@ use crate::decision::{
     Allowed, Decision, DecisionFlags, LimitOutcome, Origin, Participation, Participations, Rejection,
 };
 use crate::enforcement::KeyRule;
+use crate::enforcement::blocked_decision::deadline;
 use crate::enforcement::trial::TrialRequest;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
@@ -352,12 +353,6 @@ impl<'a> EnforcementPlan<'a> {
     }
 }
 
-/// Returns the longest duration of a request with these limits.
-fn deadline(requests: &[LimitRequest<'_>]) -> Duration {
-    let deadlines = requests.iter().map(|request| request.policy().deadline());
-    deadlines.min().unwrap_or(Policy::DEFAULT_DEADLINE)
-}
-
 /// Counts the exempt policies of a call that was allowed.
 fn count_exempt(mode: Mode, exempt: &[(&Policy, Origin, bool)]) {
     if mode == Mode::Charge {
@@ -372,49 +367,5 @@ impl Limiter {
     pub(crate) fn charges(&self, request: &LimitRequest<'_>) -> bool {
         let (enforcement, key_rule) = self.enforcement_of(request.policy(), request.key());
         enforcement != Enforcement::Off && key_rule == KeyRule::Unlisted
-    }
-
-    /// Decides these limits and the blocks of their keys, within the timeout and the deadline.
-    async fn decide_blocked(
-        &self,
-        requests: impl IntoIterator<Item = LimitRequest<'_>>,
-        mode: Mode,
-        timeout: Duration,
-    ) -> Result<Decision, Rejection> {
-        let mut request = DecisionRequest::new(requests, mode, self.inner.any_groups)?;
-        request.add_blocks();
-        match self.inner.backend.try_decide(&request) {
-            Some(answer) => answer,
-            None => {
-                self.inner
-                    .backend
-                    .decide(&request, request.deadline().min(timeout))
-                    .await
-            }
-        }
-    }
-
-    /// Decides these limits and counts a denial for the penalties.
-    async fn decide_and_punish(
-        &self,
-        requests: Vec<LimitRequest<'_>>,
-        mode: Mode,
-    ) -> Result<Decision, Rejection> {
-        let punishes = mode == Mode::Charge
-            && requests
-                .iter()
-                .any(|request| request.policy().punishing().is_some());
-        if !punishes {
-            return self.decide_blocked(requests, mode, Duration::MAX).await;
-        }
-        let started = Instant::now();
-        let mut decision = self
-            .decide_blocked(requests.iter().cloned(), mode, Duration::MAX)
-            .await?;
-        if !decision.is_allowed() {
-            let left = deadline(&requests).saturating_sub(started.elapsed());
-            self.apply_penalty(&requests, mode, &mut decision, left).await;
-        }
-        Ok(decision)
     }
 }

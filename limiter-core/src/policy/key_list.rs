@@ -6,16 +6,17 @@
 //! extractors of limiter-tower form `2001:db8::/64` for a client of IPv6) matches the entries that
 //! contain all of it. Tests: `key_list/tests.rs`, `tests/contract/key_lists.rs`.
 
+mod convert;
+mod end_table;
 mod network;
 
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::error::ConfigError;
 use crate::key::{Key, with_plain_colons};
+use crate::policy::key_list::end_table::EndTable;
 pub use crate::policy::key_list::network::KeyPrefixes;
 pub(crate) use crate::policy::key_list::network::{Network, ReportedPrefixes};
 use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
@@ -105,35 +106,6 @@ pub struct KeyList {
 struct WrittenEntry {
     text: Box<str>,
     end: Option<Timestamp>,
-}
-
-/// Values and their ends.
-#[derive(Clone)]
-struct EndTable<T>(HashMap<T, Timestamp>);
-
-impl<T> Default for EndTable<T> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<T: Eq + Hash> EndTable<T> {
-    /// Adds a value. Of two ends of one value, the later one applies.
-    fn insert(&mut self, value: T, end: Timestamp) {
-        let known = self.0.entry(value).or_insert(end);
-        *known = end.max(*known);
-    }
-
-    fn contains<Q: Eq + Hash + ?Sized>(&self, value: &Q, now: Timestamp) -> bool
-    where
-        T: Borrow<Q>,
-    {
-        self.0.get(value).is_some_and(|end| now < *end)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl KeyList {
@@ -366,37 +338,6 @@ impl fmt::Debug for KeyList {
         f.debug_list().entries(self.entries()).finish()
     }
 }
-
-macro_rules! key_list_from {
-    ($([$($generic:tt)*] $type:ty),*) => {$(
-        impl<$($generic)*> TryFrom<$type> for KeyList {
-            type Error = ConfigError;
-
-            fn try_from(entries: $type) -> Result<Self, ConfigError> {
-                Self::parse(entries)
-            }
-        }
-    )*};
-}
-key_list_from!(
-    [const N: usize] [&str; N], [const N: usize] [String; N],
-    [] Vec<&str>, [] Vec<String>, [] &[&str], [] &[String], [] &Vec<String>
-);
-
-macro_rules! key_list_from_address {
-    ($($type:ty),*) => {$(
-        impl From<$type> for KeyList {
-            /// A list with one address.
-            fn from(address: $type) -> Self {
-                let mut list = Self::default();
-                // The text of an address is a valid entry.
-                let _ = list.add(&address.to_string(), None);
-                list
-            }
-        }
-    )*};
-}
-key_list_from_address!(IpAddr, Ipv4Addr, Ipv6Addr);
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 
 mod batch;
 mod dial_failures;
+mod operation;
 mod pools;
 pub(crate) mod repeat;
 #[cfg(test)]
@@ -30,13 +31,13 @@ use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
 use crate::redis::node::dial_failures::DialFailures;
+pub(crate) use crate::redis::node::operation::{DecideOperation, NodeOperation};
 use crate::redis::node::pools::{BreakerNotifier, RuntimeConnections, RuntimePools};
 use crate::redis::script::input::{InputDraft, ScriptInput};
 use crate::redis::script::reply::Replies;
 use crate::redis::script::wire::Item;
 use crate::redis::script::{Call, is_unknown, reply, wire};
 use crate::redis::topology::dialer::Dialer;
-use crate::redis::topology::slots::slot;
 use crate::request::Verdict;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
@@ -300,66 +301,6 @@ impl Node {
             });
             RuntimeConnections::new(self.0.new_pool(), lane)
         })
-    }
-}
-
-/// An operation on a node. It is repeated on another node only if the reply proves that nothing was
-/// executed.
-pub(crate) trait NodeOperation: Sync {
-    type Output: Send;
-
-    /// Returns the slot of its keys in a cluster.
-    fn slot(&self) -> u16;
-
-    /// Returns the deadline of the caller.
-    fn wait(&self) -> &CallDeadline;
-
-    /// Executes the operation on a node.
-    fn execute(
-        &self,
-        node: &Node,
-        part: BatchPart,
-    ) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
-}
-
-/// A decision, which may be sent in a batch.
-#[derive(Debug)]
-pub(crate) struct DecideOperation<'a, 'r> {
-    pub(crate) input: InputDraft<'a, 'r>,
-    pub(crate) wait: CallDeadline,
-}
-
-impl NodeOperation for DecideOperation<'_, '_> {
-    type Output = Verdict;
-
-    fn slot(&self) -> u16 {
-        let keys = &self.input.input().keys;
-        slot(keys.first().map_or("", String::as_str))
-    }
-
-    fn wait(&self) -> &CallDeadline {
-        &self.wait
-    }
-
-    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Verdict, Failure> {
-        node.decide(part, &self.input, &self.wait).await
-    }
-}
-
-/// A call of a script outside of batches.
-impl NodeOperation for Call<'_> {
-    type Output = Value;
-
-    fn slot(&self) -> u16 {
-        slot(self.key())
-    }
-
-    fn wait(&self) -> &CallDeadline {
-        self.wait()
-    }
-
-    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Self::Output, Failure> {
-        node.try_run(self, part.asking).await
     }
 }
 

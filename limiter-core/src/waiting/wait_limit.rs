@@ -4,7 +4,7 @@
 //! slots than another takes over the slot of the last waiter in the queue that holds the most; so a
 //! key with many waiters does not keep other keys from waiting (longest queue drop). A call that
 //! waits for the delay of its grant keeps its slot. Tests: below and
-//! `limiter-tower/tests/decisions/fair.rs`.
+//! `limiter-tower/tests/decisions/fairness.rs`.
 
 use std::collections::HashMap;
 use std::future::pending;

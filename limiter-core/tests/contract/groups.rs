@@ -2,7 +2,7 @@
 
 use limiter_core::{ConfigError, Key, LimitRequest, Policy};
 
-use crate::several::config_error;
+use crate::several_limits::config_error;
 use crate::support::{KEY, PATIENT, Subject, bucket, one_of_each, secs, wait_of, window};
 
 pub(crate) async fn different_groups_are_rejected(subject: Subject) {

@@ -8,7 +8,7 @@ use limiter_core::{Key, LimitRequest, Limiter, ManualClock, Policy, RedisBuilder
 use limiter_testing::RedisServer;
 
 use super::assert_frozen;
-use super::tap::{Tap, hex};
+use super::recording_relay::{Tap, hex};
 
 /// A loaded machine must not run into a policy's deadline.
 const PATIENT: Duration = Duration::from_secs(20);

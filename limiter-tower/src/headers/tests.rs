@@ -6,9 +6,9 @@
     reason = "a test ends that way"
 )]
 
-mod obedient;
+mod compliant_client;
+mod retry_after;
 mod syntax;
-mod wanting;
 
 use http::HeaderMap;
 use limiter_core::{Amount, Decision, LimitRequest, Limiter, ManualClock, Policy};

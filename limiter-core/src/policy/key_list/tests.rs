@@ -1,5 +1,7 @@
 //! Key lists: matching and error messages.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use crate::policy::key_list::*;
 use crate::units::Timestamp;
 
