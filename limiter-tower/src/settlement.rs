@@ -7,7 +7,7 @@
 //! The layer settles when the source is complete: with the head of the response, or when the body
 //! has ended or is dropped (`meter`).
 //!
-//! Tests: `tests/decisions/settling.rs`.
+//! Tests: `tests/decisions/settlement.rs`.
 
 mod meter;
 mod pending_charge;

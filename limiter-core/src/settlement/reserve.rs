@@ -6,7 +6,7 @@
 //!
 //! Invariant: a settlement creates no permits. A refund is at most the part of the estimate that is
 //! used and has not been refilled since. Tests: `tests/reservations.rs`,
-//! `tests/contract/reservations.rs`, `tests/contract/settling.rs`.
+//! `tests/contract/reservations.rs`, `tests/contract/settlement.rs`.
 
 pub(crate) mod balance;
 #[cfg(feature = "redis")]

@@ -6,7 +6,7 @@
 //!
 //! Invariants: within a process, waiters of a limit are served in order of arrival; a cancelled
 //! waiter loses no permit. Tests: `tests/waiting.rs`, `tests/contract/waiting.rs`,
-//! `tests/contract/giving_up.rs`.
+//! `tests/contract/failed_waits.rs`.
 
 use std::time::{Duration, Instant};
 
