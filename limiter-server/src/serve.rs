@@ -97,14 +97,13 @@ async fn serve(
     tokio::spawn(run_upkeep(metrics.clone()));
 
     let (end, ended) = watch::channel(false);
-    let mut addresses = Vec::new();
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
-    let mut control = start_control(settings, &gateway, usage, &ended, &mut addresses)?;
     let mut servers = tokio::task::JoinSet::new();
-    if settings.role != ProcessRole::Admin {
-        let own = start_gateway(settings, gateway.clone(), metrics, &ended, &mut servers).await?;
-        addresses.splice(0..0, own);
-    }
+    let mut addresses = match settings.role {
+        ProcessRole::Admin => Vec::new(),
+        _ => start_gateway(settings, gateway.clone(), metrics, &ended, &mut servers).await?,
+    };
+    let mut control = start_control(settings, &gateway, usage, &ended, &mut addresses)?;
     listeners::announce(&addresses);
     on_start(&addresses, gateway);
     if settings.policies == Policies::Example
@@ -172,7 +171,7 @@ async fn start_gateway(
     Ok(addresses)
 }
 
-/// Starts the control plane, if there is a database.
+/// Starts the control plane, if there is a database. Adds the address of its listener.
 fn start_control(
     settings: &Settings,
     gateway: &Gateway,
@@ -196,7 +195,16 @@ fn start_control(
         }
     };
     let ended = ended.clone();
-    control::start(settings, &control, listener, gateway, usage, ended).map(Some)
+    // The pages show the ports that the listeners use, where the settings have port 0.
+    let mut settings = settings.clone();
+    for (name, address) in addresses {
+        match *name {
+            "grpc" => settings.grpc = address.clone(),
+            "http" => settings.http = address.clone(),
+            _ => {}
+        }
+    }
+    control::start(&settings, &control, listener, gateway, usage, ended).map(Some)
 }
 
 /// Waits for a failure of the control plane.

@@ -11,6 +11,7 @@ mod app;
 mod app_changes;
 mod apps;
 mod assets;
+mod audit;
 mod caller;
 mod changes;
 mod compression;

@@ -296,7 +296,8 @@ impl ControlPlane {
     }
 }
 
-/// The addresses of the listeners. Those on a free port and on unix sockets are not known.
+/// The addresses of the listeners. Those on unix sockets and, with the role admin, on free ports
+/// are not known.
 fn addresses(settings: &Settings) -> GatewayAddresses {
     let known = |address: &ListenAddress| match address {
         ListenAddress::Tcp(address) if address.port() != 0 && !address.ip().is_unspecified() => {

@@ -6,10 +6,10 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use crate::admin::pages::app::{AppHead, AppTab};
+use crate::admin::pages::audit::{AuditListView, AuditView, ChangeRow};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::views::{AuditListView, AuditView};
 use crate::admin::pages::{links, render};
 use crate::admin::permissions::ALL_APPS;
 
@@ -19,13 +19,6 @@ const ENTRIES: i64 = 500;
 #[derive(Debug, Deserialize)]
 pub(super) struct OlderQuery {
     before: Option<i64>,
-}
-
-/// An entry of the audit, with the page of its object.
-#[derive(Debug)]
-struct ChangeRow {
-    entry: AuditView,
-    href: Option<String>,
 }
 
 #[derive(Template)]
@@ -57,13 +50,7 @@ pub(super) async fn show(
         .entries
         .into_iter()
         .filter(is_of_app)
-        .map(|entry| ChangeRow {
-            href: entry
-                .action
-                .starts_with("policy.")
-                .then(|| links::page(&environment, &["policies", &entry.object])),
-            entry,
-        });
+        .map(|entry| ChangeRow::new(&environment, entry));
     Ok(render(&AppChangesTemplate {
         layout,
         head,

@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::admin::pages::audit::{AuditView, ChangeRow};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::time::PageTime;
 use crate::admin::pages::{links, render};
 
 /// The number of entries of a page.
@@ -26,29 +26,10 @@ pub(super) struct ChangesQuery {
     before: Option<i64>,
 }
 
-/// A recorded change.
-#[derive(Clone, Debug, Deserialize)]
-struct EntryView {
-    at: PageTime,
-    actor: String,
-    action: String,
-    object: String,
-    detail: Option<String>,
-}
-
 #[derive(Debug, Deserialize)]
 struct EntryListView {
     entries: Vec<Value>,
     next: Option<i64>,
-}
-
-#[derive(Debug)]
-struct TimelineRow {
-    entry: EntryView,
-    /// The page of the changed policy.
-    href: Option<String>,
-    /// The page that compares and restores the revision.
-    revision: Option<String>,
 }
 
 #[derive(Template)]
@@ -57,7 +38,7 @@ struct ChangesTemplate {
     layout: Layout,
     href: String,
     query: ChangesQuery,
-    rows: Vec<TimelineRow>,
+    rows: Vec<ChangeRow>,
     next: Option<String>,
     export: String,
 }
@@ -72,67 +53,6 @@ impl ChangesQuery {
             }
         }
         query
-    }
-}
-
-impl EntryView {
-    /// The action in words: `policy.update` is `changed the policy`.
-    fn words(&self) -> String {
-        match self.action.as_str() {
-            "policy.create" => "created the policy",
-            "policy.update" => "changed the policy",
-            "policy.delete" => "deleted the policy",
-            "policy.import" => "imported the policy",
-            "policy.key_reset" => "reset a key of the policy",
-            "rules.create" | "rules.update" => "changed the rules",
-            "rules.import" => "imported the rules",
-            "proposal.create" => "proposed a change of the policy",
-            "proposal.approve" => "approved a change of the policy",
-            "proposal.reject" => "rejected a change of the policy",
-            "grant.set" => "granted a role to",
-            "grant.remove" => "removed a role of",
-            "app.set" => "set the bounds of the app",
-            "token.create" => "created the token",
-            "token.revoke" => "revoked the token",
-            "token.rotate" => "rotated the token",
-            "overlays.create" | "overlays.update" => "changed suspensions and blocks",
-            "overlays.import" => "imported suspensions and blocks",
-            "alert.clear" => "cleared an alert",
-            other => return other.replace(['.', '_'], " "),
-        }
-        .to_owned()
-    }
-
-    fn is_change(&self) -> bool {
-        !self.action.ends_with(".read")
-    }
-
-    /// The revision that the change saved.
-    fn revision(&self) -> Option<i64> {
-        let (kind, _) = self.action.split_once('.')?;
-        let detail = self.detail.as_deref()?.strip_prefix("revision ")?;
-        let number = detail.split(' ').next()?.parse().ok()?;
-        (kind == "policy").then_some(number)
-    }
-
-    /// The page that compares and restores the revision of the change.
-    fn revision_href(&self, environment: &str) -> Option<String> {
-        let number = self.revision()?.to_string();
-        let path = ["policies", &self.object, "history", &number];
-        Some(links::page(environment, &path))
-    }
-
-    /// The page of the changed object.
-    fn href(&self, environment: &str) -> Option<String> {
-        let (kind, _) = self.action.split_once('.')?;
-        match kind {
-            "policy" | "proposal" if !self.object.is_empty() => {
-                Some(links::page(environment, &["policies", &self.object]))
-            }
-            "rules" => Some(links::page(environment, &["rules"])),
-            "app" => Some(links::page(environment, &["apps", &self.object])),
-            _ => None,
-        }
     }
 }
 
@@ -157,13 +77,11 @@ pub(super) async fn show(
     let list = read(&caller, &environment, &query, PAGE).await?;
     let href = links::page(&environment, &["changes"]);
     let entries = list.entries.into_iter();
-    let entries = entries.filter_map(|of| serde_json::from_value::<EntryView>(of).ok());
+    let entries = entries.filter_map(|of| serde_json::from_value::<AuditView>(of).ok());
     // Reads of keys are in the export.
-    let rows = entries.filter(EntryView::is_change).map(|entry| TimelineRow {
-        href: entry.href(&environment),
-        revision: entry.revision_href(&environment),
-        entry,
-    });
+    let rows = entries
+        .filter(AuditView::is_change)
+        .map(|entry| ChangeRow::new(&environment, entry));
     Ok(render(&ChangesTemplate {
         rows: rows.collect(),
         next: list

@@ -143,10 +143,11 @@ impl BlockView {
 
 /// The remaining time in words.
 fn remaining(until: PageTime, now: i64) -> String {
-    match until.0.saturating_sub(now) / 60_000_000 {
-        minutes if minutes < 0 => "ended".to_owned(),
-        minutes @ 0..=119 => format!("{} min left", minutes + 1),
-        minutes => format!("{} h left", minutes / 60),
+    // The minute that is not over counts as a whole one.
+    match until.0.saturating_sub(now).div_euclid(60_000_000) + 1 {
+        minutes if minutes <= 0 => "ended".to_owned(),
+        minutes @ ..=90 => format!("{minutes} min left"),
+        minutes => format!("{} h left", (minutes + 30) / 60),
     }
 }
 
@@ -236,6 +237,7 @@ mod tests {
         let minute = 60_000_000;
         assert_eq!(remaining(PageTime(5 * minute), 6 * minute + 1), "ended");
         assert_eq!(remaining(PageTime(60 * minute), 1), "60 min left");
+        assert_eq!(remaining(PageTime(120 * minute), 1), "2 h left");
         assert_eq!(remaining(PageTime(200 * minute), 0), "3 h left");
     }
 }

@@ -134,24 +134,6 @@ pub(super) struct TokenListView {
     pub(super) tokens: Vec<TokenView>,
 }
 
-/// An entry of the audit.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct AuditView {
-    pub(super) at: PageTime,
-    pub(super) actor: String,
-    pub(super) action: String,
-    pub(super) object: String,
-    pub(super) apps: Option<Vec<String>>,
-    pub(super) detail: Option<String>,
-}
-
-/// A page of the audit.
-#[derive(Debug, Deserialize)]
-pub(super) struct AuditListView {
-    pub(super) entries: Vec<AuditView>,
-    pub(super) next: Option<i64>,
-}
-
 /// A user.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct UserView {
