@@ -1,7 +1,7 @@
 //! A demonstration: apps, policies, users of each role, an edit history and generated traffic.
 //!
 //! [`content`] fills an empty database with a shop whose last day is recorded, and [`traffic`] then
-//! calls the gateway of the same process about 25 times a second. Customers, addresses and
+//! calls the gateway of the same process about fifty times a second. Customers, addresses and
 //! counts are invented. `limiter-server demo` keeps everything in a temporary directory.
 
 pub mod content;

@@ -8,7 +8,7 @@ use crate::gateway::Gateway;
 use crate::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 
 /// The interval between calls.
-const INTERVAL: Duration = Duration::from_millis(40);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Calls the gateway until the task is dropped.
 pub async fn run(gateway: Gateway) {
@@ -36,19 +36,20 @@ impl Random {
 }
 
 fn next_request(random: &mut Random) -> RateLimitRequest {
+    let customer = customer(random);
     let address;
     let (route, name, value) = match random.below(100) {
         // Above the limit of one customer, below that of the others.
-        0..50 => ("search", "customer", customer(random, 95)),
-        50..68 => ("checkout", "customer", customer(random, 60)),
-        68..78 => ("payments", "customer", customer(random, 60)),
-        78..88 => ("suggestions", "customer", customer(random, 60)),
+        0..50 => ("search", "customer", customer),
+        50..68 => ("checkout", "customer", customer),
+        68..78 => ("payments", "customer", customer),
+        78..88 => ("suggestions", "customer", customer),
         88..92 => {
             address = format!("198.51.100.{}", random.below(60));
             ("login", "remote_address", address.as_str())
         }
         92..99 => ("login", "remote_address", ATTACKER),
-        _ => ("newsletter", "customer", customer(random, 60)),
+        _ => ("newsletter", "customer", customer),
     };
     RateLimitRequest {
         domain: "edge".to_owned(),
@@ -60,13 +61,14 @@ fn next_request(random: &mut Random) -> RateLimitRequest {
     }
 }
 
-/// A customer; the busy one with this chance in percent, and otherwise any.
-fn customer(random: &mut Random, busy: u64) -> &'static str {
-    if random.below(100) < busy {
-        return BUSY_CUSTOMER;
+fn customer(random: &mut Random) -> &'static str {
+    match random.below(100) {
+        0..60 => BUSY_CUSTOMER,
+        _ => {
+            let number = usize::try_from(random.below(CUSTOMERS.len() as u64)).unwrap_or_default();
+            CUSTOMERS.get(number).copied().unwrap_or(BUSY_CUSTOMER)
+        }
     }
-    let number = usize::try_from(random.below(CUSTOMERS.len() as u64)).unwrap_or_default();
-    CUSTOMERS.get(number).copied().unwrap_or(BUSY_CUSTOMER)
 }
 
 fn entry(key: &str, value: &str) -> Entry {

@@ -94,6 +94,7 @@ fn tasks(mode: &str) -> Vec<Task> {
                 fill("details[open] input[name=requests]", "12"),
                 Click("details[open] button >> Start the trial"),
                 See("#trial-result >> Trial"),
+                Picture("policy"),
                 Click("button >> Adopt"),
                 See(".notice >> Adopted"),
                 See(".sentence >> 12 requests a second"),
