@@ -402,28 +402,28 @@ async fn holder_lease_layout_is_frozen() {
     let limits = scenario.limits.clone();
     let bucket = Policy::token_bucket("p").capacity(1_000).rate("100/s");
     let bucket = bucket.deadline(PATIENT).build().unwrap();
-    let call = |holder: &str| {
+    let call = |holder: &'static str| {
         limits
             .token_lease(&bucket, "ann", holder)
             .lifetime(Duration::from_secs(5))
     };
     let read = call("node-1").read().await.unwrap();
     scenario.step("read");
-    let report = LeaseReport::default().wanted(100);
+    let report = LeaseReport::default().wanted(100_u64);
     let renewal = call("node-1").renew(&read, report).await.unwrap();
     let LeaseRenewal::Renewed(granted) = renewal else {
         unreachable!("no other process renewed");
     };
     scenario.step("grant");
-    let report = LeaseReport::default().spent(40).wanted(50);
+    let report = LeaseReport::default().spent(40_u64).wanted(50_u64);
     let _ = call("node-1").renew(&granted, report).await.unwrap();
     scenario.step("renew");
     let read = call("node-2").read().await.unwrap();
-    let report = LeaseReport::default().wanted(10);
+    let report = LeaseReport::default().wanted(10_u64);
     let _ = call("node-2").renew(&read, report).await.unwrap();
     scenario.step("second holder");
     scenario.clock.advance(Duration::from_secs(6));
-    let report = LeaseReport::default().spent(7).wanted(1);
+    let report = LeaseReport::default().spent(7_u64).wanted(1_u64);
     let _ = call("node-2").renew(&read, report).await.unwrap();
     scenario.step("superseded renewal after the end of all leases");
     assert_frozen("redis_holder_lease.txt", &scenario.page);
