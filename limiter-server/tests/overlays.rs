@@ -118,7 +118,7 @@ fn invalid_overlays_are_rejected() {
         (
             SUSPENSIONS,
             json!({ "scope": "all", "enforcement": "deny", "until": 5 }),
-            "not in the future",
+            "expected an end in the future",
         ),
         (BLOCKS, json!({ "for_seconds": 1 }), "exactly one of"),
         (BLOCKS, json!({ "key": "a", "part": "b=c" }), "exactly one of"),
@@ -216,7 +216,7 @@ async fn kill_needs_redis_only() {
     assert_eq!(code, Some(0), "{errors}");
     for (time, expected) in [
         ("soon", "expected a time"),
-        ("2001-01-01T00:00:00Z", "not in the future"),
+        ("2001-01-01T00:00:00Z", "expected an end in the future"),
     ] {
         let (code, _, errors) = kill(&redis, &[&until[..], &[time]].concat());
         assert!(code == Some(1) && errors.contains(expected), "{errors}");
