@@ -118,7 +118,7 @@ fn invalid_overlays_are_rejected() {
         (
             SUSPENSIONS,
             json!({ "scope": "all", "enforcement": "deny", "until": 5 }),
-            "expected an end in the future",
+            "not in the future",
         ),
         (BLOCKS, json!({ "for_seconds": 1 }), "exactly one of"),
         (BLOCKS, json!({ "key": "a", "part": "b=c" }), "exactly one of"),

@@ -138,7 +138,10 @@ mod tests {
 
     #[test]
     fn details_of_bounds_are_in_words() {
-        let bounds = entry("app.set", r#"{"max_capacity":100,"max_rate":"50/s","min_rate":null}"#);
+        let bounds = entry(
+            "app.set",
+            r#"{"max_capacity":100,"max_rate":"50/s","min_rate":null}"#,
+        );
         assert_eq!(bounds.details(), "max_capacity 100, max_rate 50/s");
         let saved = entry("policy.update", "revision 3 (api): Sale continues");
         assert_eq!(saved.details(), "revision 3 (api): Sale continues");
