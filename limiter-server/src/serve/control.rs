@@ -4,31 +4,26 @@
 //! The admin listener answers 503 until the database has answered once; decisions do not wait for
 //! it. A node without Redis registers itself, and refuses to start beside another one.
 
-use std::path::Path;
+mod admin_listener;
+mod first_import;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use limiter_core::registry::PolicyRegistry;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use tower::ServiceExt as _;
 
 use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
-use crate::overlay_text;
-use crate::policy_text::{PolicyText, rules_to_toml};
 use crate::publish::{PublicationTarget, Publisher};
 use crate::secret::random_id;
-use crate::serve::{limits, policies};
+use crate::serve::control::admin_listener::serve;
+use crate::serve::control::first_import::import_file;
+use crate::serve::limits;
 use crate::settings::{ControlSettings, ListenAddress, Policies, ProcessRole, Settings, StoreSettings};
-use crate::store::{
-    Author, DocumentKind, NodeRecord, OVERLAYS, Origin, RULES, SaveRequest, Store, StoreError, micros,
-    now_micros,
-};
+use crate::store::{NodeRecord, Store, StoreError, micros, now_micros};
 use crate::usage::{self, UsageCounts};
 
 /// The number of threads of the control plane.
@@ -184,11 +179,7 @@ impl ControlPlane {
         let shares_limits = matches!(self.settings.store, StoreSettings::Redis { .. });
         let target = match &self.settings.store {
             StoreSettings::InProcess => PublicationTarget::Gateway(self.gateway.limiter().registry().clone()),
-            redis => {
-                let limiter = limits::build(redis, &PolicyRegistry::new())?;
-                let registry = limiter.redis_registry().map_err(|error| error.to_string())?;
-                PublicationTarget::Redis(registry)
-            }
+            redis => redis_target(redis)?,
         };
         if !shares_limits && !self.control.is_standalone {
             self.require_alone(store).await?;
@@ -296,6 +287,13 @@ impl ControlPlane {
     }
 }
 
+/// The registry of a namespace in Redis.
+fn redis_target(store: &StoreSettings) -> Result<PublicationTarget, String> {
+    let limiter = limits::build(store, &PolicyRegistry::new())?;
+    let registry = limiter.redis_registry().map_err(|error| error.to_string())?;
+    Ok(PublicationTarget::Redis(registry))
+}
+
 /// The addresses of the listeners. Those on unix sockets and, with the role admin, on free ports
 /// are not known.
 fn addresses(settings: &Settings) -> GatewayAddresses {
@@ -324,98 +322,4 @@ async fn offer_setup(admin: &Admin, address: std::net::SocketAddr) {
         Ok(None) => {}
         Err(error) => tracing::warn!(%error, "cannot create the link of the first run"),
     }
-}
-
-/// Fills an empty database with the policies of a file.
-async fn import_file(store: &Store, namespace: &str, path: &Path) -> Result<(), String> {
-    let documents = store
-        .documents(namespace)
-        .await
-        .map_err(|error| error.to_string())?;
-    if !documents.is_empty() {
-        tracing::info!(path = %path.display(), "the database has policies; the policy file is not imported");
-        return Ok(());
-    }
-    let registry = policies::read(path)?;
-    let author = Author {
-        name: "import".to_owned(),
-        origin: Origin::Command,
-        reason: Some(format!("imported {}", path.display())),
-        at: now_micros(),
-    };
-    let mut requests = Vec::new();
-    for name in registry.names() {
-        let text = PolicyText::of(&registry, &name)
-            .ok_or_else(|| format!("the name of policy `{name}` is too long for the database"))?;
-        requests.push((DocumentKind::Policy, name, text.to_toml(), text.apps()));
-    }
-    let rules = registry.rules();
-    if !rules.is_empty() {
-        let text = rules_to_toml(&rules).map_err(|error| error.to_string())?;
-        requests.push((DocumentKind::Rules, RULES.to_owned(), text, None));
-    }
-    if overlay_text::is_in(&registry) {
-        let text = overlay_text::of(&registry).map_err(|error| error.to_string())?;
-        requests.push((DocumentKind::Overlays, OVERLAYS.to_owned(), text, None));
-    }
-    for (kind, name, body, apps) in requests {
-        let request = SaveRequest {
-            namespace: namespace.to_owned(),
-            kind,
-            name,
-            expected: 0,
-            body,
-            is_deletion: false,
-            apps,
-            note: None,
-            managed_by: crate::admin::edit::MANAGED_BY_UI.to_owned(),
-        };
-        match store.save(&request, &author).await {
-            // Another node imports the same file.
-            Ok(_) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Ok(())
-}
-
-/// Serves the admin part as soon as its router is set.
-async fn serve(
-    listener: std::net::TcpListener,
-    router: Arc<OnceLock<Router>>,
-    mut end: watch::Receiver<bool>,
-) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("the admin listener failed: {error}");
-    listener.set_nonblocking(true).map_err(failed)?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-    let ended = async move {
-        // An error means that the sender is gone, which is an end as well.
-        let _ = end.wait_for(|end| *end).await;
-    };
-    let answer = move |request: Request| {
-        let router = router.get().cloned();
-        async move {
-            match router {
-                Some(router) => router.oneshot(request).await.into_response(),
-                None => waiting(),
-            }
-        }
-    };
-    let service = Router::new().fallback(answer);
-    let service = service.into_make_service_with_connect_info::<std::net::SocketAddr>();
-    axum::serve(listener, service)
-        .with_graceful_shutdown(ended)
-        .await
-        .map_err(failed)
-}
-
-/// The answer while the database has not answered yet.
-fn waiting() -> Response {
-    const TEXT: &str = "The database does not answer. Limits stay in force.\n\
-        Policies are read-only until it answers.\n";
-    let headers = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
-        (header::RETRY_AFTER, "5"),
-    ];
-    (StatusCode::SERVICE_UNAVAILABLE, headers, TEXT).into_response()
 }
