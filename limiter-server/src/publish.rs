@@ -7,6 +7,8 @@
 //! own gateway follows SQL. Tests: `tests/publish.rs`.
 
 mod error;
+mod guard;
+mod outside;
 pub mod reconcile;
 mod registry_text;
 
@@ -21,8 +23,8 @@ use crate::policy_text::{PolicyText, TextError};
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
-use crate::publish::registry_text::{imported, known_contents, put, read_mark, with_mark};
-use crate::store::{Author, DocumentKind, Origin, Store, StoreError, now_micros};
+use crate::publish::registry_text::{known_contents, put, read_mark, with_mark};
+use crate::store::{DocumentKind, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -30,8 +32,6 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const FULL_PASS: u64 = 20;
 /// The largest number of steps of a pass.
 const MAX_STEPS: usize = 8;
-/// The author of changes that another program has published.
-const OUTSIDE: &str = "outside";
 
 /// The registry in force.
 #[derive(Clone, Debug)]
@@ -266,12 +266,21 @@ impl Publisher {
                         .raise_alert(&inner.namespace, "registry_went_back", detail, now_micros())
                         .await?;
                 }
-                let draft = PolicyRegistry::new();
-                self.send(redis, &known, draft, replaced, |_| true).await
+                let unreadable = guard::unreadable(redis, &known).await?;
+                // A policy in force is published again in any case: without it, its limit would not
+                // be enforced.
+                let is_selected =
+                    |of: &KnownDocument| of.document.published > 0 || !unreadable.contains(&of.document);
+                self.send(redis, &known, PolicyRegistry::new(), replaced, is_selected)
+                    .await
             }
             Step::PublishPending => {
-                let is_pending = |of: &KnownDocument| of.document.published < of.document.revision;
-                self.send(redis, &known, found, replaced, is_pending).await
+                let unreadable = guard::unreadable(redis, &known).await?;
+                let is_sent = |of: &KnownDocument| is_pending(of) && !unreadable.contains(&of.document);
+                if !known.documents.values().any(is_sent) {
+                    return Err(PublishError::Unreadable(unreadable.to_string()));
+                }
+                self.send(redis, &known, found, replaced, is_sent).await
             }
             Step::Confirm(documents) => {
                 let documents: Vec<_> = documents
@@ -331,46 +340,6 @@ impl Publisher {
         }
     }
 
-    async fn import(
-        &self,
-        known: &KnownState,
-        found: &PolicyRegistry,
-        revision: i64,
-        documents: Vec<DocumentId>,
-        restored: bool,
-    ) -> Result<(), PublishError> {
-        let inner = &*self.0;
-        let at = now_micros();
-        let author = Author {
-            name: OUTSIDE.to_owned(),
-            origin: Origin::Outside,
-            reason: None,
-            at,
-        };
-        let texts = documents.iter().filter_map(|id| imported(id, known, found, at));
-        let texts: Vec<_> = texts.collect();
-        let namespace = &inner.namespace;
-        let store = &inner.store;
-        let done = store
-            .import(namespace, known.confirmed, revision, &texts, &author)
-            .await?;
-        if done && restored {
-            store.distrust_credentials(at).await?;
-            for (_, name) in &documents {
-                let detail = format!("an older copy of the database was restored: policy `{name}` differs");
-                store
-                    .raise_alert(namespace, "database_restored", &detail, at)
-                    .await?;
-            }
-            let detail =
-                "an older copy of the database was restored: sessions ended, tokens wait for confirmation";
-            store
-                .raise_alert(namespace, "database_restored", detail, at)
-                .await?;
-        }
-        Ok(())
-    }
-
     async fn known_state(&self) -> Result<KnownState, PublishError> {
         let inner = &*self.0;
         let publication = inner.store.publication(&inner.namespace).await?;
@@ -395,4 +364,9 @@ impl Publisher {
             documents: documents.collect(),
         })
     }
+}
+
+/// Whether the newest version of a document is not in force.
+fn is_pending(known: &KnownDocument) -> bool {
+    known.document.published < known.document.revision
 }

@@ -11,6 +11,8 @@ pub(super) enum PublishError {
     Store(StoreError),
     Registry(RegistryError),
     Text(TextError),
+    /// Some processes cannot read the pending documents.
+    Unreadable(String),
     /// Other nodes publish continuously.
     Busy,
 }
@@ -21,6 +23,7 @@ impl std::fmt::Display for PublishError {
             Self::Store(error) => error,
             Self::Registry(error) => error,
             Self::Text(error) => error,
+            Self::Unreadable(reason) => return f.write_str(reason),
             Self::Busy => return f.write_str("other nodes publish at the same time"),
         };
         write!(f, "{error}")?;

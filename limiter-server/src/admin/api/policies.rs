@@ -278,6 +278,7 @@ pub(super) async fn run(
     edit: PolicyEdit,
 ) -> Result<Response, AdminProblem> {
     let (namespace, name, is_deletion) = (edit.namespace.clone(), edit.name.clone(), edit.text.is_none());
+    require_readers(admin, &edit).await?;
     match edit::save_policy(admin.store(), &caller.0, edit).await? {
         EditOutcome::Saved { revision } => {
             if let Some(publisher) = admin.publisher(&namespace) {
@@ -301,6 +302,21 @@ pub(super) async fn run(
             let answer = json!({ "name": name, "proposal": id, "exceeded": exceeded });
             Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
         }
+    }
+}
+
+/// Fails if a process that follows the registry cannot read the policy.
+async fn require_readers(admin: &Admin, edit: &PolicyEdit) -> Result<(), AdminProblem> {
+    let (Some(text), Some(publisher)) = (&edit.text, admin.publisher(&edit.namespace)) else {
+        return Ok(());
+    };
+    // The edit reports the errors of the text.
+    let Ok(policy) = PolicyText::parse(&edit.name, text) else {
+        return Ok(());
+    };
+    match publisher.refusal(&edit.name, &policy.to_toml()).await {
+        Some(reason) => Err(AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, reason)),
+        None => Ok(()),
     }
 }
 

@@ -1,0 +1,72 @@
+//! The control plane beside its API: readers of old versions, retention, events, metrics, several
+//! namespaces, outages.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "control_plane/guard.rs"]
+mod guard;
+mod support;
+
+use limiter_core::Limiter;
+use limiter_core::registry::{PolicyRegistry, RedisRegistry};
+use limiter_server::publish::{PublicationTarget, Publisher};
+use limiter_server::store::{Author, DocumentKind, Origin, SaveRequest, Store};
+use limiter_testing::RedisServer;
+use support::server::Directory;
+
+fn registry_of(redis: &RedisServer) -> RedisRegistry {
+    let limiter = Limiter::redis(redis.url()).namespace("prod").build().unwrap();
+    limiter.redis_registry().unwrap()
+}
+
+fn publisher_of(store: &Store, redis: &RedisServer) -> Publisher {
+    Publisher::new(
+        "prod",
+        store.clone(),
+        PublicationTarget::Redis(registry_of(redis)),
+    )
+}
+
+async fn open(directory: &Directory) -> Store {
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    Store::open(&url).await.unwrap()
+}
+
+/// The registry in force.
+async fn in_force(redis: &RedisServer) -> PolicyRegistry {
+    let text = registry_of(redis).read().await.unwrap().unwrap_or_default().1;
+    PolicyRegistry::from_toml(&text).unwrap()
+}
+
+/// Saves a document of the namespace `prod` as the author `ann`.
+async fn save(store: &Store, kind: DocumentKind, name: &str, expected: i64, body: &str, at: i64) {
+    let registry = PolicyRegistry::from_toml(body).unwrap();
+    let request = SaveRequest {
+        namespace: "prod".to_owned(),
+        kind,
+        name: name.to_owned(),
+        expected,
+        body: registry.to_toml(),
+        is_deletion: false,
+        apps: None,
+        note: None,
+        managed_by: "ui".to_owned(),
+    };
+    let author = Author {
+        name: "ann".to_owned(),
+        origin: Origin::Api,
+        reason: None,
+        at,
+    };
+    store.save(&request, &author).await.unwrap();
+}
+
+/// A token bucket with further lines.
+fn bucket(name: &str, more: &str) -> String {
+    format!("[policy.{name}]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/h'\n{more}\n")
+}

@@ -1,0 +1,108 @@
+//! Publication is blocked for fields that a process cannot read.
+
+use limiter_server::store::{DocumentKind, OVERLAYS};
+use limiter_testing::RedisServer;
+use serde_json::json;
+
+use crate::support::admin::{AdminClient, json_of, with_sqlite};
+use crate::support::server::Directory;
+use crate::{bucket, in_force, open, publisher_of, save};
+
+/// A field of format 2 of the registry.
+const NEWER: &str = "deny_keys = [{ key = 'eve', until = 2100-01-01T00:00:00Z }]";
+
+/// Registers a process that reads format 1, as the script of the library stores it.
+fn register_old_process(redis: &RedisServer) {
+    let description = b"0.0.9\nweb-3\ncheckout";
+    let mut entry = vec![1_u8];
+    entry.extend(7_u64.to_le_bytes());
+    entry.extend(4_000_000_000_000_000_u64.to_le_bytes());
+    entry.extend(0_i64.to_le_bytes());
+    entry.extend(1_u64.to_le_bytes());
+    entry.extend(1_u32.to_le_bytes());
+    entry.extend(u16::try_from(description.len()).unwrap().to_le_bytes());
+    entry.extend(description);
+    redis.command(&[b"SET".to_vec(), b"prod|subscribers".to_vec(), entry]);
+}
+
+#[tokio::test]
+async fn policy_that_an_old_process_cannot_read_is_not_published() {
+    let (directory, redis) = (Directory::new(), RedisServer::start());
+    let store = open(&directory).await;
+    let publisher = publisher_of(&store, &redis);
+    for name in ["new", "old"] {
+        save(&store, DocumentKind::Policy, name, 0, &bucket(name, ""), 1).await;
+    }
+    publisher.publish().await.unwrap();
+    register_old_process(&redis);
+    save(&store, DocumentKind::Policy, "new", 1, &bucket("new", NEWER), 2).await;
+    let changed = bucket("old", "group = 'g'");
+    save(&store, DocumentKind::Policy, "old", 1, &changed, 2).await;
+    let reason = publisher.publish().await.unwrap_err();
+    assert!(
+        reason.contains("policy `new`") && reason.contains("web-3 (checkout, limiter-core 0.0.9)"),
+        "{reason}"
+    );
+    let registry = in_force(&redis).await;
+    assert!(registry.get("new").unwrap().policy().deny_keys().is_none());
+    assert_eq!(registry.get("old").unwrap().policy().group(), Some("g"));
+    assert_eq!(store.publication("prod").await.unwrap().pending, 1);
+
+    // Lost data is published again, with the policy as it is saved.
+    redis.command(&["DEL", "prod|book"]);
+    publisher.publish().await.unwrap();
+    assert!(in_force(&redis).await.get("new").is_some());
+}
+
+#[tokio::test]
+async fn updated_process_ends_the_block() {
+    let (directory, redis) = (Directory::new(), RedisServer::start());
+    let store = open(&directory).await;
+    let publisher = publisher_of(&store, &redis);
+    save(&store, DocumentKind::Policy, "base", 0, &bucket("base", ""), 1).await;
+    publisher.publish().await.unwrap();
+    register_old_process(&redis);
+    save(&store, DocumentKind::Policy, "new", 0, &bucket("new", NEWER), 1).await;
+    publisher.publish().await.unwrap_err();
+    assert!(in_force(&redis).await.get("new").is_none());
+    redis.command(&["DEL", "prod|subscribers"]);
+    publisher.publish().await.unwrap();
+    assert!(in_force(&redis).await.get("new").is_some());
+}
+
+/// A suspension must reach the processes that obey it.
+#[tokio::test]
+async fn suspension_is_published_beside_an_old_process() {
+    let (directory, redis) = (Directory::new(), RedisServer::start());
+    let store = open(&directory).await;
+    let publisher = publisher_of(&store, &redis);
+    register_old_process(&redis);
+    let text = "[[suspend]]\nscope = 'all'\nenforcement = 'off'\nuntil = 2100-01-01T00:00:00Z\n";
+    save(&store, DocumentKind::Overlays, OVERLAYS, 0, text, 1).await;
+    publisher.publish().await.unwrap();
+    assert_eq!(in_force(&redis).await.suspensions().len(), 1);
+}
+
+#[test]
+fn save_is_rejected_with_the_hosts_and_old_processes_are_listed() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let server = with_sqlite(&["--redis", &url, "--namespace", "prod"]);
+    let root = AdminClient::set_up(&server);
+    register_old_process(&redis);
+    let send = |text: &str| {
+        let body = json!({ "toml": text });
+        let path = "/namespaces/prod/policies/new";
+        root.send("PUT", path, &[("if-none-match", "*")], &body)
+    };
+    let rejected = send(&bucket("new", NEWER));
+    assert_eq!(rejected.status, 422, "{}", rejected.body);
+    assert!(rejected.body.contains("web-3"), "{}", rejected.body);
+    assert_eq!(send(&bucket("new", "")).status, 200);
+    let suspensions = json_of(&root.get("/namespaces/prod/suspensions"));
+    let old = &suspensions["unsupported_by"][0];
+    assert_eq!(
+        (&old["host"], &old["version"]),
+        (&json!("web-3"), &json!("0.0.9"))
+    );
+}
