@@ -30,6 +30,7 @@ pub mod overlay_text;
 pub mod policy_text;
 pub mod publish;
 pub mod replay;
+pub mod retention;
 pub mod secret;
 pub mod serve;
 pub mod settings;

@@ -45,18 +45,33 @@ pub fn is_in(registry: &PolicyRegistry) -> bool {
     !(registry.suspensions().is_empty() && registry.blocks().is_empty())
 }
 
-/// Removes the suspensions and blocks that have ended.
+/// Removes the suspensions and blocks that have ended until a time.
 ///
 /// # Errors
 ///
 /// [`ConfigError`] when there are too many others.
-pub fn remove_ended(registry: &PolicyRegistry, now: Timestamp) -> Result<(), ConfigError> {
+pub fn remove_ended(registry: &PolicyRegistry, time: Timestamp) -> Result<(), ConfigError> {
     let suspensions = registry.suspensions().into_iter();
     let blocks = registry.blocks().into_iter();
     registry.set_overlays(
-        suspensions.filter(|of| of.is_active_at(now)),
-        blocks.filter(|of| of.is_active_at(now)),
+        suspensions.filter(|of| of.end() > time),
+        blocks.filter(|of| of.end().is_none_or(|end| end > time)),
     )
+}
+
+/// Removes the suspensions and blocks that have ended, if a registry has half of the largest
+/// number, so that ended ones never prevent new ones.
+///
+/// # Errors
+///
+/// [`ConfigError`] when there are too many others.
+pub fn make_room(registry: &PolicyRegistry, now: Timestamp) -> Result<(), ConfigError> {
+    let is_full = registry.suspensions().len() >= PolicyRegistry::MAX_SUSPENSIONS / 2
+        || registry.blocks().len() >= PolicyRegistry::MAX_BLOCKS / 2;
+    match is_full {
+        true => remove_ended(registry, now),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

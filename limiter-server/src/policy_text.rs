@@ -139,6 +139,16 @@ impl PolicyText {
         }
     }
 
+    /// The same policy without the quotas that ended until a time.
+    #[must_use]
+    pub fn without_overrides_until(&self, time: Timestamp) -> Self {
+        let is_kept = |own: &&Arc<KeyOverride>| own.end().is_none_or(|end| end > time);
+        Self {
+            entry: Arc::clone(&self.entry),
+            overrides: self.overrides.iter().filter(is_kept).cloned().collect(),
+        }
+    }
+
     /// Whether another text, saved in place of this one, would change nothing but notes.
     #[must_use]
     pub fn has_content_of(&self, new: &Self) -> bool {

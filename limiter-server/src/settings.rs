@@ -15,6 +15,7 @@ mod error;
 mod file;
 mod limits;
 mod proxies;
+mod retention;
 mod secret_file;
 mod tls;
 
@@ -30,6 +31,7 @@ pub use crate::settings::error::SettingsError;
 use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 pub use crate::settings::limits::ListenerLimits;
 pub use crate::settings::proxies::ForwardingProxies;
+pub use crate::settings::retention::RetentionSettings;
 pub use crate::settings::tls::TlsSettings;
 
 /// The settings of `limiter-server serve`.
@@ -225,6 +227,17 @@ impl Default for EnvoySettings {
 }
 
 impl Settings {
+    /// The settings of a file, without arguments.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub fn of_file(path: &std::path::Path) -> Result<Self, SettingsError> {
+        let mut args = ServeArgs::default();
+        args.config = Some(path.to_owned());
+        Self::resolve(args)
+    }
+
     /// Merges the arguments with the settings file and applies the defaults.
     ///
     /// # Errors

@@ -16,8 +16,10 @@ mod namespaces;
 mod nodes;
 mod proposals;
 mod publication;
+mod retention;
 mod save;
 mod sql;
+mod tasks;
 mod tokens;
 mod usage;
 

@@ -22,8 +22,6 @@ const TRIALS: &str = "limiter_trial_decisions_total";
 /// The interval between additions to the database: a denial is on an open page within 6 seconds,
 /// and a page asks every 5 seconds.
 const FOLD_INTERVAL: Duration = Duration::from_millis(500);
-/// The number of intervals between removals of old counts.
-const PRUNE_EVERY: u64 = 1_200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum UsageOutcome {
@@ -105,7 +103,7 @@ impl UsageCounts {
 
 /// Adds the counts to the database until the task is dropped.
 pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
-    for pass in 0_u64.. {
+    loop {
         tokio::time::sleep(FOLD_INTERVAL).await;
         for kind in [UsageKind::Policy, UsageKind::Trial] {
             let taken = counts.take(kind);
@@ -115,11 +113,6 @@ pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
                 tracing::debug!(%error, "the database did not accept the usage; trying again");
                 counts.put_back(kind, &taken);
             }
-        }
-        if pass % PRUNE_EVERY == 0
-            && let Err(error) = store.prune_usage(now_micros()).await
-        {
-            tracing::debug!(%error, "cannot remove old usage");
         }
     }
 }

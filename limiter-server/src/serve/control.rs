@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
 use crate::publish::{PublicationTarget, Publisher};
+use crate::retention;
 use crate::secret::random_id;
 use crate::serve::control::admin_listener::serve;
 use crate::serve::control::first_import::import_file;
@@ -188,11 +189,12 @@ impl ControlPlane {
             import_file(store, namespace, path).await?;
         }
         let publisher = Publisher::new(namespace, store.clone(), target);
+        let publishers = vec![publisher.clone()];
         if self.settings.role != ProcessRole::Gateway {
             let proxy = self.control.proxy.clone();
             let node = self.settings.node.clone();
             let gateway = self.known_gateway(shares_limits);
-            let admin = Admin::new(store.clone(), [publisher.clone()], proxy, node, gateway)?;
+            let admin = Admin::new(store.clone(), publishers.clone(), proxy, node, gateway)?;
             let admin = admin.with_addresses(addresses(&self.settings));
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
@@ -210,7 +212,18 @@ impl ControlPlane {
         let heartbeats = self.send_heartbeats(store, shares_limits);
         let ready = self.report_ready(&publisher, shares_limits);
         let usage = usage::fold(self.usage.clone(), store.clone(), namespace.to_owned());
-        tokio::join!(publisher.clone().run(), heartbeats, ready, usage);
+        let retention = retention::run(
+            store.clone(),
+            self.control.retention.clone(),
+            publishers.iter().map(|of| of.namespace().to_owned()).collect(),
+            self.instance.clone(),
+        );
+        let publishing = async {
+            let mut running: tokio::task::JoinSet<()> =
+                publishers.iter().map(|of| of.clone().run()).collect();
+            while running.join_next().await.is_some() {}
+        };
+        tokio::join!(publishing, heartbeats, ready, usage, retention);
         Ok(())
     }
 

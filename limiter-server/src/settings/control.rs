@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::settings::SettingsError;
+use crate::settings::retention::RetentionTable;
 use crate::settings::secret_file::read_secret;
+use crate::settings::{RetentionSettings, SettingsError};
 
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 
@@ -59,6 +60,8 @@ pub struct ControlSettings {
     pub is_standalone: bool,
     /// The proxy that authenticates users.
     pub proxy: ProxySettings,
+    /// How long records are kept.
+    pub retention: RetentionSettings,
 }
 
 /// Shows no URL.
@@ -123,6 +126,14 @@ pub(super) struct ControlArgs {
         env = "LIMITER_SIGN_IN_PROXIES"
     )]
     pub(super) sign_in_proxies: Option<Vec<IpAddr>>,
+    #[arg(skip)]
+    pub(super) tables: ControlTables,
+}
+
+/// The tables of the settings file that have no flag.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ControlTables {
+    pub(super) retention: RetentionTable,
 }
 
 impl ControlArgs {
@@ -143,6 +154,7 @@ impl ControlArgs {
             proxy_user_header: self.proxy_user_header.or(file.proxy_user_header.take()),
             proxy_groups_header: self.proxy_groups_header.or(file.proxy_groups_header.take()),
             sign_in_proxies: self.sign_in_proxies.or(file.sign_in_proxies.take()),
+            tables: std::mem::take(&mut file.tables),
         }
     }
 
@@ -177,6 +189,7 @@ impl ControlArgs {
                 groups_header: header(&self.proxy_groups_header),
                 peers: self.sign_in_proxies.clone().unwrap_or_default(),
             },
+            retention: self.tables.retention.resolve()?,
         }))
     }
 }

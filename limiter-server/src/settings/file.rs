@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::access::{AccessTable, CertificateClient, Token};
-use crate::settings::control::{ControlArgs, ProcessRole};
+use crate::settings::control::{ControlArgs, ControlTables, ProcessRole};
 use crate::settings::limits::LimitArgs;
+use crate::settings::retention::RetentionTable;
 use crate::settings::tls::TlsArgs;
 use crate::settings::{KeyForm, ListenAddress, SettingsError, Unmatched};
 
@@ -56,6 +57,8 @@ pub(super) struct SettingsFile {
     #[serde(default)]
     pub(super) tls: TlsArgs,
     #[serde(default)]
+    retention: RetentionTable,
+    #[serde(default)]
     token: Vec<Token>,
     #[serde(default)]
     client: Vec<CertificateClient>,
@@ -74,6 +77,9 @@ impl SettingsFile {
             proxy_user_header: self.proxy_user_header.clone(),
             proxy_groups_header: self.proxy_groups_header.clone(),
             sign_in_proxies: self.sign_in_proxies.clone(),
+            tables: ControlTables {
+                retention: self.retention.clone(),
+            },
         }
     }
 

@@ -169,7 +169,7 @@ impl Store {
     }
 }
 
-fn read(row: &SqlRow) -> Result<AuditEntry, StoreError> {
+pub(super) fn read(row: &SqlRow) -> Result<AuditEntry, StoreError> {
     Ok(AuditEntry {
         id: row.int(0)?,
         namespace: row.text(1)?,

@@ -77,6 +77,8 @@ pub enum Origin {
     Restore,
     /// An approved proposal.
     Proposal,
+    /// The removal of entries that have ended.
+    Retention,
 }
 
 impl Origin {
@@ -89,6 +91,7 @@ impl Origin {
             Self::Outside => "outside",
             Self::Restore => "restore",
             Self::Proposal => "proposal",
+            Self::Retention => "retention",
         }
     }
 }

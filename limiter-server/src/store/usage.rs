@@ -3,15 +3,9 @@
 //! Counts are added, so several nodes write the same rows. Each addition goes to the row of its
 //! minute and to the row of its hour, so removal of old minutes loses nothing of the hours.
 
-use std::time::Duration;
-
 use crate::store::sql::{Bind, Dialect, SqlRow, binds};
-use crate::store::{Store, StoreError, micros};
+use crate::store::{Store, StoreError};
 
-/// How long the counts of minutes are kept.
-const MINUTES_KEPT: Duration = Duration::from_secs(48 * 3_600);
-/// How long the counts of hours are kept: 13 months.
-const HOURS_KEPT: Duration = Duration::from_secs(396 * 86_400);
 /// The number of rows of one statement. SQLite accepts at least 999 values.
 const CHUNK: usize = 50;
 const COUNTS: &str = "allowed, denied, would_deny, failed";
@@ -207,23 +201,6 @@ impl Store {
         rows.iter()
             .map(|row| Ok((row.text(0)?, read_totals(row)?)))
             .collect()
-    }
-
-    /// Removes the counts of minutes after 48 hours, and those of hours after 13 months.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] when the database does not answer.
-    pub async fn prune_usage(&self, now: i64) -> Result<(), StoreError> {
-        self.require_writable()?;
-        for (span, kept) in [(UsageSpan::Minute, MINUTES_KEPT), (UsageSpan::Hour, HOURS_KEPT)] {
-            for kind in [UsageKind::Policy, UsageKind::Trial] {
-                let sql = "DELETE FROM usage_count WHERE span = ? AND start_at < ?";
-                let binds = binds![kind.span_name(span), now.saturating_sub(micros(kept))];
-                self.pool.execute(sql, binds).await?;
-            }
-        }
-        Ok(())
     }
 }
 

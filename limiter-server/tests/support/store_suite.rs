@@ -577,7 +577,7 @@ async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
 
     // 48 hours after the first minute, its count has ended, and that of its hour has not.
     store
-        .prune_usage(start + 48 * HOUR + MINUTE)
+        .prune_counts(start + MINUTE, start + MINUTE - 394 * 24 * HOUR)
         .await
         .expect("pruned");
     let minutes = read(UsageSpan::Minute, 0, i64::MAX).await;

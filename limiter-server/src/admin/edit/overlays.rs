@@ -25,7 +25,8 @@ pub async fn overlays(store: &Store, namespace: &str) -> Result<(PolicyRegistry,
 }
 
 /// Changes the suspensions and blocks of a namespace. The caller has checked the permission. The
-/// reason is recorded in the audit. Suspensions and blocks that have ended are removed.
+/// reason is recorded in the audit. Suspensions and blocks that have ended stay until the retention
+/// removes them, or until there are many.
 ///
 /// # Errors
 ///
@@ -43,7 +44,7 @@ pub async fn save_overlays(
         attempt += 1;
         let at = now_micros();
         let (registry, expected) = overlays(store, namespace).await?;
-        overlay_text::remove_ended(&registry, timestamp(at)).map_err(invalid)?;
+        overlay_text::make_room(&registry, timestamp(at)).map_err(invalid)?;
         change(&registry).map_err(invalid)?;
         let request = SaveRequest {
             namespace: namespace.to_owned(),

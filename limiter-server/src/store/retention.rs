@@ -1,0 +1,56 @@
+//! Removal of old records. The caller states the time, so tests need no wait.
+
+use crate::store::sql::binds;
+use crate::store::{AuditEntry, Store, StoreError, audit};
+
+impl Store {
+    /// Removes counts of decisions: those of minutes and of hours that began before these times.
+    /// Returns the number of removed rows.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn prune_counts(&self, minutes_before: i64, hours_before: i64) -> Result<u64, StoreError> {
+        self.require_writable()?;
+        let mut removed = 0;
+        for (spans, before) in [
+            (["minute", "trial_minute"], minutes_before),
+            (["hour", "trial_hour"], hours_before),
+        ] {
+            for span in spans {
+                let sql = "DELETE FROM usage_count WHERE span = ? AND start_at < ?";
+                removed += self.pool.execute(sql, binds![span, before]).await?;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// The oldest entries of the audit of all namespaces, among those before a time. The newest
+    /// entry of the audit is never among them, because its number identifies the newest change.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn audit_before(&self, before: i64, limit: i64) -> Result<Vec<AuditEntry>, StoreError> {
+        let newest = self.newest_change().await?;
+        let sql = "SELECT id, namespace, created_at, actor, action, object, apps, detail FROM audit \
+                   WHERE created_at < ? AND id < ? ORDER BY id LIMIT ?";
+        let rows = self.pool.rows(sql, binds![before, newest, limit]).await?;
+        rows.iter().map(audit::read).collect()
+    }
+
+    /// Removes entries of the audit by their numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer. Some entries may be removed then.
+    pub async fn remove_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
+        self.require_writable()?;
+        let mut transaction = self.pool.begin().await?;
+        for entry in entries {
+            let sql = "DELETE FROM audit WHERE id = ?";
+            transaction.execute(sql, binds![entry.id]).await?;
+        }
+        transaction.commit().await
+    }
+}

@@ -1,0 +1,149 @@
+//! Old records are removed, by the time that the test states.
+
+use std::time::Duration;
+
+use limiter_server::retention::{PrunedRecords, prune};
+use limiter_server::settings::{RetentionSettings, Settings};
+use limiter_server::store::{AuditFilter, DocumentKind, OVERLAYS, Store, UsageKind, UsageSpan, UsageTotals};
+
+use crate::support::server::Directory;
+use crate::{bucket, open, save};
+
+const DAY: i64 = 86_400_000_000;
+/// 2030-01-01T00:00:00Z.
+const END: i64 = 1_893_456_000_000_000;
+
+async fn prune_at(store: &Store, settings: &RetentionSettings, now: i64) -> PrunedRecords {
+    prune(store, settings, &["prod".to_owned()], now).await.unwrap()
+}
+
+async fn body_of(store: &Store, kind: DocumentKind, name: &str) -> String {
+    store.document("prod", kind, name).await.unwrap().unwrap().body
+}
+
+#[tokio::test]
+async fn ended_quotas_and_overlays_are_removed_thirty_days_after_their_end() {
+    let directory = Directory::new();
+    let store = open(&directory).await;
+    let quotas = "[[override]]\npolicy = 'search'\nkey = 'ann'\ncapacity = 9\nrate = '9/s'\nuntil = 2030-01-01T00:00:00Z\n\
+                  [[override]]\npolicy = 'search'\nkey = 'bob'\ncapacity = 9\nrate = '9/s'\n";
+    save(
+        &store,
+        DocumentKind::Policy,
+        "search",
+        0,
+        &bucket("search", quotas),
+        1,
+    )
+    .await;
+    let overlays = "[[suspend]]\nscope = 'all'\nenforcement = 'off'\nuntil = 2030-01-01T00:00:00Z\n\
+                    [[block]]\nkey = 'eve'\nuntil = 2030-01-01T00:00:00Z\n[[block]]\nkey = 'mallory'\n";
+    save(&store, DocumentKind::Overlays, OVERLAYS, 0, overlays, 1).await;
+    let settings = RetentionSettings::default();
+    let pruned = prune_at(&store, &settings, END + 30 * DAY - 1).await;
+    assert_eq!(pruned, PrunedRecords::default());
+    let pruned = prune_at(&store, &settings, END + 30 * DAY).await;
+    assert_eq!(pruned.documents, 2);
+    let policy = body_of(&store, DocumentKind::Policy, "search").await;
+    assert!(policy.contains("bob") && !policy.contains("ann"), "{policy}");
+    let overlays = body_of(&store, DocumentKind::Overlays, OVERLAYS).await;
+    assert!(
+        overlays.contains("mallory") && !overlays.contains("eve") && !overlays.contains("suspend"),
+        "{overlays}"
+    );
+    // The revisions stay.
+    let first = store.revision("prod", DocumentKind::Policy, "search", 1).await;
+    assert!(first.unwrap().unwrap().body.contains("ann"));
+    assert_eq!(prune_at(&store, &settings, END + 31 * DAY).await.documents, 0);
+}
+
+#[tokio::test]
+async fn counts_are_removed_by_settings() {
+    let directory = Directory::new();
+    directory.write(
+        "limiter-server.toml",
+        "database = 'sqlite:unused.db'\n[retention]\nusage_minutes = '1h'\nusage_hours = '2h'\n",
+    );
+    let settings = settings_of(&directory);
+    assert_eq!(settings.audit, Duration::from_secs(400 * 86_400));
+    let store = open(&directory).await;
+    let totals = UsageTotals {
+        allowed: 1,
+        ..UsageTotals::default()
+    };
+    let counts = [("search".to_owned(), totals)];
+    for kind in [UsageKind::Policy, UsageKind::Trial] {
+        store.add_usage("prod", kind, END, &counts).await.unwrap();
+    }
+    let count = async |span| {
+        let points = store.usage(("prod", "search"), UsageKind::Policy, span, (0, i64::MAX));
+        points.await.unwrap().len()
+    };
+    assert_eq!(prune_at(&store, &settings, END + DAY / 24).await.counts, 0);
+    assert_eq!(prune_at(&store, &settings, END + DAY / 24 + 1).await.counts, 2);
+    assert_eq!(
+        (count(UsageSpan::Minute).await, count(UsageSpan::Hour).await),
+        (0, 1)
+    );
+    assert_eq!(prune_at(&store, &settings, END + DAY / 12 + 1).await.counts, 2);
+    assert_eq!(count(UsageSpan::Hour).await, 0);
+}
+
+/// The settings of a directory's settings file.
+fn settings_of(directory: &Directory) -> RetentionSettings {
+    let path = directory.path().join("limiter-server.toml");
+    let settings = Settings::of_file(&path).unwrap();
+    settings.control.unwrap().retention
+}
+
+#[tokio::test]
+async fn old_audit_is_moved_to_files_and_the_newest_entry_stays() {
+    let directory = Directory::new();
+    let store = open(&directory).await;
+    for object in ["first", "second", "third"] {
+        store
+            .record("prod", "ann", "policy.create", object, END)
+            .await
+            .unwrap();
+    }
+    let mut settings = RetentionSettings::default();
+    // Without a directory, nothing is removed.
+    assert_eq!(prune_at(&store, &settings, END + 401 * DAY).await.audit, 0);
+    settings.audit_export = Some(directory.path().join("audit"));
+    assert_eq!(prune_at(&store, &settings, END + 400 * DAY).await.audit, 0);
+    let newest = store.newest_change().await.unwrap();
+    assert_eq!(prune_at(&store, &settings, END + 401 * DAY).await.audit, 2);
+    assert_eq!(store.newest_change().await.unwrap(), newest);
+    let filter = AuditFilter {
+        namespace: "prod".to_owned(),
+        object: None,
+        actor: None,
+        before: i64::MAX,
+        limit: 10,
+    };
+    let left = store.audit(&filter).await.unwrap();
+    assert_eq!((left.len(), left[0].object.as_str()), (1, "third"));
+    let exported = std::fs::read_to_string(directory.path().join("audit/audit-2030-01.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = exported
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        (&lines[0]["object"], &lines[1]["object"]),
+        (&"first".into(), &"second".into())
+    );
+    assert_eq!(lines[0]["actor"], "ann");
+}
+
+#[tokio::test]
+async fn one_node_at_a_time_runs_a_task() {
+    let directory = Directory::new();
+    let store = open(&directory).await;
+    assert!(store.claim_task("prune", "one", 0, 10).await.unwrap());
+    assert!(!store.claim_task("prune", "two", 5, 15).await.unwrap());
+    assert!(store.claim_task("prune", "one", 5, 15).await.unwrap());
+    assert!(!store.claim_task("prune", "two", 14, 24).await.unwrap());
+    assert!(store.claim_task("prune", "two", 15, 25).await.unwrap());
+    assert!(!store.claim_task("prune", "one", 16, 26).await.unwrap());
+    assert!(store.claim_task("other", "one", 16, 26).await.unwrap());
+}
