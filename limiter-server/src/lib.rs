@@ -36,3 +36,4 @@ pub mod serve;
 pub mod settings;
 pub mod store;
 pub mod usage;
+mod webhook;

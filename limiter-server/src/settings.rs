@@ -18,6 +18,7 @@ mod proxies;
 mod retention;
 mod secret_file;
 mod tls;
+mod webhook;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use crate::settings::limits::ListenerLimits;
 pub use crate::settings::proxies::ForwardingProxies;
 pub use crate::settings::retention::RetentionSettings;
 pub use crate::settings::tls::TlsSettings;
+pub use crate::settings::webhook::WebhookSettings;
 
 /// The settings of `limiter-server serve`.
 #[derive(Clone, Debug)]

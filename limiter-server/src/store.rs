@@ -9,6 +9,7 @@ mod alerts;
 mod audit;
 mod document;
 mod error;
+mod events;
 mod grants;
 mod history;
 mod migrations;

@@ -13,6 +13,8 @@ mod guard;
 #[path = "control_plane/retention.rs"]
 mod retention;
 mod support;
+#[path = "control_plane/webhook.rs"]
+mod webhook;
 
 use limiter_core::Limiter;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry};

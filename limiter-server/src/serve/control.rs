@@ -26,6 +26,7 @@ use crate::serve::limits;
 use crate::settings::{ControlSettings, ListenAddress, Policies, ProcessRole, Settings, StoreSettings};
 use crate::store::{NodeRecord, Store, StoreError, micros, now_micros};
 use crate::usage::{self, UsageCounts};
+use crate::webhook;
 
 /// The number of threads of the control plane.
 const THREADS: usize = 2;
@@ -223,7 +224,13 @@ impl ControlPlane {
                 publishers.iter().map(|of| of.clone().run()).collect();
             while running.join_next().await.is_some() {}
         };
-        tokio::join!(publishing, heartbeats, ready, usage, retention);
+        let webhook = async {
+            if let Some(webhook) = self.control.webhook.clone() {
+                let (node, instance) = (self.settings.node.clone(), self.instance.clone());
+                webhook::run(store.clone(), webhook, node, instance).await;
+            }
+        };
+        tokio::join!(publishing, heartbeats, ready, usage, retention, webhook);
         Ok(())
     }
 

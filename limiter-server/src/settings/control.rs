@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use crate::settings::retention::RetentionTable;
 use crate::settings::secret_file::read_secret;
-use crate::settings::{RetentionSettings, SettingsError};
+use crate::settings::webhook::WebhookTable;
+use crate::settings::{RetentionSettings, SettingsError, WebhookSettings};
 
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 
@@ -62,6 +63,8 @@ pub struct ControlSettings {
     pub proxy: ProxySettings,
     /// How long records are kept.
     pub retention: RetentionSettings,
+    /// The receiver of events, if there is one.
+    pub webhook: Option<WebhookSettings>,
 }
 
 /// Shows no URL.
@@ -134,6 +137,7 @@ pub(super) struct ControlArgs {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ControlTables {
     pub(super) retention: RetentionTable,
+    pub(super) webhook: WebhookTable,
 }
 
 impl ControlArgs {
@@ -190,6 +194,7 @@ impl ControlArgs {
                 peers: self.sign_in_proxies.clone().unwrap_or_default(),
             },
             retention: self.tables.retention.resolve()?,
+            webhook: self.tables.webhook.resolve()?,
         }))
     }
 }

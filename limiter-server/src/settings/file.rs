@@ -12,6 +12,7 @@ use crate::settings::control::{ControlArgs, ControlTables, ProcessRole};
 use crate::settings::limits::LimitArgs;
 use crate::settings::retention::RetentionTable;
 use crate::settings::tls::TlsArgs;
+use crate::settings::webhook::WebhookTable;
 use crate::settings::{KeyForm, ListenAddress, SettingsError, Unmatched};
 
 /// The file that is read if it exists and `--config` names no other one.
@@ -59,6 +60,8 @@ pub(super) struct SettingsFile {
     #[serde(default)]
     retention: RetentionTable,
     #[serde(default)]
+    webhook: WebhookTable,
+    #[serde(default)]
     token: Vec<Token>,
     #[serde(default)]
     client: Vec<CertificateClient>,
@@ -79,6 +82,7 @@ impl SettingsFile {
             sign_in_proxies: self.sign_in_proxies.clone(),
             tables: ControlTables {
                 retention: self.retention.clone(),
+                webhook: self.webhook.clone(),
             },
         }
     }

@@ -320,5 +320,21 @@ async fn import_document(
         }),
         at: author.at,
     };
+    audit::insert(transaction, entry).await?;
+    let Some(current) = current.filter(|_| has_conflict) else {
+        return Ok(());
+    };
+    let entry = audit::NewEntry {
+        namespace,
+        actor: &current.updated_by,
+        action: &format!("{kind}.conflict"),
+        object: name,
+        apps: write_apps(imported.apps.as_deref()),
+        detail: Some(format!(
+            "revision {} is not in force, because {} changed it outside: save it again",
+            current.revision, author.name
+        )),
+        at: author.at,
+    };
     audit::insert(transaction, entry).await
 }

@@ -1,0 +1,171 @@
+//! Events for the receiver that the settings file names.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::support::admin::{AdminClient, json_of, policy_of_all};
+use crate::support::http;
+use crate::support::server::{Directory, Server, wait_until};
+
+/// A receiver that answers with the statuses of a list, and with the last one from then on.
+#[derive(Clone)]
+struct Receiver {
+    address: SocketAddr,
+    bodies: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Receiver {
+    fn start(answers: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let receiver = Self {
+            address: listener.local_addr().unwrap(),
+            bodies: Arc::default(),
+        };
+        let (bodies, mut answers) = (
+            Arc::clone(&receiver.bodies),
+            answers.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(),
+        );
+        // The thread ends with the process of the test.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut reader = BufReader::new(stream.unwrap());
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                bodies
+                    .lock()
+                    .unwrap()
+                    .push(serde_json::from_slice(&body).unwrap_or(Value::Null));
+                let answer = match answers.len() {
+                    1 => answers[0].clone(),
+                    _ => answers.remove(0),
+                };
+                let _ = write!(
+                    reader.get_mut(),
+                    "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                );
+            }
+        });
+        receiver
+    }
+
+    fn bodies(&self) -> Vec<Value> {
+        self.bodies.lock().unwrap().clone()
+    }
+}
+
+/// A server that sends its events to a receiver.
+fn server_with(receiver: &Receiver) -> (Server, AdminClient) {
+    let directory = Directory::new();
+    let settings = format!("[webhook]\nurl = 'http://{}/events?key=k'\n", receiver.address);
+    directory.write("limiter-server.toml", &settings);
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let server = Server::start(directory, &["--database", &url, "--admin", "127.0.0.1:0"]);
+    wait_until(
+        || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
+        || server.log(),
+    );
+    let root = AdminClient::set_up(&server);
+    (server, root)
+}
+
+#[test]
+fn receiver_gets_saves_and_suspensions_again_after_failures() {
+    let receiver = Receiver::start(&["500 Internal Server Error", "204 No Content"]);
+    let (server, root) = server_with(&receiver);
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 1));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let body = json!({ "scope": "all", "enforcement": "off", "for_seconds": 600 });
+    let path = "/namespaces/default/suspensions";
+    assert_eq!(root.send("POST", path, &[], &body).status, 200);
+    wait_until(|| receiver.bodies().len() >= 3, || server.log());
+    let bodies = receiver.bodies();
+    assert_eq!(bodies[0], bodies[1], "the failed event is sent again");
+    assert_eq!(
+        (&bodies[0]["event"], &bodies[0]["object"], &bodies[0]["actor"]),
+        (&json!("save"), &json!("search"), &json!("root"))
+    );
+    assert_eq!(bodies[2]["event"], "suspension");
+    assert_eq!(bodies.len(), 3, "the sign-in is no event: {bodies:?}");
+    let sample = "limiter_server_webhook_events_total{result=\"failed\"}";
+    wait_until(|| server.metric(sample) > 0.5, || server.log());
+    assert!(!server.log().contains("key=k"), "the URL is secret");
+}
+
+#[test]
+fn redirects_are_not_followed_and_refused_events_are_dropped() {
+    let target = Receiver::start(&["204 No Content"]);
+    let redirect = format!("302 Found\r\nlocation: http://{}/", target.address);
+    let receiver = Receiver::start(&[&redirect]);
+    let (server, root) = server_with(&receiver);
+    root.put_policy("search", 0, &policy_of_all("search", 1));
+    let sample = "limiter_server_webhook_events_total{result=\"dropped\"}";
+    wait_until(|| server.metric(sample) > 0.5, || server.log());
+    assert_eq!(receiver.bodies().len(), 5);
+    assert_eq!(target.bodies(), Vec::<Value>::new());
+}
+
+/// A user who could set the receiver could reach hosts of the operator's network through the
+/// server.
+#[test]
+fn receiver_is_not_settable_by_the_api() {
+    let receiver = Receiver::start(&["204 No Content"]);
+    let other = Receiver::start(&["204 No Content"]);
+    let (server, root) = server_with(&receiver);
+    let url = format!("http://{}/", other.address);
+    let document = json_of(&root.get("/openapi.json"));
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() > 20);
+    // Every route that accepts a body receives the setting.
+    let body = json!({ "webhook": { "url": url }, "webhook_url": url, "url": url });
+    for (path, methods) in paths {
+        let path = path
+            .trim_start_matches("/admin/v1")
+            .replace("{namespace}", "default");
+        for method in methods.as_object().unwrap().keys() {
+            if path == "/session" || method == "get" {
+                continue;
+            }
+            root.send(&method.to_uppercase(), &path, &[("if-none-match", "*")], &body);
+        }
+    }
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 1));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let has_search = || receiver.bodies().iter().any(|body| body["object"] == "search");
+    wait_until(has_search, || server.log());
+    assert_eq!(other.bodies(), Vec::<Value>::new());
+    assert!(!document.to_string().contains("webhook"));
+}
+
+#[test]
+fn invalid_receivers_are_rejected_without_their_url() {
+    for url in [
+        "ftp://host/secret",
+        "http://user:secret@host/",
+        "/secret",
+        "gopher://secret",
+    ] {
+        let directory = Directory::new();
+        let settings = format!("database = 'sqlite:x.db'\n[webhook]\nurl = '{url}'\n");
+        let path = directory.write("limiter-server.toml", &settings);
+        let error = limiter_server::settings::Settings::of_file(&path).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("webhook.url") && !error.contains("secret"),
+            "{error}"
+        );
+    }
+}
