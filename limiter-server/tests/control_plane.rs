@@ -10,6 +10,8 @@
 
 #[path = "control_plane/guard.rs"]
 mod guard;
+#[path = "control_plane/monitoring.rs"]
+mod monitoring;
 #[path = "control_plane/retention.rs"]
 mod retention;
 mod support;

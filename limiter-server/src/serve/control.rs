@@ -6,6 +6,7 @@
 
 mod admin_listener;
 mod first_import;
+mod monitor;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -230,7 +231,8 @@ impl ControlPlane {
                 webhook::run(store.clone(), webhook, node, instance).await;
             }
         };
-        tokio::join!(publishing, heartbeats, ready, usage, retention, webhook);
+        let monitor = monitor::run(store.clone(), publishers.clone());
+        tokio::join!(publishing, heartbeats, ready, usage, retention, webhook, monitor);
         Ok(())
     }
 

@@ -1,0 +1,86 @@
+//! The alerts and the dashboard use metrics that a running server exports.
+
+use std::collections::BTreeSet;
+
+use limiter_testing::RedisServer;
+use serde_json::Value;
+
+use crate::support::admin::AdminClient;
+use crate::support::http;
+use crate::support::server::{Directory, Server, wait_until};
+
+const ALERTS: &str = include_str!("../../monitoring/alerts.yml");
+const DASHBOARD: &str = include_str!("../../monitoring/dashboard.json");
+
+/// The names of metrics in a text.
+fn names_in(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+    words.filter(|word| word.starts_with("limiter_")).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_use_exported_metrics() {
+    let redis = RedisServer::start();
+    let directory = Directory::new();
+    // Nothing listens at this port.
+    directory.write("limiter-server.toml", "[webhook]\nurl = 'http://127.0.0.1:9/'\n");
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let redis = redis.url();
+    let args = ["--database", &url, "--redis", &redis, "--admin", "127.0.0.1:0"];
+    let server = Server::start(directory, &args);
+    let names: BTreeSet<&str> = names_in(ALERTS).union(&names_in(DASHBOARD)).copied().collect();
+    assert!(names.len() > 8, "{names:?}");
+    let missing = || {
+        let metrics = server.get("/metrics").body;
+        let exported = names_in(&metrics).into_iter().map(str::to_owned);
+        let exported: BTreeSet<String> = exported.collect();
+        let missing = names.iter().filter(|name| !exported.contains(**name));
+        missing.map(|name| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    wait_until(
+        || missing().is_empty(),
+        || format!("{:?}\n{}", missing(), server.log()),
+    );
+    let up = "limiter_server_redis_up{namespace=\"limiter\"}";
+    wait_until(|| server.metric(up) > 0.5, || server.log());
+    assert!(server.metric("limiter_server_database_up") > 0.5);
+}
+
+#[test]
+fn alerts_cover_the_states_of_the_control_plane() {
+    for metric in [
+        "limiter_server_outbox_age_seconds",
+        "limiter_server_suspensions",
+        "limiter_server_descriptors_total",
+        "limiter_server_subscribers_behind",
+        "limiter_server_token_expiry_seconds",
+        "limiter_server_database_up",
+        "limiter_server_redis_up",
+    ] {
+        assert!(names_in(ALERTS).contains(metric), "{metric}");
+        assert!(names_in(DASHBOARD).contains(metric), "{metric}");
+    }
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() > 6);
+}
+
+#[test]
+fn metrics_show_suspensions_tokens_and_lost_redis() {
+    let mut redis = Some(RedisServer::start());
+    let url = redis.as_ref().unwrap().url();
+    let server = crate::support::admin::with_sqlite(&["--redis", &url, "--namespace", "prod"]);
+    let root = AdminClient::set_up(&server);
+    let body = serde_json::json!({ "scope": "all", "enforcement": "off", "for_seconds": 600 });
+    let created = root.send("POST", "/namespaces/prod/suspensions", &[], &body);
+    assert_eq!(created.status, 200, "{}", created.body);
+    let body = serde_json::json!({ "name": "ci", "scopes": ["check"], "expires_in_days": 10 });
+    let created = root.send("POST", "/namespaces/prod/tokens", &[], &body);
+    assert_eq!(created.status, 201, "{}", created.body);
+    let metric = |name: &str| server.metric(&format!("{name}{{namespace=\"prod\"}}"));
+    wait_until(|| metric("limiter_server_suspensions") > 0.5, || server.log());
+    let expiry = || metric("limiter_server_token_expiry_seconds");
+    wait_until(|| (9.0..=10.0).contains(&(expiry() / 86_400.0)), || server.log());
+    redis.take();
+    wait_until(|| metric("limiter_server_redis_up") < 0.5, || server.log());
+    assert!(http::get(server.http(), "/metrics", &[]).is_ok());
+}
