@@ -27,7 +27,7 @@ use crate::gateway::Gateway;
 use crate::publish::Publisher;
 use crate::secret::Secret;
 use crate::settings::ProxySettings;
-use crate::store::{Store, StoreError, micros, now_micros};
+use crate::store::{NamespaceLook, Store, StoreError, micros, now_micros};
 
 /// The lifetime of the link of the first run.
 const SETUP_LINK: Duration = Duration::from_secs(24 * 3_600);
@@ -45,6 +45,7 @@ struct AdminInner {
     proxy: ProxySettings,
     node: String,
     addresses: OnceLock<GatewayAddresses>,
+    looks: OnceLock<BTreeMap<String, NamespaceLook>>,
     gateway: Option<GatewayHandle>,
 }
 
@@ -63,6 +64,8 @@ pub struct GatewayAddresses {
 /// connections to Redis belong.
 #[derive(Clone, Debug)]
 pub struct GatewayHandle {
+    /// The namespace whose limits the gateway decides.
+    pub namespace: String,
     /// The gateway.
     pub gateway: Gateway,
     /// The runtime of the gateway.
@@ -91,6 +94,7 @@ impl Admin {
             proxy,
             node,
             addresses: OnceLock::new(),
+            looks: OnceLock::new(),
             gateway,
         })))
     }
@@ -103,10 +107,39 @@ impl Admin {
         self
     }
 
-    /// The addresses of the gateway, as far as they are known.
+    /// The addresses of the gateway of a namespace, as far as they are known. The gateway of this
+    /// process serves one namespace.
     #[must_use]
-    pub fn addresses(&self) -> GatewayAddresses {
-        self.0.addresses.get().cloned().unwrap_or_default()
+    pub fn addresses(&self, namespace: &str) -> GatewayAddresses {
+        let other = self
+            .0
+            .gateway
+            .as_ref()
+            .is_some_and(|of| of.namespace != namespace);
+        let addresses = self.0.addresses.get().filter(|_| !other);
+        addresses.cloned().unwrap_or_default()
+    }
+
+    /// Sets the names and colours of namespaces in the settings file. The first call counts.
+    #[must_use]
+    pub fn with_looks(self, looks: BTreeMap<String, NamespaceLook>) -> Self {
+        // Later calls have no effect, as documented.
+        let _ = self.0.looks.set(looks);
+        self
+    }
+
+    /// The name and the colour of a namespace: those that an administrator chose, or else those of
+    /// the settings file.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn look(&self, namespace: &str) -> Result<NamespaceLook, StoreError> {
+        if let Some(chosen) = self.store().namespace_look(namespace).await? {
+            return Ok(chosen);
+        }
+        let configured = self.0.looks.get().and_then(|looks| looks.get(namespace));
+        Ok(configured.cloned().unwrap_or_default())
     }
 
     /// The database.
@@ -121,10 +154,11 @@ impl Admin {
         &self.0.node
     }
 
-    /// The gateway of this process; `None` if it does not know the state of the limits.
+    /// The gateway of this process; `None` if it does not know the limits of the namespace.
     #[must_use]
-    pub fn gateway(&self) -> Option<&GatewayHandle> {
-        self.0.gateway.as_ref()
+    pub fn gateway(&self, namespace: &str) -> Option<&GatewayHandle> {
+        let gateway = self.0.gateway.as_ref();
+        gateway.filter(|gateway| gateway.namespace == namespace)
     }
 
     /// The configured namespaces.

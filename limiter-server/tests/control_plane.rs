@@ -12,6 +12,8 @@
 mod guard;
 #[path = "control_plane/monitoring.rs"]
 mod monitoring;
+#[path = "control_plane/namespaces.rs"]
+mod namespaces;
 #[path = "control_plane/retention.rs"]
 mod retention;
 mod support;

@@ -8,6 +8,7 @@ mod admin_listener;
 mod first_import;
 mod monitor;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,8 +25,10 @@ use crate::secret::random_id;
 use crate::serve::control::admin_listener::serve;
 use crate::serve::control::first_import::import_file;
 use crate::serve::limits;
-use crate::settings::{ControlSettings, ListenAddress, Policies, ProcessRole, Settings, StoreSettings};
-use crate::store::{NodeRecord, Store, StoreError, micros, now_micros};
+use crate::settings::{
+    ControlSettings, ListenAddress, NamespaceSettings, Policies, ProcessRole, Settings, StoreSettings,
+};
+use crate::store::{NamespaceLook, NodeRecord, Store, StoreError, micros, now_micros};
 use crate::usage::{self, UsageCounts};
 use crate::webhook;
 
@@ -191,13 +194,19 @@ impl ControlPlane {
             import_file(store, namespace, path).await?;
         }
         let publisher = Publisher::new(namespace, store.clone(), target);
-        let publishers = vec![publisher.clone()];
+        let mut publishers = vec![publisher.clone()];
+        for other in self.control.namespaces.iter().filter(|of| of.name != namespace) {
+            let target = redis_target(&other.store)?;
+            publishers.push(Publisher::new(&other.name, store.clone(), target));
+        }
         if self.settings.role != ProcessRole::Gateway {
             let proxy = self.control.proxy.clone();
             let node = self.settings.node.clone();
             let gateway = self.known_gateway(shares_limits);
             let admin = Admin::new(store.clone(), publishers.clone(), proxy, node, gateway)?;
-            let admin = admin.with_addresses(addresses(&self.settings));
+            let admin = admin
+                .with_addresses(addresses(&self.settings))
+                .with_looks(looks(&self.control.namespaces));
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
             let _ = router.set(admin::router(admin, &self.settings.allowed_hosts));
@@ -240,6 +249,7 @@ impl ControlPlane {
     fn known_gateway(&self, shares_limits: bool) -> Option<GatewayHandle> {
         let knows_limits = shares_limits || self.settings.role != ProcessRole::Admin;
         knows_limits.then(|| GatewayHandle {
+            namespace: namespace(&self.settings.store).to_owned(),
             gateway: self.gateway.clone(),
             runtime: self.runtime.clone(),
         })
@@ -330,6 +340,22 @@ fn addresses(settings: &Settings) -> GatewayAddresses {
         grpc: known(&settings.grpc),
         tls: settings.tls.is_some(),
     }
+}
+
+/// The names and colours that the settings file gives to namespaces.
+fn looks(namespaces: &[NamespaceSettings]) -> BTreeMap<String, NamespaceLook> {
+    let configured = namespaces
+        .iter()
+        .filter(|of| of.label.is_some() || of.colour.is_some());
+    let looks = configured.map(|of| {
+        let default = NamespaceLook::default();
+        let look = NamespaceLook {
+            label: of.label.clone().unwrap_or(default.label),
+            colour: of.colour.clone().unwrap_or(default.colour),
+        };
+        (of.name.clone(), look)
+    });
+    looks.collect()
 }
 
 /// Prints the link of the first run to standard error, if there is no user yet.

@@ -11,11 +11,12 @@ use crate::settings::control::ControlArgs;
 use crate::settings::duration::duration;
 use crate::settings::file::SettingsFile;
 use crate::settings::limits::LimitArgs;
+use crate::settings::namespaces::{self, DeploymentFields};
 use crate::settings::secret_file::read_secret;
 use crate::settings::tls::TlsArgs;
 use crate::settings::{
     EnvoySettings, ForwardingProxies, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies,
-    RedisDeployment, SettingsError, StoreSettings, TlsSettings, Unmatched,
+    SettingsError, StoreSettings, TlsSettings, Unmatched,
 };
 
 const DEFAULT_GRPC: ListenAddress = ListenAddress::loopback(8081);
@@ -171,6 +172,7 @@ impl ServeArgs {
     /// Takes the settings that are absent from the file.
     pub(super) fn or(self, file: SettingsFile) -> Self {
         let control = self.control.or(&mut file.control(), self.example);
+        let namespace = file.namespace();
         let names_redis = self.redis.is_some()
             || self.redis_file.is_some()
             || self.redis_cluster.is_some()
@@ -208,7 +210,7 @@ impl ServeArgs {
             redis_cluster,
             redis_sentinel,
             sentinel_master: self.sentinel_master.or(file.sentinel_master),
-            namespace: self.namespace.or(file.namespace),
+            namespace: self.namespace.or(namespace),
             node: self.node.or(file.node),
             config: self.config,
             drain: self.drain.or(file.drain),
@@ -303,29 +305,26 @@ impl ServeArgs {
         }
     }
 
-    /// Selects the store. Exactly one of the settings that name a deployment may be present.
+    /// Selects the store: that of the gateway's namespace, or the one that the settings name.
     pub(super) fn store(&self) -> Result<StoreSettings, SettingsError> {
-        let mut deployments = Vec::new();
-        deployments.extend(self.redis.clone().map(RedisDeployment::Standalone));
-        if let Some(path) = &self.redis_file {
-            deployments.push(RedisDeployment::Standalone(read_secret(path)?));
+        let fields = DeploymentFields {
+            redis: self.redis.clone(),
+            redis_file: self.redis_file.clone(),
+            redis_cluster: self.redis_cluster.clone(),
+            redis_sentinel: self.redis_sentinel.clone(),
+            sentinel_master: self.sentinel_master.clone(),
+        };
+        let deployment = fields.resolve()?;
+        let configured = self.control.namespaces()?;
+        if !configured.is_empty() {
+            if deployment.is_some() || self.example {
+                let reason = "a Redis deployment is set beside [namespace.NAME] tables, expected one of both";
+                return Err(SettingsError::Conflict(reason.to_owned()));
+            }
+            let own = namespaces::of_gateway(&configured, self.namespace.as_deref())?;
+            return Ok(own.store.clone());
         }
-        deployments.extend(self.redis_cluster.clone().map(RedisDeployment::Cluster));
-        if let Some(urls) = self.redis_sentinel.clone() {
-            let master = self.sentinel_master.clone().ok_or_else(|| {
-                SettingsError::Conflict(
-                    "redis_sentinel needs sentinel_master, the name of the primary".to_owned(),
-                )
-            })?;
-            deployments.push(RedisDeployment::Sentinel { urls, master });
-        }
-        if deployments.len() > 1 {
-            return Err(SettingsError::Conflict(
-                "several Redis deployments are set, expected one of redis, redis_file, redis_cluster and redis_sentinel"
-                    .to_owned(),
-            ));
-        }
-        Ok(match deployments.pop() {
+        Ok(match deployment {
             None => StoreSettings::InProcess,
             Some(deployment) => StoreSettings::Redis {
                 deployment,

@@ -1,15 +1,17 @@
 //! The settings of the control plane: database, admin listener, role of the process.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::Deserialize;
 
+use crate::settings::namespaces::{self, NamespaceTable};
 use crate::settings::retention::RetentionTable;
 use crate::settings::secret_file::read_secret;
 use crate::settings::webhook::WebhookTable;
-use crate::settings::{RetentionSettings, SettingsError, WebhookSettings};
+use crate::settings::{NamespaceSettings, RetentionSettings, SettingsError, WebhookSettings};
 
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 
@@ -65,6 +67,8 @@ pub struct ControlSettings {
     pub retention: RetentionSettings,
     /// The receiver of events, if there is one.
     pub webhook: Option<WebhookSettings>,
+    /// The namespaces that the admin part manages, if the settings file has a table for each.
+    pub namespaces: Vec<NamespaceSettings>,
 }
 
 /// Shows no URL.
@@ -138,6 +142,7 @@ pub(super) struct ControlArgs {
 pub(super) struct ControlTables {
     pub(super) retention: RetentionTable,
     pub(super) webhook: WebhookTable,
+    pub(super) namespaces: BTreeMap<String, NamespaceTable>,
 }
 
 impl ControlArgs {
@@ -165,6 +170,11 @@ impl ControlArgs {
     /// Whether a database is configured.
     pub(super) fn has_database(&self) -> bool {
         self.database.is_some() || self.database_file.is_some()
+    }
+
+    /// The namespaces of the tables of the settings file.
+    pub(super) fn namespaces(&self) -> Result<Vec<NamespaceSettings>, SettingsError> {
+        namespaces::resolve(&self.tables.namespaces)
     }
 
     /// The settings, if a database is configured.
@@ -195,6 +205,7 @@ impl ControlArgs {
             },
             retention: self.tables.retention.resolve()?,
             webhook: self.tables.webhook.resolve()?,
+            namespaces: self.namespaces()?,
         }))
     }
 }

@@ -1,5 +1,6 @@
 //! The settings file, `limiter-server.toml`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use crate::access::{AccessTable, CertificateClient, Token};
 use crate::settings::control::{ControlArgs, ControlTables, ProcessRole};
 use crate::settings::limits::LimitArgs;
+use crate::settings::namespaces::NamespaceField;
 use crate::settings::retention::RetentionTable;
 use crate::settings::tls::TlsArgs;
 use crate::settings::webhook::WebhookTable;
@@ -32,7 +34,8 @@ pub(super) struct SettingsFile {
     pub(super) redis_cluster: Option<Vec<String>>,
     pub(super) redis_sentinel: Option<Vec<String>>,
     pub(super) sentinel_master: Option<String>,
-    pub(super) namespace: Option<String>,
+    namespace: Option<NamespaceField>,
+    gateway_namespace: Option<String>,
     pub(super) node: Option<String>,
     pub(super) drain: Option<String>,
     pub(super) allow_unauthenticated: Option<bool>,
@@ -83,7 +86,19 @@ impl SettingsFile {
             tables: ControlTables {
                 retention: self.retention.clone(),
                 webhook: self.webhook.clone(),
+                namespaces: match &self.namespace {
+                    Some(NamespaceField::Tables(tables)) => tables.clone(),
+                    Some(NamespaceField::Name(_)) | None => BTreeMap::new(),
+                },
             },
+        }
+    }
+
+    /// The namespace of the gateway.
+    pub(super) fn namespace(&self) -> Option<String> {
+        match &self.namespace {
+            Some(NamespaceField::Name(name)) => Some(name.clone()),
+            Some(NamespaceField::Tables(_)) | None => self.gateway_namespace.clone(),
         }
     }
 

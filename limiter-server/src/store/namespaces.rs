@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::settings::NAMESPACE_COLOURS;
 use crate::store::sql::binds;
 use crate::store::{Store, StoreError, audit};
 
@@ -16,7 +17,7 @@ pub struct NamespaceLook {
 
 impl NamespaceLook {
     /// The colours.
-    pub const COLOURS: [&str; 5] = ["grey", "blue", "green", "amber", "red"];
+    pub const COLOURS: [&str; 5] = NAMESPACE_COLOURS;
 }
 
 impl Default for NamespaceLook {
@@ -34,18 +35,16 @@ fn setting(namespace: &str) -> String {
 }
 
 impl Store {
-    /// The look of a namespace.
+    /// The look that an administrator chose for a namespace.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when the database does not answer.
-    pub async fn namespace_look(&self, namespace: &str) -> Result<NamespaceLook, StoreError> {
+    pub async fn namespace_look(&self, namespace: &str) -> Result<Option<NamespaceLook>, StoreError> {
         let sql = "SELECT content FROM setting WHERE name = ?";
         let row = self.pool.row(sql, binds![setting(namespace)]).await?;
         let text = row.map(|row| row.text(0)).transpose()?;
-        Ok(text
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default())
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// Replaces the look of a namespace.

@@ -35,7 +35,7 @@ pub(super) async fn list(
     caller.require_namespace(&admin, &namespace)?;
     let to = query.to.unwrap_or_else(now_micros);
     let from = query.from.unwrap_or_else(|| to.saturating_sub(RECENT));
-    let keys = match admin.gateway() {
+    let keys = match admin.gateway(&namespace) {
         None => Value::Null,
         Some(gateway) => {
             let activity = gateway.gateway.activity();

@@ -33,7 +33,7 @@ pub(super) async fn read(
     Query(query): Query<ConnectQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
-    let addresses = admin.addresses();
+    let addresses = admin.addresses(&namespace);
     let documents = admin.store().documents(&namespace).await?;
     let is_of_app = |of: &&StoredDocument| match (&of.apps, &query.app) {
         (Some(apps), Some(app)) => apps.contains(app),
@@ -42,7 +42,7 @@ pub(super) async fn read(
     let readable = documents.iter().filter(|of| {
         of.kind == DocumentKind::Policy && is_readable(&caller.0, &namespace, of.apps.as_deref())
     });
-    let seen = admin.gateway().and_then(|gateway| {
+    let seen = admin.gateway(&namespace).and_then(|gateway| {
         let activity = gateway.gateway.activity();
         let calls = readable.filter(is_of_app);
         let calls = calls.filter_map(|of| Some((&of.name, activity.last_call(&of.name)?)));
@@ -56,7 +56,7 @@ pub(super) async fn read(
         "grpc": addresses.grpc,
         "tls": addresses.tls,
         "node": admin.node(),
-        "sees_calls": admin.gateway().is_some(),
+        "sees_calls": admin.gateway(&namespace).is_some(),
         "seen": seen,
     })))
 }
@@ -79,7 +79,7 @@ pub(super) async fn test_calls(
         verdict,
         "test calls need the role editor in all apps of the policy",
     )?;
-    let of_gateway = gateway(&admin)?;
+    let of_gateway = gateway(&admin, &namespace)?;
     let sent = of_gateway.runtime.spawn(async move {
         let gateway = of_gateway.gateway;
         let limiter = gateway.limiter();

@@ -50,10 +50,15 @@ struct KeyState {
     has_quota: bool,
 }
 
-pub(super) fn gateway(admin: &Admin) -> Result<GatewayHandle, AdminProblem> {
-    admin.gateway().cloned().ok_or_else(|| {
-        let detail = "this node does not know the state of keys, which other processes count: use a node with a \
-                      gateway, or limits in Redis";
+/// The gateway of this process.
+///
+/// # Errors
+///
+/// 503 when it does not know the limits of the namespace.
+pub(super) fn gateway(admin: &Admin, namespace: &str) -> Result<GatewayHandle, AdminProblem> {
+    admin.gateway(namespace).cloned().ok_or_else(|| {
+        let detail = "this node does not know the state of keys of this namespace: use a node whose gateway \
+                      serves it";
         AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     })
 }
@@ -124,7 +129,7 @@ pub(super) async fn list(
     let mut documents: Vec<StoredDocument> = documents.into_iter().filter(readable).collect();
     let is_truncated = documents.len() > MAX_POLICIES;
     documents.truncate(MAX_POLICIES);
-    let GatewayHandle { gateway, runtime } = gateway(&admin)?;
+    let GatewayHandle { gateway, runtime, .. } = gateway(&admin, &namespace)?;
     record(
         &admin,
         &caller,
@@ -186,7 +191,7 @@ pub(super) async fn reset(
     };
     let verdict = may(&caller.0, AdminAction::EditNumbers, object);
     AdminProblem::unless(verdict, "this needs the role editor in all apps of the policy")?;
-    let GatewayHandle { gateway, runtime } = gateway(&admin)?;
+    let GatewayHandle { gateway, runtime, .. } = gateway(&admin, &namespace)?;
     let recorded = ("policy.key_reset", name.as_str(), document.apps.clone());
     record(&admin, &caller, &namespace, recorded, (&body.key, body.reason)).await?;
     let reset = runtime.spawn(async move {

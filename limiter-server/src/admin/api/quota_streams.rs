@@ -17,17 +17,19 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_admin(&admin, &namespace)?;
     Ok(Json(
-        json!({ "node": admin.node(), "assignments": assignments(&admin) }),
+        json!({ "node": admin.node(), "assignments": assignments(&admin, &namespace) }),
     ))
 }
 
 #[cfg(feature = "rlqs")]
-fn assignments(admin: &Admin) -> Value {
-    let rows = admin.gateway().map(|of| of.gateway.quota().assignments());
+fn assignments(admin: &Admin, namespace: &str) -> Value {
+    let rows = admin
+        .gateway(namespace)
+        .map(|of| of.gateway.quota().assignments());
     json!(rows)
 }
 
 #[cfg(not(feature = "rlqs"))]
-fn assignments(_admin: &Admin) -> Value {
+fn assignments(_admin: &Admin, _namespace: &str) -> Value {
     Value::Null
 }

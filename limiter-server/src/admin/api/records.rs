@@ -34,7 +34,7 @@ pub(super) async fn namespaces(
         .collect();
     let mut namespaces = Vec::new();
     for name in visible {
-        let look = admin.store().namespace_look(name).await?;
+        let look = admin.look(name).await?;
         namespaces.push(json!({ "name": name, "label": look.label, "colour": look.colour }));
     }
     Ok(Json(json!({ "namespaces": namespaces })))
@@ -152,7 +152,7 @@ pub(super) async fn unmatched(
     Path(namespace): Path<String>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_admin(&admin, &namespace)?;
-    let descriptors = admin.gateway().map(|of| of.gateway.unmatched().list());
+    let descriptors = admin.gateway(&namespace).map(|of| of.gateway.unmatched().list());
     Ok(Json(json!({ "node": admin.node(), "unmatched": descriptors })))
 }
 
