@@ -39,6 +39,7 @@ use crate::decision::{Decision, Decisions, Origin, Rejection};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::identity::Identity;
+use crate::observe::UsageRecorder;
 use crate::policy::PenaltyLimits;
 use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, RequestedLimit};
 #[cfg(feature = "redis")]
@@ -275,6 +276,25 @@ impl Backend {
                 redis.report_all_denials().await;
                 redis.shutdown().await;
             }
+        }
+    }
+
+    /// Returns the recorder of a limiter that reports its usage, for a decision that was made.
+    #[inline]
+    pub(crate) fn usage(&self) -> Option<&UsageRecorder> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.usage(),
+        }
+    }
+
+    /// Returns the access to the usage in Redis. `None` in process.
+    #[cfg(feature = "redis")]
+    pub(crate) fn usage_store(&self) -> Option<crate::redis::usage_store::UsageStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => Some(redis.store().usage_store()),
         }
     }
 

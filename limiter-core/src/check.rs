@@ -274,7 +274,7 @@ fn request<'a>(
     let limits = limits.inspect(|limit| last = Some(limit.policy()));
     DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
         if let Some(policy) = last {
-            observe::rejected(policy, mode, rejection);
+            observe::rejected(limiter.inner.backend.usage(), policy, mode, rejection);
         }
     })
 }

@@ -288,6 +288,12 @@ pub(crate) fn with_plain_colons(escaped: &str) -> Option<String> {
     escaped.contains(COLON).then(|| escaped.replace(COLON, ":"))
 }
 
+/// Returns an escaped text, hashed if it is too long for a name.
+#[cfg(feature = "redis")]
+pub(crate) fn bounded_text(escaped: &str) -> Cow<'_, str> {
+    bounded(Cow::Borrowed(escaped))
+}
+
 /// Escapes any text as one part of a name, and hashes it if it is too long.
 pub(crate) fn escape_part(text: &str) -> String {
     bounded(escape(text.as_bytes(), Colon::Plain)).into_owned()

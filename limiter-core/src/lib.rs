@@ -138,6 +138,10 @@ mod error;
 #[cfg(feature = "metrics")]
 mod metrics_handles;
 mod observe;
+#[cfg(feature = "redis")]
+mod usage_counters;
+#[cfg(feature = "redis")]
+mod usage_recorder;
 
 #[doc(hidden)]
 pub mod __private;
@@ -185,6 +189,16 @@ pub mod detached {
 /// store: [`Limiter::token_lease`].
 pub mod lease {
     pub use crate::holder_lease::{LeaseCall, LeaseRenewal, LeaseReport, TokenLease};
+}
+
+/// The usage of all processes of a namespace, in Redis: [`RedisBuilder::usage`] reports it,
+/// [`Limiter::fleet_usage`] reads it.
+#[cfg(feature = "redis")]
+pub mod usage {
+    pub use crate::limiter::fleet_usage::{
+        DeniedKey, DeniedMinute, FleetUsage, UsageCell, UsageCursor, UsageMinute,
+    };
+    pub use crate::usage_recorder::UsageReporting;
 }
 
 #[cfg(feature = "macros")]

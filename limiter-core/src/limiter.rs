@@ -2,6 +2,8 @@
 
 mod builder;
 mod enforcement_switch;
+#[cfg(feature = "redis")]
+pub(crate) mod fleet_usage;
 mod layer_policies;
 pub(crate) mod lifecycle;
 
@@ -14,7 +16,7 @@ use tokio::sync::watch;
 use crate::algorithm::Mode;
 use crate::backend::Backend;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::decision::Rejection;
+use crate::decision::{Decision, Rejection};
 use crate::detachment::DetachedTables;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
@@ -24,6 +26,7 @@ pub use crate::limiter::builder::RedisBuilder;
 use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
+use crate::observe::{self, ReportedLimit};
 use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
@@ -85,6 +88,8 @@ impl Limiter {
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
     /// # additionally, for concurrency policies
     /// ACL SETUSER user +zadd +zrem +zrange +zcount +zscore +zremrangebyscore
+    /// # additionally, to report usage to Redis and to read it
+    /// ACL SETUSER user +hget +hgetall +hmget +hset +hincrby
     /// # additionally, to receive changes of a registry in Redis immediately
     /// ACL SETUSER user +publish +subscribe resetchannels &namespace|book
     /// ```
@@ -202,6 +207,25 @@ impl Limiter {
         let watcher: Weak<LimiterInner> = Arc::downgrade(&inner);
         inner.names.registry.watch_overlays(watcher);
         Self { inner }
+    }
+
+    /// Counts the result of a request.
+    pub(crate) fn report_answer(&self, request: &DecisionRequest<'_>, answer: &Result<Decision, Rejection>) {
+        let limits = request.policies_and_keys();
+        let limits = limits.map(|(policy, key)| ReportedLimit::new(policy, key));
+        observe::answered(self.inner.backend.usage(), limits, request.mode, answer);
+    }
+
+    /// Returns a limit of a call, with its key if a denial of it is reported.
+    pub(crate) fn reported_limit<'a>(&self, request: &LimitRequest<'a>) -> ReportedLimit<'a> {
+        let policy = request.policy();
+        match self.inner.backend.usage() {
+            Some(_) => ReportedLimit {
+                policy,
+                key: Some(request.key().clone()),
+            },
+            None => ReportedLimit::without_key(policy),
+        }
     }
 
     pub(crate) fn is_standalone_only(&self) -> bool {

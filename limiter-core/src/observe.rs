@@ -1,4 +1,4 @@
-//! Metrics (feature `metrics`) and spans.
+//! Metrics (feature `metrics`), the usage of the fleet, and spans.
 //!
 //! Each decision is reported by one call of a function of this module; without the feature these
 //! functions are empty. Labels are names of policies, nodes and outcomes, never keys: the number of
@@ -9,12 +9,17 @@
 mod names;
 #[cfg(not(feature = "metrics"))]
 pub(crate) mod noop;
+mod outcome;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorded;
 mod span;
 
 #[cfg(not(feature = "metrics"))]
 pub(crate) use crate::observe::noop::*;
+pub(crate) use crate::observe::outcome::{
+    ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_acquire, rejected, trial, used,
+    waited,
+};
 #[cfg(feature = "metrics")]
 pub(crate) use crate::observe::recorded::*;
 pub(crate) use crate::observe::span::{AsDecision, acquiring, deciding, entering, reserving};

@@ -108,6 +108,9 @@ struct PolicyInner {
     /// Counters of its decisions.
     #[cfg(feature = "metrics")]
     counters: crate::metrics_handles::PolicyCounters,
+    /// Its counters in the recorder of usage that counted it first.
+    #[cfg(feature = "redis")]
+    usage: crate::usage_counters::UsageSlot,
     /// A text that a layer derives from the policy.
     cached_text: CachedText,
     /// Rarely used options.
@@ -286,6 +289,11 @@ impl Policy {
     #[cfg(feature = "metrics")]
     pub(crate) fn counters(&self) -> &crate::metrics_handles::PolicyCounters {
         &self.0.counters
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn usage_slot(&self) -> &crate::usage_counters::UsageSlot {
+        &self.0.usage
     }
 
     /// True if admitted calls may be delayed.

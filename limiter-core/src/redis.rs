@@ -30,6 +30,8 @@ mod secret_url;
 pub(crate) mod subscriber_store;
 pub(crate) mod token_lease;
 pub(crate) mod topology;
+pub(crate) mod usage_reporter;
+pub(crate) mod usage_store;
 
 use std::time::{Duration, Instant};
 
@@ -110,6 +112,12 @@ impl RedisStore {
             self.clock.clone(),
             self.namespace.subscribers_key(),
         )
+    }
+
+    /// Returns the access to the usage of the namespace.
+    pub(crate) fn usage_store(&self) -> usage_store::UsageStore {
+        let namespace = self.namespace.clone();
+        usage_store::UsageStore::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
     /// Returns the lender from which this replica leases tokens.

@@ -181,10 +181,10 @@ impl<'a> DecisionRequest<'a> {
         .unwrap_or(OnStoreFailure::FailOpen)
     }
 
-    /// Returns the policies of the limits, in the order of the request.
-    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
+    /// Returns the policies and keys of the limits, in the order of the request.
+    pub(crate) fn policies_and_keys(&self) -> impl Iterator<Item = (&Policy, &Key<'a>)> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
-        limits.map(|limit| limit.policy)
+        limits.map(|limit| (limit.policy, &limit.key))
     }
 
     /// Returns the identity of the request's queue: its limits without the blocks of penalties,

@@ -19,13 +19,14 @@ mod condition;
 mod entry;
 
 use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry, SuspensionMode};
+use limiter_core::usage::{UsageCell, UsageCursor, UsageReporting};
 use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock};
 use limiter_testing::RedisServer;
 
 use answer::Answer;
 use condition::{APP, CONDITIONS, Condition, Overlay, Situation, remove_overlays};
 use entry::{ENTRIES, Entry, Settling};
-use support::namespace;
+use support::{PATIENT, namespace};
 
 /// The quota of the policy that is tested.
 const QUOTA: u64 = 2;
@@ -49,6 +50,7 @@ fn limiter(store: Store, condition: &Condition) -> Limiter {
         Store::Redis => {
             let builder = Limiter::redis(RedisServer::shared().url()).namespace(namespace());
             let builder = builder.clock(&clock).registry(&registry).app(APP);
+            let builder = builder.usage(UsageReporting::Counts);
             builder.on_unknown_policy(on_unknown_policy).build().unwrap()
         }
     }
@@ -138,6 +140,49 @@ async fn entry_points_agree_in_process() {
 #[tokio::test]
 async fn entry_points_agree_on_redis() {
     fail_on(&differences(Store::Redis).await);
+}
+
+/// Each call is counted once in the usage of its policy, by its result; a peek is not counted.
+#[tokio::test]
+async fn entry_points_count_each_call_once() {
+    let mut differences = Vec::new();
+    for condition in CONDITIONS {
+        let entries = ENTRIES.iter().filter(|entry| entry.applies_to(condition));
+        for (number, entry) in entries.enumerate() {
+            let limits = limiter(Store::Redis, condition);
+            let mut expected = UsageCell::default();
+            for situation in [Situation::Fresh, Situation::UsedUp] {
+                for cost in [1, ABOVE_QUOTA] {
+                    let key = entry.key(format!("{number} {situation:?} {cost}"));
+                    prepare(&limits, condition, situation, &key).await;
+                    if situation == Situation::UsedUp {
+                        expected.allowed += 1;
+                        expected.denied += 2 * u64::from(condition::DENIALS);
+                    }
+                    apply(&limits, condition);
+                    let _ = entry.call(&limits, condition, &key, cost).await;
+                    if entry.charges() {
+                        condition.answer(situation, cost).count(&mut expected);
+                    }
+                }
+            }
+            limits.shutdown(PATIENT).await;
+            let usage = limits.fleet_usage().unwrap();
+            let minutes = usage.changed_minutes(&mut UsageCursor::default()).await.unwrap();
+            let cells = minutes.into_iter().flat_map(|minute| minute.cells);
+            let actual = cells
+                .into_iter()
+                .find(|cell| cell.policy == "p")
+                .unwrap_or_default();
+            let shown = |cell: &UsageCell| [cell.allowed, cell.denied, cell.would_deny, cell.failed];
+            if shown(&actual) != shown(&expected) {
+                differences.push(format!(
+                    "{condition}: {entry:?} has {actual:?}, expected {expected:?}"
+                ));
+            }
+        }
+    }
+    fail_on(&differences);
 }
 
 fn fail_on(differences: &[String]) {

@@ -13,6 +13,8 @@ mod metrics;
 mod recording_relay;
 #[path = "frozen/redis.rs"]
 mod redis;
+#[path = "frozen/usage.rs"]
+mod usage;
 
 use limiter_core::registry::PolicyRegistry;
 

@@ -83,7 +83,7 @@ fn operations_page_lists_the_tested_permissions() {
         assert_eq!(result, [acl::SCRIPT, more].concat(), "{place}");
     }
     assert!(page.contains(&acl::AT_SENTINELS.join(" ")));
-    for more in [acl::CONCURRENCY, acl::REGISTRY] {
+    for more in [acl::CONCURRENCY, acl::REGISTRY, acl::USAGE] {
         assert!(
             page.contains(&format!("\nACL SETUSER limiter {}", more.join(" "))),
             "{more:?}"

@@ -275,6 +275,10 @@ struct ConcurrencyPage;
 struct DetachedPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/usage.md")]
+struct UsagePage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/registry.md")]
 struct RegistryPage;
 

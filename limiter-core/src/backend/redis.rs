@@ -28,7 +28,7 @@ use crate::concurrency::leases::PermitLeases;
 use crate::concurrency::redis_store::ConcurrencyStore;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
-use crate::observe;
+use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
 use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
@@ -38,6 +38,7 @@ use crate::redis::pending_refunds::PendingRefunds;
 use crate::redis::reconciler::Reconciler;
 use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
+use crate::redis::usage_reporter::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
@@ -60,6 +61,8 @@ pub(crate) struct RedisBackend {
     full_log: LogThrottle,
     pub(crate) denial_counts: DenialCounts,
     pub(crate) outage: Outage,
+    /// Reports the usage, if it is enabled.
+    usage: Option<UsageReporter>,
 }
 
 impl RedisBackend {
@@ -87,7 +90,19 @@ impl RedisBackend {
             full_log: LogThrottle::default(),
             denial_counts: DenialCounts::default(),
             outage: Outage::default(),
+            usage: None,
         }
+    }
+
+    /// Reports the decisions to Redis.
+    pub(crate) fn with_usage(self, usage: Option<UsageReporter>) -> Self {
+        Self { usage, ..self }
+    }
+
+    /// Returns the recorder of the usage, if it is reported.
+    #[inline]
+    pub(crate) fn usage(&self) -> Option<&UsageRecorder> {
+        self.usage.as_ref().map(UsageReporter::recorder)
     }
 
     /// Decides a request from leased tokens, or by a denial in the deny cache.
@@ -347,7 +362,13 @@ impl RedisBackend {
     /// Leaves the other replicas their shares, returns leases, and reports permits that were
     /// admitted without Redis.
     pub(crate) async fn shutdown(&self) {
+        let usage = async {
+            if let Some(usage) = &self.usage {
+                usage.shutdown().await;
+            }
+        };
         tokio::join!(
+            usage,
             self.replicas.deregister(),
             self.leases.shutdown(),
             self.permit_leases.settle(),

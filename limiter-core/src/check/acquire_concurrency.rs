@@ -18,7 +18,7 @@ use crate::detachment::id::StoredId;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::{Limiter, shut_down};
-use crate::observe;
+use crate::observe::{self, ReportedLimit};
 use crate::policy::Policy;
 use crate::request::LimitRequest;
 use crate::units::Amount;
@@ -144,19 +144,21 @@ impl<'a> AcquireConcurrency<'a> {
             Ok(request) => self.limiter.inner.backend.try_acquire(&request)?,
             Err(rejection) => Err(rejection),
         };
-        observe::record_acquire(self.request.policy(), &result);
+        let limit = ReportedLimit::without_key(self.request.policy());
+        observe::record_acquire(None, limit, &result);
         Some(result)
     }
 
     /// Acquires permits from the store, with metrics.
     async fn acquire(self) -> Result<ConcurrencyPermit, Rejection> {
-        let policy = self.request.policy();
+        let limiter = self.limiter;
+        let limit = limiter.reported_limit(&self.request);
         let result = if self.is_plain() {
             self.run().await
         } else {
             self.run_with_rules().await
         };
-        observe::record_acquire(policy, &result);
+        observe::record_acquire(limiter.inner.backend.usage(), limit, &result);
         result
     }
 

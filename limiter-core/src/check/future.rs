@@ -112,7 +112,7 @@ impl<'a> Check<'a> {
         let deadline = request.deadline();
         Ok(observe::deciding(first, async move {
             let answer = limiter.inner.backend.decide(&request, deadline).await;
-            observe::answered(request.policies(), request.mode, &answer);
+            limiter.report_answer(&request, &answer);
             answer
         }))
     }

@@ -24,11 +24,11 @@ use crate::backend::SingleLimit;
 use crate::backend::without_store::without_store;
 use crate::check::Check;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::decision::{Decision, Rejection};
+use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::limiter::Limiter;
-use crate::observe;
+use crate::observe::{self, ReportedLimit};
 use crate::policy::Policy;
 use crate::request::{LimitRequest, charge, identify};
 use crate::support::one_or_many::OneOrMany;
@@ -89,7 +89,15 @@ impl Check<'_> {
         let backend = &self.limiter.inner.backend;
         backend.try_decide_one(single, |decided| match decided {
             Some(Ok(outcome)) => {
-                observe::decided(policy, self.mode, outcome.result.fits(), outcome.origin);
+                let (fits, origin) = (outcome.result.fits(), outcome.origin);
+                observe::decided(policy, self.mode, fits, origin);
+                // Usage is reported to Redis only; the comparison is evaluated at compile time.
+                if origin != Origin::Memory {
+                    if let Some(usage) = backend.usage() {
+                        let limit = ReportedLimit::new(policy, limit.key());
+                        observe::used(usage, &limit, self.mode, fits, origin);
+                    }
+                }
                 Poll::Ready(Ok(outcome.decision(policy)))
             }
             Some(Err(error)) => self.decide_without_store(error),
@@ -107,7 +115,10 @@ impl Check<'_> {
             if let Some(limits) = identify(limits, limiter.any_groups) {
                 if let Some(decision) = limiter.backend.try_decide_steadily(&limits, self.mode) {
                     let answer = Ok(decision);
-                    observe::answered(limits.iter().map(|limit| limit.policy), self.mode, &answer);
+                    let policies = limits
+                        .iter()
+                        .map(|limit| ReportedLimit::without_key(limit.policy));
+                    observe::answered(None, policies, self.mode, &answer);
                     return Poll::Ready(answer);
                 }
             }
@@ -121,7 +132,7 @@ impl Check<'_> {
         let request = self.borrowed_request()?;
         match self.limiter.inner.backend.try_decide(&request) {
             Some(answer) => {
-                observe::answered(request.policies(), request.mode, &answer);
+                self.limiter.report_answer(&request, &answer);
                 Poll::Ready(answer)
             }
             None => Poll::Pending,
@@ -137,7 +148,12 @@ impl Check<'_> {
         rejection: Rejection,
     ) -> Poll<Result<Decision, Rejection>> {
         if self.permit_peek().is_none() {
-            observe::rejected(limit.policy(), self.mode, &rejection);
+            observe::rejected(
+                self.limiter.inner.backend.usage(),
+                limit.policy(),
+                self.mode,
+                &rejection,
+            );
             return Poll::Ready(Err(rejection));
         }
         let request = ConcurrencyRequest::new(limit.borrowed(), self.mode)?;
@@ -151,7 +167,7 @@ impl Check<'_> {
     fn decide_without_store(&self, error: StoreError) -> Poll<Result<Decision, Rejection>> {
         let request = self.borrowed_request()?;
         let answer = without_store(&request, error, self.limiter.now());
-        observe::answered(request.policies(), request.mode, &answer);
+        self.limiter.report_answer(&request, &answer);
         Poll::Ready(answer)
     }
 

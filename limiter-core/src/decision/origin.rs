@@ -56,6 +56,45 @@ impl Origin {
         matches!(self, Self::KeyList | Self::Suspension | Self::Block)
     }
 
+    /// Returns the number of the origin in the usage in Redis; 0 is no origin.
+    #[cfg(feature = "redis")]
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Redis => 1,
+            Self::DenyCache => 2,
+            Self::Memory => 3,
+            Self::Lease => 4,
+            Self::LocalFallback => 5,
+            Self::FailedOpen => 6,
+            Self::FailedClosed => 7,
+            Self::NotConfigured => 8,
+            Self::KeyList => 9,
+            Self::Off => 10,
+            Self::Suspension => 11,
+            Self::Block => 12,
+        }
+    }
+
+    /// Returns the origin of a [`number`](Self::number).
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        const ALL: [Origin; 12] = [
+            Origin::Redis,
+            Origin::DenyCache,
+            Origin::Memory,
+            Origin::Lease,
+            Origin::LocalFallback,
+            Origin::FailedOpen,
+            Origin::FailedClosed,
+            Origin::NotConfigured,
+            Origin::KeyList,
+            Origin::Off,
+            Origin::Suspension,
+            Origin::Block,
+        ];
+        ALL.into_iter().find(|origin| origin.number() == number)
+    }
+
     /// Returns whether calls of both origins are charged at the same place: in the store, in this
     /// replica's share, or nowhere.
     pub(crate) fn charges_as(self, other: Self) -> bool {

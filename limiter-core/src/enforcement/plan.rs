@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use crate::algorithm::{Mode, StepOutcome, StepResult};
 use crate::decision::{
     Allowed, Decision, DecisionFlags, LimitOutcome, Origin, Participation, Participations, Rejection,
@@ -13,7 +15,7 @@ use crate::enforcement::blocked_decision::deadline;
 use crate::enforcement::trial::TrialRequest;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
-use crate::observe;
+use crate::observe::{self, ReportedLimit, UsageRecorder};
 use crate::policy::{Enforcement, Policy};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::settlement::{PendingGrant, Reservation};
@@ -34,9 +36,8 @@ pub(crate) struct EnforcementPlan<'a> {
     shadow: Subset<'a>,
     /// Whether any limit is enforced, by the store or by a key list.
     enforces: bool,
-    /// The first policy under which the key is denied without the store, and the origin of the
-    /// denial.
-    forbidden: Option<(&'a Policy, Origin)>,
+    /// The first limit whose key is denied without the store, and the origin of the denial.
+    forbidden: Option<(ReportedLimit<'a>, Origin)>,
     /// The origin of such a denial under a policy in shadow mode.
     would_forbid: Option<Origin>,
     /// An allow list of a policy contains the key.
@@ -87,7 +88,9 @@ impl<'a> EnforcementPlan<'a> {
         self.enforces |= is_enforced;
         match key_rule {
             KeyRule::Denied(origin) if is_enforced => {
-                self.forbidden.get_or_insert((policy, origin));
+                let limiter = self.limiter;
+                self.forbidden
+                    .get_or_insert_with(|| (limiter.reported_limit(&request), origin));
             }
             KeyRule::Denied(origin) => {
                 self.would_forbid.get_or_insert(origin);
@@ -112,7 +115,7 @@ impl<'a> EnforcementPlan<'a> {
 
     /// Decides the call without waiting.
     pub(crate) async fn decide(mut self) -> Result<Decision, Rejection> {
-        let (policies, mode) = (self.policies(), self.mode);
+        let (limiter, limits, mode) = (self.limiter, self.reported_limits(), self.mode);
         let exempt = std::mem::take(&mut self.exempt);
         let trials = std::mem::take(&mut self.trials);
         let answer = match trials.is_empty() {
@@ -122,9 +125,10 @@ impl<'a> EnforcementPlan<'a> {
                 tokio::join!(self.decide_all(), trials).0
             }
         };
-        observe::answered(policies.iter().copied(), mode, &answer);
+        let usage = limiter.inner.backend.usage();
+        observe::answered(usage, limits.into_iter(), mode, &answer);
         if answer.as_ref().is_ok_and(Decision::is_allowed) {
-            count_exempt(mode, &exempt);
+            count_exempt(usage, mode, &exempt);
         }
         answer
     }
@@ -136,29 +140,29 @@ impl<'a> EnforcementPlan<'a> {
     /// Cancel safe: permits that are granted to a dropped call go to the next waiter or are
     /// refunded.
     pub(crate) async fn acquire(mut self, budget: WaitBudget<'_>) -> Result<Allowed, Rejection> {
-        let (policies, mode) = (self.policies(), self.mode);
+        let (limiter, limits, mode) = (self.limiter, self.reported_limits(), self.mode);
         let exempt = std::mem::take(&mut self.exempt);
         let in_shadow = self.shadow.requests.len();
         let trials = std::mem::take(&mut self.trials);
         let trials = self.limiter.decide_trials(trials);
         let (answer, ()) = tokio::join!(self.acquire_all(budget), trials);
-        // The shadow limits come first in `policies`, and are not evaluated if an enforced limit
+        let usage = limiter.inner.backend.usage();
+        // The shadow limits come first in `limits`, and are not evaluated if an enforced limit
         // denies.
         let skipped = if answer.is_ok() { 0 } else { in_shadow };
-        observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
+        observe::waited(usage, limits.into_iter().skip(skipped), mode, &answer);
         if answer.is_ok() {
-            count_exempt(mode, &exempt);
+            count_exempt(usage, mode, &exempt);
         }
         answer
     }
 
-    /// Returns the policies that the store decides, and the policy whose deny list contains the
-    /// key.
-    fn policies(&self) -> Vec<&'a Policy> {
+    /// Returns the limits that the store decides, and the limit whose key is forbidden.
+    fn reported_limits(&self) -> SmallVec<[ReportedLimit<'a>; 2]> {
         let limits = self.shadow.requests.iter().chain(&self.enforced.requests);
+        let limits = limits.map(|request| self.limiter.reported_limit(request));
         limits
-            .map(LimitRequest::policy)
-            .chain(self.forbidden.map(|(policy, _)| policy))
+            .chain(self.forbidden.clone().map(|(limit, _)| limit))
             .collect()
     }
 
@@ -228,7 +232,7 @@ impl<'a> EnforcementPlan<'a> {
         if self.enforces {
             self.limiter.open()?;
         }
-        if let Some((policy, origin)) = self.forbidden {
+        if let Some((ReportedLimit { policy, .. }, origin)) = self.forbidden {
             let denies = StepResult::Computed(StepOutcome::default());
             return Ok(Some(Decision {
                 limits: OneOrMany::One(LimitOutcome::new(policy, denies)),
@@ -354,10 +358,10 @@ impl<'a> EnforcementPlan<'a> {
 }
 
 /// Counts the exempt policies of a call that was allowed.
-fn count_exempt(mode: Mode, exempt: &[(&Policy, Origin, bool)]) {
+fn count_exempt(usage: Option<&UsageRecorder>, mode: Mode, exempt: &[(&Policy, Origin, bool)]) {
     if mode == Mode::Charge {
         for (policy, origin, would_deny) in exempt {
-            observe::count_exempt(policy, *origin, *would_deny);
+            observe::count_exempt(usage, policy, *origin, *would_deny);
         }
     }
 }

@@ -36,6 +36,7 @@ impl Limiter {
 
     /// Decides and counts trials. An unknown result is not counted.
     pub(super) async fn decide_trials(&self, trials: Vec<TrialRequest<'_>>) {
+        let usage = || self.inner.backend.usage();
         for TrialRequest { limit, deadline } in trials {
             let policy = limit.policy();
             let answer = match DecisionRequest::new([limit], Mode::Charge, self.inner.any_groups) {
@@ -46,8 +47,8 @@ impl Limiter {
                 Err(rejection) => Err(rejection),
             };
             match answer {
-                Ok(decision) => observe::trial(policy, decision.is_allowed()),
-                Err(Rejection::NeverFits { .. }) => observe::trial(policy, false),
+                Ok(decision) => observe::trial(usage(), policy, decision.is_allowed()),
+                Err(Rejection::NeverFits { .. }) => observe::trial(usage(), policy, false),
                 Err(_) => {}
             }
         }

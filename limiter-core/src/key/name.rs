@@ -16,6 +16,16 @@ impl Namespace {
         format!("{}|replicas", self.0)
     }
 
+    /// Returns the Redis key of the decisions of a minute. The keys of all minutes are in one slot.
+    pub(crate) fn usage_key(&self, minute: u64) -> String {
+        format!("{}|{{usage}}|{minute}", self.0)
+    }
+
+    /// Returns the Redis key of the denied keys of a minute, in the slot of the decisions.
+    pub(crate) fn denied_keys_key(&self, minute: u64) -> String {
+        format!("{}|{{usage}}|denied|{minute}", self.0)
+    }
+
     /// The Redis key of a detached reservation: three parts, where the state of a limit has four.
     #[cfg(feature = "redis")]
     pub(crate) fn reservation_key(&self, id: [u8; 16]) -> String {

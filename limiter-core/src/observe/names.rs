@@ -11,6 +11,9 @@ pub(super) const SECONDS: &str = "limiter_decision_seconds";
 pub(super) const TRIALS: &str = "limiter_trial_decisions_total";
 /// Counter: queries without a reply of the store, by kind.
 pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
+/// Counter: decisions that are missing in the usage in Redis.
+#[cfg(feature = "redis")]
+pub(super) const USAGE_DROPPED: &str = "limiter_usage_dropped_total";
 /// Counter: calls with a policy name that is not configured.
 pub(super) const NOT_CONFIGURED: &str = "limiter_not_configured_total";
 /// Counter: requests whose forwarding headers the key does not read.
@@ -62,6 +65,8 @@ fn help(name: &str) -> &'static str {
         TRIALS => "Decisions of trial values, which do not affect calls, by policy and outcome",
         #[cfg(feature = "redis")]
         SECONDS => "Duration of decisions that queried Redis, by final origin",
+        #[cfg(feature = "redis")]
+        USAGE_DROPPED => "Decisions that are missing in the usage in Redis",
         STORE_ERRORS => "Store queries without a reply, by kind",
         WAITING => "Calls that wait for a permit",
         NOT_CONFIGURED => "Calls with a policy name that is not configured, or not for their app",

@@ -1,31 +1,22 @@
 //! Empty replacements of the metrics functions in a build without the feature.
 
-use crate::algorithm::Mode;
-use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::decision::Origin;
 use crate::error::StoreErrorKind;
-use crate::observe::span::AsDecision;
+use crate::observe::outcome::LimitEvent;
 use crate::policy::Policy;
 
-#[inline]
-pub(crate) fn decided(_: &Policy, _: Mode, _: bool, _: Origin) {}
+/// Whether decisions are counted in metrics.
+pub(crate) const HAS_METRICS: bool = false;
 
 #[inline]
-pub(crate) fn rejected(_: &Policy, _: Mode, _: &Rejection) {}
+pub(crate) fn count(_: &Policy, _: LimitEvent, _: Option<Origin>) {}
 
 #[inline]
-pub(crate) fn answered<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Decision, Rejection>) {}
+pub(crate) fn count_trial(_: &Policy, _: LimitEvent) {}
 
+#[cfg(feature = "redis")]
 #[inline]
-pub(crate) fn waited<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Allowed, Rejection>) {}
-
-#[inline]
-pub(crate) fn record_acquire<T: AsDecision>(_: &Policy, _: &Result<T, Rejection>) {}
-
-#[inline]
-pub(crate) fn count_exempt(_: &Policy, _: Origin, _: bool) {}
-
-#[inline]
-pub(crate) fn trial(_: &Policy, _: bool) {}
+pub(crate) fn usage_dropped(_: u64) {}
 
 #[inline]
 pub(crate) fn unconfigured(_: bool) {}

@@ -4,46 +4,25 @@
 //! a decision costs one increment without a lookup or an allocation. The handles belong to the
 //! first recorder.
 
-use std::iter;
-
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 
-use crate::algorithm::Mode;
-use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::decision::Origin;
 use crate::error::StoreErrorKind;
 use crate::metrics_handles::{LazyHandle, OUTCOMES};
 use crate::observe::names;
 use crate::observe::names::{describe_counter, describe_gauge};
-use crate::observe::span::AsDecision;
+use crate::observe::outcome::LimitEvent;
 use crate::policy::Policy;
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
-/// The outcome of one limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetricOutcome {
-    /// The cost fitted; it was charged unless the store did not decide.
-    Allowed,
-    /// The cost did not fit.
-    Denied,
-    /// A penalty blocks the key.
-    Blocked,
-    /// The call would have been denied or rejected, but the policy is in shadow mode.
-    ShadowDenied,
-    /// The cost fitted and was not charged, because another limit of the decision denied.
-    Spared,
-    /// No permit became available within the timeout.
-    TimedOut,
-    /// The request is invalid: a cost above the quota, an invalid cost or key.
-    Invalid,
-    /// There was no decision.
-    Error,
-}
+/// Whether decisions are counted in metrics.
+pub(crate) const HAS_METRICS: bool = true;
 
 // `PolicyCounters` has one counter per outcome.
-const _: () = assert!(MetricOutcome::Error as usize + 1 == OUTCOMES);
+const _: () = assert!(LimitEvent::Error as usize + 1 == OUTCOMES);
 
-impl MetricOutcome {
+impl LimitEvent {
     fn label(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -79,7 +58,7 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
 
 /// Counts the outcome of one limit of a decision.
 #[inline]
-fn count(policy: &Policy, outcome: MetricOutcome, origin: Option<Origin>) {
+pub(crate) fn count(policy: &Policy, outcome: LimitEvent, origin: Option<Origin>) {
     let (index, _) = origin_label(origin);
     let counter = policy.counters().get(index, outcome as usize);
     let counter = counter.and_then(|handle| {
@@ -93,7 +72,7 @@ fn count(policy: &Policy, outcome: MetricOutcome, origin: Option<Origin>) {
 #[cold]
 fn register_counter_of(
     policy: &str,
-    outcome: MetricOutcome,
+    outcome: LimitEvent,
     origin: Option<Origin>,
     recorder: &dyn Recorder,
 ) -> Counter {
@@ -106,78 +85,9 @@ fn register_counter_of(
     recorder.register_counter(&Key::from_parts(names::DECISIONS, labels), &METADATA)
 }
 
-/// Counts a decided call with one limit. Peeks are not counted.
-#[inline]
-pub(crate) fn decided(policy: &Policy, mode: Mode, allowed: bool, origin: Origin) {
-    if mode == Mode::Charge {
-        let outcome = if allowed {
-            MetricOutcome::Allowed
-        } else {
-            MetricOutcome::Denied
-        };
-        count(policy, outcome, Some(origin));
-    }
-}
-
-/// Counts a call with one limit that was not decided.
-#[cold]
-pub(crate) fn rejected(policy: &Policy, mode: Mode, rejection: &Rejection) {
-    count_rejection(iter::once(policy), mode, rejection);
-}
-
-/// Counts the result of a call with these policies.
-pub(crate) fn answered<'a>(
-    policies: impl Iterator<Item = &'a Policy>,
-    mode: Mode,
-    result: &Result<Decision, Rejection>,
-) {
-    match result {
-        Ok(decision) => count_decision(policies, mode, decision),
-        Err(rejection) => count_rejection(policies, mode, rejection),
-    }
-}
-
-/// Counts the result of a wait: once, independent of the number of store queries.
-pub(crate) fn waited<'a>(
-    policies: impl Iterator<Item = &'a Policy>,
-    mode: Mode,
-    result: &Result<Allowed, Rejection>,
-) {
-    match result {
-        Ok(decision) => count_decision(policies, mode, decision),
-        Err(Rejection::Limited(decision)) => count_decision(policies, mode, decision),
-        Err(rejection) => count_rejection(policies, mode, rejection),
-    }
-}
-
-/// Counts the result of a concurrency acquisition.
-pub(crate) fn record_acquire(policy: &Policy, result: &Result<impl AsDecision, Rejection>) {
-    match result {
-        Ok(permit) => count_decision(iter::once(policy), Mode::Charge, permit.as_decision()),
-        Err(Rejection::Limited(decision)) => count_decision(iter::once(policy), Mode::Charge, decision),
-        Err(rejection) => count_rejection(iter::once(policy), Mode::Charge, rejection),
-    }
-}
-
-/// Counts, for an allowed call, a policy that did not take part in its decision: switched off, or
-/// exempt by a key list.
-pub(crate) fn count_exempt(policy: &Policy, origin: Origin, would_deny: bool) {
-    let outcome = if would_deny {
-        MetricOutcome::ShadowDenied
-    } else {
-        MetricOutcome::Allowed
-    };
-    count(policy, outcome, Some(origin));
-}
-
 /// Counts the decision of a trial.
 #[cold]
-pub(crate) fn trial(policy: &Policy, allowed: bool) {
-    let outcome = if allowed {
-        MetricOutcome::Allowed
-    } else {
-        MetricOutcome::Denied
-    };
+pub(crate) fn count_trial(policy: &Policy, outcome: LimitEvent) {
     metrics::with_recorder(|recorder| {
         describe_counter(recorder, names::TRIALS);
         let labels = vec![
@@ -194,9 +104,9 @@ pub(crate) fn trial(policy: &Policy, allowed: bool) {
 pub(crate) fn unconfigured(is_allowed: bool) {
     static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; 2];
     let outcome = if is_allowed {
-        MetricOutcome::Allowed
+        LimitEvent::Allowed
     } else {
-        MetricOutcome::Error
+        LimitEvent::Error
     };
     let origin = Some(Origin::NotConfigured);
     let handle = COUNTERS.get(usize::from(is_allowed));
@@ -207,51 +117,17 @@ pub(crate) fn unconfigured(is_allowed: bool) {
     }
 }
 
-fn count_decision<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decision: &Decision) {
-    if mode != Mode::Charge {
-        return;
+/// Counts decisions that are missing in the usage in Redis.
+#[cfg(feature = "redis")]
+pub(crate) fn usage_dropped(decisions: u64) {
+    static COUNTER: LazyHandle<Counter> = LazyHandle::new();
+    let counter = COUNTER.get(|recorder| {
+        describe_counter(recorder, names::USAGE_DROPPED);
+        recorder.register_counter(&Key::from_static_name(names::USAGE_DROPPED), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(decisions);
     }
-    let origin = Some(decision.origin());
-    let outcome = |fits| match (fits, decision.is_allowed()) {
-        (true, true) => MetricOutcome::Allowed,
-        (true, false) => MetricOutcome::Spared,
-        (false, true) => MetricOutcome::ShadowDenied,
-        (false, false) if decision.is_blocked() => MetricOutcome::Blocked,
-        (false, false) => MetricOutcome::Denied,
-    };
-    for limit in decision.limits() {
-        count(limit.policy(), outcome(limit.is_allowed()), origin);
-    }
-    // The call was decided without limits, and the result applies to all policies.
-    if decision.limits().is_empty() {
-        let fits = decision.is_allowed() && !decision.would_deny();
-        policies.for_each(|policy| count(policy, outcome(fits), origin));
-    }
-}
-
-fn count_rejection<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejection: &Rejection) {
-    if mode != Mode::Charge {
-        return;
-    }
-    let outcome = match rejection {
-        Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => {
-            MetricOutcome::Denied
-        }
-        Rejection::TimedOut { .. } => MetricOutcome::TimedOut,
-        Rejection::NeverFits { .. } | Rejection::Config(_) => MetricOutcome::Invalid,
-        // A rejection that the failure mode of the policy determined.
-        Rejection::Unavailable { .. } if rejection.decision().is_some() => MetricOutcome::Denied,
-        Rejection::NotConfigured { .. } | Rejection::Unavailable { .. } => MetricOutcome::Error,
-    };
-    let origin = rejection.decision().map(Decision::origin);
-    // One of several policies forbids the call, and the others were not evaluated.
-    let takes_part = |policy: &&Policy| match rejection {
-        Rejection::Forbidden { policy: by, .. } => policy.name() == by,
-        _ => true,
-    };
-    policies
-        .filter(takes_part)
-        .for_each(|policy| count(policy, outcome, origin));
 }
 
 /// Counts a query without a reply of the store.

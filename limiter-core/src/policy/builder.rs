@@ -184,6 +184,8 @@ impl<S> PolicyBuilder<S> {
             scaled: None,
             #[cfg(feature = "metrics")]
             counters: crate::metrics_handles::PolicyCounters::default(),
+            #[cfg(feature = "redis")]
+            usage: crate::usage_counters::UsageSlot::default(),
             cached_text: crate::policy::CachedText::default(),
             extras: None,
         };

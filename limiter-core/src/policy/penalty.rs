@@ -218,6 +218,8 @@ impl PenaltyLimits {
                 extras: None,
                 #[cfg(feature = "metrics")]
                 counters: crate::metrics_handles::PolicyCounters::default(),
+                #[cfg(feature = "redis")]
+                usage: crate::usage_counters::UsageSlot::default(),
                 cached_text: crate::policy::CachedText::default(),
             }))
         };

@@ -33,7 +33,10 @@ impl Outage {
     pub(crate) fn answers(&self, request: &DecisionRequest<'_>, error: &StoreError, now: Timestamp) {
         let answer = request.on_store_failure();
         if is_outage(error.kind()) && self.is_new(answer, now) {
-            let policy = request.policies().next().map(|policy| policy.name());
+            let policy = request
+                .policies_and_keys()
+                .next()
+                .map(|(policy, _)| policy.name());
             let error = error.with_causes();
             tracing::warn!(policy, ?answer, %error, "Redis made no decision; applying on_store_failure of each policy");
         }

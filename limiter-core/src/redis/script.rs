@@ -85,6 +85,13 @@ pub(crate) static SUBSCRIBERS: Script = Script::new(concat!(
     include_str!("script/lua/subscribers.lua"),
 ));
 
+/// Adds up the usage of all processes.
+pub(crate) static USAGE: Script = Script::new(concat!(
+    include_str!("script/lua/prelude.lua"),
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/usage.lua"),
+));
+
 /// Counts the holders of concurrency permits.
 pub(crate) static CONCURRENCY: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),

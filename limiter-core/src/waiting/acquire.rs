@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::limiter::{Limiter, shut_down};
-use crate::observe;
+use crate::observe::{self, ReportedLimit};
 use crate::policy::OnStoreFailure;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
@@ -41,7 +41,9 @@ impl Limiter {
         budget: WaitBudget<'_>,
     ) -> Result<Allowed, Rejection> {
         let result = self.wait_uncounted(request, budget).await;
-        observe::waited(request.policies(), request.mode, &result);
+        let limits = request.policies_and_keys();
+        let limits = limits.map(|(policy, key)| ReportedLimit::new(policy, key));
+        observe::waited(self.inner.backend.usage(), limits, request.mode, &result);
         result
     }
 

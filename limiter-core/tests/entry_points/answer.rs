@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use limiter_core::usage::UsageCell;
 use limiter_core::{Decision, Origin, Rejection};
 
 /// The result of an entry point. An entry point that returns no decision has no details.
@@ -42,6 +43,18 @@ impl Answer {
         match (self, expected) {
             (Self::Allowed(None), Self::Allowed(_)) | (Self::Limited(None), Self::Limited(_)) => true,
             _ => self == expected,
+        }
+    }
+
+    /// Counts the call in the usage of its policy.
+    pub(crate) fn count(&self, usage: &mut UsageCell) {
+        match self {
+            Self::Allowed(Some(details)) if details.would_deny => usage.would_deny += 1,
+            Self::Allowed(Some(details)) if details.source == Source::Other(Origin::NotConfigured) => {}
+            Self::Allowed(_) => usage.allowed += 1,
+            Self::Limited(_) | Self::Forbidden => usage.denied += 1,
+            Self::NeverFits => usage.failed += 1,
+            Self::NotConfigured | Self::Other(_) => {}
         }
     }
 

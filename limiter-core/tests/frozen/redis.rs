@@ -12,20 +12,20 @@ use super::assert_frozen;
 use super::recording_relay::{Tap, hex};
 
 /// A loaded machine must not run into a policy's deadline.
-const PATIENT: Duration = Duration::from_secs(20);
+pub(super) const PATIENT: Duration = Duration::from_secs(20);
 
 /// A server of one scenario with everything that passes over its connections.
-struct Scenario {
+pub(super) struct Scenario {
     server: RedisServer,
     tap: Tap,
     clock: ManualClock,
-    limits: Limiter,
-    page: String,
+    pub(super) limits: Limiter,
+    pub(super) page: String,
     printed: usize,
 }
 
 impl Scenario {
-    fn new(configure: impl FnOnce(RedisBuilder) -> RedisBuilder) -> Self {
+    pub(super) fn new(configure: impl FnOnce(RedisBuilder) -> RedisBuilder) -> Self {
         let server = RedisServer::start();
         let tap = Tap::start(server.port());
         let clock = ManualClock::new();
@@ -49,7 +49,7 @@ impl Scenario {
     }
 
     /// Appends the script calls since the last step, then all keys with their values.
-    fn step(&mut self, title: &str) {
+    pub(super) fn step(&mut self, title: &str) {
         writeln!(self.page, "== {title}").unwrap();
         let calls = self.tap.script_calls();
         for call in &calls[self.printed..] {
@@ -78,6 +78,15 @@ impl Scenario {
                     members.sort();
                     members.join(" | ")
                 }
+                "hash" => {
+                    let fields = self.server.command(&["HGETALL", &key]);
+                    let fields = fields.items().chunks(2);
+                    let mut fields: Vec<_> = fields
+                        .map(|pair| format!("{} = {}", hex(pair[0].bytes()), hex(pair[1].bytes())))
+                        .collect();
+                    fields.sort();
+                    fields.join(" | ")
+                }
                 other => other.to_owned(),
             };
             let ttl = if expires { "expires" } else { "persists" };
@@ -88,7 +97,7 @@ impl Scenario {
 
 /// The pages of several runs as one, with `..` for each byte in which they differ: process ids are
 /// random.
-fn masked(pages: &[String]) -> String {
+pub(super) fn masked(pages: &[String]) -> String {
     let mut lines: Vec<String> = Vec::new();
     let all: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
     for (number, first) in all[0].iter().enumerate() {
@@ -265,7 +274,7 @@ async fn registry_layout_is_frozen() {
 
 /// Random ids differ in one byte of 256 runs by chance; in this number of runs each of their bytes
 /// differs at least once.
-const RUNS: usize = 6;
+pub(super) const RUNS: usize = 6;
 
 #[tokio::test]
 async fn concurrency_layout_is_frozen() {

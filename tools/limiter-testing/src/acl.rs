@@ -37,6 +37,9 @@ pub const CONCURRENCY: &[&str] = &[
     "+zremrangebyscore",
 ];
 
+/// The additional permissions to report and to read the usage of the fleet.
+pub const USAGE: &[&str] = &["+hget", "+hgetall", "+hmget", "+hset", "+hincrby"];
+
 /// The additional permissions on the nodes of a cluster.
 pub const CLUSTER: &[&str] = &["+cluster|slots", "+asking"];
 
@@ -49,7 +52,7 @@ pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 /// The arguments with which a server makes the user, on all keys and channels.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*", "&*"];
-    let permitted = [SCRIPT, CONCURRENCY, REGISTRY, CLUSTER, SENTINEL];
+    let permitted = [SCRIPT, CONCURRENCY, REGISTRY, USAGE, CLUSTER, SENTINEL];
     name.into_iter().chain(permitted.into_iter().flatten().copied())
 }
 
