@@ -7,9 +7,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::redis::token_lease::lender::TokenLender;
-use crate::redis::token_lease::table::LeaseTable;
+use crate::redis::token_lease::table::{LeaseTable, RefillRequest};
 use crate::support::background_task::TaskNumber;
 use crate::support::sync::atomic::Ordering;
+
+/// Upper bound of the returns in flight. Grants of one epoch end together, so thousands of balances
+/// can become stale at once, and the calls of users wait behind the returns that were sent.
+const MAX_CONCURRENT: usize = 32;
 
 /// Starts the task unless one is running. Must be called in a runtime.
 pub(crate) fn spawn_if_absent<L: TokenLender>(table: &Arc<LeaseTable<L>>, closing: &watch::Sender<bool>) {
@@ -33,12 +37,7 @@ async fn maintain<L: TokenLender>(
             return;
         }
         let (requests, pause) = table.stale(now);
-        let mut running = JoinSet::new();
-        for operation in requests {
-            let table = Arc::clone(&table);
-            running.spawn(async move { table.execute(operation).await.is_ok() });
-        }
-        running.join_all().await;
+        execute_all(&table, requests, &mut closing).await;
         let shutdown = async {
             // An error means that the limiter was dropped.
             let _ = closing.wait_for(|closing| *closing).await;
@@ -60,3 +59,28 @@ async fn maintain<L: TokenLender>(
         }
     }
 }
+
+/// Executes the requests, [`MAX_CONCURRENT`] at a time, or all of them during a shutdown.
+async fn execute_all<L: TokenLender>(
+    table: &Arc<LeaseTable<L>>,
+    requests: Vec<RefillRequest>,
+    closing: &mut watch::Receiver<bool>,
+) {
+    let mut running = JoinSet::new();
+    let mut is_paced = true;
+    for operation in requests {
+        while is_paced && running.len() >= MAX_CONCURRENT {
+            tokio::select! {
+                _ = running.join_next() => {}
+                // An error means that the limiter was dropped.
+                _ = closing.wait_for(|closing| *closing) => is_paced = false,
+            }
+        }
+        let table = Arc::clone(table);
+        running.spawn(async move { table.execute(operation).await.is_ok() });
+    }
+    running.join_all().await;
+}
+
+#[cfg(test)]
+mod tests;
