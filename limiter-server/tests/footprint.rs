@@ -1,0 +1,83 @@
+//! The time until the server is ready, and its memory with many keys. Run by
+//! `cargo xtask server --all`, which optimises the server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic, and prints its measurements"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use support::rls::RlsClient;
+use support::server::Server;
+
+const POLICIES: &str = r#"
+[policy.search]
+algorithm = "token_bucket"
+capacity = 10
+rate = "1/h"
+
+[[rule]]
+match = ["user"]
+policy = "search"
+"#;
+
+const STARTS: usize = 10;
+const READY_WITHIN: Duration = Duration::from_millis(100);
+const KEYS: u32 = 100_000;
+const MAX_RESIDENT_KB: u64 = 50 * 1_000;
+
+#[test]
+fn server_is_ready_in_100_ms() {
+    // The fastest start is that without a delay by the machine.
+    let times = (0..STARTS).map(|_| {
+        let started = Instant::now();
+        let server = Server::with_policies(POLICIES, &[]);
+        assert_eq!(server.get("/readyz").status, 200);
+        started.elapsed()
+    });
+    let fastest = times.min().unwrap();
+    println!("ready after {fastest:?}");
+    assert!(fastest < READY_WITHIN, "{fastest:?}");
+}
+
+#[test]
+fn hundred_thousand_keys_need_less_than_50_mb() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let descriptor = |user: u32| RateLimitDescriptor {
+        entries: vec![Entry {
+            key: "user".to_owned(),
+            value: format!("user-{user}@example.org"),
+        }],
+        ..RateLimitDescriptor::default()
+    };
+    let users: Vec<u32> = (0..KEYS).collect();
+    for users in users.chunks(100) {
+        let request = RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors: users.iter().map(|user| descriptor(*user)).collect(),
+            hits_addend: 0,
+        };
+        let response = client.ask(&request).unwrap();
+        assert_eq!(response.statuses.len(), users.len());
+    }
+    // Each key has its own usage.
+    let again = client
+        .ask(&RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors: vec![descriptor(0), descriptor(KEYS)],
+            hits_addend: 0,
+        })
+        .unwrap();
+    let remaining = again.statuses.iter().map(|status| status.limit_remaining);
+    assert_eq!(remaining.collect::<Vec<_>>(), [8, 9]);
+    let resident = server.resident_kb();
+    println!("{resident} kB");
+    assert!(resident < MAX_RESIDENT_KB, "{resident} kB");
+}
