@@ -10,6 +10,7 @@ pub mod grpc;
 pub mod http;
 pub mod issued_policies;
 pub mod policies;
+mod proto_file;
 #[cfg(feature = "rlqs")]
 pub mod quota;
 pub mod readiness;

@@ -14,10 +14,12 @@ use limiter_server::gateway::envoy::messages::{
     Unit,
 };
 use limiter_testing::RedisServer;
+use prost::Message;
 use prost_types::value::Kind;
 use support::access::TOKEN;
-use support::rls::RlsClient;
+use support::rls::{RlsClient, frame};
 use support::server::Server;
+use tonic::Code as TonicCode;
 
 const POLICIES: &str = r#"
 [policy.search]
@@ -348,6 +350,66 @@ fn malformed_request_is_rejected_with_a_message() {
     let huge = request(&[descriptor("search", &"x".repeat(2 << 20))]);
     assert_eq!(client.ask(&huge).unwrap_err().code(), tonic::Code::OutOfRange);
     assert_eq!(client.ask(&valid).unwrap().overall_code(), Code::Ok);
+}
+
+#[test]
+fn message_in_several_parts_is_decided() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let framed = frame(&request(&[descriptor("search", "ann")]).encode_to_vec());
+    let bytes: Vec<Vec<u8>> = framed.iter().map(|byte| vec![*byte]).collect();
+    let (prefix, message) = framed.split_at(5);
+    for parts in [bytes, vec![prefix.to_vec(), Vec::new(), message.to_vec()]] {
+        let answer = client.send_data(&parts).unwrap();
+        assert_eq!(codes(&answer), [Code::Ok]);
+    }
+}
+
+#[test]
+fn invalid_frame_is_rejected_with_a_message() {
+    let server = Server::with_policies(POLICIES, &["--max-message-bytes", "1000"]);
+    let client = RlsClient::connect(server.grpc());
+    let framed = frame(&request(&[descriptor("search", "ann")]).encode_to_vec());
+    let truncated = framed[..framed.len() - 1].to_vec();
+    let mut compressed = framed.clone();
+    compressed[0] = 1;
+    for (parts, code, reason) in [
+        (vec![], TonicCode::InvalidArgument, "ended before"),
+        (vec![vec![0, 0, 0]], TonicCode::InvalidArgument, "ended before"),
+        (vec![truncated], TonicCode::InvalidArgument, "ended before"),
+        (
+            vec![frame(&[])],
+            TonicCode::InvalidArgument,
+            "the domain is empty",
+        ),
+        (vec![frame(&[0xff])], TonicCode::Internal, "cannot decode"),
+        (
+            vec![framed.clone(), framed.clone()],
+            TonicCode::InvalidArgument,
+            "more than one message",
+        ),
+        (
+            vec![frame(&[0; 1_001])],
+            TonicCode::OutOfRange,
+            "1001 bytes, expected at most 1000",
+        ),
+        // The length alone rejects the message.
+        (
+            vec![vec![0, 0xff, 0xff, 0xff, 0xff]],
+            TonicCode::OutOfRange,
+            "expected at most 1000",
+        ),
+    ] {
+        let error = client.send_data(&parts).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.message().contains(reason), "{error}");
+    }
+    let error = client.send_data(&[compressed]).unwrap_err();
+    assert_eq!(error.code(), TonicCode::Unimplemented, "{error}");
+    assert_eq!(error.metadata().get("grpc-accept-encoding").unwrap(), "identity");
+    // No rejected message was charged, and the connection is still usable.
+    let answer = client.send_data(&[framed]).unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 2);
 }
 
 #[test]

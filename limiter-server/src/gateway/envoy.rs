@@ -25,7 +25,7 @@ use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
 use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
-pub use crate::gateway::envoy::rpc::{RATE_LIMIT_SERVICE, RateLimitServer};
+pub use crate::gateway::envoy::rpc::{RATE_LIMIT_SERVICE, RateLimitServer, SHOULD_RATE_LIMIT};
 use crate::settings::Unmatched;
 
 /// The time after the decision deadline in which refunds and further decisions can end.

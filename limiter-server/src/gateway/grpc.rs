@@ -1,13 +1,24 @@
 //! The gRPC listener: the rate limit service, the quota service, health and reflection.
 
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tower::Service;
 
 use crate::gateway::Gateway;
 use crate::gateway::envoy::file_descriptor::file_descriptor_set;
-use crate::gateway::envoy::{RATE_LIMIT_SERVICE, RateLimitServer};
+use crate::gateway::envoy::rpc::BoxFuture;
+use crate::gateway::envoy::{RATE_LIMIT_SERVICE, RateLimitServer, SHOULD_RATE_LIMIT};
+#[cfg(feature = "rlqs")]
+use crate::gateway::quota::file_descriptor::quota_file_descriptor_set;
 #[cfg(feature = "rlqs")]
 use crate::gateway::quota::rpc::{QuotaServer, RATE_LIMIT_QUOTA_SERVICE};
 use crate::gateway::readiness::ReadinessState;
@@ -30,18 +41,50 @@ const SERVICES: &[&str] = &[
 pub async fn serve(gateway: Gateway, listener: Listener, end: watch::Receiver<bool>) -> Result<(), String> {
     let (health, health_service) = tonic_health::server::health_reporter();
     let reporting = tokio::spawn(report_health(gateway.clone(), health));
-    let reflection = tonic_reflection::server::Builder::configure()
+    let described = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .register_file_descriptor_set(file_descriptor_set())
+        .register_file_descriptor_set(file_descriptor_set());
+    #[cfg(feature = "rlqs")]
+    let described = described.register_file_descriptor_set(quota_file_descriptor_set());
+    let reflection = described
         .build_v1()
         .map_err(|error| format!("cannot describe the gRPC services: {error}"))?;
-    let routes = Routes::new(RateLimitServer::new(gateway.clone()));
+    let routes = Routes::new(health_service).add_service(reflection);
     #[cfg(feature = "rlqs")]
-    let routes = routes.add_service(QuotaServer::new(gateway));
-    let routes = routes.add_service(health_service).add_service(reflection);
-    listener::http::serve(listener, HttpVersions::Http2, routes.into_axum_router(), end).await;
+    let routes = routes.add_service(QuotaServer::new(gateway.clone()));
+    let services = GrpcServices {
+        rate_limit: RateLimitServer::new(gateway),
+        others: routes.into_axum_router(),
+    };
+    listener::http::serve(listener, HttpVersions::Http2, services, end).await;
     reporting.abort();
     Ok(())
+}
+
+/// The services by their paths. The most frequent call does not pass the router, which boxes each
+/// request several times.
+#[derive(Clone)]
+struct GrpcServices {
+    rate_limit: RateLimitServer,
+    others: Router,
+}
+
+impl Service<Request<Incoming>> for GrpcServices {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Both services are always ready.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        match request.uri().path() {
+            SHOULD_RATE_LIMIT => self.rate_limit.call(request),
+            _ => Box::pin(self.others.call(request)),
+        }
+    }
 }
 
 /// Keeps the health service in agreement with the readiness of the gateway.

@@ -6,13 +6,14 @@
 //! - [`lease`] takes the permits of the ledger from the library, and [`record`] is the state that
 //!   all nodes share with the lease.
 //! - [`mode`] finds policies that are not enforced or deny all calls. [`messages`] are the messages
-//!   of the service.
+//!   of the service, which [`file_descriptor`] describes for reflection.
 //!
 //! The design is in `docs/design/quota-service.md`. Tests: `tests/quota_ledger.rs`,
 //! `tests/quota_messages.rs`, `tests/quota_streams.rs`, `tests/quota_envoy.rs`.
 
 pub mod bucket;
 pub mod budget;
+pub mod file_descriptor;
 pub mod lease;
 pub mod ledger;
 pub mod messages;

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Version};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
 
+use crate::access::Client;
 use crate::listener::{ClientConnection, Listener, PendingConnection};
 use crate::settings::ListenerLimits;
 
@@ -37,12 +38,11 @@ pub enum HttpVersions {
 }
 
 /// Serves the routes until `end` is true, then finishes the requests in flight.
-pub async fn serve(
-    listener: Listener,
-    versions: HttpVersions,
-    routes: Router,
-    mut end: watch::Receiver<bool>,
-) {
+pub async fn serve<S>(listener: Listener, versions: HttpVersions, routes: S, mut end: watch::Receiver<bool>)
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
     let builder = builder(versions, listener.limits());
     let each_end = end.clone();
     let mut connections = JoinSet::new();
@@ -98,13 +98,16 @@ fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExec
     }
 }
 
-async fn serve_connection(
+async fn serve_connection<S>(
     builder: Builder<TokioExecutor>,
     versions: HttpVersions,
     connection: PendingConnection,
-    routes: Router,
+    routes: S,
     mut end: watch::Receiver<bool>,
-) {
+) where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
     let established = match connection.establish().await {
         Ok(established) => established,
         Err(error) => {
@@ -128,7 +131,9 @@ async fn serve_connection(
             Version::HTTP_2 => phase.without_phases(),
             _ => phase.answering(),
         }
-        request.extensions_mut().insert(client.clone());
+        if client != Client::Anonymous {
+            request.extensions_mut().insert(client.clone());
+        }
         if let Some(peer) = peer {
             request.extensions_mut().insert(ConnectInfo(peer));
         }

@@ -1,15 +1,16 @@
 """An independent client of the rate limit service: grpcio with the messages of xds-protos.
 
 Run by limiter-server/tests/grpcio.rs as `rls_client.py HOST:PORT`; exits with an error where a
-field is not as expected.
+field is not as expected. It also compares the files that reflection describes with its own.
 """
 
 import sys
 
 import grpc
 from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
+from envoy.service.rate_limit_quota.v3 import rlqs_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
-from google.protobuf import wrappers_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, wrappers_pb2
 
 OK, OVER_LIMIT = rls_pb2.RateLimitResponse.OK, rls_pb2.RateLimitResponse.OVER_LIMIT
 
@@ -27,8 +28,79 @@ def expect(actual, expected):
         raise SystemExit(f"{actual!r} is not {expected!r}")
 
 
+def described_files(channel, symbol):
+    """The files that reflection sends for a symbol. Its messages are encoded by hand."""
+    call = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    (answer,) = call(iter([b"\x22" + bytes([len(symbol)]) + symbol.encode()]), timeout=20)
+    (files,) = fields(answer, 4)
+    return [descriptor_pb2.FileDescriptorProto.FromString(file) for file in fields(files, 1)]
+
+
+def fields(message, wanted):
+    """The values of a field of bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        number, kind = divmod(varint(), 8)
+        length = varint()
+        if kind == 2:
+            if number == wanted:
+                yield message[at : at + length]
+            at += length
+
+
+# Fields that are newer than the installed xds-protos.
+NEWER_FIELDS = {"RateLimit.unit_multiplier"}
+
+
+def shape(message):
+    """The fields of a message and of its nested types, by their names."""
+    own = {
+        (field.name, field.number, field.type, field.label, field.type_name, field.HasField("oneof_index"))
+        for field in message.field
+        if f"{message.name}.{field.name}" not in NEWER_FIELDS
+    }
+    values = {(value.name, value.number) for of in message.enum_type for value in of.value}
+    return own, values, {of.name: shape(of) for of in message.nested_type}
+
+
+def compare_reflection(channel):
+    known = descriptor_pool.Default()
+    for file in (rls_pb2.DESCRIPTOR, rlqs_pb2.DESCRIPTOR):
+        (service,) = file.services_by_name.values()
+        described = described_files(channel, service.full_name)
+        names = [of.name for of in described]
+        if file.name not in names:
+            raise SystemExit(f"{file.name} is not among {names}")
+        for ours in described:
+            if not ours.name.startswith(("envoy/service/", "envoy/type/", "envoy/extensions/")):
+                continue
+            theirs = descriptor_pb2.FileDescriptorProto()
+            known.FindFileByName(ours.name).CopyToProto(theirs)
+            messages = {of.name: shape(of) for of in theirs.message_type}
+            for message in ours.message_type:
+                expect(shape(message), messages[message.name])
+            methods = lambda of: [method for service in of.service for method in service.method]
+            for ours, theirs in zip(methods(ours), methods(theirs), strict=True):
+                for name in ("name", "input_type", "output_type", "client_streaming", "server_streaming"):
+                    expect(getattr(ours, name), getattr(theirs, name))
+
+
 def main(address):
-    stub = rls_pb2_grpc.RateLimitServiceStub(grpc.insecure_channel(address))
+    channel = grpc.insecure_channel(address)
+    stub = rls_pb2_grpc.RateLimitServiceStub(channel)
+    compare_reflection(channel)
 
     def ask(*descriptors, domain="edge", hits=0):
         request = rls_pb2.RateLimitRequest(

@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 
 use super::access;
-use http_body_util::BodyExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use limiter_server::gateway::envoy::messages::{RateLimitRequest, RateLimitResponse};
 use prost::Message;
 use prost_types::FileDescriptorProto;
 use tokio::runtime::Runtime;
 use tonic::Status;
 use tonic::client::Grpc;
+use tonic::codegen::Bytes;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -20,8 +22,16 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
+/// The length of the prefix of a message.
+const PREFIX: usize = 5;
 /// The path of the method.
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A message after its prefix.
+pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("a small message");
+    [&[0], &length.to_be_bytes()[..], message].concat()
+}
 
 /// A connection.
 #[derive(Debug)]
@@ -74,29 +84,41 @@ impl RlsClient {
     /// Sends a message in its encoded form.
     pub(crate) fn send(&self, message: Vec<u8>) -> Result<RateLimitResponse, Status> {
         // A field without a tag cannot be encoded otherwise.
-        let mut body = vec![0];
-        body.extend(
-            u32::try_from(message.len())
-                .expect("a small message")
-                .to_be_bytes(),
-        );
-        body.extend(message);
-        let body =
-            tonic::body::Body::new(http_body_util::Full::new(body.into()).map_err(|error| match error {}));
+        self.send_data(&[frame(&message)])
+    }
+
+    /// Sends a body in these parts.
+    pub(crate) fn send_data(&self, parts: &[Vec<u8>]) -> Result<RateLimitResponse, Status> {
+        let frames = parts.iter().cloned();
+        let frames: Vec<_> = frames
+            .map(|part| Ok::<_, Status>(Frame::data(Bytes::from(part))))
+            .collect();
         let request = tonic::codegen::http::Request::post(PATH)
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            .body(body)
+            .body(tonic::body::Body::new(StreamBody::new(tokio_stream::iter(
+                frames,
+            ))))
             .expect("a request");
         self.runtime.block_on(async {
+            let unknown = |error: &dyn std::fmt::Display| Status::unknown(error.to_string());
             let mut channel = self.channel.clone();
             let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(&mut channel, cx)).await;
-            ready.map_err(|error| Status::unknown(error.to_string()))?;
+            ready.map_err(|error| unknown(&error))?;
             let sent = tower::Service::call(&mut channel, request).await;
-            let sent = sent.map_err(|error| Status::unknown(error.to_string()))?;
-            match Status::from_header_map(sent.headers()) {
-                Some(status) => Err(status),
-                None => Err(Status::unknown("no status in the headers")),
+            let sent = sent.map_err(|error| unknown(&error))?;
+            if let Some(status) = Status::from_header_map(sent.headers()) {
+                return Err(status);
+            }
+            let received = sent.into_body().collect().await?;
+            let status = received.trailers().and_then(Status::from_header_map);
+            let status = status.ok_or_else(|| unknown(&"no status in the trailers"))?;
+            let data = received.to_bytes();
+            match (status.code(), data.split_at_checked(PREFIX)) {
+                (tonic::Code::Ok, Some((_, message))) => {
+                    RateLimitResponse::decode(message).map_err(|error| unknown(&error))
+                }
+                _ => Err(status),
             }
         })
     }

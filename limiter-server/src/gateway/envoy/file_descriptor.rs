@@ -1,13 +1,16 @@
 //! The description of the rate limit service for gRPC reflection.
 //!
 //! The files are described in code, because the messages are written by hand. Options and comments
-//! of the original files are left out. `tests/rate_limit_service.rs` compares the description with
-//! the files of an independent implementation.
+//! of the original files are left out. `tests/grpcio.rs` compares the description with the files of
+//! an independent implementation.
 
-use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::field_descriptor_proto::Type;
 use prost_types::{
-    DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto,
-    FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+};
+
+use crate::gateway::proto_file::{
+    choice, enumeration, field, map_entry, message, one_of, proto, repeated, values,
 };
 
 const COMMON: &str = "envoy/extensions/common/ratelimit/v3/ratelimit.proto";
@@ -38,19 +41,7 @@ fn well_known_files() -> Vec<FileDescriptorProto> {
         field("bool_value", 4, Type::Bool),
         field("struct_value", 5, ".google.protobuf.Struct"),
     ];
-    let entry = DescriptorProto {
-        options: Some(prost_types::MessageOptions {
-            map_entry: Some(true),
-            ..Default::default()
-        }),
-        ..message(
-            "FieldsEntry",
-            vec![
-                field("key", 1, Type::String),
-                field("value", 2, ".google.protobuf.Value"),
-            ],
-        )
-    };
+    let entry = map_entry("FieldsEntry", ".google.protobuf.Value");
     let fields = DescriptorProto {
         nested_type: vec![entry],
         ..message(
@@ -169,14 +160,17 @@ fn service_file() -> FileDescriptorProto {
             ],
         )
     };
-    let quota = message(
-        "Quota",
-        vec![
-            field("requests", 1, Type::Uint32),
-            field("valid_until", 2, ".google.protobuf.Timestamp"),
-            field("id", 3, Type::String),
-        ],
-    );
+    let quota = DescriptorProto {
+        oneof_decl: vec![choice("expiration_specifier")],
+        ..message(
+            "Quota",
+            vec![
+                field("requests", 1, Type::Uint32),
+                one_of(field("valid_until", 2, ".google.protobuf.Timestamp")),
+                field("id", 3, Type::String),
+            ],
+        )
+    };
     let status = message(
         "DescriptorStatus",
         vec![
@@ -228,92 +222,5 @@ fn service_file() -> FileDescriptorProto {
             &uses,
             vec![request, response],
         )
-    }
-}
-
-fn proto(package: &str, name: &str, uses: &[&str], messages: Vec<DescriptorProto>) -> FileDescriptorProto {
-    FileDescriptorProto {
-        name: Some(name.to_owned()),
-        package: Some(package.to_owned()),
-        dependency: uses.iter().map(|name| (*name).to_owned()).collect(),
-        message_type: messages,
-        syntax: Some("proto3".to_owned()),
-        ..Default::default()
-    }
-}
-
-fn message(name: &str, fields: Vec<FieldDescriptorProto>) -> DescriptorProto {
-    DescriptorProto {
-        name: Some(name.to_owned()),
-        field: fields,
-        ..Default::default()
-    }
-}
-
-fn values(name: &str, values: &[&str]) -> EnumDescriptorProto {
-    let values = values.iter().zip(0..);
-    EnumDescriptorProto {
-        name: Some(name.to_owned()),
-        value: values
-            .map(|(name, number)| EnumValueDescriptorProto {
-                name: Some((*name).to_owned()),
-                number: Some(number),
-                options: None,
-            })
-            .collect(),
-        ..Default::default()
-    }
-}
-
-/// The type of a field: a scalar, or a message by its name.
-enum FieldType {
-    Scalar(Type),
-    Message(String),
-}
-
-impl From<Type> for FieldType {
-    fn from(scalar: Type) -> Self {
-        Self::Scalar(scalar)
-    }
-}
-
-impl From<&str> for FieldType {
-    fn from(name: &str) -> Self {
-        Self::Message(name.to_owned())
-    }
-}
-
-impl From<String> for FieldType {
-    fn from(name: String) -> Self {
-        Self::Message(name)
-    }
-}
-
-fn field(name: &str, number: i32, of: impl Into<FieldType>) -> FieldDescriptorProto {
-    let (of, type_name) = match of.into() {
-        FieldType::Scalar(of) => (of, None),
-        FieldType::Message(name) => (Type::Message, Some(name)),
-    };
-    FieldDescriptorProto {
-        name: Some(name.to_owned()),
-        number: Some(number),
-        label: Some(Label::Optional.into()),
-        r#type: Some(of.into()),
-        type_name,
-        ..Default::default()
-    }
-}
-
-fn enumeration(field: FieldDescriptorProto) -> FieldDescriptorProto {
-    FieldDescriptorProto {
-        r#type: Some(Type::Enum.into()),
-        ..field
-    }
-}
-
-fn repeated(field: FieldDescriptorProto) -> FieldDescriptorProto {
-    FieldDescriptorProto {
-        label: Some(Label::Repeated.into()),
-        ..field
     }
 }
