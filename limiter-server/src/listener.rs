@@ -124,7 +124,7 @@ impl Listener {
         };
         // Connections of a unix socket do not leave the machine.
         let tls = tls.filter(|_| matches!(address, ListenAddress::Tcp(_)));
-        let tls = tls.map(|tls| ServerTls::load(tls, protocol)).transpose()?;
+        let tls = tls.map(|tls| ServerTls::start(tls, protocol)).transpose()?;
         Ok(Self {
             protocol,
             tls,

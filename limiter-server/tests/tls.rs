@@ -12,7 +12,7 @@ use std::process::Command;
 
 use limiter_testing::tls::Authority;
 use support::access::{TOKEN, bearer, entry};
-use support::server::{Directory, Server, run};
+use support::server::{Directory, Server, run, wait_until};
 
 const POLICIES: &str = "policy.search = { algorithm = 'sliding_window', limit = 100, window = '1h' }\n";
 const BODY: &str = r#"{"policy":"search","key":"ann"}"#;
@@ -104,6 +104,25 @@ fn certificate_identifies_a_client() {
     // A client without a certificate needs a token.
     let (status, error) = curl(&server, "/v1/check", &[]);
     assert_eq!(status, "401", "{error}");
+}
+
+#[test]
+fn replaced_certificate_applies_to_new_connections() {
+    let server = start();
+    let files = server.directory();
+    let token = format!("authorization: {}", bearer(TOKEN));
+    let status = || curl(&server, "/v1/check", &["--header", &token]).0;
+    assert_eq!(status(), "200");
+    let authority = Authority::new();
+    let identity = authority.server(&["localhost"]);
+    // The certificate and the key do not fit together.
+    files.write("server.pem", &identity.certificate);
+    server.wait_for_log("TLS files rejected");
+    assert_eq!(status(), "200");
+    files.write("server.key", &identity.key);
+    files.write("ca.pem", authority.certificate());
+    wait_until(|| status() == "200", || server.log());
+    assert!(server.log().contains("TLS files reloaded"), "{}", server.log());
 }
 
 #[test]
