@@ -18,6 +18,7 @@ mod namespaces;
 mod proxies;
 mod retention;
 mod secret_file;
+mod store;
 mod tls;
 mod webhook;
 
@@ -98,7 +99,7 @@ pub enum Policies {
 }
 
 /// Where the state of the limits is kept.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum StoreSettings {
     /// In this process.
     InProcess,
@@ -112,7 +113,7 @@ pub enum StoreSettings {
 }
 
 /// A deployment of Redis. Its URLs can contain passwords.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum RedisDeployment {
     /// One server.
     Standalone(String),

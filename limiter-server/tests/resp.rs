@@ -393,6 +393,27 @@ fn terminated_server_closes_idle_connections() {
 }
 
 #[test]
+fn configured_limits_close_connections() {
+    let limits = [
+        "--resp",
+        "127.0.0.1:0",
+        "--resp-idle-timeout",
+        "300ms",
+        "--max-command-bytes",
+        "100",
+    ];
+    let server = Server::with_policies(POLICIES, &limits);
+    let mut idle = TcpStream::connect(server.resp()).unwrap();
+    idle.write_all(&encode(&["PING"])).unwrap();
+    let mut answer = String::new();
+    idle.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "+PONG\r\n", "the idle connection ends");
+    assert_eq!(exchange(&server, &encode(&["ECHO", &"x".repeat(70)])).len(), 77);
+    let answer = exchange(&server, &encode(&["ECHO", &"x".repeat(100)]));
+    assert!(answer.contains("expected at most 100"), "{answer}");
+}
+
+#[test]
 fn listener_for_other_machines_needs_permission() {
     let (code, _, errors) = run(&["serve", "--example", "--resp", "0.0.0.0:0"]);
     assert_eq!(code, Some(1));

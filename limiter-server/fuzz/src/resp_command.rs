@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 64 * 1_024;
 /// Checks all commands at the start of some bytes.
 pub fn check(mut bytes: &[u8]) {
     loop {
-        match parse_command(bytes) {
+        match parse_command(bytes, MAX_BYTES) {
             Ok(ParsedCommand::Complete {
                 arguments,
                 bytes: length,
@@ -37,7 +37,7 @@ fn check_arrival(bytes: &[u8], length: usize) {
     let ends = (0..length.min(64)).chain(length.saturating_sub(64)..length);
     for end in ends {
         assert_eq!(
-            parse_command(&bytes[..end]),
+            parse_command(&bytes[..end], MAX_BYTES),
             Ok(ParsedCommand::Incomplete),
             "{end} of {length}"
         );
@@ -58,5 +58,5 @@ fn check_encoding(arguments: &[&[u8]], length: usize) {
         arguments: arguments.to_vec(),
         bytes: encoded.len(),
     };
-    assert_eq!(parse_command(&encoded), Ok(expected));
+    assert_eq!(parse_command(&encoded, MAX_BYTES), Ok(expected));
 }

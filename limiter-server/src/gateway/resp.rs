@@ -58,10 +58,13 @@ pub async fn serve(
             let ended = match accepted.establish().await {
                 Ok(established) => {
                     let _permit = established.permit;
+                    let limits = gateway.limits();
                     // Clients keep idle connections in pools and do not expect their end.
-                    let stream = established.stream.without_idle_timeout();
+                    let idle_timeout = limits.resp_idle_timeout.unwrap_or(Duration::MAX);
+                    let stream = established.stream.with_idle_timeout(idle_timeout);
+                    let max_command_bytes = limits.max_command_bytes;
                     let session = Session::new(gateway, established.client);
-                    Connection::new(stream, session).run(end).await
+                    Connection::new(stream, session, max_command_bytes).run(end).await
                 }
                 Err(error) => Err(error),
             };
@@ -82,11 +85,13 @@ struct Connection {
     received: Vec<u8>,
     /// When the first byte of an incomplete command arrived.
     incomplete_since: Option<Instant>,
+    max_command_bytes: usize,
 }
 
 impl Connection {
-    fn new(stream: TimedStream, session: Session) -> Self {
+    fn new(stream: TimedStream, session: Session, max_command_bytes: usize) -> Self {
         Self {
+            max_command_bytes,
             stream,
             session,
             received: Vec::new(),
@@ -143,7 +148,7 @@ impl Connection {
         let mut closes = false;
         while pending.len() < MAX_CONCURRENT && !closes {
             let rest = self.received.get(consumed..).unwrap_or_default();
-            match parse_command(rest) {
+            match parse_command(rest, self.max_command_bytes) {
                 Ok(ParsedCommand::Incomplete) => break,
                 Ok(ParsedCommand::Complete { arguments, bytes }) => {
                     consumed += bytes;

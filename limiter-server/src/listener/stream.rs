@@ -105,7 +105,13 @@ pub struct TimedStream {
     phase: Phase,
     /// The phase to which the deadline of reads belongs.
     timed: u8,
-    read_deadline: Pin<Box<Sleep>>,
+    /// The end of the phase `timed`.
+    read_deadline: Instant,
+    /// Ends at or before `read_deadline`, and is set again when it ended before. Requests thus do
+    /// not set a timer each, which would lock the timers of the runtime.
+    read_timer: Pin<Box<Sleep>>,
+    /// The longest time for which the timer is set: the shortest timeout of the phases.
+    timer_period: Duration,
     /// The deadline of the pending write, if there is one.
     write_deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -118,20 +124,24 @@ impl TimedStream {
             idle_timeout: limits.idle_timeout,
             phase: Phase(Arc::new(AtomicU8::new(ANY))),
             timed: ANY,
-            read_deadline: Box::pin(tokio::time::sleep(limits.idle_timeout)),
+            read_deadline: after(limits.idle_timeout),
+            read_timer: Box::pin(tokio::time::sleep_until(after(limits.idle_timeout))),
+            timer_period: limits.idle_timeout,
             write_deadline: None,
         }
     }
 
     /// Applies the phases of HTTP/1.
     pub(super) fn with_phases(mut self) -> Self {
+        self.timer_period = self.read_timeout.min(self.idle_timeout);
         self.begin(RECEIVING);
         self
     }
 
-    /// Lets the peer be silent for any time.
-    pub(crate) fn without_idle_timeout(mut self) -> Self {
-        self.idle_timeout = Duration::MAX;
+    /// Lets the peer be silent for this time.
+    pub(crate) fn with_idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
+        self.timer_period = idle_timeout;
         self.begin(ANY);
         self
     }
@@ -150,14 +160,20 @@ impl TimedStream {
             RECEIVING => self.read_timeout,
             _ => self.idle_timeout,
         };
-        let now = Instant::now();
-        let deadline = now.checked_add(timeout).unwrap_or(now + FOREVER);
-        self.read_deadline.as_mut().reset(deadline);
+        self.read_deadline = after(timeout);
+        if self.read_timer.deadline() > self.read_deadline {
+            self.read_timer.as_mut().reset(self.read_deadline);
+        }
     }
 
     /// Ends a read that has waited for too long.
     fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.read_deadline.as_mut().poll(cx).is_ready() {
+        while self.read_timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() < self.read_deadline {
+                let next = self.read_deadline.min(after(self.timer_period));
+                self.read_timer.as_mut().reset(next);
+                continue;
+            }
             if self.timed != ANSWERING {
                 return Poll::Ready(Err(self.end_read(cx)));
             }
@@ -199,6 +215,12 @@ impl TimedStream {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
     }
+}
+
+/// The time after a timeout that begins now.
+fn after(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + FOREVER)
 }
 
 impl AsyncRead for TimedStream {

@@ -11,8 +11,9 @@ use crate::settings::control::ControlArgs;
 use crate::settings::duration::duration;
 use crate::settings::file::SettingsFile;
 use crate::settings::limits::LimitArgs;
-use crate::settings::namespaces::{self, DeploymentFields};
+use crate::settings::namespaces;
 use crate::settings::secret_file::read_secret;
+use crate::settings::store::StoreArgs;
 use crate::settings::tls::TlsArgs;
 use crate::settings::{
     EnvoySettings, ForwardingProxies, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies,
@@ -21,7 +22,6 @@ use crate::settings::{
 
 const DEFAULT_GRPC: ListenAddress = ListenAddress::loopback(8081);
 const DEFAULT_HTTP: ListenAddress = ListenAddress::loopback(8080);
-const DEFAULT_NAMESPACE: &str = "limiter";
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
 /// The arguments of `limiter-server serve`.
@@ -33,7 +33,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", env = "LIMITER_POLICIES")]
     policies: Option<PathBuf>,
     /// Use the example policy, and print commands to try.
-    #[arg(long, conflicts_with_all = ["policies", "redis", "redis_file", "redis_cluster", "redis_sentinel"])]
+    #[arg(long, conflicts_with_all = ["policies", "redis", "redis_file", "redis_cluster", "redis_cluster_file", "redis_sentinel", "redis_sentinel_file"])]
     example: bool,
     /// Address of the gRPC listener or unix:/PATH; port 0 selects a port. Default: 127.0.0.1:8081.
     #[arg(long, value_name = "ADDR", env = "LIMITER_GRPC")]
@@ -48,48 +48,8 @@ pub struct ServeArgs {
     /// Longest time of a decision of CL.THROTTLE with its own numbers. Default: 50ms.
     #[arg(long, value_name = "DURATION", env = "LIMITER_RESP_DEADLINE")]
     resp_deadline: Option<String>,
-    /// Redis server that stores the limits and the registry. Default: limits in this process.
-    #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
-    redis: Option<String>,
-    /// File that contains the URL of the Redis server.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "LIMITER_REDIS_FILE",
-        conflicts_with = "redis"
-    )]
-    redis_file: Option<PathBuf>,
-    /// Nodes of a Redis Cluster.
-    #[arg(
-        long,
-        value_name = "URL,…",
-        value_delimiter = ',',
-        env = "LIMITER_REDIS_CLUSTER",
-        hide_env_values = true,
-        conflicts_with_all = ["redis", "redis_file"]
-    )]
-    redis_cluster: Option<Vec<String>>,
-    /// Redis Sentinels.
-    #[arg(
-        long,
-        value_name = "URL,…",
-        value_delimiter = ',',
-        env = "LIMITER_REDIS_SENTINEL",
-        hide_env_values = true,
-        conflicts_with_all = ["redis", "redis_file", "redis_cluster"]
-    )]
-    redis_sentinel: Option<Vec<String>>,
-    /// Name of the primary that the sentinels watch, or a URL with this name in place of the host.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "LIMITER_SENTINEL_MASTER",
-        hide_env_values = true
-    )]
-    sentinel_master: Option<String>,
-    /// First part of every key in Redis. Default: limiter.
-    #[arg(long, value_name = "NAME", env = "LIMITER_NAMESPACE")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Name of this node in explanations of denials. Default: the host name.
     #[arg(long, value_name = "NAME", env = "LIMITER_NODE")]
     pub(super) node: Option<String>,
@@ -172,27 +132,7 @@ impl ServeArgs {
     /// Takes the settings that are absent from the file.
     pub(super) fn or(self, file: SettingsFile) -> Self {
         let control = self.control.or(&mut file.control(), self.example);
-        let namespace = file.namespace();
-        let names_redis = self.redis.is_some()
-            || self.redis_file.is_some()
-            || self.redis_cluster.is_some()
-            || self.redis_sentinel.is_some();
-        // A store on the command line replaces the store of the file as a whole.
-        let (redis, redis_file, redis_cluster, redis_sentinel) = if names_redis || self.example {
-            (
-                self.redis,
-                self.redis_file,
-                self.redis_cluster,
-                self.redis_sentinel,
-            )
-        } else {
-            (
-                file.redis,
-                file.redis_file,
-                file.redis_cluster,
-                file.redis_sentinel,
-            )
-        };
+        let store = self.store.or(file.store(), self.example);
         let policies = match self.example {
             true => None,
             false => self.policies.or(file.policies),
@@ -205,12 +145,7 @@ impl ServeArgs {
             http: self.http.or(file.http),
             resp: self.resp.or(file.resp),
             resp_deadline: self.resp_deadline.or(file.resp_deadline),
-            redis,
-            redis_file,
-            redis_cluster,
-            redis_sentinel,
-            sentinel_master: self.sentinel_master.or(file.sentinel_master),
-            namespace: self.namespace.or(namespace),
+            store,
             node: self.node.or(file.node),
             config: self.config,
             drain: self.drain.or(file.drain),
@@ -307,33 +242,16 @@ impl ServeArgs {
 
     /// Selects the store: that of the gateway's namespace, or the one that the settings name.
     pub(super) fn store(&self) -> Result<StoreSettings, SettingsError> {
-        let fields = DeploymentFields {
-            redis: self.redis.clone(),
-            redis_file: self.redis_file.clone(),
-            redis_cluster: self.redis_cluster.clone(),
-            redis_sentinel: self.redis_sentinel.clone(),
-            sentinel_master: self.sentinel_master.clone(),
-        };
-        let deployment = fields.resolve()?;
         let configured = self.control.namespaces()?;
-        if !configured.is_empty() {
-            if deployment.is_some() || self.example {
-                let reason = "a Redis deployment is set beside [namespace.NAME] tables, expected one of both";
-                return Err(SettingsError::Conflict(reason.to_owned()));
-            }
-            let own = namespaces::of_gateway(&configured, self.namespace.as_deref())?;
-            return Ok(own.store.clone());
+        if configured.is_empty() {
+            return self.store.resolve();
         }
-        Ok(match deployment {
-            None => StoreSettings::InProcess,
-            Some(deployment) => StoreSettings::Redis {
-                deployment,
-                namespace: self
-                    .namespace
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
-            },
-        })
+        if self.store.deployment()?.is_some() || self.example {
+            let reason = "a Redis deployment is set beside [namespace.NAME] tables, expected one of both";
+            return Err(SettingsError::Conflict(reason.to_owned()));
+        }
+        let own = namespaces::of_gateway(&configured, self.store.namespace.as_deref())?;
+        Ok(own.store.clone())
     }
 
     pub(super) fn policies(&self, store: &StoreSettings) -> Result<Policies, SettingsError> {
@@ -391,7 +309,8 @@ impl ServeArgs {
         };
         if arguments.into_iter().any(is_secret) {
             tracing::warn!(
-                "a URL on the command line contains a password; use LIMITER_REDIS or redis_file instead"
+                "a URL on the command line contains a password; use an environment variable such as LIMITER_REDIS, or redis_file, \
+                 redis_cluster_file or redis_sentinel_file instead"
             );
         }
     }

@@ -13,6 +13,7 @@ use crate::settings::control::{ControlArgs, ControlTables, ProcessRole};
 use crate::settings::limits::LimitArgs;
 use crate::settings::namespaces::NamespaceField;
 use crate::settings::retention::RetentionTable;
+use crate::settings::store::StoreArgs;
 use crate::settings::tls::TlsArgs;
 use crate::settings::webhook::WebhookTable;
 use crate::settings::{KeyForm, ListenAddress, SettingsError, Unmatched};
@@ -29,11 +30,14 @@ pub(super) struct SettingsFile {
     pub(super) http: Option<ListenAddress>,
     pub(super) resp: Option<ListenAddress>,
     pub(super) resp_deadline: Option<String>,
-    pub(super) redis: Option<String>,
-    pub(super) redis_file: Option<PathBuf>,
-    pub(super) redis_cluster: Option<Vec<String>>,
-    pub(super) redis_sentinel: Option<Vec<String>>,
-    pub(super) sentinel_master: Option<String>,
+    redis: Option<String>,
+    redis_file: Option<PathBuf>,
+    redis_cluster: Option<Vec<String>>,
+    redis_cluster_file: Option<PathBuf>,
+    redis_sentinel: Option<Vec<String>>,
+    redis_sentinel_file: Option<PathBuf>,
+    sentinel_master: Option<String>,
+    sentinel_master_file: Option<PathBuf>,
     namespace: Option<NamespaceField>,
     gateway_namespace: Option<String>,
     pub(super) node: Option<String>,
@@ -95,10 +99,25 @@ impl SettingsFile {
     }
 
     /// The namespace of the gateway.
-    pub(super) fn namespace(&self) -> Option<String> {
+    fn namespace(&self) -> Option<String> {
         match &self.namespace {
             Some(NamespaceField::Name(name)) => Some(name.clone()),
             Some(NamespaceField::Tables(_)) | None => self.gateway_namespace.clone(),
+        }
+    }
+
+    /// The settings of the store.
+    pub(super) fn store(&self) -> StoreArgs {
+        StoreArgs {
+            redis: self.redis.clone(),
+            redis_file: self.redis_file.clone(),
+            redis_cluster: self.redis_cluster.clone(),
+            redis_cluster_file: self.redis_cluster_file.clone(),
+            redis_sentinel: self.redis_sentinel.clone(),
+            redis_sentinel_file: self.redis_sentinel_file.clone(),
+            sentinel_master: self.sentinel_master.clone(),
+            sentinel_master_file: self.sentinel_master_file.clone(),
+            namespace: self.namespace(),
         }
     }
 

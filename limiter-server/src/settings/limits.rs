@@ -24,6 +24,10 @@ pub struct ListenerLimits {
     pub max_body_bytes: usize,
     /// The largest gRPC message, in bytes.
     pub max_message_bytes: usize,
+    /// The longest time without any byte on a RESP connection; any time if absent.
+    pub resp_idle_timeout: Option<Duration>,
+    /// The largest command of a Redis client with its framing, in bytes.
+    pub max_command_bytes: usize,
     /// The largest number of calls at once over gRPC and HTTP. More are answered as unavailable.
     pub max_in_flight: usize,
 }
@@ -37,6 +41,8 @@ impl Default for ListenerLimits {
             max_header_bytes: 16 * 1_024,
             max_body_bytes: 256 * 1_024,
             max_message_bytes: 1_024 * 1_024,
+            resp_idle_timeout: None,
+            max_command_bytes: 64 * 1_024,
             max_in_flight: 4_096,
         }
     }
@@ -64,6 +70,12 @@ pub(super) struct LimitArgs {
     /// Largest gRPC message, in bytes. Default: 1048576.
     #[arg(long, value_name = "BYTES", env = "LIMITER_MAX_MESSAGE_BYTES")]
     max_message_bytes: Option<usize>,
+    /// Longest time without any byte on a connection of a Redis client. Default: any time.
+    #[arg(long, value_name = "DURATION", env = "LIMITER_RESP_IDLE_TIMEOUT")]
+    resp_idle_timeout: Option<String>,
+    /// Largest command of a Redis client, in bytes. Default: 65536.
+    #[arg(long, value_name = "BYTES", env = "LIMITER_MAX_COMMAND_BYTES")]
+    max_command_bytes: Option<usize>,
     /// Largest number of calls at once. Default: 4096.
     #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_IN_FLIGHT")]
     max_in_flight: Option<usize>,
@@ -79,6 +91,8 @@ impl LimitArgs {
             max_header_bytes: self.max_header_bytes.or(file.max_header_bytes),
             max_body_bytes: self.max_body_bytes.or(file.max_body_bytes),
             max_message_bytes: self.max_message_bytes.or(file.max_message_bytes),
+            resp_idle_timeout: self.resp_idle_timeout.or(file.resp_idle_timeout),
+            max_command_bytes: self.max_command_bytes.or(file.max_command_bytes),
             max_in_flight: self.max_in_flight.or(file.max_in_flight),
         }
     }
@@ -108,6 +122,16 @@ impl LimitArgs {
                 "max_message_bytes",
                 self.max_message_bytes,
                 default.max_message_bytes,
+            )?,
+            resp_idle_timeout: self
+                .resp_idle_timeout
+                .as_deref()
+                .map(|text| duration("resp_idle_timeout", text))
+                .transpose()?,
+            max_command_bytes: positive(
+                "max_command_bytes",
+                self.max_command_bytes,
+                default.max_command_bytes,
             )?,
             max_in_flight: positive("max_in_flight", self.max_in_flight, default.max_in_flight)?,
         })

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::settings::secret_file::read_secret;
-use crate::settings::{RedisDeployment, SettingsError, StoreSettings};
+use crate::settings::store::StoreArgs;
+use crate::settings::{SettingsError, StoreSettings};
 
 /// The colours of a namespace on the pages.
 pub(crate) const NAMESPACE_COLOURS: [&str; 5] = ["grey", "blue", "green", "amber", "red"];
@@ -33,7 +33,7 @@ pub struct NamespaceSettings {
 #[serde(
     untagged,
     expecting = "expected a name, or tables such as [namespace.prod] with redis, redis_file, redis_cluster, redis_sentinel, \
-                 sentinel_master, label and colour"
+                 sentinel_master, their files, label and colour"
 )]
 pub(super) enum NamespaceField {
     Name(String),
@@ -47,10 +47,29 @@ pub(super) struct NamespaceTable {
     redis: Option<String>,
     redis_file: Option<PathBuf>,
     redis_cluster: Option<Vec<String>>,
+    redis_cluster_file: Option<PathBuf>,
     redis_sentinel: Option<Vec<String>>,
+    redis_sentinel_file: Option<PathBuf>,
     sentinel_master: Option<String>,
+    sentinel_master_file: Option<PathBuf>,
     label: Option<String>,
     colour: Option<String>,
+}
+
+impl NamespaceTable {
+    fn store(&self) -> StoreArgs {
+        StoreArgs {
+            redis: self.redis.clone(),
+            redis_file: self.redis_file.clone(),
+            redis_cluster: self.redis_cluster.clone(),
+            redis_cluster_file: self.redis_cluster_file.clone(),
+            redis_sentinel: self.redis_sentinel.clone(),
+            redis_sentinel_file: self.redis_sentinel_file.clone(),
+            sentinel_master: self.sentinel_master.clone(),
+            sentinel_master_file: self.sentinel_master_file.clone(),
+            namespace: None,
+        }
+    }
 }
 
 /// Shows no URL.
@@ -60,59 +79,16 @@ impl std::fmt::Debug for NamespaceTable {
     }
 }
 
-/// The settings that name a Redis deployment.
-#[derive(Clone, Default)]
-pub(super) struct DeploymentFields {
-    pub(super) redis: Option<String>,
-    pub(super) redis_file: Option<PathBuf>,
-    pub(super) redis_cluster: Option<Vec<String>>,
-    pub(super) redis_sentinel: Option<Vec<String>>,
-    pub(super) sentinel_master: Option<String>,
-}
-
-impl DeploymentFields {
-    /// The deployment; `None` if no setting names one.
-    pub(super) fn resolve(self) -> Result<Option<RedisDeployment>, SettingsError> {
-        let mut deployments = Vec::new();
-        deployments.extend(self.redis.map(RedisDeployment::Standalone));
-        if let Some(path) = &self.redis_file {
-            deployments.push(RedisDeployment::Standalone(read_secret(path)?));
-        }
-        deployments.extend(self.redis_cluster.map(RedisDeployment::Cluster));
-        if let Some(urls) = self.redis_sentinel {
-            let master = self.sentinel_master.ok_or_else(|| {
-                SettingsError::Conflict(
-                    "redis_sentinel needs sentinel_master, the name of the primary".to_owned(),
-                )
-            })?;
-            deployments.push(RedisDeployment::Sentinel { urls, master });
-        }
-        if deployments.len() > 1 {
-            return Err(SettingsError::Conflict(
-                "several Redis deployments are set, expected one of redis, redis_file, redis_cluster and redis_sentinel"
-                    .to_owned(),
-            ));
-        }
-        Ok(deployments.pop())
-    }
-}
-
 /// The namespaces of the tables.
 pub(super) fn resolve(
     tables: &BTreeMap<String, NamespaceTable>,
 ) -> Result<Vec<NamespaceSettings>, SettingsError> {
     let mut namespaces = Vec::with_capacity(tables.len());
     for (name, table) in tables {
-        let fields = DeploymentFields {
-            redis: table.redis.clone(),
-            redis_file: table.redis_file.clone(),
-            redis_cluster: table.redis_cluster.clone(),
-            redis_sentinel: table.redis_sentinel.clone(),
-            sentinel_master: table.sentinel_master.clone(),
-        };
-        let deployment = fields.resolve()?.ok_or_else(|| {
+        let deployment = table.store().deployment()?.ok_or_else(|| {
             SettingsError::Conflict(format!(
-                "namespace.{name} names no Redis, expected one of redis, redis_file, redis_cluster and redis_sentinel"
+                "namespace.{name} names no Redis, expected one of redis, redis_file, redis_cluster, \
+                 redis_cluster_file, redis_sentinel and redis_sentinel_file"
             ))
         })?;
         if let Some(colour) = &table.colour

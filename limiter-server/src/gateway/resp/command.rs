@@ -9,8 +9,6 @@ use std::fmt;
 
 /// The largest number of arguments of a command.
 const MAX_ARGUMENTS: usize = 64;
-/// The largest size of a command with its framing.
-const MAX_COMMAND_BYTES: usize = 64 * 1_024;
 /// The largest number of digits of a length.
 const MAX_LENGTH_DIGITS: usize = 9;
 
@@ -45,7 +43,12 @@ pub enum ProtocolError {
     /// More arguments than accepted.
     TooManyArguments(usize),
     /// A command above the accepted size.
-    TooLarge(usize),
+    TooLarge {
+        /// The size so far.
+        bytes: usize,
+        /// The largest accepted size.
+        max: usize,
+    },
 }
 
 impl fmt::Display for ProtocolError {
@@ -62,23 +65,25 @@ impl fmt::Display for ProtocolError {
                     "the command has {count} arguments, expected at most {MAX_ARGUMENTS}"
                 )
             }
-            Self::TooLarge(bytes) => write!(
-                f,
-                "the command has at least {bytes} bytes, expected at most {MAX_COMMAND_BYTES}"
-            ),
+            Self::TooLarge { bytes, max } => {
+                write!(
+                    f,
+                    "the command has at least {bytes} bytes, expected at most {max}"
+                )
+            }
         }
     }
 }
 
 impl std::error::Error for ProtocolError {}
 
-/// Parses the command at the start of a buffer.
+/// Parses the command at the start of a buffer, which has at most `max` bytes with its framing.
 ///
 /// # Errors
 ///
 /// [`ProtocolError`] as soon as the buffer cannot become a command, and before the bytes of a
 /// command that is too large.
-pub fn parse_command(buffer: &[u8]) -> Result<ParsedCommand<'_>, ProtocolError> {
+pub fn parse_command(buffer: &[u8], max: usize) -> Result<ParsedCommand<'_>, ProtocolError> {
     let mut rest = buffer;
     let Some(count) = take_length(&mut rest, b'*')? else {
         return Ok(ParsedCommand::Incomplete);
@@ -92,8 +97,8 @@ pub fn parse_command(buffer: &[u8]) -> Result<ParsedCommand<'_>, ProtocolError> 
             return Ok(ParsedCommand::Incomplete);
         };
         let bytes = buffer.len() - rest.len() + length + 2;
-        if bytes > MAX_COMMAND_BYTES {
-            return Err(ProtocolError::TooLarge(bytes));
+        if bytes > max {
+            return Err(ProtocolError::TooLarge { bytes, max });
         }
         let Some((argument, after)) = rest.split_at_checked(length) else {
             return Ok(ParsedCommand::Incomplete);
@@ -155,13 +160,14 @@ fn take_line_break(rest: &[u8]) -> Result<bool, ProtocolError> {
 mod tests {
     use super::*;
 
+    const MAX: usize = 64 * 1_024;
     const THROTTLE: &[u8] = b"*2\r\n$4\r\nPING\r\n$0\r\n\r\n";
 
     #[test]
     fn prefixes_of_a_command_are_incomplete() {
         for end in 0..THROTTLE.len() {
             assert_eq!(
-                parse_command(&THROTTLE[..end]),
+                parse_command(&THROTTLE[..end], MAX),
                 Ok(ParsedCommand::Incomplete),
                 "{end}"
             );
@@ -171,7 +177,7 @@ mod tests {
             arguments: vec![b"PING", b""],
             bytes: THROTTLE.len(),
         };
-        assert_eq!(parse_command(&twice), Ok(expected));
+        assert_eq!(parse_command(&twice, MAX), Ok(expected));
     }
 
     #[test]
@@ -181,7 +187,7 @@ mod tests {
             arguments: vec![b"\r\n\0$\xff"],
             bytes: command.len(),
         };
-        assert_eq!(parse_command(command), Ok(expected));
+        assert_eq!(parse_command(command, MAX), Ok(expected));
     }
 
     #[test]
@@ -197,9 +203,20 @@ mod tests {
             (b"*1\n", ProtocolError::MissingLineBreak),
             (b"*1\r\n$1\r\nab\r\n", ProtocolError::MissingLineBreak),
             (b"*65\r\n", ProtocolError::TooManyArguments(65)),
-            (b"*1\r\n$65536\r\n", ProtocolError::TooLarge(65_550)),
+            (
+                b"*1\r\n$65536\r\n",
+                ProtocolError::TooLarge {
+                    bytes: 65_550,
+                    max: MAX,
+                },
+            ),
         ] {
-            assert_eq!(parse_command(bytes), Err(expected), "{}", bytes.escape_ascii());
+            assert_eq!(
+                parse_command(bytes, MAX),
+                Err(expected),
+                "{}",
+                bytes.escape_ascii()
+            );
         }
     }
 
@@ -207,6 +224,9 @@ mod tests {
     fn sum_of_arguments_is_bounded() {
         let argument = [b"$32000\r\n", &vec![b'x'; 32_000][..], b"\r\n"].concat();
         let command = [b"*3\r\n", &argument[..], &argument[..], b"$32000\r\n"].concat();
-        assert!(matches!(parse_command(&command), Err(ProtocolError::TooLarge(_))));
+        assert!(matches!(
+            parse_command(&command, MAX),
+            Err(ProtocolError::TooLarge { .. })
+        ));
     }
 }
