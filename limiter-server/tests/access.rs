@@ -124,6 +124,21 @@ fn token_permits_its_scopes_only() {
 }
 
 #[test]
+fn unmatched_descriptors_of_all_domains_need_a_scope_for_all() {
+    let status = |scopes: &[&str]| {
+        let server = Server::with_settings(POLICIES, &entry("test", TOKEN, scopes), &[]);
+        let token = bearer(TOKEN);
+        let headers = [("authorization", token.as_str())];
+        http::get(server.http(), "/v1/unmatched", &headers)
+            .unwrap()
+            .status
+    };
+    assert_eq!(status(&["check:domain=edge", "refund:*"]), 403);
+    assert_eq!(status(&["peek:*"]), 200);
+    assert_eq!(status(&["check:*"]), 200);
+}
+
+#[test]
 fn expired_token_is_refused() {
     let settings = entry("ann", TOKEN, &["check:*"]).replace("2100", "2020");
     let server = Server::with_settings(POLICIES, &settings, &[]);

@@ -9,6 +9,7 @@ mod check;
 mod client_id;
 mod envoy_json;
 mod forward_auth;
+mod guard;
 mod openapi;
 mod permits;
 mod problem;
@@ -16,7 +17,7 @@ mod reply;
 mod request;
 mod reservations;
 
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Router, middleware};
@@ -25,7 +26,10 @@ use tokio::sync::watch;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::{Action, Target};
 use crate::gateway::Gateway;
+use crate::gateway::http::caller::Caller;
+use crate::gateway::http::problem::Problem;
 use crate::gateway::readiness::ReadinessState;
 use crate::listener::http::HttpVersions;
 use crate::listener::{self, Listener};
@@ -47,20 +51,23 @@ pub async fn serve(
 
 /// The routes.
 pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
-    let require_host = middleware::from_fn_with_state(gateway.clone(), access::require_allowed_host);
-    let protected = api(gateway.clone())
+    let require_host = middleware::from_fn_with_state(gateway.clone(), guard::require_allowed_host);
+    let document = openapi::Document::default();
+    let observed = OpenApiRouter::new()
         .routes(routes!(render_metrics))
         .routes(routes!(openapi::document))
+        .layer(Extension(metrics))
+        .layer(Extension(document.clone()))
         .route_layer(require_host);
-    let (routes, document) = OpenApiRouter::with_openapi(openapi::description())
+    let (routes, description) = OpenApiRouter::with_openapi(openapi::description())
         .routes(routes!(alive))
         .routes(routes!(ready))
-        .merge(protected)
+        .merge(observed)
+        .merge(api(gateway.clone()))
         .with_state(gateway)
         .split_for_parts();
+    document.describe(&description);
     routes
-        .layer(Extension(metrics))
-        .layer(Extension(openapi::Document::new(&document)))
 }
 
 /// The routes of the JSON interface.
@@ -78,23 +85,24 @@ fn api(gateway: Gateway) -> OpenApiRouter<Gateway> {
         .routes(routes!(unmatched))
         .routes(routes!(envoy_json::should_rate_limit))
         .routes(routes!(forward_auth::forward_auth))
-        // The body has been read within its limit.
-        .layer(DefaultBodyLimit::disable())
-        .route_layer(middleware::from_fn_with_state(gateway.clone(), body::admit))
-        .route_layer(middleware::from_fn_with_state(gateway, caller::require_client))
-        .route_layer(middleware::from_fn(access::require_json))
+        .route_layer(middleware::from_fn_with_state(gateway, guard::admit))
 }
 
-/// The last descriptors without a rule or a policy.
+/// The last descriptors without a rule or a policy. They are those of all domains, so a client
+/// needs the scope `peek:*` or `check:*`.
 #[utoipa::path(
     get,
     path = "/v1/unmatched",
-    responses((status = 200, description = "up to 100 descriptors", body = Object)),
+    responses(
+        (status = 200, description = "up to 100 descriptors", body = Object),
+        openapi::ProblemResponses,
+    ),
 )]
-async fn unmatched(State(gateway): State<Gateway>) -> Response {
+async fn unmatched(caller: Caller) -> Result<Response, Problem> {
+    caller.require_on(Action::Peek, &Target::NONE)?;
     let mut fields = serde_json::Map::new();
-    fields.insert("unmatched".into(), gateway.unmatched().list().into());
-    reply::object(fields)
+    fields.insert("unmatched".into(), caller.gateway.unmatched().list().into());
+    Ok(reply::object(fields))
 }
 
 /// Metrics in the format of Prometheus.

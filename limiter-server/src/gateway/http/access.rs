@@ -5,10 +5,8 @@
 //! The `Host` allow-list prevents the first, the content type prevents the second. The server
 //! answers no preflight, so pages of other origins cannot send JSON.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
 use crate::gateway::Gateway;
 use crate::gateway::http::problem::Problem;
@@ -18,18 +16,21 @@ use crate::host_name;
 const TYPELESS_PATH: &str = "/json";
 
 /// Rejects requests that a web page in a browser can cause.
-pub(super) async fn require_json(request: Request, next: Next) -> Response {
+pub(super) fn require_json(request: &Request) -> Result<(), Problem> {
+    if request.method() != Method::POST {
+        return Ok(());
+    }
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let essence = content_type.map(|value| value.split(';').next().unwrap_or_default().trim());
-    if request.method() == Method::POST
-        && (request.uri().path() != TYPELESS_PATH || is_from_browser(request.headers()))
-        && !essence.is_some_and(|of| of.eq_ignore_ascii_case("application/json"))
-    {
-        return Problem::bad_request("expected the header `content-type: application/json`".into())
-            .into_response();
+    let is_json = essence.is_some_and(|of| of.eq_ignore_ascii_case("application/json"));
+    let may_be_typeless = || request.uri().path() == TYPELESS_PATH && !is_from_browser(request.headers());
+    if is_json || may_be_typeless() {
+        return Ok(());
     }
-    next.run(request).await
+    Err(Problem::bad_request(
+        "expected the header `content-type: application/json`".into(),
+    ))
 }
 
 /// Whether a browser sends the request. All of them name the origin of a cross-origin POST.
@@ -38,21 +39,15 @@ fn is_from_browser(headers: &HeaderMap) -> bool {
 }
 
 /// Rejects names that another party can point at this machine.
-pub(super) async fn require_allowed_host(
-    State(gateway): State<Gateway>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|value| value.to_str().ok());
+pub(super) fn require_allowed_host(gateway: &Gateway, request: &Request) -> Result<(), Problem> {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().host());
     let is_allowed =
         |host: &str| host_name::is_local(host) || gateway.allows_host(host_name::without_port(host));
-    if !host.is_some_and(is_allowed) {
-        let detail = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
-        return Problem::bad_request(detail.into()).into_response();
+    if host.is_some_and(is_allowed) {
+        return Ok(());
     }
-    next.run(request).await
+    let detail = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
+    Err(Problem::bad_request(detail.into()))
 }

@@ -1,12 +1,11 @@
 //! Reads the bodies of requests within the limits, before the calls take their places.
 
+use std::ops::Deref;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::gateway::Gateway;
@@ -27,22 +26,29 @@ pub(super) async fn discard(request: Request) {
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }
 
-/// Reads the body, then takes the place of the call.
-pub(super) async fn admit(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
-    match read(&gateway, request).await {
-        Ok(request) => match gateway.admission().begin_call() {
-            Some(_place) => next.run(request).await,
-            None => Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many calls are in flight; retry after a pause".into(),
-            )
-            .into_response(),
-        },
-        Err(problem) => problem.into_response(),
+/// The body of a request, which [`read`] has read within its limit.
+pub(super) struct ReadBody(Bytes);
+
+impl<S: Sync> FromRequest<S> for ReadBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let body = axum::body::to_bytes(request.into_body(), usize::MAX).await;
+        let body = body.map_err(|error| Problem::bad_request(error.to_string().into()))?;
+        Ok(Self(body))
     }
 }
 
-async fn read(gateway: &Gateway, request: Request) -> Result<Request, Problem> {
+impl Deref for ReadBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Reads the body within the limits on its length, its time and the memory of all bodies.
+pub(super) async fn read(gateway: &Gateway, request: Request) -> Result<Request, Problem> {
     let max = gateway.limits().max_body_bytes;
     let too_large = || {
         let detail = format!("the body is too large, expected at most {max} bytes");

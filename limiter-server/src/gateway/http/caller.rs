@@ -2,13 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
-use crate::access::{Action, Client};
-use crate::gateway::http::body;
+use crate::access::{Action, Client, Target};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::{Gateway, credentials};
 
@@ -31,6 +28,12 @@ impl Caller {
         let allowed = self.gateway.may(&self.client, action, policy);
         allowed.map_err(|denial| Problem::of_denial(&denial))
     }
+
+    /// Requires that the client may take an action on a target.
+    pub(super) fn require_on(&self, action: Action, target: &Target<'_>) -> Result<(), Problem> {
+        let allowed = self.gateway.access().may(&self.client, action, target);
+        allowed.map_err(|denial| Problem::of_denial(&denial))
+    }
 }
 
 impl FromRequestParts<Gateway> for Caller {
@@ -48,14 +51,9 @@ impl FromRequestParts<Gateway> for Caller {
     }
 }
 
-/// Rejects requests of invalid clients without keeping their bodies.
-pub(super) async fn require_client(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
+/// Rejects requests of invalid clients.
+pub(super) fn require_client(gateway: &Gateway, request: &Request) -> Result<(), Problem> {
     let client = credentials::client(request.headers(), request.extensions());
-    match gateway.access().validate(&client) {
-        Ok(()) => next.run(request).await,
-        Err(denial) => {
-            body::discard(request).await;
-            Problem::of_denial(&denial).into_response()
-        }
-    }
+    let valid = gateway.access().validate(&client);
+    valid.map_err(|denial| Problem::of_denial(&denial))
 }

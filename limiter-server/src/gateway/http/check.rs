@@ -5,13 +5,13 @@
 
 use std::net::IpAddr;
 
-use axum::body::Bytes;
 use axum::response::Response;
 use limiter_core::{Amount, Decision, Key, LimitOutcome, LimitRequest, Policy, Rejection, Reservation};
 use serde_json::Map;
 
 use crate::access::Action;
 use crate::gateway::Gateway;
+use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
@@ -30,7 +30,7 @@ pub(super) struct FoundLimit {
 
 impl FoundLimit {
     /// Finds the policy of a limit, on which the client may take the action.
-    pub(super) fn find(caller: &Caller, action: Action, limit: &LimitBody) -> Result<Self, Problem> {
+    pub(super) fn find(caller: &Caller, action: Action, limit: LimitBody) -> Result<Self, Problem> {
         caller.require(action, &limit.policy)?;
         let gateway = &caller.gateway;
         let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
@@ -41,7 +41,7 @@ impl FoundLimit {
             policy,
             key,
             cost,
-            sent_key: limit.key.clone(),
+            sent_key: limit.key,
         })
     }
 
@@ -65,7 +65,7 @@ pub(super) fn find_all(
 ) -> Result<Vec<FoundLimit>, Problem> {
     let limits = body.into_limits()?;
     limits
-        .iter()
+        .into_iter()
         .map(|limit| FoundLimit::find(caller, action, limit))
         .collect()
 }
@@ -77,20 +77,34 @@ pub(super) fn find_all(
     request_body = LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn check(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn check(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Check, request::read(&body)?)?;
     let (gateway, peer) = (caller.gateway, caller.peer);
-    let of_task = gateway.clone();
-    // A task of its own, so that a client that leaves does not keep half of the charges.
-    let charged = tokio::spawn(async move { charge_sets(&of_task, peer, &limits).await }).await;
+    let charged = match limits.as_slice() {
+        [only] => charge_set(&gateway, peer, &[only])
+            .await
+            .map(|decision| vec![decision]),
+        _ => charge_in_task(&gateway, peer, limits).await?,
+    };
     match charged {
-        Ok(Ok(decisions)) => Ok(reply::allowed(&gateway, &decisions, Map::new())),
-        Ok(Err(rejection)) => Err(Problem::of_rejection(&gateway, &rejection)),
-        Err(error) => {
-            tracing::error!(%error, "a check ended without an answer");
-            Err(Problem::bad_request("the check ended without an answer".into()))
-        }
+        Ok(decisions) => Ok(reply::allowed(&gateway, &decisions, Map::new())),
+        Err(rejection) => Err(Problem::of_rejection(&gateway, &rejection)),
     }
+}
+
+/// Charges several limits in a task of its own, so that a client that leaves does not keep a part
+/// of the charges.
+async fn charge_in_task(
+    gateway: &Gateway,
+    peer: Option<IpAddr>,
+    limits: Vec<FoundLimit>,
+) -> Result<Result<Vec<Decision>, Rejection>, Problem> {
+    let gateway = gateway.clone();
+    let charged = tokio::spawn(async move { charge_sets(&gateway, peer, &limits).await });
+    charged.await.map_err(|error| {
+        tracing::error!(%error, "a check ended without an answer");
+        Problem::bad_request("the check ended without an answer".into())
+    })
 }
 
 /// `POST /v1/peek`
@@ -100,7 +114,7 @@ pub(super) async fn check(caller: Caller, body: Bytes) -> Result<Response, Probl
     request_body = LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn peek(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn peek(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Peek, request::read(&body)?)?;
     let gateway = caller.gateway;
     let mut decisions = Vec::new();
@@ -124,7 +138,7 @@ pub(super) async fn peek(caller: Caller, body: Bytes) -> Result<Response, Proble
     request_body = LimitsBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn refund(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn refund(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Refund, request::read(&body)?)?;
     let gateway = caller.gateway;
     for limit in &limits {
@@ -145,7 +159,7 @@ pub(super) async fn refund(caller: Caller, body: Bytes) -> Result<Response, Prob
     request_body = LimitsBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn reset(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn reset(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let limits = find_all(&caller, Action::Reset, request::read(&body)?)?;
     let gateway = caller.gateway;
     for limit in &limits {
@@ -164,10 +178,7 @@ async fn charge_sets(
     let limiter = gateway.limiter();
     let sets = sets(limits);
     if let [only] = sets.as_slice() {
-        let checked = limiter.check_all(only.iter().map(|limit| limit.request()));
-        let decision = checked.await?;
-        record(gateway, peer, only, &decision);
-        return Ok(vec![decision.require()?.into_decision()]);
+        return Ok(vec![charge_set(gateway, peer, only).await?]);
     }
     let mut charged: Vec<Reservation> = Vec::new();
     for set in sets {
@@ -194,6 +205,20 @@ async fn charge_sets(
         .iter()
         .map(|reservation| reservation.decision().clone())
         .collect())
+}
+
+/// Charges the limits of one set.
+async fn charge_set(
+    gateway: &Gateway,
+    peer: Option<IpAddr>,
+    set: &[&FoundLimit],
+) -> Result<Decision, Rejection> {
+    let checked = gateway
+        .limiter()
+        .check_all(set.iter().map(|limit| limit.request()));
+    let decision = checked.await?;
+    record(gateway, peer, set, &decision);
+    Ok(decision.require()?.into_decision())
 }
 
 /// Records the decision about a set for the admin UI.

@@ -6,7 +6,6 @@
 //! values. The status is 200 or 429. Errors are problem documents: 400 for invalid requests as in
 //! the original, but 503 when no decision was possible, so that clients can tell the two apart.
 
-use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prost_types::value::Kind;
@@ -18,6 +17,7 @@ use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
     Unit,
 };
+use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::openapi::ProblemResponses;
 use crate::gateway::http::problem::Problem;
@@ -34,7 +34,7 @@ use crate::gateway::http::request;
         ProblemResponses,
     ),
 )]
-pub(super) async fn should_rate_limit(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn should_rate_limit(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let request: RateLimitBody = request::read(&body)?;
     let answer = caller
         .gateway

@@ -3,7 +3,7 @@
 //! The routes are registered by their descriptions, so that a route without a description does not
 //! exist. The types here describe JSON that other modules write.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
 use axum::http::header;
@@ -23,14 +23,16 @@ pub(super) fn description() -> utoipa::openapi::OpenApi {
 )]
 struct Description;
 
-/// The text of the description.
-#[derive(Clone, Debug)]
-pub(super) struct Document(Arc<str>);
+/// The text of the description. Cheap to clone; clones share the text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document(Arc<OnceLock<String>>);
 
 impl Document {
-    pub(super) fn new(document: &utoipa::openapi::OpenApi) -> Self {
+    /// Sets the text, when all routes are known.
+    pub(super) fn describe(&self, document: &utoipa::openapi::OpenApi) {
         // A description is always JSON.
-        Self(serde_json::to_string(document).unwrap_or_default().into())
+        self.0
+            .get_or_init(|| serde_json::to_string(document).unwrap_or_default());
     }
 }
 
@@ -43,7 +45,7 @@ impl Document {
 pub(super) async fn document(Extension(document): Extension<Document>) -> impl IntoResponse {
     (
         [(header::CONTENT_TYPE, "application/json")],
-        document.0.to_string(),
+        document.0.get().cloned().unwrap_or_default(),
     )
 }
 

@@ -4,13 +4,13 @@
 //! that a client renews and releases a permit by its id alone. A change of these parts makes the id
 //! invalid.
 
-use axum::body::Bytes;
 use axum::response::Response;
 use limiter_core::detached::{PermitRelease, PermitRenewal};
 use limiter_core::{Key, Policy, Rejection, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::access::Action;
+use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::ClientId;
@@ -26,7 +26,7 @@ use crate::gateway::http::request::{self, IdBody, LimitsBody};
     request_body = LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn acquire(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let body: LimitsBody = request::read(&body)?;
     let names = body.names();
     let limits = find_all(&caller, Action::Acquire, body)?;
@@ -54,7 +54,7 @@ pub(super) async fn acquire(caller: Caller, body: Bytes) -> Result<Response, Pro
     request_body = IdBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn renew(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn renew(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let IdBody { id: text } = request::read(&body)?;
     let (id, policy, key) = find_permit(&caller, &text)?;
     let gateway = caller.gateway;
@@ -78,7 +78,7 @@ pub(super) async fn renew(caller: Caller, body: Bytes) -> Result<Response, Probl
     request_body = IdBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn release(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn release(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let IdBody { id } = request::read(&body)?;
     let (id, policy, key) = find_permit(&caller, &id)?;
     let gateway = caller.gateway;

@@ -12,7 +12,7 @@ use tonic::Code;
 use crate::access::AccessDenial;
 use crate::gateway::Gateway;
 use crate::gateway::explanation::origin_name;
-use crate::gateway::http::reply;
+use crate::gateway::http::reply::Limits;
 
 /// A response that is not a success.
 #[derive(Debug)]
@@ -115,7 +115,8 @@ impl Problem {
         if let Some(decision) = rejection.decision() {
             let origin = origin_name(decision.origin());
             problem.fields.insert("origin".into(), json!(origin));
-            problem.fields.insert("limits".into(), reply::limits(decision));
+            let limits = Limits(std::slice::from_ref(decision));
+            problem.fields.insert("limits".into(), json!(limits));
             problem.decision = Some(Box::new(decision.clone()));
         }
         problem.retry_after = rejection.retry_after_seconds();

@@ -2,75 +2,127 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
-use limiter_core::{Amount, Decision};
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use limiter_core::{Amount, Decision, LimitOutcome};
 use limiter_tower::RateLimitHeaders;
-use serde_json::{Map, Number, Value, json};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
+use serde_json::{Map, Number, Value};
 
 use crate::gateway::Gateway;
 use crate::gateway::explanation::origin_name;
 
+/// The length of most answers in bytes, for which the buffer is reserved.
+const USUAL_BYTES: usize = 256;
+
+/// The body of an allowed decision. It is written without intermediate JSON values, because this is
+/// the most frequent answer.
+#[derive(serde::Serialize)]
+struct AllowedBody<'a> {
+    allowed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    would_deny: bool,
+    limits: Limits<'a>,
+    delay_ms: u64,
+    origin: Option<&'static str>,
+    revision: u64,
+    node: &'a str,
+    #[serde(flatten, skip_serializing_if = "Map::is_empty")]
+    more: Map<String, Value>,
+}
+
+/// The limits of decisions in their order. Limits that were not decided, such as those of a policy
+/// that is off, are absent.
+pub(super) struct Limits<'a>(pub(super) &'a [Decision]);
+
+/// The numbers of one limit.
+#[derive(serde::Serialize)]
+struct LimitNumbers<'a> {
+    policy: &'a str,
+    allowed: bool,
+    limit: JsonAmount,
+    remaining: JsonAmount,
+    retry_after_ms: u64,
+    reset_after_ms: u64,
+}
+
+/// An exact number: an integer unless the amount has a fraction.
+struct JsonAmount(Amount);
+
+impl Serialize for Limits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut limits = serializer.serialize_seq(None)?;
+        for limit in self.0.iter().flat_map(Decision::limits) {
+            limits.serialize_element(&LimitNumbers::new(limit))?;
+        }
+        limits.end()
+    }
+}
+
+impl<'a> LimitNumbers<'a> {
+    fn new(limit: &'a LimitOutcome) -> Self {
+        Self {
+            policy: limit.policy().name(),
+            allowed: limit.is_allowed(),
+            limit: JsonAmount(limit.policy().quota()),
+            remaining: JsonAmount(limit.remaining()),
+            retry_after_ms: millis(limit.retry_after()),
+            reset_after_ms: millis(limit.reset_after()),
+        }
+    }
+}
+
+impl Serialize for JsonAmount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(amount) = self;
+        if amount.is_whole() {
+            return serializer.serialize_u64(amount.whole());
+        }
+        let text = format!("{}.{:03}", amount.whole(), amount.as_thousandths() % 1_000);
+        match text.parse::<Number>() {
+            Ok(number) => number.serialize(serializer),
+            Err(_) => serializer.serialize_unit(),
+        }
+    }
+}
+
 /// The answer of an allowed decision about one or several sets of limits.
 pub(super) fn allowed(gateway: &Gateway, decisions: &[Decision], more: Map<String, Value>) -> Response {
-    let mut headers = HeaderMap::new();
-    let mut shown = Vec::new();
-    let mut delay = Duration::ZERO;
+    let delay = decisions.iter().map(Decision::delay).max();
+    let body = AllowedBody {
+        allowed: true,
+        would_deny: decisions.iter().any(Decision::would_deny),
+        limits: Limits(decisions),
+        delay_ms: millis(delay.unwrap_or_default()),
+        origin: decisions.last().map(|decision| origin_name(decision.origin())),
+        revision: gateway.limiter().registry().revision(),
+        node: gateway.node(),
+        more,
+    };
+    let mut response = json(&body);
     for decision in decisions {
-        RateLimitHeaders::default().write(decision, &mut headers);
-        if let Value::Array(limits) = limits(decision) {
-            shown.extend(limits);
-        }
-        delay = delay.max(decision.delay());
+        RateLimitHeaders::default().write(decision, response.headers_mut());
     }
-    let origin = decisions.last().map(|decision| origin_name(decision.origin()));
-    let mut fields = more;
-    fields.insert("allowed".into(), json!(true));
-    if decisions.iter().any(Decision::would_deny) {
-        fields.insert("would_deny".into(), json!(true));
-    }
-    fields.insert("limits".into(), Value::Array(shown));
-    fields.insert("delay_ms".into(), millis(delay));
-    fields.insert("origin".into(), json!(origin));
-    fields.insert("revision".into(), json!(gateway.limiter().registry().revision()));
-    fields.insert("node".into(), json!(gateway.node()));
-    let mut response = object(fields);
-    response.headers_mut().extend(headers);
     response
 }
 
 /// A JSON object.
 pub(super) fn object(fields: Map<String, Value>) -> Response {
-    let content_type = (header::CONTENT_TYPE, "application/json");
-    ([content_type], Value::Object(fields).to_string()).into_response()
+    json(&fields)
 }
 
-/// The limits of a decision in their order. Limits that were not decided, such as those of a policy
-/// that is off, are absent.
-pub(super) fn limits(decision: &Decision) -> Value {
-    let limits = decision.limits().iter().map(|limit| {
-        json!({
-            "policy": limit.policy().name(),
-            "allowed": limit.is_allowed(),
-            "limit": amount(limit.policy().quota()),
-            "remaining": amount(limit.remaining()),
-            "retry_after_ms": millis(limit.retry_after()),
-            "reset_after_ms": millis(limit.reset_after()),
-        })
-    });
-    Value::Array(limits.collect())
+fn json(body: &impl Serialize) -> Response {
+    let mut text = Vec::with_capacity(USUAL_BYTES);
+    // Texts, numbers and maps with keys of text are always JSON, and memory accepts every write.
+    let _ = serde_json::to_writer(&mut text, body);
+    let mut response = Response::new(Body::from(text));
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
 /// Whole milliseconds, rounded up, so that a client that waits is not early.
-pub(super) fn millis(span: Duration) -> Value {
-    json!(u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
-}
-
-/// An exact number: an integer unless the amount has a fraction.
-fn amount(amount: Amount) -> Value {
-    if amount.is_whole() {
-        return json!(amount.whole());
-    }
-    let text = format!("{}.{:03}", amount.whole(), amount.as_thousandths() % 1_000);
-    text.parse::<Number>().map_or(Value::Null, Value::Number)
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::response::Response;
 use limiter_core::detached::SettlementOutcome;
 use limiter_core::{Key, LimitRequest, Policy, Rejection};
 use serde_json::{Map, json};
 
 use crate::access::Action;
+use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::ClientId;
@@ -28,7 +28,7 @@ const LIFETIME: Duration = Duration::from_secs(600);
     request_body = LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn reserve(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let rejected = |rejection: Rejection| Problem::of_rejection(&caller.gateway, &rejection);
     let body: LimitsBody = request::read(&body)?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
@@ -59,7 +59,7 @@ pub(super) async fn reserve(caller: Caller, body: Bytes) -> Result<Response, Pro
     request_body = SettleBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn settle(caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn settle(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let gateway = &caller.gateway;
     let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
     let body: SettleBody = request::read(&body)?;
