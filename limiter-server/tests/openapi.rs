@@ -50,6 +50,7 @@ fn document_has_the_paths_and_methods_of_the_router() {
         "/metrics",
         "/openapi.json",
         "/readyz",
+        "/readyz/gateway",
         "/v1/acquire",
         "/v1/check",
         "/v1/peek",

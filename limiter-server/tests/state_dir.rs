@@ -37,7 +37,9 @@ fn node_without_its_database_starts_with_cached_policies() {
         directory,
     ];
     let server = Server::start(Directory::new(), &args);
-    assert_eq!(server.get("/readyz").status, 200, "{}", server.log());
+    for path in ["/readyz", "/readyz/gateway"] {
+        assert_eq!(server.get(path).status, 200, "{path}: {}", server.log());
+    }
     assert_eq!([200, 429], [(); 2].map(|()| check(&server)));
     let waiting = http::get(server.admin(), "/admin/v1/session", &[]).unwrap();
     assert_eq!(waiting.status, 503, "{}", waiting.body);
@@ -47,7 +49,20 @@ fn node_without_its_database_starts_with_cached_policies() {
 fn node_without_policies_is_not_ready() {
     let args = ["--database", UNREACHABLE, "--admin", "127.0.0.1:0"];
     let server = Server::start(Directory::new(), &args);
-    assert_eq!(server.get("/readyz").status, 503);
+    for path in ["/readyz", "/readyz/gateway"] {
+        assert_eq!(server.get(path).status, 503, "{path}");
+    }
+    let call = json!({ "policy": "search", "key": "ann" }).to_string();
+    let envoy_call = json!({ "domain": "edge", "descriptors": [{ "entries": [{ "key": "search" }] }] });
+    for (path, body) in [
+        ("/v1/check", &call),
+        ("/v1/peek", &call),
+        ("/json", &envoy_call.to_string()),
+    ] {
+        let answer = http::post(server.http(), path, &[], body).unwrap();
+        assert_eq!(answer.status, 503, "{path}: {}", answer.body);
+        assert!(answer.body.contains("no policies yet"), "{}", answer.body);
+    }
 }
 
 #[test]

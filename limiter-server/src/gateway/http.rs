@@ -62,6 +62,7 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     let (routes, description) = OpenApiRouter::with_openapi(openapi::description())
         .routes(routes!(alive))
         .routes(routes!(ready))
+        .routes(routes!(gateway_ready))
         .merge(observed)
         .merge(api(gateway.clone()))
         .with_state(gateway)
@@ -147,4 +148,18 @@ async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {
         ),
         ReadinessState::Ending => (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n"),
     }
+}
+
+/// Whether decisions are possible, as `/readyz`. The name states that it does not depend on the
+/// control plane.
+#[utoipa::path(
+    get,
+    path = "/readyz/gateway",
+    responses(
+        (status = 200, description = "ready", body = String),
+        (status = 503, description = "no policies yet, or shutting down", body = String),
+    ),
+)]
+async fn gateway_ready(state: State<Gateway>) -> (StatusCode, &'static str) {
+    ready(state).await
 }

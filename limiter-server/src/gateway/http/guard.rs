@@ -13,8 +13,10 @@ use crate::gateway::Gateway;
 use crate::gateway::admission::CallPlace;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::{access, body, caller};
+use crate::gateway::readiness::ReadinessState;
 
-/// Requires an allowed host, JSON, a valid client, a body within the limits and a free place.
+/// Requires an allowed host, JSON, a valid client, a body within the limits, policies and a free
+/// place.
 pub(super) async fn admit(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
     match receive(&gateway, request).await {
         Ok((request, _place)) => next.run(request).await,
@@ -30,6 +32,11 @@ async fn receive(gateway: &Gateway, request: Request) -> Result<(Request, CallPl
         return Err(problem);
     }
     let request = body::read(gateway, request).await?;
+    if gateway.readiness().state() == ReadinessState::WaitsForPolicies {
+        // Every policy would be unknown, and an unknown policy can be allowed by the settings.
+        let detail = "the server has no policies yet; retry after a pause";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail.into()));
+    }
     let place = gateway.admission().begin_call().ok_or_else(|| {
         let detail = "too many calls are in flight; retry after a pause";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail.into())
