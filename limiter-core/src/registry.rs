@@ -48,6 +48,7 @@ use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
 use crate::registry::effective_policy::EffectivePolicy;
+pub(crate) use crate::registry::entry::EVERY_APP;
 pub use crate::registry::entry::PolicyEntry;
 pub use crate::registry::entry_state::{EntryEdit, EntryState};
 #[cfg(feature = "registry")]

@@ -10,12 +10,15 @@ mod support;
 
 use limiter_core::Limiter;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry, SuspensionMode};
+use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{DocumentKind, OVERLAYS, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
+use support::access::{TOKEN, bearer, entry};
 use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
 use support::http;
+use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
 
 const SUSPENSIONS: &str = "/namespaces/default/suspensions";
@@ -328,4 +331,67 @@ fn quotas_and_trials_change_the_policy() {
         text.contains("capacity = 9\nrate = \"9/s\"") && !text.contains("trial"),
         "{text}"
     );
+}
+
+/// A policy with a rule for the descriptor of its name.
+fn policy_of(name: &str, apps: &str) -> String {
+    format!(
+        "[policy.{name}]\nalgorithm = 'sliding_window'\nlimit = 100\nwindow = '1h'\n{apps}\n\n\
+         [[rule]]\nmatch = ['{name}']\npolicy = '{name}'\n\n"
+    )
+}
+
+/// A server whose policies belong to `checkout`, to two apps, and to all.
+fn with_apps(overlay: &str) -> Server {
+    let policies = [
+        policy_of("search", "apps = ['checkout']"),
+        policy_of("shared", "apps = ['billing', 'checkout']"),
+        policy_of("open", ""),
+    ];
+    let text = format!("format = 2\nmin_reader = 2\n{}{overlay}", policies.concat());
+    let scopes = ["check:app=checkout", "check:policy=shared", "check:policy=open"];
+    Server::with_settings(&text, &entry("edge", TOKEN, &scopes), &[])
+}
+
+/// The origin of the denial over HTTP, and whether Envoy's protocol denies.
+fn denial(server: &Server, policy: &str, key: &str) -> (Option<String>, bool) {
+    let body = json!({ "policy": policy, "key": key }).to_string();
+    let token = bearer(TOKEN);
+    let headers = [("authorization", token.as_str())];
+    let answer = http::post(server.http(), "/v1/check", &headers, &body).unwrap();
+    assert!([200, 403].contains(&answer.status), "{}", answer.body);
+    let origin = json_of(&answer)["origin"].as_str().map(str::to_owned);
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![Entry {
+                key: policy.to_owned(),
+                value: key.to_owned(),
+            }],
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    };
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+    let code = client.ask(&request).unwrap().overall_code();
+    (origin.filter(|_| answer.status == 403), code == Code::OverLimit)
+}
+
+#[test]
+fn overlays_of_an_app_apply_at_the_gateway_to_policies_of_this_app() {
+    let server = with_apps("[[block]]\nkey = 'eve'\napp = 'checkout'\n");
+    let blocked = (Some("block".to_owned()), true);
+    assert_eq!(denial(&server, "search", "eve"), blocked);
+    assert_eq!(denial(&server, "search", "ann"), (None, false));
+    for policy in ["shared", "open"] {
+        assert_eq!(denial(&server, policy, "eve"), (None, false), "{policy}");
+    }
+    let suspended =
+        "[[suspend]]\nscope = 'app:checkout'\nenforcement = 'deny'\nuntil = 2100-01-01T00:00:00Z\n";
+    let server = with_apps(suspended);
+    let denied = (Some("suspension".to_owned()), true);
+    assert_eq!(denial(&server, "search", "ann"), denied);
+    for policy in ["shared", "open"] {
+        assert_eq!(denial(&server, policy, "ann"), (None, false), "{policy}");
+    }
 }

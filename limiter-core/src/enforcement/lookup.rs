@@ -9,7 +9,7 @@ use crate::enforcement::KeyRule;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::{Enforcement, Policy};
-use crate::registry::{OverlayRule, SuspensionMode};
+use crate::registry::{EVERY_APP, OverlayRule, SuspensionMode};
 use crate::request::LimitRequest;
 use crate::support::one_or_many::OneOrMany;
 
@@ -48,8 +48,16 @@ impl Limiter {
         let names = &self.inner.names;
         let obeys_suspensions = self.obeys_suspensions();
         let now = self.inner.clock.calendar();
-        names.registry.with_overlays(|overlays| {
-            overlays.rule(policy.name(), key, names.app.as_deref(), now, obeys_suspensions)
-        })
+        // A limiter of all apps decides for programs whose app it does not know. The owners of an
+        // app must not affect other apps, so only a policy of this app alone counts.
+        let app = names.app.as_deref();
+        let entry = match app {
+            Some(EVERY_APP) => names.registry.get(policy.name()),
+            _ => None,
+        };
+        let app = entry.as_ref().map_or(app, |entry| entry.only_app());
+        names
+            .registry
+            .with_overlays(|overlays| overlays.rule(policy.name(), key, app, now, obeys_suspensions))
     }
 }

@@ -8,7 +8,7 @@ use crate::registry::{PolicyMetadata, RateType};
 use crate::units::Timestamp;
 
 /// The app of a limiter that decides for the programs of all apps.
-const EVERY_APP: &str = "*";
+pub(crate) const EVERY_APP: &str = "*";
 
 /// A policy in a [`PolicyRegistry`](crate::registry::PolicyRegistry), for all apps or for those of
 /// a list.
@@ -146,6 +146,14 @@ impl PolicyEntry {
     /// Returns the apps to which the policy applies, in alphabetical order; `None` for all.
     pub fn apps(&self) -> Option<impl Iterator<Item = &str>> {
         self.apps.as_deref().map(|apps| apps.iter().map(AsRef::as_ref))
+    }
+
+    /// Returns the app to which the policy belongs: the only one of its list.
+    pub(crate) fn only_app(&self) -> Option<&str> {
+        match self.apps.as_deref() {
+            Some([app]) => Some(app),
+            _ => None,
+        }
     }
 
     /// Returns the time at which the policy ends, if any.

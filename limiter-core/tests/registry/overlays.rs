@@ -1,5 +1,7 @@
 //! Overlays in texts: suspensions, blocks, entries that end.
 
+use std::time::{Duration, SystemTime};
+
 use limiter_core::registry::{Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode};
 use limiter_core::{Enforcement, Limiter, Origin};
 
@@ -252,4 +254,52 @@ fn trial_round_trips_and_needs_no_newer_reader() {
             "text:5:39: policy.p.trial.at is unknown, expected capacity, rate, until",
         ]
     );
+}
+
+#[tokio::test]
+async fn overlays_of_an_app_apply_in_a_limiter_of_all_apps_to_policies_of_this_app() {
+    let policies = r#"
+[policy.of_all]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[policy.of_checkout]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+apps = ["checkout"]
+
+[policy.of_both]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+apps = ["billing", "checkout"]
+
+[[block]]
+key = "eve"
+app = "checkout"
+"#;
+    let text = format!("format = 2\nmin_reader = 2\n{policies}");
+    let registry = PolicyRegistry::from_toml(&text).unwrap();
+    let limiter = |app: &str| Limiter::in_process().registry(&registry).app(app).build();
+    let (gateway, checkout) = (limiter("*"), limiter("checkout"));
+    let origin = async |limiter: &Limiter, policy: &str, key: &str| {
+        limiter.named(policy).check(key).await.unwrap().origin()
+    };
+    let suspend = |scope: &str, mode| {
+        let end = SystemTime::now() + Duration::from_secs(600);
+        let suspension = Suspension::new(scope.parse().unwrap(), mode, end);
+        registry.suspend(suspension).unwrap();
+    };
+    assert_eq!(origin(&gateway, "of_checkout", "ann").await, Origin::Memory);
+    assert_eq!(origin(&gateway, "of_checkout", "eve").await, Origin::Block);
+    suspend("app:checkout", SuspensionMode::Deny);
+    assert_eq!(origin(&gateway, "of_checkout", "ann").await, Origin::Suspension);
+    for policy in ["of_all", "of_both"] {
+        assert_eq!(origin(&gateway, policy, "eve").await, Origin::Memory);
+        assert_eq!(origin(&checkout, policy, "eve").await, Origin::Suspension);
+    }
+    suspend("policy:of_checkout", SuspensionMode::Off);
+    assert_eq!(origin(&gateway, "of_checkout", "ann").await, Origin::Off);
 }

@@ -133,7 +133,8 @@ impl Block {
         }
     }
 
-    /// Restricts the block to limiters with this [app](crate::InProcessBuilder::app).
+    /// Restricts the block to limiters with this [app](crate::InProcessBuilder::app); in limiters
+    /// of all apps (`*`), to the policies that belong to this app alone.
     #[must_use]
     pub fn for_app(self, app: impl Into<String>) -> Self {
         let app = Some(app.into().into());

@@ -16,7 +16,8 @@ use crate::units::Timestamp;
 pub enum SuspensionScope {
     /// The policy of this name.
     Policy(String),
-    /// All policies of limiters with this [app](crate::InProcessBuilder::app).
+    /// All policies of limiters with this [app](crate::InProcessBuilder::app); in limiters of all
+    /// apps (`*`), the policies that belong to this app alone.
     App(String),
     /// All policies.
     All,
