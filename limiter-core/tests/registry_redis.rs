@@ -1076,3 +1076,34 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
     .await;
     replica.has(3, SOON).await;
 }
+
+#[tokio::test]
+async fn document_is_replaced_by_compare_and_set() {
+    let server = RedisServer::start();
+    let namespace = namespace();
+    let open = || {
+        let limits = Limiter::redis(server.url())
+            .namespace(&namespace)
+            .build()
+            .unwrap();
+        limits.redis_registry().unwrap()
+    };
+    let (one, other) = (open().document("a|b"), open().document("a|b"));
+    assert_eq!(one.read_after(0).await.unwrap(), None);
+    let first = one.publish("revision = 7\nfirst", 0).await.unwrap();
+    let conflict = other.publish("second", 0).await.unwrap_err();
+    assert!(matches!(conflict, RegistryError::Conflict { found, .. } if found == first));
+    let found = other.read_after(0).await.unwrap();
+    assert_eq!(found, Some((first, "revision = 7\nfirst".to_owned())));
+    let second = other.publish("", first).await.unwrap();
+    assert_eq!(
+        one.read_after(first).await.unwrap(),
+        Some((second, String::new()))
+    );
+    assert_eq!(one.read_after(second).await.unwrap(), None);
+    // The registry and other documents are separate.
+    assert_eq!(open().read().await.unwrap(), None);
+    assert_eq!(open().document("a").read_after(0).await.unwrap(), None);
+    server.pause();
+    assert!(matches!(one.read_after(0).await, Err(RegistryError::Store(_))));
+}

@@ -7,6 +7,7 @@ use bb8_redis::redis;
 use bb8_redis::redis::Value;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::escape_part;
 use crate::redis::Route;
 use crate::redis::client::connection::Connection;
 use crate::redis::script::{Call, REGISTRY, wire};
@@ -59,6 +60,12 @@ impl RegistryStore {
 
     pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
         Self { route, clock, key }
+    }
+
+    /// Returns the storage of another text of the namespace.
+    pub(crate) fn document(&self, name: &str) -> Self {
+        let key = format!("{}|{}", self.key, escape_part(name));
+        Self { key, ..self.clone() }
     }
 
     /// Returns the key, which is also the name of the channel.

@@ -7,6 +7,7 @@
 //! Invariants: a text with errors is not sent; the revision never decreases; a process never
 //! publishes a text of which it has read a part only. Tests: `tests/registry_redis.rs`.
 
+mod document;
 mod source;
 mod subscribers;
 mod watcher;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::error::ConfigError;
 use crate::redis::{PublishOutcome, RegistryStore, Stored, SubscriberStore};
+pub use crate::registry::redis::document::RedisDocument;
 pub use crate::registry::redis::source::RedisSubscription;
 pub use crate::registry::redis::subscribers::Subscriber;
 use crate::registry::redis::subscribers::register_until_dropped;
@@ -171,6 +173,13 @@ impl RedisRegistry {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
         }
+    }
+
+    /// Returns access to another text of the namespace, stored under the key
+    /// `namespace|book|NAME`. It contains no policies, and no limiter reads it.
+    #[must_use]
+    pub fn document(&self, name: &str) -> RedisDocument {
+        RedisDocument::new(self.0.store.document(name))
     }
 
     /// Replaces the text of revision `replaced` (0 if there is none), and returns the new revision.
