@@ -64,6 +64,7 @@ impl Backend {
 
     /// Returns whether the state is in this process, so that every operation completes at its first
     /// poll.
+    #[inline]
     pub(crate) fn is_in_process(&self) -> bool {
         matches!(self, Self::Memory(_))
     }
@@ -91,7 +92,11 @@ impl Backend {
 
     /// Decides several limits in process, if the fast step can decide all of them.
     #[inline]
-    pub(crate) fn try_decide_steadily(&self, limits: &[IdentifiedLimit<'_>], mode: Mode) -> Option<Decision> {
+    pub(crate) fn try_decide_steadily<const N: usize>(
+        &self,
+        limits: &[IdentifiedLimit<'_>; N],
+        mode: Mode,
+    ) -> Option<Decision> {
         match self {
             Self::Memory(memory) => memory.decide_steadily(limits, mode),
             #[cfg(feature = "redis")]

@@ -35,7 +35,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{OnDenial, Policy};
-use crate::request::{DecisionRequest, LimitRequest};
+use crate::request::{DecisionRequest, LimitCharge, LimitRequest};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
@@ -250,10 +250,16 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Validates the check and builds its request.
-    pub(crate) fn request(self) -> Result<DecisionRequest<'a>, Rejection> {
+    /// Validates the check and builds its request. `charge` is the identity and the cost of its
+    /// only limit, if they are known.
+    pub(crate) fn request(self, charge: Option<LimitCharge>) -> Result<DecisionRequest<'a>, Rejection> {
         self.limiter.open()?;
-        request(self.limiter, self.requests.into_iter(), self.mode)
+        match (self.requests, charge) {
+            (OneOrMany::One(limit), Some(charge)) => {
+                Ok(DecisionRequest::of_charged(limit, charge, self.mode))
+            }
+            (requests, _) => request(self.limiter, requests.into_iter(), self.mode),
+        }
     }
 
     /// Validates the check and builds its request with borrowed keys.

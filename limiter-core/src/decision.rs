@@ -79,6 +79,7 @@ impl Decision {
 
     /// Returns whether the call may proceed.
     #[must_use]
+    #[inline]
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
@@ -189,6 +190,7 @@ impl Decision {
 
     /// Returns the component that made the decision.
     #[must_use]
+    #[inline]
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -208,21 +210,31 @@ impl Decision {
     /// denied because the store is unavailable ([`Origin::FailedClosed`]), or
     /// [`Rejection::Forbidden`] if a key list, a suspension or a block denies it
     /// ([`Origin::is_independent_of_permits`]).
+    #[inline]
     pub fn require(self) -> Result<Allowed, Rejection> {
+        if self.allowed {
+            Ok(Allowed(self))
+        } else {
+            Err(self.into_rejection())
+        }
+    }
+
+    /// Returns the reason of a denial.
+    #[cold]
+    fn into_rejection(self) -> Rejection {
         match &self.store_error {
-            _ if self.allowed => Ok(Allowed(self)),
-            _ if self.origin.is_independent_of_permits() => Err(Rejection::Forbidden {
+            _ if self.origin.is_independent_of_permits() => Rejection::Forbidden {
                 policy: self
                     .denied_by()
                     .map_or_else(String::new, |limit| limit.policy().name().to_owned()),
                 decision: Box::new(self),
-            }),
+            },
             // Denied because the store is unavailable: no limit was reached.
-            Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable {
+            Some(error) if self.origin == Origin::FailedClosed => Rejection::Unavailable {
                 error: StoreError::clone(error),
                 decision: Some(Box::new(self)),
-            }),
-            _ => Err(Rejection::Limited(Box::new(self))),
+            },
+            _ => Rejection::Limited(Box::new(self)),
         }
     }
 }

@@ -247,6 +247,7 @@ impl Limiter {
     }
 
     /// Returns whether the limiter sends no request to Redis.
+    #[inline]
     pub(crate) fn is_in_process(&self) -> bool {
         self.inner.backend.is_in_process()
     }

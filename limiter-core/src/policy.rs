@@ -278,6 +278,12 @@ impl Policy {
         self.0.identity.identity(group, key)
     }
 
+    /// Returns the policy's part of the identities of its limits.
+    #[inline]
+    pub(crate) fn identity_prefix(&self) -> &Prefix {
+        &self.0.identity
+    }
+
     pub(crate) fn escaped_group(&self) -> Option<&str> {
         self.0.escaped_group.as_deref()
     }

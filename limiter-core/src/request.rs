@@ -24,7 +24,7 @@ use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
 pub(crate) use crate::request::holder::{HolderLease, HolderRenewal, HolderReply};
-pub(crate) use crate::request::identified::{IdentifiedLimit, identify};
+pub(crate) use crate::request::identified::IdentifiedLimit;
 pub use crate::request::limit_request::LimitRequest;
 use crate::request::limit_request::RequestedCost;
 use crate::support::one_or_many::OneOrMany;
@@ -39,6 +39,14 @@ const MAX_LIMITS: usize = 16;
 pub(crate) struct DecisionRequest<'a> {
     pub(crate) limits: SmallVec<[RequestedLimit<'a>; 1]>,
     pub(crate) mode: Mode,
+}
+
+/// The identity of a limit and a valid cost of a request for it.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitCharge {
+    pub(crate) identity: Identity,
+    /// In the algorithm's unit.
+    pub(crate) cost: u64,
 }
 
 /// One limit of a request.
@@ -158,6 +166,21 @@ impl<'a> DecisionRequest<'a> {
         Ok(Self { limits, mode })
     }
 
+    /// Builds the request of one limit whose identity and cost are known.
+    pub(crate) fn of_charged(limit: LimitRequest<'a>, charge: LimitCharge, mode: Mode) -> Self {
+        let limit = RequestedLimit {
+            identity: charge.identity,
+            policy: limit.policy,
+            key: limit.key.bounded(),
+            cost: charge.cost,
+            blocks: None,
+        };
+        Self {
+            limits: SmallVec::from_buf([limit]),
+            mode,
+        }
+    }
+
     /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
         self.limits
@@ -170,15 +193,10 @@ impl<'a> DecisionRequest<'a> {
     /// Returns the strictest reaction of the policies to a failure of the store: an error, else a
     /// denial, else the replica's share, else a permit.
     pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
-        let answers = || self.limits.iter().map(|limit| limit.policy.on_store_failure());
-        [
-            OnStoreFailure::Error,
-            OnStoreFailure::FailClosed,
-            OnStoreFailure::Local,
-        ]
-        .into_iter()
-        .find(|strict| answers().any(|answer| answer == *strict))
-        .unwrap_or(OnStoreFailure::FailOpen)
+        let reactions = self.limits.iter().map(|limit| limit.policy.on_store_failure());
+        reactions
+            .max_by_key(|reaction| reaction.strictness())
+            .unwrap_or(OnStoreFailure::FailOpen)
     }
 
     /// Returns the policies and keys of the limits, in the order of the request.
@@ -273,9 +291,10 @@ pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 /// Returns the identity of the limit and the cost in the algorithm's unit. Fails if the cost
 /// exceeds the quota or the key is too long.
 #[inline]
-pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<(Identity, u64), Rejection> {
+pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<LimitCharge, Rejection> {
     let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
-    Ok((identity(policy, key), cost))
+    let identity = identity(policy, key);
+    Ok(LimitCharge { identity, cost })
 }
 
 /// Returns the cost in the algorithm's unit, if it is within the quota.

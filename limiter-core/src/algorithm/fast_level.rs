@@ -159,17 +159,27 @@ impl FastLevel {
     ) -> Option<FastOutcome> {
         let mut outcome = self.peek(algorithm, cost, now)?;
         if charge && outcome.fits() {
-            // `peek` multiplied the cost by the parts without an overflow.
-            outcome.left -= cost * self.parts;
-            self.left = outcome.left;
-            self.at = now;
+            outcome = self.charge(outcome, cost, now);
         }
         Some(outcome)
+    }
+
+    /// Charges the cost of a [`peek`](Self::peek) that fits, made at the same time.
+    #[inline]
+    pub(crate) fn charge(&mut self, peeked: FastOutcome, cost: u64, now: u64) -> FastOutcome {
+        // `peek` multiplied the cost by the parts without an overflow, and the remaining parts
+        // cover the product.
+        self.left = peeked.left - cost * self.parts;
+        self.at = now;
+        FastOutcome {
+            left: self.left,
+            ..peeked
+        }
     }
 }
 
 /// The inputs of all numbers of an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FastOutcome {
     /// Remaining parts after the step.
     left: u64,

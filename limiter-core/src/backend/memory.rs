@@ -115,17 +115,18 @@ impl MemoryBackend {
 
     /// Decides several limits by the fast step, if their states permit it.
     #[inline]
-    pub(super) fn decide_steadily(&self, limits: &[IdentifiedLimit<'_>], mode: Mode) -> Option<Decision> {
+    pub(super) fn decide_steadily<const N: usize>(
+        &self,
+        limits: &[IdentifiedLimit<'_>; N],
+        mode: Mode,
+    ) -> Option<Decision> {
         let (decided_at, outcomes) = self.store.decide_steadily_together(limits, mode)?;
-        let mut allowed = true;
-        let mut results = Vec::with_capacity(limits.len());
-        for (limit, outcome) in limits.iter().zip(&outcomes) {
-            allowed &= outcome.fits();
-            results.push(LimitOutcome::new(limit.policy, StepResult::Level(*outcome)));
-        }
+        let results = limits.iter().zip(&outcomes);
+        let results =
+            results.map(|(limit, outcome)| LimitOutcome::new(limit.policy, StepResult::Level(*outcome)));
         Some(Decision {
-            limits: OneOrMany::Several(results),
-            allowed,
+            limits: OneOrMany::Several(results.collect()),
+            allowed: outcomes.iter().all(|outcome| outcome.fits()),
             ..Decision::without_query(Origin::Memory, decided_at)
         })
     }

@@ -193,7 +193,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Acquire<'a, P> {
                 return EnforcementPlan::new(limiter, limits, mode).acquire(budget).await;
             }
             let limiter = check.limiter;
-            let request = check.request()?;
+            let request = check.request(None)?;
             limiter.wait(&request, budget).await
         })
     }

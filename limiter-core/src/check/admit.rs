@@ -192,7 +192,7 @@ impl Check<'_> {
         let limiter = check.limiter();
         let queue = || {
             check
-                .request()
+                .request(None)
                 .map_or_else(|_| QueueId::new(), |request| request.queue())
         };
         let slot = WaitSlot::new(wait_limit, queue);

@@ -1,5 +1,6 @@
 //! The future of a check.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
@@ -10,6 +11,7 @@ use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::observe;
 use crate::policy::Policy;
+use crate::request::LimitCharge;
 
 impl<'a, P: PolicyRef + 'a> IntoFuture for Check<'a, P> {
     type Output = Result<Decision, Rejection>;
@@ -48,30 +50,38 @@ impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
         if let CheckProgress::Unasked = this.progress {
             if let Some(check) = P::without_lookup(&this.check) {
                 if !check.is_tried && check.is_plain() {
+                    let undecided = Cell::new(None);
                     if check.limiter.is_in_process() {
                         this.progress = CheckProgress::Answered;
-                        return check.try_decide_plain();
+                        return check.try_decide_plain(&undecided);
                     }
-                    let answer = check.try_decide_plain();
+                    let answer = check.try_decide_plain(&undecided);
                     if answer.is_ready() {
                         this.progress = CheckProgress::Answered;
                         return answer;
                     }
                     this.check.is_tried = true;
+                    return this.poll_pending(context, undecided.get());
                 }
             }
         }
-        this.poll_pending(context)
+        this.poll_pending(context, None)
     }
 }
 
 impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
-    fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
+    /// Polls the query to the store. `charge` is the identity and the cost of the only limit, if
+    /// they are known.
+    fn poll_pending(
+        &mut self,
+        context: &mut Context<'_>,
+        charge: Option<LimitCharge>,
+    ) -> Poll<Result<Decision, Rejection>> {
         #[expect(clippy::panic, reason = "a future must not be polled after its end")]
         let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
             CheckProgress::Unasked => {
                 let mut query = None;
-                let answer = P::start(&mut self.check, &mut query);
+                let answer = P::start(&mut self.check, charge, &mut query);
                 match query {
                     Some(query) => query,
                     None => return answer,
@@ -90,7 +100,7 @@ impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
 
 impl<'a> Check<'a> {
     /// The future of a check that [`try_decide`](Check::try_decide) left undecided.
-    pub(super) fn query(self) -> Result<PendingDecision<'a>, Rejection> {
+    pub(super) fn query(self, charge: Option<LimitCharge>) -> Result<PendingDecision<'a>, Rejection> {
         let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
         if !self.is_plain() {
             let (limiter, limits, mode) = self.into_parts();
@@ -108,7 +118,7 @@ impl<'a> Check<'a> {
                 limiter.inner.backend.peek_permits(&request).await
             }));
         }
-        let request = self.request()?;
+        let request = self.request(charge)?;
         let deadline = request.deadline();
         Ok(observe::deciding(first, async move {
             let answer = limiter.inner.backend.decide(&request, deadline).await;
@@ -138,7 +148,7 @@ mod tests {
         let limits = limits.expect("valid");
         let policy = Policy::token_bucket("p").capacity(1).rate(1).build();
         let policy = policy.expect("valid");
-        let query = limits.check(&policy, "key").query().expect("valid");
+        let query = limits.check(&policy, "key").query(None).expect("valid");
         let size = size_of_val(&*query);
         assert!(size <= SMALL_ALLOCATION, "{size} bytes");
     }

@@ -17,7 +17,7 @@ use crate::decision::{Decision, Rejection};
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
-use crate::request::LimitRequest;
+use crate::request::{LimitCharge, LimitRequest};
 use crate::support::one_or_many::OneOrMany;
 
 /// A reference to a policy: the policy, or its name, which each call looks up in the
@@ -62,9 +62,11 @@ pub trait Lookup: Copy + fmt::Debug + Send + Sync + Unpin {
     fn look_up_for(check: &Check<'_, Self>) -> Result<ResolvedPolicies<Self::Found>, Rejection>;
 
     /// Decides a check without waiting, or returns `Pending` and writes the future that queries the
-    /// store.
+    /// store. `charge` is the identity and the cost of the only limit, if an attempt to decide has
+    /// computed them.
     fn start<'b>(
         check: &mut Check<'b, Self>,
+        charge: Option<LimitCharge>,
         query: &mut Option<PendingDecision<'b>>,
     ) -> Poll<Result<Decision, Rejection>>
     where
@@ -103,6 +105,7 @@ impl Lookup for &Policy {
 
     fn start<'b>(
         check: &mut Check<'b, Self>,
+        charge: Option<LimitCharge>,
         query: &mut Option<PendingDecision<'b>>,
     ) -> Poll<Result<Decision, Rejection>>
     where
@@ -113,7 +116,7 @@ impl Lookup for &Policy {
                 return Poll::Ready(answer);
             }
         }
-        *query = Some(check.take().query()?);
+        *query = Some(check.take().query(charge)?);
         Poll::Pending
     }
 }
@@ -150,6 +153,7 @@ impl Lookup for &str {
 
     fn start<'b>(
         check: &mut Check<'b, Self>,
+        _: Option<LimitCharge>,
         query: &mut Option<PendingDecision<'b>>,
     ) -> Poll<Result<Decision, Rejection>>
     where

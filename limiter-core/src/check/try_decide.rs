@@ -15,6 +15,7 @@
 //! Tests: `tests/entry_points.rs` compares all entry points; `cargo xtask bench --instructions`
 //! counts the instructions of this path.
 
+use std::cell::Cell;
 use std::task::Poll;
 
 use smallvec::smallvec;
@@ -30,7 +31,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe::{self, ReportedLimit};
 use crate::policy::Policy;
-use crate::request::{LimitRequest, charge, identify};
+use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest, charge};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
@@ -51,17 +52,22 @@ impl Check<'_> {
     #[inline]
     pub(crate) fn try_decide(&self) -> Poll<Result<Decision, Rejection>> {
         if self.is_plain() {
-            self.try_decide_plain()
+            self.try_decide_plain(&Cell::new(None))
         } else {
             Poll::Pending
         }
     }
 
     /// As [`try_decide`](Self::try_decide), of a plain check. In process it is never `Pending`.
+    /// Before `Pending` it may write identity and cost of the only limit to `undecided`, so that
+    /// the request to the store need not compute them again.
     #[inline]
-    pub(super) fn try_decide_plain(&self) -> Poll<Result<Decision, Rejection>> {
+    pub(super) fn try_decide_plain(
+        &self,
+        undecided: &Cell<Option<LimitCharge>>,
+    ) -> Poll<Result<Decision, Rejection>> {
         match &self.requests {
-            OneOrMany::One(limit) => self.try_decide_one(limit),
+            OneOrMany::One(limit) => self.try_decide_one(limit, undecided),
             OneOrMany::Several(limits) => self.try_decide_several(limits),
         }
     }
@@ -70,10 +76,14 @@ impl Check<'_> {
     /// registers until they are written into the caller's `Decision`. Copying a decision that was
     /// just written in smaller pieces stalls for about 4 ns.
     #[inline(never)]
-    fn try_decide_one(&self, limit: &LimitRequest<'_>) -> Poll<Result<Decision, Rejection>> {
+    fn try_decide_one(
+        &self,
+        limit: &LimitRequest<'_>,
+        undecided: &Cell<Option<LimitCharge>>,
+    ) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
         let policy = limit.policy();
-        let (identity, cost) = match limit.charge() {
+        let LimitCharge { identity, cost } = match limit.charge() {
             Ok(charge) => charge,
             Err(rejection) => return self.try_peek_permits(limit, rejection),
         };
@@ -103,27 +113,43 @@ impl Check<'_> {
             Some(Err(error)) => self.decide_without_store(error),
             // Leased tokens are spent by requests.
             None if self.mode != Mode::Charge || policy.lease().is_some() => self.try_decide_together(),
-            None => Poll::Pending,
+            None => {
+                undecided.set(Some(LimitCharge { identity, cost }));
+                Poll::Pending
+            }
         })
     }
 
-    /// Decides several limits: in process without a request, if the fast step suffices.
-    #[inline(never)]
+    /// Decides several limits: in process without a request, if the fast step suffices. The number
+    /// of limits is a constant of the fast step, so that it needs no tables on the heap.
     fn try_decide_several(&self, limits: &[LimitRequest<'_>]) -> Poll<Result<Decision, Rejection>> {
-        let limiter = &self.limiter.inner;
-        if self.limiter.is_in_process() && self.limiter.open().is_ok() {
-            if let Some(limits) = identify(limits, limiter.any_groups) {
-                if let Some(decision) = limiter.backend.try_decide_steadily(&limits, self.mode) {
-                    let answer = Ok(decision);
-                    let policies = limits
-                        .iter()
-                        .map(|limit| ReportedLimit::without_key(limit.policy));
-                    observe::answered(None, policies, self.mode, &answer);
-                    return Poll::Ready(answer);
-                }
-            }
+        let steady = match limits.len() {
+            2 => self.try_decide_steadily::<2>(limits),
+            3 => self.try_decide_steadily::<3>(limits),
+            4 => self.try_decide_steadily::<4>(limits),
+            _ => None,
+        };
+        match steady {
+            Some(decision) => Poll::Ready(Ok(decision)),
+            None => self.try_decide_together(),
         }
-        self.try_decide_together()
+    }
+
+    /// Decides `N` limits by the fast step, if it can decide all of them.
+    #[inline(never)]
+    fn try_decide_steadily<const N: usize>(&self, limits: &[LimitRequest<'_>]) -> Option<Decision> {
+        let limiter = &self.limiter.inner;
+        if !self.limiter.is_in_process() || self.limiter.open().is_err() {
+            return None;
+        }
+        let limits = IdentifiedLimit::each::<N>(limits.first_chunk()?, limiter.any_groups)?;
+        let decision = limiter.backend.try_decide_steadily(&limits, self.mode)?;
+        let answer = Ok(decision);
+        let policies = limits
+            .iter()
+            .map(|limit| ReportedLimit::without_key(limit.policy));
+        observe::answered(None, policies, self.mode, &answer);
+        answer.ok()
     }
 
     /// Decides several limits, or one whose usage may have to be converted or is leased.
@@ -183,7 +209,7 @@ impl Check<'_> {
         }
         self.limiter.open()?;
         // The wait reports invalid requests.
-        let Ok((identity, cost)) = limit.charge() else {
+        let Ok(LimitCharge { identity, cost }) = limit.charge() else {
             return Poll::Pending;
         };
         if self.limiter.inner.queues.has_waiters(&smallvec![identity]) {
@@ -220,7 +246,7 @@ impl Limiter {
         if !is_plain || self.open().is_err() {
             return Passage::Undecided;
         }
-        let Ok((identity, cost)) = charge(policy, key, cost) else {
+        let Ok(LimitCharge { identity, cost }) = charge(policy, key, cost) else {
             return Passage::Undecided;
         };
         let single = SingleLimit {

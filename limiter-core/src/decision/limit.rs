@@ -49,6 +49,7 @@ impl LimitOutcome {
     /// Returns whether this limit had capacity for its cost. A call is allowed when all its limits
     /// have.
     #[must_use]
+    #[inline]
     pub fn is_allowed(&self) -> bool {
         self.standing.fits()
     }

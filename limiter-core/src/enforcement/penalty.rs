@@ -72,7 +72,7 @@ impl Limiter {
             let fits = || {
                 request
                     .charge()
-                    .is_ok_and(|(_, cost)| outcome.outcome().remaining >= cost)
+                    .is_ok_and(|charge| outcome.outcome().remaining >= charge.cost)
             };
             let denies = !outcome.is_allowed() && !fits();
             let Some(penalty_limits) = request.policy().punishing().filter(|_| denies) else {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use crate::identity::Identity;
 use crate::memory::table::StateTable;
 use crate::memory::{MemoryStore, SHARDS};
+use crate::request::IdentifiedLimit;
 use crate::support::clock::Clock;
 use crate::support::sync::SpinGuard;
 use crate::units::Timestamp;
@@ -52,6 +53,64 @@ impl MemoryStore {
             guards.push(self.shards[shard].lock());
         }
         Locks { shards, guards }
+    }
+
+    /// Locks the tables of these limits in ascending order, so that no two calls wait for each
+    /// other.
+    #[inline]
+    pub(crate) fn lock_each<const N: usize>(&self, limits: &[IdentifiedLimit<'_>; N]) -> EachTable<'_, N> {
+        let mut tables = [const { None }; N];
+        let mut places = [0; N];
+        let mut number = 0..N;
+        let mut order = limits.each_ref().map(|limit| {
+            let number = number.next().unwrap_or_default();
+            (limit.identity.shard(SHARDS), number)
+        });
+        order.sort_unstable();
+        let mut last = None;
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "a number is below `N`, and the shard below the number of shards"
+        )]
+        for (shard, number) in order {
+            places[number] = match last {
+                Some((same, place)) if same == shard => place,
+                _ => {
+                    tables[number] = Some(self.shards[shard].lock());
+                    last = Some((shard, number));
+                    number
+                }
+            };
+        }
+        EachTable { tables, places }
+    }
+}
+
+/// The locked tables of a decision on `N` limits.
+pub(crate) struct EachTable<'a, const N: usize> {
+    /// The table of each limit; `None` if an earlier limit has the same table.
+    tables: [Option<SpinGuard<'a, StateTable>>; N],
+    /// The index in `tables`, for each limit.
+    places: [usize; N],
+}
+
+impl<const N: usize> EachTable<'_, N> {
+    /// The moment of a decision on all of them.
+    #[inline]
+    pub(crate) fn decide_at(&mut self, before: Timestamp, clock: &Clock) -> Timestamp {
+        let last = self.tables.iter().flatten().map(|table| table.decided_at);
+        let decided_at = clock.in_order(before, last.fold(before, Timestamp::max));
+        for table in self.tables.iter_mut().flatten() {
+            table.decided_at = decided_at;
+        }
+        decided_at
+    }
+
+    /// Returns the table of a limit.
+    #[inline]
+    pub(crate) fn of(&mut self, limit: usize) -> Option<&mut StateTable> {
+        let place = *self.places.get(limit)?;
+        self.tables.get_mut(place)?.as_deref_mut()
     }
 }
 

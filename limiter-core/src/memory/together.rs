@@ -1,55 +1,60 @@
-//! The fast step of several limits.
+//! The fast step of two to four limits.
 //!
 //! A decision on several limits whose states are fast levels takes a fifth of the instructions of
-//! the general one: it reads each state once in place, copies no state, and computes no numbers.
-//! The general decision (`MemoryStore::decide_now`) handles all other states. Tests: below, and
-//! `tests/contract`.
+//! the general one: it reads each state once in place, copies no state, allocates nothing and
+//! computes no numbers. The general decision (`MemoryStore::decide_now`) handles all other states.
+//! Tests: below, and `tests/contract`.
 
-use smallvec::SmallVec;
-
-use crate::algorithm;
-use crate::algorithm::{FastOutcome, Mode};
+use crate::algorithm::{FastOutcome, Mode, StepState};
 use crate::memory::MemoryStore;
 use crate::request::IdentifiedLimit;
 use crate::units::Timestamp;
-
-/// One outcome for each limit of a decision.
-pub(crate) type FastOutcomes = SmallVec<[FastOutcome; 4]>;
 
 impl MemoryStore {
     /// Decides several limits by the fast step: all are charged, or none. `None` means that nothing
     /// was changed, because a limit is a window, or a state is absent or was stored by another
     /// algorithm.
+    ///
+    /// The number of limits is a constant, so that the compiler unrolls the loops.
     #[inline]
-    pub(crate) fn decide_steadily_together(
+    pub(crate) fn decide_steadily_together<const N: usize>(
         &self,
-        limits: &[IdentifiedLimit<'_>],
+        limits: &[IdentifiedLimit<'_>; N],
         mode: Mode,
-    ) -> Option<(Timestamp, FastOutcomes)> {
+    ) -> Option<(Timestamp, [FastOutcome; N])> {
         let before = self.clock.reading();
-        let mut locks = self.lock_all(limits.iter().map(|limit| limit.identity));
-        let decided_at = locks.decide_at(before, &self.clock);
+        let mut tables = self.lock_each(limits);
+        let decided_at = tables.decide_at(before, &self.clock);
         let now = decided_at.as_micros();
-        let mut outcomes = FastOutcomes::new();
-        let mut places: SmallVec<[usize; 4]> = SmallVec::new();
+        let mut outcomes = [FastOutcome::default(); N];
+        let mut entries = [0; N];
         let mut fits = true;
-        for limit in limits {
-            let table = locks.table(limit.identity);
-            let place = table.position(limit.identity)?;
-            let state = table.state_at(place)?;
-            let outcome = algorithm::step_fast(limit.policy.algorithm(), state, limit.cost, now, Mode::Peek)?;
+        for (number, ((limit, outcome), entry)) in
+            limits.iter().zip(&mut outcomes).zip(&mut entries).enumerate()
+        {
+            let table = tables.of(number)?;
+            *entry = table.position(limit.identity)?;
+            let StepState::Fast(level) = table.state_at(*entry)? else {
+                return None;
+            };
+            *outcome = level.peek(limit.policy.algorithm(), limit.cost, now)?;
             fits &= outcome.fits();
-            places.push(place);
-            outcomes.push(outcome);
         }
         if fits && mode == Mode::Charge {
-            for ((limit, place), outcome) in limits.iter().zip(places).zip(&mut outcomes) {
-                let state = locks.table(limit.identity).state_at(place)?;
-                // The same step as before on the same state, which therefore succeeds.
-                *outcome = algorithm::step_fast(limit.policy.algorithm(), state, limit.cost, now, mode)?;
+            for (number, ((limit, outcome), entry)) in
+                limits.iter().zip(&mut outcomes).zip(entries).enumerate()
+            {
+                if limit.cost == 0 {
+                    continue;
+                }
+                if let Some(StepState::Fast(level)) =
+                    tables.of(number).and_then(|table| table.state_at(entry))
+                {
+                    *outcome = level.charge(*outcome, limit.cost, now);
+                }
             }
         }
-        drop(locks);
+        drop(tables);
         self.sweep_some(now);
         Some((decided_at, outcomes))
     }
@@ -60,10 +65,10 @@ mod tests {
     use std::time::Duration;
 
     use crate::ManualClock;
-    use crate::algorithm::StepResult;
+    use crate::algorithm::{StepOutcome, StepResult};
     use crate::memory::together::*;
     use crate::policy::Policy;
-    use crate::request::{DecisionRequest, LimitRequest, identify};
+    use crate::request::{DecisionRequest, LimitRequest};
     use crate::support::clock::Clock;
 
     /// Buckets and funnels of which each may deny, and a window, which has no fast level.
@@ -81,6 +86,22 @@ mod tests {
         .into_iter()
         .map(|policy| policy.expect("valid"))
         .collect()
+    }
+
+    impl MemoryStore {
+        /// The computed outcomes of a decision by the fast step.
+        fn steadily<const N: usize>(
+            &self,
+            requests: [&LimitRequest<'_>; N],
+            mode: Mode,
+        ) -> Option<(Timestamp, Vec<StepOutcome>)> {
+            let limits = IdentifiedLimit::each(&requests.map(Clone::clone), false)?;
+            let (decided_at, outcomes) = self.decide_steadily_together(&limits, mode)?;
+            let numbers = outcomes.iter().zip(&limits);
+            let numbers =
+                numbers.map(|(outcome, limit)| StepResult::Level(*outcome).outcome(limit.policy.algorithm()));
+            Some((decided_at, numbers.collect()))
+        }
     }
 
     #[test]
@@ -104,15 +125,17 @@ mod tests {
             let mode = [Mode::Charge, Mode::Charge, Mode::Peek][random.usize(..3)];
             let request = DecisionRequest::new(requests.clone(), mode, false).expect("valid");
             let expected = general_store.decide_now(&request).expect("not full");
-            let limits = identify(&requests, false).expect("valid");
-            let actual = match fast_store.decide_steadily_together(&limits, mode) {
+            let steady = match &requests[..] {
+                [first, second] => fast_store.steadily([first, second], mode),
+                [first, second, third] => fast_store.steadily([first, second, third], mode),
+                [first, second, third, fourth] => fast_store.steadily([first, second, third, fourth], mode),
+                _ => None,
+            };
+            let actual = match steady {
                 Some((decided_at, outcomes)) => {
                     assert_eq!(decided_at, expected.decided_at);
-                    fast[usize::from(outcomes.iter().all(|outcome| outcome.fits()))] += 1;
-                    let numbers = outcomes.iter().zip(&chosen);
-                    numbers
-                        .map(|(outcome, policy)| StepResult::Level(*outcome).outcome(policy.algorithm()))
-                        .collect()
+                    fast[usize::from(outcomes.iter().all(|outcome| outcome.fits))] += 1;
+                    outcomes.into()
                 }
                 None => fast_store.decide_now(&request).expect("not full").outcomes,
             };
@@ -129,22 +152,17 @@ mod tests {
     fn requests_that_need_the_general_decision_are_not_identified() {
         let policies = policies();
         let limit = |number: usize, key: &'static str| LimitRequest::new(&policies[number], key);
-        assert!(identify(&[limit(0, "a"), limit(1, "a")], false).is_some());
-        assert!(identify(&[limit(0, "a"), limit(1, "b")], true).is_some());
+        let each = |requests, any_groups| IdentifiedLimit::each::<2>(&requests, any_groups);
+        assert!(each([limit(0, "a"), limit(1, "a")], false).is_some());
+        assert!(each([limit(0, "a"), limit(1, "b")], true).is_some());
         assert!(
-            identify(&[limit(0, "a"), limit(1, "b")], false).is_none(),
+            each([limit(0, "a"), limit(1, "b")], false).is_none(),
             "two groups"
         );
+        assert!(each([limit(0, "a"), limit(0, "a")], false).is_none(), "repeated");
         assert!(
-            identify(&[limit(0, "a"), limit(0, "a")], false).is_none(),
-            "repeated"
-        );
-        assert!(
-            identify(&[limit(0, "a"), limit(1, "a").cost(99)], false).is_none(),
+            each([limit(0, "a"), limit(1, "a").cost(99)], false).is_none(),
             "never fits"
         );
-        assert!(identify(&[], false).is_none(), "no limit");
-        let five = [0, 1, 2, 3, 4].map(|number| limit(number, "a"));
-        assert!(identify(&five, false).is_none(), "too many");
     }
 }

@@ -69,6 +69,7 @@ impl Enforcement {
         }
     }
 
+    #[inline]
     pub(crate) const fn to_bits(self) -> u8 {
         match self {
             Self::Enforce => 0,

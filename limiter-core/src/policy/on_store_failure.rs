@@ -32,3 +32,15 @@ pub enum OnStoreFailure {
     /// The call is denied; its [`Origin`](crate::Origin) is `FailedClosed`.
     FailClosed,
 }
+
+impl OnStoreFailure {
+    /// Orders the reactions: of the policies of one decision, the strictest is applied.
+    pub(crate) const fn strictness(self) -> u8 {
+        match self {
+            Self::FailOpen => 0,
+            Self::Local => 1,
+            Self::FailClosed => 2,
+            Self::Error => 3,
+        }
+    }
+}

@@ -1,14 +1,8 @@
 //! Limits that are identified without a copy of their keys.
 
-use smallvec::SmallVec;
-
 use crate::identity::Identity;
 use crate::policy::Policy;
-use crate::request::LimitRequest;
-
-/// Maximum number of limits that are identified without an allocation. A decision on more limits is
-/// rare.
-const MAX_IDENTIFIED: usize = 4;
+use crate::request::{LimitRequest, units};
 
 /// One limit of a decision in process.
 #[derive(Clone, Copy, Debug)]
@@ -19,32 +13,55 @@ pub(crate) struct IdentifiedLimit<'a> {
     pub(crate) cost: u64,
 }
 
-/// Identifies the limits of a valid request. `None` for an invalid request, for more limits than
-/// usual, and for a limit whose usage may have to be converted: a
-/// [`DecisionRequest`](crate::request::DecisionRequest) reports and handles these.
-#[inline]
-pub(crate) fn identify<'a>(
-    requests: &[LimitRequest<'a>],
-    any_groups: bool,
-) -> Option<SmallVec<[IdentifiedLimit<'a>; MAX_IDENTIFIED]>> {
-    let first = requests.first().filter(|_| requests.len() <= MAX_IDENTIFIED)?;
-    let tag = first.key.tag(first.policy.escaped_group());
-    let mut limits: SmallVec<[IdentifiedLimit<'_>; MAX_IDENTIFIED]> = SmallVec::new();
-    for request in requests {
-        let policy = request.policy;
-        let is_in_group = any_groups || request.key.tag(policy.escaped_group()) == tag;
-        if !is_in_group || policy.is_scaled() {
-            return None;
+impl<'a> IdentifiedLimit<'a> {
+    /// Identifies the limits of a valid request. `None` for an invalid request, for a key that is
+    /// stored hashed, and for a limit whose usage may have to be converted: a
+    /// [`DecisionRequest`](crate::request::DecisionRequest) reports and handles these.
+    ///
+    /// A key that all limits share is hashed once.
+    #[inline]
+    pub(crate) fn each<const N: usize>(
+        requests: &[LimitRequest<'a>; N],
+        any_groups: bool,
+    ) -> Option<[Self; N]> {
+        let first = requests.first()?;
+        let (first_group, first_key) = (first.group(), first.key.as_str());
+        let first_hash = first.policy.identity_prefix().key_hash(first_group, first_key);
+        let mut limits = [Self {
+            policy: first.policy,
+            identity: first.policy.identity_prefix().identity_of(first_hash),
+            cost: 0,
+        }; N];
+        for (number, request) in requests.iter().enumerate() {
+            let policy = request.policy;
+            if policy.is_scaled() || !request.key.is_bounded() {
+                return None;
+            }
+            let (group, key) = (request.group(), request.key.as_str());
+            let hash = if group == first_group && is_same(key, first_key) {
+                first_hash
+            } else if any_groups || (group.is_some() && group == first_group) {
+                policy.identity_prefix().key_hash(group, key)
+            } else {
+                return None;
+            };
+            let identity = policy.identity_prefix().identity_of(hash);
+            let (earlier, rest) = limits.split_at_mut_checked(number)?;
+            if earlier.iter().any(|earlier| earlier.identity == identity) {
+                return None;
+            }
+            *rest.first_mut()? = Self {
+                policy,
+                identity,
+                cost: units(policy, &request.cost).ok()?,
+            };
         }
-        let (identity, cost) = request.charge().ok()?;
-        if limits.iter().any(|earlier| earlier.identity == identity) {
-            return None;
-        }
-        limits.push(IdentifiedLimit {
-            policy,
-            identity,
-            cost,
-        });
+        Some(limits)
     }
-    Some(limits)
+}
+
+/// Compares texts, most of which are at the same place.
+#[inline]
+fn is_same(one: &str, other: &str) -> bool {
+    (one.as_ptr() == other.as_ptr() && one.len() == other.len()) || one == other
 }

@@ -5,7 +5,7 @@ use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{RequestedLimit, identity, units};
+use crate::request::{LimitCharge, RequestedLimit, identity, units};
 use crate::units::Amount;
 
 /// One limit of a decision: a policy, a key, and the number of permits.
@@ -95,20 +95,27 @@ impl<'a> LimitRequest<'a> {
         Self::with_ref(policy, key.into())
     }
 
+    #[inline]
     pub(crate) fn policy(&self) -> &'a Policy {
         self.policy
     }
 
+    /// Returns the group of the key: its own, otherwise the policy's.
+    #[inline]
+    pub(crate) fn group(&self) -> Option<&str> {
+        self.key.group(self.policy.escaped_group())
+    }
+
     /// The identity of the limit and its cost in the algorithm's own unit, if it can ever fit.
     #[inline]
-    pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
+    pub(crate) fn charge(&self) -> Result<LimitCharge, Rejection> {
         let cost = units(self.policy, &self.cost)?;
         let identity = if self.key.is_bounded() {
             identity(self.policy, &self.key)
         } else {
             self.bounded_identity()
         };
-        Ok((identity, cost))
+        Ok(LimitCharge { identity, cost })
     }
 
     /// The identity of a limit whose key is longer than the longest stored key.

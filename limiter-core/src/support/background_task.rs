@@ -13,6 +13,8 @@ use crate::units::{Timestamp, micros_ceil};
 #[derive(Debug)]
 pub(crate) struct BackgroundTask {
     abandoned_after: Duration,
+    /// `abandoned_after`, converted once.
+    abandoned_micros: u64,
     /// Time in microseconds by which the current task reports progress; 0 without a task.
     due: AtomicU64,
     /// The number of the current task, the last one that was started.
@@ -28,6 +30,7 @@ impl BackgroundTask {
     pub(crate) fn new(abandoned_after: Duration) -> Self {
         Self {
             abandoned_after,
+            abandoned_micros: micros_ceil(abandoned_after),
             due: AtomicU64::new(0),
             number: AtomicU32::new(0),
         }
@@ -37,14 +40,24 @@ impl BackgroundTask {
     #[inline]
     pub(crate) fn claim(&self, now: Timestamp) -> Option<TaskNumber> {
         let due = self.due.load(Ordering::Relaxed);
-        let micros = now.as_micros();
-        // A test's clock may have been set back.
-        let is_running = micros < due && due - micros <= micros_ceil(self.abandoned_after);
-        if is_running {
+        if self.is_running_until(due, now) {
             None
         } else {
             self.claim_from(due, now)
         }
+    }
+
+    /// Returns whether a task is running, so that [`claim`](Self::claim) would return `None`.
+    #[inline]
+    pub(crate) fn is_running(&self, now: Timestamp) -> bool {
+        self.is_running_until(self.due.load(Ordering::Relaxed), now)
+    }
+
+    #[inline]
+    fn is_running_until(&self, due: u64, now: Timestamp) -> bool {
+        let micros = now.as_micros();
+        // A test's clock may have been set back.
+        micros < due && due - micros <= self.abandoned_micros
     }
 
     #[cold]

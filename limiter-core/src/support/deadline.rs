@@ -33,7 +33,7 @@ pub(crate) async fn within_pinned<T>(
     mut reply: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
 ) -> Result<T, StoreError> {
     let ends = real_time::after(started, deadline);
-    if let Ok(reply) = real_time::timeout_at_pinned(ends, reply.as_mut()).await {
+    if let Ok(reply) = real_time::timeout_at_pinned(started, ends, reply.as_mut()).await {
         return reply;
     }
     for _ in 0..EXTRA_POLLS {

@@ -43,8 +43,9 @@ pub(crate) fn after(start: Instant, span: Duration) -> Instant {
 ///
 /// Cancel safe.
 pub(crate) async fn sleep(span: Duration) {
-    let until = after(Instant::now(), span);
-    if !is_paused() {
+    let start = Instant::now();
+    let until = after(start, span);
+    if !is_paused(start) {
         tokio::time::sleep_until(until.into()).await;
         if Instant::now() >= until {
             return;
@@ -59,7 +60,8 @@ pub(crate) async fn sleep(span: Duration) {
 ///
 /// As that of `future`.
 pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
-    timeout_at_pinned(after(Instant::now(), span), pin!(future)).await
+    let start = Instant::now();
+    timeout_at_pinned(start, after(start, span), pin!(future)).await
 }
 
 /// Waits for `future` until a real time.
@@ -69,27 +71,32 @@ pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> Result<F::O
 /// As that of `future`.
 #[cfg(feature = "redis")]
 pub(crate) async fn timeout_at<F: Future>(until: Instant, future: F) -> Result<F::Output, Elapsed> {
-    timeout_at_pinned(until, pin!(future)).await
+    timeout_at_pinned(Instant::now(), until, pin!(future)).await
 }
 
 /// As [`timeout_at`], for a pinned future: a future that is passed by value occupies its space
-/// twice.
+/// twice. `start` is a reading of the clock shortly before the call.
 ///
 /// # Cancel safety
 ///
 /// As that of `future`.
-pub(crate) async fn timeout_at_pinned<T>(
+pub(crate) fn timeout_at_pinned<T>(
+    start: Instant,
     until: Instant,
     mut future: Pin<&mut impl Future<Output = T>>,
-) -> Result<T, Elapsed> {
-    if !is_paused() {
-        let output = tokio::time::timeout_at(until.into(), future.as_mut()).await;
-        // Tokio's timers fire early only if the time was paused meanwhile.
-        if output.is_ok() || Instant::now() >= until {
-            return output.map_err(|_| Elapsed);
+) -> impl Future<Output = Result<T, Elapsed>> {
+    // Outside of the future, so that the future does not contain `start`.
+    let is_paused = is_paused(start);
+    async move {
+        if !is_paused {
+            let output = tokio::time::timeout_at(until.into(), future.as_mut()).await;
+            // Tokio's timers fire early only if the time was paused meanwhile.
+            if output.is_ok() || Instant::now() >= until {
+                return output.map_err(|_| Elapsed);
+            }
         }
+        Box::pin(timeout_while_paused(until, future)).await
     }
-    Box::pin(timeout_while_paused(until, future)).await
 }
 
 async fn timeout_while_paused<T>(
@@ -103,11 +110,11 @@ async fn timeout_while_paused<T>(
     }
 }
 
-/// True if the runtime's timers do not measure real time.
-fn is_paused() -> bool {
-    let before = Instant::now();
+/// Returns whether the runtime's timers do not measure real time. `start` is an earlier reading of
+/// the clock.
+fn is_paused(start: Instant) -> bool {
     let timers = tokio::time::Instant::now().into_std();
-    timers < before || timers > Instant::now()
+    timers < start || timers > Instant::now()
 }
 
 /// Ends at a real time, by a thread that sleeps until then.
@@ -223,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn running_time_is_not_detected_as_paused() {
         for _ in 0..1_000 {
-            assert!(!is_paused());
+            assert!(!is_paused(Instant::now()));
             tokio::task::yield_now().await;
         }
     }

@@ -39,7 +39,7 @@ impl RedisBackend {
         left: Duration,
     ) -> Option<u64> {
         // A limit without an identity was not decided.
-        let (identity, _) = limit.charge().ok()?;
+        let identity = limit.charge().ok()?.identity;
         let policy = limit.policy();
         let denied = DeniedLimit {
             identity,

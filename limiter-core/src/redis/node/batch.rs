@@ -127,7 +127,7 @@ fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Even
 
 /// Polls the reply until this moment.
 async fn await_until<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    if let Ok(answer) = timeout_at_pinned(moment, answer.as_mut()).await {
+    if let Ok(answer) = timeout_at_pinned(Instant::now(), moment, answer.as_mut()).await {
         return Some(answer);
     }
     for _ in 0..FINAL_POLLS {

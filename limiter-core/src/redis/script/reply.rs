@@ -33,10 +33,10 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>
     };
     let mut reader = Reader(bytes);
     let now = reader.moment()?;
-    let verdicts = items
-        .iter()
-        .map(|(input, times)| answers(&mut reader, input, *times, now));
-    let verdicts = verdicts.collect::<Result<_, _>>()?;
+    let mut verdicts = Vec::with_capacity(items.len());
+    for (input, times) in items {
+        verdicts.push(answers(&mut reader, input, *times, now)?);
+    }
     if reader.0.is_empty() {
         Ok(verdicts)
     } else {
@@ -64,8 +64,11 @@ fn answers(
         let outcomes = smallvec![StepOutcome { fits: true, ..StepOutcome::default() }; input.limits.len()];
         return Ok(smallvec![Ok(Verdict::new(decided_at, outcomes)); times]);
     }
-    let pieces = input.limits.iter().map(|_| reader.piece());
-    let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
+    // Loops instead of `collect`, which moves each item through the adapter of `Result`.
+    let mut pieces: SmallVec<[Reader<'_>; 1]> = SmallVec::new();
+    for _ in &input.limits {
+        pieces.push(reader.piece()?);
+    }
     // A malformed state fails only the decision of its key; its length is known, so the following
     // pieces are still readable.
     let understood = understand(&pieces, input, granted, times, now);
@@ -82,12 +85,10 @@ fn understand(
     now: u64,
 ) -> Result<Replies, StoreError> {
     let decided_at = Timestamp::from_micros(now);
-    let replies = input
-        .limits
-        .iter()
-        .zip(pieces)
-        .map(|(asked, piece)| LimitReply::read(*piece, &asked.algorithm));
-    let mut replies = replies.collect::<Result<SmallVec<[LimitReply; 1]>, _>>()?;
+    let mut replies: SmallVec<[LimitReply; 1]> = SmallVec::new();
+    for (asked, piece) in input.limits.iter().zip(pieces) {
+        replies.push(LimitReply::read(*piece, &asked.algorithm)?);
+    }
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = input.limits.iter().zip(&mut replies);
         let outcomes: SmallVec<[StepOutcome; 1]> = limits
