@@ -1,5 +1,7 @@
 //! Access of clients: tokens, client certificates, scopes, and one function that decides.
 //!
+//! Clients are those of the settings file, and tokens that the control plane issued.
+//!
 //! A client proves its identity by a bearer token or a TLS certificate and becomes a [`Client`]. A
 //! client has [`Scope`]s, each an [`Action`] on a pattern of domains, policies or apps.
 //! [`AccessTable::may`] decides for every protocol. Without any configured client, connections are
@@ -12,6 +14,7 @@
 mod current;
 mod denial;
 mod expiry;
+mod issued;
 mod scope;
 mod table;
 mod token;

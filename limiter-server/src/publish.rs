@@ -11,6 +11,7 @@ mod guard;
 mod outside;
 pub mod reconcile;
 mod registry_text;
+pub(crate) mod tokens;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -11,6 +11,7 @@ pub(crate) mod limits;
 mod listeners;
 pub(crate) mod policies;
 mod signals;
+mod tokens;
 
 use std::time::Instant;
 
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::{Gateway, grpc, http, resp};
 use crate::listener::Listener;
+use crate::publish::tokens::DOCUMENT;
 use crate::serve::clients::ClientFollower;
 use crate::serve::control::ControlHandle;
 pub(crate) use crate::serve::control::DEFAULT_NAMESPACE;
@@ -92,6 +94,10 @@ async fn serve(
     policies::subscribe(&limiter, &readiness, source.is_cached());
     if let Some(directory) = &settings.state_dir {
         tokio::spawn(cache::follow(directory.clone(), limiter.registry().clone()));
+        tokens::cache(&settings.access, directory);
+    }
+    if let Ok(registry) = limiter.redis_registry() {
+        tokens::follow(&settings.access, registry.document(DOCUMENT)).await;
     }
     let clients = ClientFollower::start(&settings.access, &settings.client_source);
     tokio::spawn(run_upkeep(metrics.clone()));

@@ -22,6 +22,12 @@ impl Expiry {
         Self(midnight + i64::from(days) * DAY)
     }
 
+    /// The second that contains a time in microseconds since 1970.
+    #[must_use]
+    pub const fn at_micros(micros: i64) -> Self {
+        Self(micros.div_euclid(1_000_000))
+    }
+
     /// Whether the validity has ended.
     #[must_use]
     pub fn has_passed(&self, now: SystemTime) -> bool {

@@ -60,7 +60,7 @@ impl CertificateClient {
 }
 
 /// The configured clients.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AccessTable {
     tokens: HashMap<u64, Vec<Token>>,
     certificates: HashMap<String, CertificateClient>,
@@ -116,6 +116,18 @@ impl AccessTable {
             }
         }
         Ok(table)
+    }
+
+    /// The table with further tokens. A configured token of the same secret takes precedence.
+    pub(super) fn with_issued(&self, issued: &[Token]) -> Self {
+        let mut table = self.clone();
+        for token in issued {
+            let bucket = table.tokens.entry(token.hash.index()).or_default();
+            if !bucket.iter().any(|other| other.hash == token.hash) {
+                bucket.push(token.clone());
+            }
+        }
+        table
     }
 
     /// Whether no client is configured.

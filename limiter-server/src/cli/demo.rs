@@ -60,7 +60,7 @@ pub(super) fn run(args: DemoArgs) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
-    runtime.block_on(fill(&settings, &password))?;
+    let token = runtime.block_on(fill(&settings, &password))?;
     drop(runtime);
     serve::run_with(&settings, move |addresses, gateway| {
         if let Some((_, admin)) = addresses.iter().find(|(name, _)| *name == "admin") {
@@ -70,7 +70,7 @@ pub(super) fn run(args: DemoArgs) -> Result<(), String> {
             );
             println!("Password of demo, olivia (owner), eddie (editor) and vera (viewer): {password}");
         }
-        tokio::spawn(traffic::run(gateway));
+        tokio::spawn(traffic::run(gateway, token));
     })
 }
 
@@ -83,7 +83,8 @@ fn settings(args: DemoArgs, directory: &Path) -> Result<Settings, String> {
     Settings::resolve(serve).map_err(|error| error.to_string())
 }
 
-async fn fill(settings: &Settings, password: &str) -> Result<(), String> {
+/// Fills the database. Returns the token of the traffic.
+async fn fill(settings: &Settings, password: &str) -> Result<Secret, String> {
     let Some(control) = &settings.control else {
         return Err("the demonstration has no database".to_owned());
     };
@@ -92,10 +93,12 @@ async fn fill(settings: &Settings, password: &str) -> Result<(), String> {
     let hash = Passwords::new()?.hash(password.to_owned()).await;
     let hash = hash.map_err(|error| format!("cannot hash the password: {error:?}"))?;
     let (namespace, now) = (serve::DEFAULT_NAMESPACE, now_micros());
-    let filled = match content::fill(&store, namespace, &hash, now).await {
-        Ok(()) => temporary::fill(&store, namespace, now).await,
-        failed => failed,
+    let filled = async {
+        content::fill(&store, namespace, &hash, now).await?;
+        temporary::fill(&store, namespace, now).await?;
+        traffic::add_token(&store, namespace, now).await
     };
+    let filled = filled.await;
     store.close().await;
     filled
 }

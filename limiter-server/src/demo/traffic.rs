@@ -3,21 +3,48 @@
 use std::time::Duration;
 
 use crate::access::Client;
+use crate::admin::auth::TOKEN_PREFIX;
+use crate::demo::content::{ADMIN, HOUR};
 use crate::demo::{ATTACKER, BUSY_CUSTOMER, CUSTOMERS};
 use crate::gateway::Gateway;
 use crate::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use crate::secret::{Secret, random_id};
+use crate::store::{NewStoredToken, Store};
 
 /// The interval between calls.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Calls the gateway until the task is dropped.
-pub async fn run(gateway: Gateway) {
+/// Adds the token of the traffic, which the gateway requires as soon as an app has a token.
+///
+/// # Errors
+///
+/// The reason as one message.
+pub async fn add_token(store: &Store, namespace: &str, now: i64) -> Result<Secret, String> {
+    let secret = Secret::generate(TOKEN_PREFIX);
+    let token = NewStoredToken {
+        id: random_id(),
+        hash: secret.hash(),
+        label: "edge-proxy".to_owned(),
+        namespace: namespace.to_owned(),
+        scopes: "check:domain=edge".to_owned(),
+        created_by: ADMIN.to_owned(),
+        created_at: now - 72 * HOUR,
+        expires_at: now + 30 * 24 * HOUR,
+    };
+    let added = store.add_token(&token, None).await;
+    added.map_err(|error| format!("cannot add the token of the demonstration: {error}"))?;
+    Ok(secret)
+}
+
+/// Calls the gateway with a token until the task is dropped.
+pub async fn run(gateway: Gateway, token: Secret) {
+    let client = Client::of_secret(token.reveal());
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     loop {
         tokio::time::sleep(INTERVAL).await;
         let request = next_request(&mut random);
         // A denial is a result as good as another.
-        let _ = gateway.should_rate_limit(&Client::Anonymous, request).await;
+        let _ = gateway.should_rate_limit(&client, request).await;
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) async fn follow(directory: PathBuf, registry: PolicyRegistry) {
     loop {
         if !registry.names().is_empty() {
             let (directory, text) = (directory.clone(), registry.to_toml());
-            let written = tokio::task::spawn_blocking(move || write(&directory, &text)).await;
+            let written = tokio::task::spawn_blocking(move || write(&directory, FILE, &text)).await;
             if let Ok(Err(error)) = written {
                 tracing::warn!(directory = %shown, %error, "cannot write the cached policies; check state_dir");
             }
@@ -67,10 +67,10 @@ pub(super) async fn follow(directory: PathBuf, registry: PolicyRegistry) {
 }
 
 /// Writes by renaming, so that a reader never sees a part of the text.
-fn write(directory: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn write(directory: &Path, file: &str, text: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    let draft = directory.join("registry.toml.new");
+    let draft = directory.join(format!("{file}.new"));
     std::fs::write(&draft, text)?;
     std::fs::File::open(&draft)?.sync_all()?;
-    std::fs::rename(draft, directory.join(FILE))
+    std::fs::rename(draft, directory.join(file))
 }

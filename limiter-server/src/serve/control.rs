@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
+use crate::publish::tokens::TokenPublisher;
 use crate::publish::{PublicationTarget, Publisher};
 use crate::retention;
 use crate::secret::random_id;
@@ -199,6 +200,10 @@ impl ControlPlane {
             let target = redis_target(&other.store)?;
             publishers.push(Publisher::new(&other.name, store.clone(), target));
         }
+        let mut tokens: Vec<TokenPublisher> = publishers.iter().map(TokenPublisher::new).collect();
+        if let Some(own) = tokens.first_mut() {
+            own.accept_at(&self.settings.access).await;
+        }
         if self.settings.role != ProcessRole::Gateway {
             let proxy = self.control.proxy.clone();
             let node = self.settings.node.clone();
@@ -241,7 +246,20 @@ impl ControlPlane {
             }
         };
         let monitor = monitor::run(store.clone(), publishers.clone());
-        tokio::join!(publishing, heartbeats, ready, usage, retention, webhook, monitor);
+        let publishing_tokens = async {
+            let mut running: tokio::task::JoinSet<()> = tokens.into_iter().map(TokenPublisher::run).collect();
+            while running.join_next().await.is_some() {}
+        };
+        tokio::join!(
+            publishing_tokens,
+            publishing,
+            heartbeats,
+            ready,
+            usage,
+            retention,
+            webhook,
+            monitor
+        );
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::access::Scope;
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::people::require_name;
@@ -25,7 +26,7 @@ const OVERLAP_SECONDS: (i64, i64) = (86_400, 30 * 86_400);
 #[serde(deny_unknown_fields)]
 pub(super) struct TokenBody {
     name: String,
-    /// Scopes such as `check`, `refund`, `admin:viewer` or `admin:owner:checkout`.
+    /// Scopes such as `check:*`, `refund:policy=search`, `admin:viewer` or `admin:owner:checkout`.
     scopes: Vec<String>,
     expires_in_days: Option<i64>,
 }
@@ -78,6 +79,7 @@ fn require_scopes(caller: &AdminCaller, namespace: &str, scopes: &[String]) -> R
             return Err(AdminProblem::bad_request("expected scopes without spaces"));
         }
         if !scope.starts_with("admin:") {
+            scope.parse::<Scope>().map_err(AdminProblem::bad_request)?;
             continue;
         }
         let Some((role, app)) = parse_admin_scope(scope) else {

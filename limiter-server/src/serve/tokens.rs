@@ -1,0 +1,87 @@
+//! The tokens that the control plane issued: from Redis, and from the cache of an earlier run.
+//!
+//! A node without the database reads the tokens beside the registry in Redis. Each change is
+//! written to the directory of the cached policies, so a node that finds neither Redis nor the
+//! database accepts the last tokens. While Redis is unavailable, the last tokens stay in force.
+
+use std::path::{Path, PathBuf};
+
+use limiter_core::registry::RedisDocument;
+
+use crate::access::Access;
+use crate::publish::tokens::INTERVAL;
+
+const FILE: &str = "tokens.toml";
+
+/// Accepts the tokens of an earlier run, and writes each change.
+pub(super) fn cache(access: &Access, directory: &Path) {
+    let path = directory.join(FILE);
+    if let Ok(text) = std::fs::read_to_string(&path)
+        && let Err(error) = access.set_issued(&text)
+    {
+        tracing::warn!(path = %path.display(), %error, "cached tokens rejected; starting without them");
+    }
+    tokio::spawn(write_changes(access.clone(), directory.to_owned()));
+}
+
+async fn write_changes(access: Access, directory: PathBuf) {
+    let mut issued = access.issued();
+    while issued.changed().await.is_ok() {
+        let (directory, text) = (directory.clone(), issued.borrow_and_update().clone());
+        let shown = directory.display().to_string();
+        let written = tokio::task::spawn_blocking(move || super::cache::write(&directory, FILE, &text)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(directory = %shown, %error, "cannot write the cached tokens; check state_dir");
+        }
+    }
+}
+
+/// Follows the tokens in Redis. Waits for the first read, so that the first calls are not those of
+/// unknown clients.
+pub(super) async fn follow(access: &Access, document: RedisDocument) {
+    let mut follower = TokenFollower {
+        access: access.clone(),
+        document,
+        revision: 0,
+        has_failed: false,
+    };
+    follower.read().await;
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            follower.read().await;
+        }
+    });
+}
+
+struct TokenFollower {
+    access: Access,
+    document: RedisDocument,
+    /// The revision of the last text.
+    revision: u64,
+    has_failed: bool,
+}
+
+impl TokenFollower {
+    async fn read(&mut self) {
+        let read = self.document.read_after(self.revision).await;
+        let has_failed = read.is_err();
+        match read {
+            Ok(None) => {}
+            Ok(Some((revision, text))) => {
+                self.revision = revision;
+                match self.access.set_issued(&text) {
+                    Ok(()) => tracing::info!(revision, "tokens in Redis changed"),
+                    Err(error) => {
+                        tracing::warn!(revision, %error, "tokens in Redis rejected; keeping the last tokens");
+                    }
+                }
+            }
+            Err(error) if !self.has_failed => {
+                tracing::warn!(%error, "cannot read the tokens in Redis; keeping the last tokens");
+            }
+            Err(_) => {}
+        }
+        self.has_failed = has_failed;
+    }
+}

@@ -1,0 +1,170 @@
+//! Tokens that administrators issue by the API: the gateway accepts them with and without the
+//! database.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use limiter_testing::{RedisServer, RespValue};
+use serde_json::{Value, json};
+use support::access::bearer;
+use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::databases::Database;
+use support::http;
+use support::server::{Directory, Server, wait_until};
+
+const TOKENS: &str = "/namespaces/default/tokens";
+/// The documented time until a revocation applies.
+const WITHIN: Duration = Duration::from_secs(1);
+/// A database that is not reachable.
+const UNREACHABLE: &str = "postgres://user@127.0.0.1:1/none";
+
+/// A token with its identity.
+struct Issued {
+    id: String,
+    secret: String,
+}
+
+impl Issued {
+    fn new(root: &AdminClient, path: &str, scopes: &[&str]) -> Self {
+        let body = json!({ "name": "edge", "scopes": scopes });
+        let created = root.send("POST", path, &[], &body);
+        assert_eq!(created.status, 201, "{}", created.body);
+        let created = json_of(&created);
+        Self {
+            id: created["id"].as_str().unwrap().to_owned(),
+            secret: created["secret"].as_str().unwrap().to_owned(),
+        }
+    }
+
+    /// The status of a call of a route of the policy `search`.
+    fn status(&self, server: &Server, route: &str) -> u16 {
+        let body = json!({ "policy": "search", "key": "ann" }).to_string();
+        let token = bearer(&self.secret);
+        let headers = [("authorization", token.as_str())];
+        http::post(server.http(), route, &headers, &body).unwrap().status
+    }
+
+    fn is_accepted(&self, server: &Server) -> bool {
+        match self.status(server, "/v1/peek") {
+            200 => true,
+            401 => false,
+            status => panic!("{status}"),
+        }
+    }
+}
+
+/// Saves the policy `search` and waits until it is in force.
+fn with_policy(server: Server) -> (Server, AdminClient) {
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 100));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| server.get("/readyz").status == 200, || server.log());
+    (server, root)
+}
+
+fn wait_within(time: Duration, mut is_done: impl FnMut() -> bool, server: &Server) {
+    let started = Instant::now();
+    wait_until(&mut is_done, || server.log());
+    println!("after {:?}", started.elapsed());
+    assert!(started.elapsed() < time, "{:?}", started.elapsed());
+}
+
+#[test]
+fn issued_token_has_its_scopes_at_the_gateway_until_it_is_revoked() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let edge = Issued::new(&root, TOKENS, &["peek:policy=search", "admin:viewer"]);
+    wait_until(|| edge.is_accepted(&server), || server.log());
+    assert_eq!(edge.status(&server, "/v1/check"), 403);
+    // Configured clients exist now, so anonymous ones are rejected.
+    let anonymous = http::post(server.http(), "/v1/peek", &[], r#"{"policy":"search","key":"a"}"#).unwrap();
+    assert_eq!(anonymous.status, 401);
+    let revoked = root.send("DELETE", &format!("{TOKENS}/{}", edge.id), &[], &Value::Null);
+    assert_eq!(revoked.status, 204, "{}", revoked.body);
+    wait_within(WITHIN, || !edge.is_accepted(&server), &server);
+}
+
+#[test]
+fn rotated_token_ends_after_the_overlap() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let old = Issued::new(&root, TOKENS, &["peek:*"]);
+    wait_until(|| old.is_accepted(&server), || server.log());
+    let path = format!("{TOKENS}/{}/rotate", old.id);
+    let rotated = root.send("POST", &path, &[], &json!({ "overlap_seconds": 3 }));
+    assert_eq!(rotated.status, 201, "{}", rotated.body);
+    let secret = json_of(&rotated)["secret"].as_str().unwrap().to_owned();
+    let new = Issued {
+        id: String::new(),
+        secret,
+    };
+    wait_until(|| new.is_accepted(&server), || server.log());
+    wait_until(|| !old.is_accepted(&server), || server.log());
+    assert!(new.is_accepted(&server));
+}
+
+#[test]
+fn killed_database_does_not_end_authentication() {
+    let database = Database::postgres();
+    let args = [
+        "--database",
+        &database.create("limiter"),
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let server = Server::start(Directory::new(), &args);
+    wait_until(
+        || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
+        || server.log(),
+    );
+    let (server, root) = with_policy(server);
+    let edge = Issued::new(&root, TOKENS, &["peek:*"]);
+    wait_until(|| edge.is_accepted(&server), || server.log());
+    drop(database);
+    server.wait_for_log("cannot publish the tokens");
+    assert!(edge.is_accepted(&server));
+}
+
+/// A token works at a gateway without the database, after the end of the node with the database,
+/// and after the end of Redis.
+#[test]
+fn gateway_without_the_database_follows_the_tokens_in_redis() {
+    let redis = RedisServer::start();
+    let state = Directory::new();
+    let url = redis.url();
+    let shared = ["--redis", &url, "--namespace", "default"];
+    let (control, root) = with_policy(with_sqlite(&shared));
+    let cached = ["--state-dir", state.path().to_str().unwrap()];
+    let gateway = Server::start(Directory::new(), &[&shared[..], &cached].concat());
+    let [kept, revoked] = [(); 2].map(|()| Issued::new(&root, TOKENS, &["peek:*"]));
+    for token in [&kept, &revoked] {
+        wait_until(|| token.is_accepted(&gateway), || gateway.log());
+    }
+    root.send("DELETE", &format!("{TOKENS}/{}", revoked.id), &[], &Value::Null);
+    wait_within(WITHIN, || !revoked.is_accepted(&gateway), &gateway);
+
+    // Redis loses the tokens: the node with the database publishes them again.
+    let tokens = "default|book|tokens";
+    redis.command(&["DEL", tokens]);
+    let exists = || redis.command(&["EXISTS", tokens]) == RespValue::Integer(1);
+    wait_until(exists, || control.log());
+
+    drop(control);
+    let restarted = Server::start(Directory::new(), &shared);
+    assert_ne!(kept.status(&restarted, "/v1/peek"), 401, "the first call");
+    assert_eq!(revoked.status(&restarted, "/v1/peek"), 401);
+    redis.kill();
+    assert_ne!(kept.status(&gateway, "/v1/peek"), 401);
+    drop(gateway);
+    let unreachable = ["--database", UNREACHABLE, "--admin", "127.0.0.1:0"];
+    let alone = Server::start(Directory::new(), &[&shared[..], &unreachable, &cached].concat());
+    assert_ne!(kept.status(&alone, "/v1/peek"), 401, "{}", alone.log());
+    assert_eq!(revoked.status(&alone, "/v1/peek"), 401);
+}
