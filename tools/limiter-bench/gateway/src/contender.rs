@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use limiter_testing::RedisServer;
 
+use crate::envoy::Envoy;
 use crate::load::{Load, Sample};
 use crate::process::{Server, free_address};
 use crate::protocol::{Protocol, QUOTA};
@@ -17,6 +18,8 @@ pub(crate) struct Programs {
     ours: PathBuf,
     /// throttlecrab-server, from `THROTTLECRAB`; its rows are absent without it.
     throttlecrab: Option<PathBuf>,
+    /// Envoy, from `ENVOY`; its rows are absent without it.
+    envoy: Option<PathBuf>,
     /// Policies of limiter-server: strict, and with token leases.
     strict: PathBuf,
     leased: PathBuf,
@@ -37,6 +40,7 @@ impl Programs {
         Self {
             ours: path("LIMITER_SERVER").expect("LIMITER_SERVER names the program limiter-server"),
             throttlecrab: path("THROTTLECRAB"),
+            envoy: path("ENVOY"),
             strict: file("strict", ""),
             leased: file("leased", "lease = \"1s\"\n"),
         }
@@ -62,8 +66,15 @@ pub(crate) struct Contender<'a> {
 #[derive(Clone, Copy)]
 enum Start {
     Floor(&'static str),
-    Ours { on_redis: bool, leased: bool },
+    Ours {
+        on_redis: bool,
+        leased: bool,
+    },
     Throttlecrab,
+    /// Envoy in front of a service, with the limits of limiter-server or without limits.
+    Envoy {
+        has_limits: bool,
+    },
     Redis,
 }
 
@@ -81,6 +92,7 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
         on_redis: true,
         leased: true,
     };
+    let [free, limited] = [false, true].map(|has_limits| Start::Envoy { has_limits });
     let rows = [
         ("always OK (tonic)", Protocol::EnvoyGrpc, Start::Floor("grpc")),
         ("limiter-server, in memory", Protocol::EnvoyGrpc, memory),
@@ -96,6 +108,12 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
         ("limiter-server, in memory", Protocol::HttpCheck, memory),
         ("limiter-server, Redis", Protocol::HttpCheck, redis),
         ("throttlecrab-server", Protocol::HttpThrottle, Start::Throttlecrab),
+        ("Envoy without limits", Protocol::ProxiedHttp, free),
+        (
+            "Envoy with limiter-server, in memory",
+            Protocol::ProxiedHttp,
+            limited,
+        ),
         ("INCRBY on Redis", Protocol::RespIncrby, Start::Redis),
         (
             "limiter-server CL.THROTTLE, in memory",
@@ -111,8 +129,10 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
         start,
     };
     let mut contenders: Vec<_> = rows.into_iter().map(contender).collect();
-    contenders.retain(|contender| {
-        !matches!(contender.start, Start::Throttlecrab) || programs.throttlecrab.is_some()
+    contenders.retain(|contender| match contender.start {
+        Start::Throttlecrab => programs.throttlecrab.is_some(),
+        Start::Envoy { .. } => programs.envoy.is_some(),
+        Start::Floor(_) | Start::Ours { .. } | Start::Redis => true,
     });
     contenders
 }
@@ -122,11 +142,7 @@ impl Contender<'_> {
     pub(crate) fn measure(&self, load: &Load) -> Sample {
         let programs = self.programs;
         match self.start {
-            Start::Floor(kind) => {
-                let mut command = Command::new(std::env::current_exe().expect("this program"));
-                command.args(["floor", kind]);
-                load.run(self.protocol, &Server::printing(command, "floor"))
-            }
+            Start::Floor(kind) => load.run(self.protocol, &floor(kind)),
             Start::Ours { on_redis, leased } => {
                 let redis = on_redis.then(RedisServer::start);
                 let policies = if leased {
@@ -138,7 +154,9 @@ impl Contender<'_> {
                 command.arg("serve").arg("--policies").arg(policies);
                 let (option, label) = match self.protocol {
                     Protocol::EnvoyGrpc | Protocol::ThrottleGrpc => ("--grpc", "grpc"),
-                    Protocol::HttpCheck | Protocol::HttpThrottle => ("--http", "http"),
+                    Protocol::HttpCheck | Protocol::HttpThrottle | Protocol::ProxiedHttp => {
+                        ("--http", "http")
+                    }
                     Protocol::RespThrottle | Protocol::RespIncrby => ("--resp", "resp"),
                 };
                 command.args([option, "127.0.0.1:0"]);
@@ -159,6 +177,17 @@ impl Contender<'_> {
                 command.args([&format!("{protocol}-host"), "127.0.0.1"]);
                 load.run(self.protocol, &Server::listening(command, address))
             }
+            Start::Envoy { has_limits } => {
+                let program = programs.envoy.as_ref().expect("only with the program");
+                let limiter = has_limits.then(|| {
+                    let mut command = Command::new(&programs.ours);
+                    command.arg("serve").arg("--policies").arg(&programs.strict);
+                    command.args(["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+                    Server::printing(command, "grpc")
+                });
+                let envoy = Envoy::start(program, floor("http"), limiter);
+                load.run_on(self.protocol, envoy.server.address, || envoy.processor_time())
+            }
             Start::Redis => {
                 let redis = RedisServer::start();
                 let address = ([127, 0, 0, 1], redis.port()).into();
@@ -166,6 +195,13 @@ impl Contender<'_> {
             }
         }
     }
+}
+
+/// A server of this program that decides nothing.
+fn floor(kind: &str) -> Server {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["floor", kind]);
+    Server::printing(command, "floor")
 }
 
 /// The processor time that a Redis server reports.

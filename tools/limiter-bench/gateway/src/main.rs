@@ -7,6 +7,7 @@
 //! and of this one, from `/proc`.
 
 mod contender;
+mod envoy;
 mod floor;
 mod load;
 mod messages;

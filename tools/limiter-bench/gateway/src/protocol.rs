@@ -28,6 +28,8 @@ pub(crate) enum Protocol {
     ThrottleGrpc,
     HttpCheck,
     HttpThrottle,
+    /// A request to a service behind Envoy.
+    ProxiedHttp,
     RespThrottle,
     RespIncrby,
 }
@@ -37,6 +39,7 @@ pub(crate) enum Connection {
     EnvoyGrpc(Grpc<Channel>),
     ThrottleGrpc(Grpc<Channel>),
     Http(SendRequest<Full<Bytes>>, &'static str, fn(u32) -> String),
+    Proxied(SendRequest<Full<Bytes>>),
     Resp(
         MultiplexedConnection,
         fn(u32) -> redis::Cmd,
@@ -50,6 +53,7 @@ impl Protocol {
         match self {
             Self::EnvoyGrpc | Self::ThrottleGrpc => "gRPC",
             Self::HttpCheck | Self::HttpThrottle => "HTTP",
+            Self::ProxiedHttp => "HTTP through Envoy",
             Self::RespThrottle | Self::RespIncrby => "RESP",
         }
     }
@@ -78,12 +82,12 @@ impl Protocol {
                     _ => ("/throttle", throttle_body),
                 };
                 for _ in 0..callers {
-                    let stream = TcpStream::connect(address).await.expect("a connection");
-                    stream.set_nodelay(true).expect("a socket");
-                    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-                    let (sender, connection) = handshake.expect("HTTP/1.1");
-                    tokio::spawn(connection);
-                    connections.push(Connection::Http(sender, path, body));
+                    connections.push(Connection::Http(connect_http(address).await, path, body));
+                }
+            }
+            Self::ProxiedHttp => {
+                for _ in 0..callers {
+                    connections.push(Connection::Proxied(connect_http(address).await));
                 }
             }
             Self::RespThrottle | Self::RespIncrby => {
@@ -104,6 +108,15 @@ impl Protocol {
         }
         connections
     }
+}
+
+async fn connect_http(address: SocketAddr) -> SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    stream.set_nodelay(true).expect("a socket");
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = handshake.expect("HTTP/1.1");
+    tokio::spawn(connection);
+    sender
 }
 
 impl Connection {
@@ -138,6 +151,16 @@ impl Connection {
                     .header("host", "localhost")
                     .header("content-type", "application/json")
                     .body(Full::from(body(key)))?;
+                let response = sender.send_request(request).await?;
+                let is_ok = response.status().is_success();
+                response.into_body().collect().await?;
+                Ok(is_ok)
+            }
+            Self::Proxied(sender) => {
+                let request = http::Request::post("/v1/check")
+                    .header("host", "localhost")
+                    .header("x-address", address_of(key))
+                    .body(Full::default())?;
                 let response = sender.send_request(request).await?;
                 let is_ok = response.status().is_success();
                 response.into_body().collect().await?;
