@@ -24,9 +24,8 @@ use crate::listener::Listener;
 use crate::publish::tokens::DOCUMENT;
 use crate::serve::clients::ClientFollower;
 use crate::serve::control::ControlHandle;
-pub(crate) use crate::serve::control::DEFAULT_NAMESPACE;
 use crate::serve::signals::Signal;
-use crate::settings::{ListenAddress, Policies, ProcessRole, Settings};
+use crate::settings::{ControlSettings, ListenAddress, Policies, ProcessRole, Settings};
 use crate::usage::{UsageCounts, UsageRecorder};
 
 /// Serves until SIGTERM or SIGINT.
@@ -109,8 +108,10 @@ async fn serve(
         ProcessRole::Admin => Vec::new(),
         _ => start_gateway(settings, gateway.clone(), metrics, &ended, &mut servers).await?,
     };
-    let mut control = start_control(settings, &gateway, usage, &ended, &mut addresses)?;
+    let bound = bind_control(settings, &mut addresses)?;
+    // The addresses are the first lines of the output; the control plane adds lines of the audit.
     listeners::announce(&addresses);
+    let mut control = start_control(settings, bound, &gateway, usage, &ended, &addresses)?;
     on_start(&addresses, gateway);
     if settings.policies == Policies::Example
         && let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
@@ -177,14 +178,14 @@ async fn start_gateway(
     Ok(addresses)
 }
 
-/// Starts the control plane, if there is a database. Adds the address of its listener.
-fn start_control(
+/// The settings of the control plane, and its listener if this process has one.
+type BoundControl = (ControlSettings, Option<std::net::TcpListener>);
+
+/// Binds the listener of the control plane, if there is a database. Adds its address.
+fn bind_control(
     settings: &Settings,
-    gateway: &Gateway,
-    usage: UsageCounts,
-    ended: &watch::Receiver<bool>,
     addresses: &mut Vec<(&'static str, ListenAddress)>,
-) -> Result<Option<ControlHandle>, String> {
+) -> Result<Option<BoundControl>, String> {
     let Some(control) = &settings.control else {
         return Ok(None);
     };
@@ -199,6 +200,21 @@ fn start_control(
             addresses.push(("admin", ListenAddress::Tcp(address)));
             Some(listener)
         }
+    };
+    Ok(Some((control, listener)))
+}
+
+/// Starts the control plane, if there is a database.
+fn start_control(
+    settings: &Settings,
+    bound: Option<BoundControl>,
+    gateway: &Gateway,
+    usage: UsageCounts,
+    ended: &watch::Receiver<bool>,
+    addresses: &[(&'static str, ListenAddress)],
+) -> Result<Option<ControlHandle>, String> {
+    let Some((control, listener)) = bound else {
+        return Ok(None);
     };
     let ended = ended.clone();
     // The pages show the ports that the listeners use, where the settings have port 0.

@@ -37,6 +37,7 @@ pub(crate) use crate::settings::namespaces::NAMESPACE_COLOURS;
 pub use crate::settings::namespaces::NamespaceSettings;
 pub use crate::settings::proxies::ForwardingProxies;
 pub use crate::settings::retention::RetentionSettings;
+pub(crate) use crate::settings::store::DEFAULT_NAMESPACE;
 pub use crate::settings::tls::TlsSettings;
 pub use crate::settings::webhook::WebhookSettings;
 

@@ -7,6 +7,7 @@
 mod accounts;
 mod alerts;
 mod audit;
+mod audit_lines;
 mod document;
 mod error;
 mod events;
@@ -29,6 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use crate::store::accounts::{Account, NewAccount, SigninSession};
 pub use crate::store::alerts::Alert;
 pub use crate::store::audit::{AuditEntry, AuditFilter, RecordedAction};
+pub use crate::store::audit_lines::AuditLines;
 pub use crate::store::document::{Author, DocumentKind, DocumentState, Origin, StoredDocument};
 pub use crate::store::error::StoreError;
 pub use crate::store::grants::{GrantedRole, StoredApp, StoredGrant, SubjectKind};
@@ -90,6 +92,13 @@ impl Store {
         };
         store.id = store.identify().await?;
         Ok(store)
+    }
+
+    /// Selects where this process writes the entries of the audit besides the database.
+    #[must_use]
+    pub fn with_audit_lines(mut self, lines: AuditLines) -> Self {
+        self.pool.write_audit_to(lines);
+        self
     }
 
     /// The product of the database.

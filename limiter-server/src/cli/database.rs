@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::admin::permissions::Actor;
-use crate::store::Store;
+use crate::settings::DEFAULT_NAMESPACE;
+use crate::store::{AuditLines, Store};
 
 /// The arguments that select a database and a namespace.
 #[derive(Args, Debug)]
@@ -21,12 +22,12 @@ pub(super) struct DatabaseArgs {
         conflicts_with = "database"
     )]
     database_file: Option<PathBuf>,
-    /// Namespace of the policies. Default: the namespace of a server without Redis.
+    /// Namespace of the policies.
     #[arg(
         long,
         value_name = "NAME",
         env = "LIMITER_NAMESPACE",
-        default_value = "default"
+        default_value = DEFAULT_NAMESPACE
     )]
     pub(super) namespace: String,
 }
@@ -47,6 +48,7 @@ impl DatabaseArgs {
             .map_err(|error| format!("cannot start the runtime: {error}"))?;
         runtime.block_on(async {
             let store = Store::open(&url).await.map_err(|error| message(&error))?;
+            let store = store.with_audit_lines(AuditLines::Stderr);
             let result = command(store.clone()).await;
             store.close().await;
             result

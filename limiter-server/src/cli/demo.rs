@@ -9,7 +9,7 @@ use crate::admin::auth::password::Passwords;
 use crate::demo::{content, temporary, traffic};
 use crate::secret::{Secret, random_id};
 use crate::serve;
-use crate::settings::{ListenAddress, ServeArgs, Settings};
+use crate::settings::{DEFAULT_NAMESPACE, ListenAddress, ServeArgs, Settings};
 use crate::store::{Store, now_micros};
 
 /// The length of the password of the demonstration.
@@ -92,7 +92,7 @@ async fn fill(settings: &Settings, password: &str) -> Result<Secret, String> {
     let store = store.map_err(|error| super::database::message(&error))?;
     let hash = Passwords::new()?.hash(password.to_owned()).await;
     let hash = hash.map_err(|error| format!("cannot hash the password: {error:?}"))?;
-    let (namespace, now) = (serve::DEFAULT_NAMESPACE, now_micros());
+    let (namespace, now) = (DEFAULT_NAMESPACE, now_micros());
     let filled = async {
         content::fill(&store, namespace, &hash, now).await?;
         temporary::fill(&store, namespace, now).await?;

@@ -28,7 +28,7 @@ pub(super) struct RegistrySource {
         long,
         value_name = "NAME",
         env = "LIMITER_NAMESPACE",
-        default_value = "limiter"
+        default_value = crate::settings::DEFAULT_NAMESPACE
     )]
     namespace: String,
 }

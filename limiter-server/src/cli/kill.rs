@@ -85,7 +85,7 @@ struct RedisArgs {
         long,
         value_name = "NAME",
         env = "LIMITER_NAMESPACE",
-        default_value = "limiter"
+        default_value = crate::settings::DEFAULT_NAMESPACE
     )]
     namespace: String,
 }

@@ -27,9 +27,10 @@ use crate::serve::control::admin_listener::serve;
 use crate::serve::control::first_import::import_file;
 use crate::serve::limits;
 use crate::settings::{
-    ControlSettings, ListenAddress, NamespaceSettings, Policies, ProcessRole, Settings, StoreSettings,
+    ControlSettings, DEFAULT_NAMESPACE, ListenAddress, NamespaceSettings, Policies, ProcessRole, Settings,
+    StoreSettings,
 };
-use crate::store::{NamespaceLook, NodeRecord, Store, StoreError, micros, now_micros};
+use crate::store::{AuditLines, NamespaceLook, NodeRecord, Store, StoreError, micros, now_micros};
 use crate::usage::{self, UsageCounts};
 use crate::webhook;
 
@@ -41,8 +42,6 @@ const RETRY: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A node without a heartbeat for this time has ended.
 const NODE_TIMEOUT: Duration = Duration::from_secs(7);
-/// The namespace without Redis.
-pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// The state of the control plane that its parts share.
 #[derive(Debug)]
@@ -169,7 +168,7 @@ impl ControlPlane {
         let mut is_reported = false;
         loop {
             let error = match Store::open(&self.control.database).await {
-                Ok(store) => return Ok(store),
+                Ok(store) => return Ok(store.with_audit_lines(AuditLines::Stdout)),
                 Err(error @ StoreError::Url(_)) => return Err(error.to_string()),
                 Err(error) => error,
             };

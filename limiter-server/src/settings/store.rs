@@ -7,7 +7,8 @@ use clap::Args;
 use crate::settings::secret_file::read_secret;
 use crate::settings::{RedisDeployment, SettingsError, StoreSettings};
 
-const DEFAULT_NAMESPACE: &str = "limiter";
+/// The namespace of a server and of commands without a setting.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// The arguments for [`StoreSettings`].
 #[derive(Args, Clone, Debug, Default)]
@@ -75,7 +76,7 @@ pub(super) struct StoreArgs {
         conflicts_with = "sentinel_master"
     )]
     pub(super) sentinel_master_file: Option<PathBuf>,
-    /// First part of every key in Redis. Default: limiter.
+    /// First part of every key in Redis. Default: default.
     #[arg(long, value_name = "NAME", env = "LIMITER_NAMESPACE")]
     pub(super) namespace: Option<String>,
 }

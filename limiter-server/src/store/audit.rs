@@ -1,5 +1,7 @@
 //! The record of all changes. Rows are added and never changed.
 
+use serde_json::json;
+
 use crate::store::document::{read_apps, write_apps};
 use crate::store::sql::{Bind, SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError};
@@ -50,7 +52,7 @@ pub(super) struct NewEntry<'a> {
     pub(super) at: i64,
 }
 
-/// Adds an entry to a transaction, and writes it to the log for a log pipeline.
+/// Adds an entry to a transaction. The entry is written as a line of JSON after the commit.
 pub(super) async fn insert(transaction: &mut SqlTransaction, entry: NewEntry<'_>) -> Result<(), StoreError> {
     let NewEntry {
         namespace,
@@ -61,7 +63,16 @@ pub(super) async fn insert(transaction: &mut SqlTransaction, entry: NewEntry<'_>
         detail,
         at,
     } = entry;
-    tracing::info!(target: "audit", namespace, actor, action, object, detail = detail.as_deref(), "change");
+    let line = json!({
+        "at": at,
+        "namespace": namespace,
+        "actor": actor,
+        "action": action,
+        "object": object,
+        "apps": read_apps(apps.as_deref()),
+        "detail": detail,
+    });
+    transaction.add_audit_line(line.to_string());
     let sql = "INSERT INTO audit (namespace, created_at, actor, action, object, apps, detail) VALUES (?, ?, ?, ?, ?, ?, ?)";
     let binds = binds![namespace, at, actor, action, object, apps, detail];
     transaction.execute(sql, binds).await.map(|_| ())

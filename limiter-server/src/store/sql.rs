@@ -3,23 +3,17 @@
 //! Statements use `?` for values, which becomes `$1` for PostgreSQL. Columns have one of two types,
 //! text and a signed integer of 64 bits, so that one statement serves all databases.
 
-use std::sync::Arc;
+mod pool;
+mod transaction;
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlRow};
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-};
-use sqlx::{AssertSqlSafe, Executor as _, MySql, Postgres, Row as _, Sqlite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
 
 use crate::store::StoreError;
-
-/// How long a caller waits for a connection.
-const ACQUIRE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-/// How long SQLite waits for another process that writes.
-const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-const MAX_CONNECTIONS: u32 = 8;
+pub(super) use crate::store::sql::pool::SqlPool;
+pub(super) use crate::store::sql::transaction::SqlTransaction;
 
 /// A database product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,9 +162,10 @@ impl SqlRow {
     }
 }
 
+/// A query with its values.
 macro_rules! prepare {
     ($database:ty, $dialect:expr, $sql:expr, $binds:expr) => {{
-        let statement = AssertSqlSafe($dialect.statement($sql));
+        let statement = sqlx::AssertSqlSafe($dialect.statement($sql));
         let mut query = sqlx::query::<$database>(statement);
         for bind in $binds {
             query = match bind {
@@ -181,205 +176,7 @@ macro_rules! prepare {
         query
     }};
 }
-
-/// The connections to a database.
-#[derive(Clone, Debug)]
-pub(super) enum SqlPool {
-    /// The semaphore serializes the writers of this process, which would otherwise poll for the
-    /// lock of the file.
-    Sqlite(SqlitePool, Arc<Semaphore>),
-    Postgres(PgPool),
-    MySql(MySqlPool),
-}
-
-impl SqlPool {
-    /// Prepares connections to the database of a URL. Connects with the first statement.
-    pub(super) fn open(url: &str) -> Result<Self, StoreError> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        match scheme {
-            "sqlite" => {
-                let options: SqliteConnectOptions = url.parse().map_err(invalid_url)?;
-                let options = options
-                    .create_if_missing(true)
-                    .journal_mode(SqliteJournalMode::Wal)
-                    .synchronous(SqliteSynchronous::Full)
-                    .busy_timeout(BUSY_TIMEOUT);
-                let pool = SqlitePoolOptions::new()
-                    .max_connections(MAX_CONNECTIONS)
-                    .acquire_timeout(ACQUIRE_TIMEOUT)
-                    .connect_lazy_with(options);
-                Ok(Self::Sqlite(pool, Arc::new(Semaphore::new(1))))
-            }
-            "postgres" | "postgresql" => {
-                let options: PgConnectOptions = url.parse().map_err(invalid_url)?;
-                let pool = PgPoolOptions::new()
-                    .max_connections(MAX_CONNECTIONS)
-                    .acquire_timeout(ACQUIRE_TIMEOUT)
-                    .connect_lazy_with(options.application_name("limiter-server"));
-                Ok(Self::Postgres(pool))
-            }
-            "mysql" | "mariadb" => {
-                let options: MySqlConnectOptions = url.parse().map_err(invalid_url)?;
-                let pool = MySqlPoolOptions::new()
-                    .max_connections(MAX_CONNECTIONS)
-                    .acquire_timeout(ACQUIRE_TIMEOUT)
-                    .after_connect(|connection, _| {
-                        Box::pin(async move {
-                            // Locks of gaps would let concurrent inserts deadlock.
-                            connection
-                                .execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                                .await?;
-                            Ok(())
-                        })
-                    })
-                    .connect_lazy_with(options);
-                Ok(Self::MySql(pool))
-            }
-            _ => Err(StoreError::Url(
-                "expected a database URL that begins with sqlite:, postgres: or mysql:".to_owned(),
-            )),
-        }
-    }
-
-    pub(super) fn dialect(&self) -> Dialect {
-        match self {
-            Self::Sqlite(..) => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
-            Self::MySql(_) => Dialect::MySql,
-        }
-    }
-
-    /// Begins a transaction that writes.
-    pub(super) async fn begin(&self) -> Result<SqlTransaction, StoreError> {
-        Ok(match self {
-            Self::Sqlite(pool, writer) => {
-                let permit = Arc::clone(writer).acquire_owned().await;
-                let permit = permit.map_err(|_| StoreError::Closed)?;
-                SqlTransaction::Sqlite(pool.begin_with("BEGIN IMMEDIATE").await?, permit)
-            }
-            Self::Postgres(pool) => SqlTransaction::Postgres(pool.begin().await?),
-            Self::MySql(pool) => SqlTransaction::MySql(pool.begin().await?),
-        })
-    }
-
-    /// The rows of a query outside of a transaction.
-    pub(super) async fn rows(&self, sql: &str, binds: Vec<Bind>) -> Result<Vec<SqlRow>, StoreError> {
-        let dialect = self.dialect();
-        Ok(match self {
-            Self::Sqlite(pool, _) => {
-                let rows = prepare!(Sqlite, dialect, sql, binds).fetch_all(pool).await?;
-                rows.into_iter().map(SqlRow::Sqlite).collect()
-            }
-            Self::Postgres(pool) => {
-                let rows = prepare!(Postgres, dialect, sql, binds).fetch_all(pool).await?;
-                rows.into_iter().map(SqlRow::Postgres).collect()
-            }
-            Self::MySql(pool) => {
-                let rows = prepare!(MySql, dialect, sql, binds).fetch_all(pool).await?;
-                rows.into_iter().map(SqlRow::MySql).collect()
-            }
-        })
-    }
-
-    /// The first row of a query outside of a transaction.
-    pub(super) async fn row(&self, sql: &str, binds: Vec<Bind>) -> Result<Option<SqlRow>, StoreError> {
-        Ok(self.rows(sql, binds).await?.into_iter().next())
-    }
-
-    /// Runs one statement in a transaction of its own. Returns the number of affected rows.
-    pub(super) async fn execute(&self, sql: &str, binds: Vec<Bind>) -> Result<u64, StoreError> {
-        let mut transaction = self.begin().await?;
-        let affected = transaction.execute(sql, binds).await?;
-        transaction.commit().await?;
-        Ok(affected)
-    }
-
-    pub(super) async fn close(&self) {
-        match self {
-            Self::Sqlite(pool, _) => pool.close().await,
-            Self::Postgres(pool) => pool.close().await,
-            Self::MySql(pool) => pool.close().await,
-        }
-    }
-}
-
-/// A transaction that writes. It rolls back when it is dropped.
-#[derive(Debug)]
-pub(super) enum SqlTransaction {
-    Sqlite(sqlx::Transaction<'static, Sqlite>, OwnedSemaphorePermit),
-    Postgres(sqlx::Transaction<'static, Postgres>),
-    MySql(sqlx::Transaction<'static, MySql>),
-}
-
-impl SqlTransaction {
-    pub(super) fn dialect(&self) -> Dialect {
-        match self {
-            Self::Sqlite(..) => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
-            Self::MySql(_) => Dialect::MySql,
-        }
-    }
-
-    /// Runs a statement. Returns the number of affected rows.
-    pub(super) async fn execute(&mut self, sql: &str, binds: Vec<Bind>) -> Result<u64, StoreError> {
-        let dialect = self.dialect();
-        Ok(match self {
-            Self::Sqlite(transaction, _) => {
-                let query = prepare!(Sqlite, dialect, sql, binds);
-                query.execute(&mut **transaction).await?.rows_affected()
-            }
-            Self::Postgres(transaction) => {
-                let query = prepare!(Postgres, dialect, sql, binds);
-                query.execute(&mut **transaction).await?.rows_affected()
-            }
-            Self::MySql(transaction) => {
-                let query = prepare!(MySql, dialect, sql, binds);
-                query.execute(&mut **transaction).await?.rows_affected()
-            }
-        })
-    }
-
-    /// The rows of a query.
-    pub(super) async fn rows(&mut self, sql: &str, binds: Vec<Bind>) -> Result<Vec<SqlRow>, StoreError> {
-        let dialect = self.dialect();
-        Ok(match self {
-            Self::Sqlite(transaction, _) => {
-                let query = prepare!(Sqlite, dialect, sql, binds);
-                let rows = query.fetch_all(&mut **transaction).await?;
-                rows.into_iter().map(SqlRow::Sqlite).collect()
-            }
-            Self::Postgres(transaction) => {
-                let query = prepare!(Postgres, dialect, sql, binds);
-                let rows = query.fetch_all(&mut **transaction).await?;
-                rows.into_iter().map(SqlRow::Postgres).collect()
-            }
-            Self::MySql(transaction) => {
-                let query = prepare!(MySql, dialect, sql, binds);
-                let rows = query.fetch_all(&mut **transaction).await?;
-                rows.into_iter().map(SqlRow::MySql).collect()
-            }
-        })
-    }
-
-    /// The first row of a query.
-    pub(super) async fn row(&mut self, sql: &str, binds: Vec<Bind>) -> Result<Option<SqlRow>, StoreError> {
-        Ok(self.rows(sql, binds).await?.into_iter().next())
-    }
-
-    pub(super) async fn commit(self) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(transaction, _permit) => transaction.commit().await?,
-            Self::Postgres(transaction) => transaction.commit().await?,
-            Self::MySql(transaction) => transaction.commit().await?,
-        }
-        Ok(())
-    }
-}
-
-fn invalid_url(error: sqlx::Error) -> StoreError {
-    // The message names the part of the URL that is wrong, and no password.
-    StoreError::Url(error.to_string())
-}
+use prepare;
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,7 @@ fn alerts_and_dashboard_use_exported_metrics() {
         || missing().is_empty(),
         || format!("{:?}\n{}", missing(), server.log()),
     );
-    let up = "limiter_server_redis_up{namespace=\"limiter\"}";
+    let up = "limiter_server_redis_up{namespace=\"default\"}";
     wait_until(|| server.metric(up) > 0.5, || server.log());
     assert!(server.metric("limiter_server_database_up") > 0.5);
 }

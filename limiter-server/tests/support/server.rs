@@ -101,11 +101,15 @@ impl Server {
         let listeners = 2 + usize::from(args.contains(&"--resp")) + usize::from(args.contains(&"--admin"));
         let output = child.stdout.take().expect("piped");
         let mut addresses = BTreeMap::new();
-        for line in BufReader::new(output).lines().take(listeners) {
+        let mut output = BufReader::new(output);
+        for line in output.by_ref().lines().take(listeners) {
             let line = line.expect("text");
             let (protocol, address) = line.split_once(' ').expect("a protocol and an address");
             addresses.insert(protocol.to_owned(), address.to_owned());
         }
+        let mut copy = std::fs::File::create(directory.path().join("output")).expect("a file");
+        // Ends with the output of the process.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut copy));
         let server = Self {
             child,
             addresses,
@@ -146,6 +150,11 @@ impl Server {
 
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The standard output after the addresses.
+    pub(crate) fn output(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("output")).unwrap_or_default()
     }
 
     pub(crate) fn log(&self) -> String {

@@ -1,0 +1,173 @@
+//! The connections to a database.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{Executor as _, MySql, Postgres, Sqlite};
+use tokio::sync::Semaphore;
+
+use crate::store::StoreError;
+use crate::store::audit_lines::AuditLines;
+use crate::store::sql::transaction::OpenTransaction;
+use crate::store::sql::{Bind, Dialect, SqlRow, SqlTransaction, prepare};
+
+/// How long a caller waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long SQLite waits for another process that writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_CONNECTIONS: u32 = 8;
+
+/// The connections to a database.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct SqlPool {
+    connections: Connections,
+    audit_lines: AuditLines,
+}
+
+#[derive(Clone, Debug)]
+enum Connections {
+    /// The semaphore serializes the writers of this process, which would otherwise poll for the
+    /// lock of the file.
+    Sqlite(SqlitePool, Arc<Semaphore>),
+    Postgres(PgPool),
+    MySql(MySqlPool),
+}
+
+impl SqlPool {
+    /// Prepares connections to the database of a URL. Connects with the first statement.
+    pub(in crate::store) fn open(url: &str) -> Result<Self, StoreError> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let connections = match scheme {
+            "sqlite" => {
+                let options: SqliteConnectOptions = url.parse().map_err(invalid_url)?;
+                let options = options
+                    .create_if_missing(true)
+                    .journal_mode(SqliteJournalMode::Wal)
+                    .synchronous(SqliteSynchronous::Full)
+                    .busy_timeout(BUSY_TIMEOUT);
+                let pool = SqlitePoolOptions::new()
+                    .max_connections(MAX_CONNECTIONS)
+                    .acquire_timeout(ACQUIRE_TIMEOUT)
+                    .connect_lazy_with(options);
+                Ok(Connections::Sqlite(pool, Arc::new(Semaphore::new(1))))
+            }
+            "postgres" | "postgresql" => {
+                let options: PgConnectOptions = url.parse().map_err(invalid_url)?;
+                let pool = PgPoolOptions::new()
+                    .max_connections(MAX_CONNECTIONS)
+                    .acquire_timeout(ACQUIRE_TIMEOUT)
+                    .connect_lazy_with(options.application_name("limiter-server"));
+                Ok(Connections::Postgres(pool))
+            }
+            "mysql" | "mariadb" => {
+                let options: MySqlConnectOptions = url.parse().map_err(invalid_url)?;
+                let pool = MySqlPoolOptions::new()
+                    .max_connections(MAX_CONNECTIONS)
+                    .acquire_timeout(ACQUIRE_TIMEOUT)
+                    .after_connect(|connection, _| {
+                        Box::pin(async move {
+                            // Locks of gaps would let concurrent inserts deadlock.
+                            connection
+                                .execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                                .await?;
+                            Ok(())
+                        })
+                    })
+                    .connect_lazy_with(options);
+                Ok(Connections::MySql(pool))
+            }
+            _ => Err(StoreError::Url(
+                "expected a database URL that begins with sqlite:, postgres: or mysql:".to_owned(),
+            )),
+        };
+        Ok(Self {
+            connections: connections?,
+            audit_lines: AuditLines::default(),
+        })
+    }
+
+    /// Selects where the entries of the audit are written besides the database.
+    pub(in crate::store) fn write_audit_to(&mut self, lines: AuditLines) {
+        self.audit_lines = lines;
+    }
+
+    pub(in crate::store) fn dialect(&self) -> Dialect {
+        match &self.connections {
+            Connections::Sqlite(..) => Dialect::Sqlite,
+            Connections::Postgres(_) => Dialect::Postgres,
+            Connections::MySql(_) => Dialect::MySql,
+        }
+    }
+
+    /// Begins a transaction that writes.
+    pub(in crate::store) async fn begin(&self) -> Result<SqlTransaction, StoreError> {
+        let open = match &self.connections {
+            Connections::Sqlite(pool, writer) => {
+                let permit = Arc::clone(writer).acquire_owned().await;
+                let permit = permit.map_err(|_| StoreError::Closed)?;
+                OpenTransaction::Sqlite(pool.begin_with("BEGIN IMMEDIATE").await?, permit)
+            }
+            Connections::Postgres(pool) => OpenTransaction::Postgres(pool.begin().await?),
+            Connections::MySql(pool) => OpenTransaction::MySql(pool.begin().await?),
+        };
+        Ok(SqlTransaction::new(open, self.audit_lines))
+    }
+
+    /// The rows of a query outside of a transaction.
+    pub(in crate::store) async fn rows(
+        &self,
+        sql: &str,
+        binds: Vec<Bind>,
+    ) -> Result<Vec<SqlRow>, StoreError> {
+        let dialect = self.dialect();
+        Ok(match &self.connections {
+            Connections::Sqlite(pool, _) => {
+                let rows = prepare!(Sqlite, dialect, sql, binds).fetch_all(pool).await?;
+                rows.into_iter().map(SqlRow::Sqlite).collect()
+            }
+            Connections::Postgres(pool) => {
+                let rows = prepare!(Postgres, dialect, sql, binds).fetch_all(pool).await?;
+                rows.into_iter().map(SqlRow::Postgres).collect()
+            }
+            Connections::MySql(pool) => {
+                let rows = prepare!(MySql, dialect, sql, binds).fetch_all(pool).await?;
+                rows.into_iter().map(SqlRow::MySql).collect()
+            }
+        })
+    }
+
+    /// The first row of a query outside of a transaction.
+    pub(in crate::store) async fn row(
+        &self,
+        sql: &str,
+        binds: Vec<Bind>,
+    ) -> Result<Option<SqlRow>, StoreError> {
+        Ok(self.rows(sql, binds).await?.into_iter().next())
+    }
+
+    /// Runs one statement in a transaction of its own. Returns the number of affected rows.
+    pub(in crate::store) async fn execute(&self, sql: &str, binds: Vec<Bind>) -> Result<u64, StoreError> {
+        let mut transaction = self.begin().await?;
+        let affected = transaction.execute(sql, binds).await?;
+        transaction.commit().await?;
+        Ok(affected)
+    }
+
+    pub(in crate::store) async fn close(&self) {
+        match &self.connections {
+            Connections::Sqlite(pool, _) => pool.close().await,
+            Connections::Postgres(pool) => pool.close().await,
+            Connections::MySql(pool) => pool.close().await,
+        }
+    }
+}
+
+fn invalid_url(error: sqlx::Error) -> StoreError {
+    // The message names the part of the URL that is wrong, and no password.
+    StoreError::Url(error.to_string())
+}

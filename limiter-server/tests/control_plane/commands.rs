@@ -1,0 +1,86 @@
+//! Commands and the server agree: one default namespace, and one form of the audit.
+
+use limiter_testing::RedisServer;
+use serde_json::{Value, json};
+
+use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
+use crate::support::http;
+use crate::support::server::{run, wait_until};
+
+/// The lines of the audit in an output, after the addresses.
+fn audit_of(output: &str) -> Vec<Value> {
+    let lines = output.lines().map(serde_json::from_str);
+    lines
+        .map(|line| line.unwrap_or_else(|_| panic!("{output}")))
+        .collect()
+}
+
+#[test]
+fn each_change_is_one_json_line_on_standard_output() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 2)).status,
+        409
+    );
+    let is_saved = |of: &Value| of["action"] == "policy.create";
+    wait_until(
+        || audit_of(&server.output()).iter().any(is_saved),
+        || server.log(),
+    );
+    let lines = audit_of(&server.output());
+    let saved: Vec<&Value> = lines.iter().filter(|of| is_saved(of)).collect();
+    assert_eq!(saved.len(), 1, "a rejected change has no line: {lines:?}");
+    assert!(saved[0]["at"].as_i64().unwrap() > 1_700_000_000_000_000);
+    for (field, expected) in [
+        ("namespace", json!("default")),
+        ("actor", json!("root")),
+        ("object", json!("search")),
+        ("apps", Value::Null),
+        ("detail", json!("revision 1 (api): a test")),
+    ] {
+        assert_eq!(saved[0][field], expected, "{field}");
+    }
+    assert!(!server.log().contains("policy.create"), "{}", server.log());
+}
+
+#[test]
+fn commands_and_server_use_one_namespace_by_default() {
+    let redis = RedisServer::start();
+    let redis_url = redis.url();
+    let server = with_sqlite(&["--redis", &redis_url]);
+    let database = format!(
+        "sqlite:{}",
+        server.directory().path().join("limiter.db").display()
+    );
+    let file = server
+        .directory()
+        .write("applied.toml", &policy_of_all("search", 1));
+    let file = file.to_str().unwrap();
+    let (code, output, errors) = run(&["policy", "apply", "-f", file, "--database", &database]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("create policy search"), "{output}");
+    assert_eq!(audit_of(&errors)[0]["action"], "policy.create");
+    let check = || {
+        let body = json!({ "policy": "search", "key": "ann" }).to_string();
+        http::post(server.http(), "/v1/check", &[], &body).unwrap().status
+    };
+    wait_until(|| check() == 429, || server.log());
+    let end = [
+        "kill",
+        "policy:search",
+        "--enforcement",
+        "off",
+        "--reason",
+        "a test",
+        "--redis",
+        &redis_url,
+    ];
+    let (code, _, errors) = run(&end);
+    assert_eq!(code, Some(0), "{errors}");
+    wait_until(|| check() == 200, || server.log());
+}
