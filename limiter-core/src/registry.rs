@@ -60,7 +60,9 @@ pub use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMod
 pub(crate) use crate::registry::overlay::{OverlayRule, OverlaySet, OverlayWatcher, SourceOverlays};
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
-pub use crate::registry::redis::{RedisDocument, RedisRegistry, RedisSubscription, Subscriber};
+pub use crate::registry::redis::{
+    RedisDocument, RedisRegistry, RedisSubscription, RegistryAccess, Subscriber,
+};
 pub use crate::registry::rule::{EntryPattern, Rule};
 pub use crate::registry::shared::SharedRegistry;
 use crate::registry::sources::SourceStack;

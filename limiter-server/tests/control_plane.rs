@@ -8,6 +8,8 @@
     reason = "a test may panic"
 )]
 
+#[path = "control_plane/acl.rs"]
+mod acl;
 #[path = "control_plane/commands.rs"]
 mod commands;
 #[path = "control_plane/guard.rs"]

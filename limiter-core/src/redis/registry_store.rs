@@ -1,5 +1,7 @@
-//! Storage of the policy registry of a namespace: encoding of its script. The layout is described
-//! in `lua/registry.lua`.
+//! Storage of the policy registry of a namespace. The layout is described in `lua/registry.lua`.
+//!
+//! A script publishes. A read uses GETRANGE and GET, because Redis permits a script on a key only to
+//! users that may write the key: programs that only follow the registry need no write permission.
 
 use std::time::Duration;
 
@@ -15,8 +17,11 @@ use crate::redis::topology::slots::slot;
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
 
-const READ: u8 = 0;
-const PUBLISH: u8 = 1;
+/// The maximum revision. Lua's numbers are exact up to it.
+const MAX_REVISION: u64 = 9_007_199_254_740_991;
+const MAX_DIGITS: usize = 16;
+/// The last byte of the longest first line, `revision = N` with its line end.
+const FIRST_LINE_END: &str = "28";
 
 /// The registry of a namespace. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -55,6 +60,9 @@ impl RegistryStore {
     /// Timeout of explicit operations. Includes reading a cluster's slots on a busy machine.
     pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
 
+    /// Maximum number of users whose permissions are queried, one by one.
+    const MAX_PROBED_USERS: usize = 32;
+
     /// Timeout of dialling and subscribing.
     const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -75,15 +83,22 @@ impl RegistryStore {
 
     /// Reads the registry. Returns the text only if it is later than `known`.
     pub(crate) async fn read(&self, known: u64, timeout: Duration) -> Result<Stored, StoreError> {
-        let mut plan = wire::head(self.clock.injected());
-        plan.push(READ);
-        plan.extend_from_slice(&known.to_le_bytes());
-        let (found, text) = self.execute(plan, timeout).await?;
-        Ok(match u64::try_from(found) {
-            Err(_) if found == -2 => Stored::TooHigh,
-            Err(_) => Stored::Unnumbered,
-            Ok(0) => Stored::Nothing,
-            Ok(revision) => Stored::Revision(revision, (!text.is_empty()).then_some(text)),
+        let line = self
+            .run(&["GETRANGE", &self.key, "0", FIRST_LINE_END], timeout)
+            .await?;
+        let found = first_line(&text_of(line).ok_or_else(malformed)?);
+        match found {
+            Stored::Revision(revision, _) if revision > known => {}
+            found => return Ok(found),
+        }
+        let text = match self.run(&["GET", &self.key], timeout).await? {
+            Value::Nil => return Ok(Stored::Nothing),
+            text => text_of(text).ok_or_else(malformed)?,
+        };
+        // Another client can have published after the first line was read.
+        Ok(match first_line(&text) {
+            Stored::Revision(revision, _) => Stored::Revision(revision, Some(text)),
+            other => other,
         })
     }
 
@@ -100,18 +115,68 @@ impl RegistryStore {
         min_revision: u64,
     ) -> Result<PublishOutcome, StoreError> {
         let mut plan = wire::head(self.clock.injected());
-        plan.push(PUBLISH);
         for revision in [replaced, min_revision] {
             plan.extend_from_slice(&revision.to_le_bytes());
         }
         plan.extend_from_slice(text.as_bytes());
-        let (found, new) = self.execute(plan, Self::PATIENTLY).await?;
+        let call = Call::new(&REGISTRY, [&self.key], plan, Self::PATIENTLY);
+        let reply = within(Self::PATIENTLY, self.route.run(&call)).await?;
+        let (found, new) = redis::from_redis_value::<(String, String)>(reply).map_err(|_| malformed())?;
+        let found = found.parse::<i64>().map_err(|_| malformed())?;
         match new.parse::<i64>().map(u64::try_from) {
             Ok(Ok(0)) => Ok(PublishOutcome::Conflict(u64::try_from(found).unwrap_or(0))),
             Ok(Ok(new)) => Ok(PublishOutcome::As(new)),
             Ok(Err(_)) => Ok(PublishOutcome::NoneLater),
             Err(_) => Err(malformed()),
         }
+    }
+
+    /// Returns the user of the connection, and the users that may write the registry. `None` where
+    /// the server does not report it: the user needs `+acl|whoami`, `+acl|users` and `+acl|dryrun`,
+    /// and the server is Redis 7 or later.
+    pub(crate) async fn access(&self) -> Result<(Option<String>, Option<Vec<String>>), StoreError> {
+        let words = |reply| redis::from_redis_value::<Vec<String>>(reply).ok();
+        let user = match self.run(&["ACL", "WHOAMI"], Self::BRIEFLY).await {
+            Ok(user) => redis::from_redis_value::<String>(user).ok(),
+            Err(error) if error.kind() == StoreErrorKind::Refused => None,
+            Err(error) => return Err(error),
+        };
+        let users = self
+            .run(&["ACL", "USERS"], Self::BRIEFLY)
+            .await
+            .ok()
+            .and_then(words);
+        let Some(users) = users.filter(|users| users.len() <= Self::MAX_PROBED_USERS) else {
+            return Ok((user, None));
+        };
+        let mut writers = Vec::new();
+        for name in users {
+            match self.may_write(&name).await {
+                Some(true) => writers.push(name),
+                Some(false) => {}
+                None => return Ok((user, None)),
+            }
+        }
+        Ok((user, Some(writers)))
+    }
+
+    /// Returns whether a user may replace or delete the registry; `None` if the server does not
+    /// report it.
+    async fn may_write(&self, user: &str) -> Option<bool> {
+        for command in [&["SET", &self.key, ""] as &[&str], &["DEL", &self.key]] {
+            let words = [&["ACL", "DRYRUN", user], command].concat();
+            let reply = self.run(&words, Self::BRIEFLY).await.ok()?;
+            // Any other reply is the reason of the refusal.
+            if redis::from_redis_value::<String>(reply).ok()? == "OK" {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    async fn run(&self, words: &[&str], timeout: Duration) -> Result<Value, StoreError> {
+        let call = Call::of_command(words, &self.key, timeout);
+        within(timeout, self.route.run(&call)).await
     }
 
     /// Subscribes to publications on one server; a cluster forwards messages to all of its nodes.
@@ -132,15 +197,6 @@ impl RegistryStore {
         };
         within(Self::SUBSCRIBE_TIMEOUT, subscription).await
     }
-
-    async fn execute(&self, plan: Vec<u8>, timeout: Duration) -> Result<(i64, String), StoreError> {
-        let call = Call::new(&REGISTRY, [&self.key], plan, timeout);
-        let reply = within(timeout, self.route.run(&call)).await?;
-        redis::from_redis_value::<(String, Value)>(reply)
-            .ok()
-            .and_then(|(found, text)| Some((found.parse().ok()?, text_of(text)?)))
-            .ok_or_else(malformed)
-    }
 }
 
 /// A subscription to publications.
@@ -155,6 +211,26 @@ impl RegistrySubscription {
     /// Cancel safe.
     pub(crate) async fn hears(&self) -> bool {
         self.0.next_message().await
+    }
+}
+
+/// Reads the revision of a text, or of its beginning. `lua/registry.lua` reads it in the same way.
+fn first_line(text: &str) -> Stored {
+    if text.is_empty() {
+        return Stored::Nothing;
+    }
+    let line = text.split_once('\n').map_or(text, |(line, _)| line);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let digits = line.strip_prefix("revision = ").unwrap_or_default();
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Stored::Unnumbered;
+    }
+    match digits.parse::<u64>() {
+        Ok(0) => Stored::Unnumbered,
+        Ok(revision) if revision <= MAX_REVISION && digits.len() <= MAX_DIGITS => {
+            Stored::Revision(revision, None)
+        }
+        _ => Stored::TooHigh,
     }
 }
 

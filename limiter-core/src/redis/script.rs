@@ -1,4 +1,5 @@
-//! The scripts and their calls: by hash, and by source if the server does not have the script.
+//! The scripts and their calls: by hash, and by source if the server does not have the script. A call
+//! can also be a single command, so that it needs fewer permissions.
 
 pub(crate) mod input;
 pub(crate) mod reply;
@@ -139,10 +140,22 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// One call of a script.
+/// The program that a call runs.
+#[derive(Debug)]
+enum Program<'a> {
+    Script(&'static Script),
+    /// The words of a command.
+    #[cfg_attr(
+        not(feature = "registry"),
+        expect(dead_code, reason = "only the registry sends single commands")
+    )]
+    Command(&'a [&'a str]),
+}
+
+/// One call of a script, or one command.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    script: &'static Script,
+    program: Program<'a>,
     keys: Vec<Cow<'a, str>>,
     plan: Vec<u8>,
     wait: CallDeadline,
@@ -156,9 +169,20 @@ impl<'a> Call<'a> {
         deadline: Duration,
     ) -> Self {
         Self {
-            script,
+            program: Program::Script(script),
             keys: keys.into_iter().map(Into::into).collect(),
             plan,
+            wait: CallDeadline::after(deadline),
+        }
+    }
+
+    /// Creates a call of one command, sent to the node of a key.
+    #[cfg(feature = "registry")]
+    pub(crate) fn of_command(words: &'a [&'a str], key: &'a str, deadline: Duration) -> Self {
+        Self {
+            program: Program::Command(words),
+            keys: vec![key.into()],
+            plan: Vec::new(),
             wait: CallDeadline::after(deadline),
         }
     }
@@ -168,14 +192,20 @@ impl<'a> Call<'a> {
         Self { wait, ..self }
     }
 
-    /// Builds the command with the script's hash.
+    /// Builds the command, which names a script by its hash.
     pub(crate) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", self.script.hash())
+        match self.program {
+            Program::Script(script) => self.script_command("EVALSHA", script.hash()),
+            Program::Command(words) => plain_command(words),
+        }
     }
 
-    /// Builds the command with the script's source.
+    /// Builds the command, which contains the source of a script.
     pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", self.script.source)
+        match self.program {
+            Program::Script(script) => self.script_command("EVAL", script.source),
+            Program::Command(words) => plain_command(words),
+        }
     }
 
     /// Returns the first key; all keys are in one slot.
@@ -188,7 +218,7 @@ impl<'a> Call<'a> {
         &self.wait
     }
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
+    fn script_command(&self, name: &str, script: &str) -> Cmd {
         // Allocated in one piece, since it would otherwise grow five times in every call.
         let texts = name.len() + script.len() + LONGEST_COUNT + self.plan.len();
         let length = self.keys.iter().fold(texts, |length, key| length + key.len());
@@ -200,4 +230,10 @@ impl<'a> Call<'a> {
         command.arg(&self.plan);
         command
     }
+}
+
+fn plain_command(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(words);
+    command
 }

@@ -7,27 +7,29 @@
 //! Invariants: a text with errors is not sent; the revision never decreases; a process never
 //! publishes a text of which it has read a part only. Tests: `tests/registry_redis.rs`.
 
+mod access;
+mod adoption;
 mod document;
 mod source;
 mod subscribers;
 mod watcher;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::error::ConfigError;
 use crate::redis::{PublishOutcome, RegistryStore, Stored, SubscriberStore};
+use crate::registry::PolicyRegistry;
+pub use crate::registry::redis::access::RegistryAccess;
 pub use crate::registry::redis::document::RedisDocument;
 pub use crate::registry::redis::source::RedisSubscription;
 pub use crate::registry::redis::subscribers::Subscriber;
 use crate::registry::redis::subscribers::register_until_dropped;
 use crate::registry::redis::watcher::{RedisWatcher, follow};
-use crate::registry::text::{Findings, MOST_REVISION, RegistryError, parse_numbered, without_revision};
+use crate::registry::text::{MOST_REVISION, RegistryError, parse_numbered, without_revision};
 use crate::registry::watcher::{BYTES_A_NAME, WatcherTask, WeakRegistry, run_blocking_if_large};
-use crate::registry::{PolicyRegistry, Source};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
 
@@ -331,94 +333,4 @@ fn none_later(store: &RegistryStore) -> RegistryError {
         "revision {MOST_REVISION} is the maximum: write the text by hand with a lower revision, and restart the subscribed replicas"
     );
     RegistryError::one(store.key(), &message)
-}
-
-impl PolicyRegistry {
-    /// Returns the revision of the registry in Redis that this process has
-    /// [followed](RedisRegistry::follow) or published last; `None` before. Replicas with the same
-    /// revision have the same policies from Redis.
-    #[must_use]
-    pub fn published(&self) -> Option<u64> {
-        Some(self.sources().published).filter(|revision| *revision > 0)
-    }
-
-    /// Returns the registry that Redis returned last, as a text without a revision.
-    pub(crate) fn last_published(&self) -> String {
-        let sources = self.sources();
-        sources
-            .redis()
-            .map(crate::registry::text::write)
-            .unwrap_or_default()
-    }
-
-    /// Returns the policy that would apply to a name without the definition in Redis.
-    pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<crate::registry::PolicyEntry>> {
-        self.sources().beside_redis(name).cloned()
-    }
-
-    /// Marks the registry as one that waits for its first reply from Redis.
-    fn await_redis(&self) {
-        let is_received = self.published().is_some();
-        self.0.awaits_redis.store(!is_received, Ordering::Relaxed);
-    }
-
-    /// Records the first reply from Redis, including an empty or rejected one.
-    fn redis_is_received(&self) {
-        self.0.awaits_redis.store(false, Ordering::Relaxed);
-    }
-
-    /// Adopts a published text. Returns whether its revision is later than the known one.
-    fn adopt_published(&self, revision: u64, snapshot: crate::registry::SourceSnapshot) -> bool {
-        {
-            let mut sources = self.sources();
-            if revision <= sources.published {
-                return false;
-            }
-            sources.published = revision;
-            sources.published_partly = false;
-            self.replace_source(sources, &Source::Redis, snapshot);
-        }
-        true
-    }
-
-    /// Adopts a text that another program published, if it is later than the known one. Policies
-    /// that cannot be read, and those that change between rate and concurrency, keep their previous
-    /// version.
-    fn adopt_findings(
-        &self,
-        key: &str,
-        revision: u64,
-        mut snapshot: super::SourceSnapshot,
-        mut findings: Findings,
-    ) -> Option<Findings> {
-        let turned = snapshot.entries().filter_map(|entry| {
-            let reason = self.kind_change_error(entry)?;
-            Some((
-                entry.policy().name().into(),
-                RegistryError::in_whole_text(key, reason),
-            ))
-        });
-        for (name, error) in turned.collect::<Vec<(Box<str>, _)>>() {
-            snapshot.remove(&name);
-            findings.rejected.insert(name);
-            findings.errors.push(error);
-        }
-        let mut sources = self.sources();
-        if revision <= sources.published {
-            return None;
-        }
-        if let Some(before) = sources.redis() {
-            if findings.rejects_rules {
-                snapshot.retain_rules(before);
-            }
-            findings
-                .rejected
-                .iter()
-                .for_each(|name| snapshot.retain_generations(name, before));
-        }
-        sources.published = revision;
-        sources.published_partly = !(findings.errors.is_empty() && findings.warnings.is_empty());
-        self.replace_source(sources, &Source::Redis, snapshot);
-        Some(findings)
-    }
 }

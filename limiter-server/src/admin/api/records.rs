@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use limiter_core::registry::RegistryAccess;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -186,6 +187,10 @@ pub(super) async fn status(
             Err(_) => "unavailable",
         },
     };
+    let access = match publisher.and_then(crate::publish::Publisher::redis) {
+        None => Value::Null,
+        Some(redis) => access_json(redis.access().await.ok().as_ref()),
+    };
     let publisher = publisher.map(crate::publish::Publisher::status);
     Ok(Json(json!({
         "node": admin.node(),
@@ -200,6 +205,19 @@ pub(super) async fn status(
         "nodes": nodes,
         "database": store.dialect().name(),
         "redis": redis,
+        "registry_access": access,
         "now": now_micros(),
     })))
+}
+
+/// The users that may write the registry: `restricted` if only the user of the servers may.
+fn access_json(access: Option<&RegistryAccess>) -> Value {
+    let user = access.and_then(RegistryAccess::user);
+    let writers = access.and_then(RegistryAccess::writers);
+    let state = match (user, writers) {
+        (Some(user), Some(writers)) if writers.iter().all(|writer| writer == user) => "restricted",
+        (_, Some(_)) => "open",
+        _ => "not_known",
+    };
+    json!({ "state": state, "user": user, "writers": writers })
 }

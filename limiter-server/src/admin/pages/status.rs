@@ -51,8 +51,17 @@ struct ServerView {
     database: String,
     /// The state of Redis: `available`, `unavailable` or `not_used`.
     redis: String,
+    /// The users of Redis that may write the registry; `None` without Redis.
+    registry_access: Option<AccessView>,
     /// The time of the answer.
     now: PageTime,
+}
+
+#[derive(Debug, Deserialize)]
+struct AccessView {
+    /// `restricted`, `open` or `not_known`.
+    state: String,
+    writers: Option<Vec<String>>,
 }
 
 #[derive(Template)]
@@ -85,6 +94,22 @@ impl ServerView {
             "available" => ("ok", "Answers"),
             "unavailable" => ("bad", "Does not answer: the failure mode of each policy applies"),
             _ => ("off", "Not used: limits are counted in the process of the node"),
+        }
+    }
+
+    /// The users of Redis that may write the registry: class and words.
+    fn registry_writers(&self) -> (&'static str, String) {
+        let Some(access) = &self.registry_access else {
+            return (
+                "off",
+                "Not used: the registry is in the process of the node".to_owned(),
+            );
+        };
+        let writers = access.writers.as_deref().unwrap_or_default().join(", ");
+        match access.state.as_str() {
+            "restricted" => ("ok", format!("Servers only ({writers})")),
+            "open" => ("waiting", format!("All of these users: {writers}")),
+            _ => ("off", "not known".to_owned()),
         }
     }
 

@@ -1,0 +1,180 @@
+//! The users of Redis in `docs/guide/redis.acl`: programs read the registry and use all limits,
+//! servers write the registry.
+
+use std::time::Duration;
+
+use limiter_core::lease::LeaseReport;
+use limiter_core::registry::{RedisRegistry, RegistryError};
+use limiter_core::{LimitRequest, Limiter, Policy, StoreErrorKind};
+use limiter_testing::RedisServer;
+use serde_json::{Value, json};
+
+use crate::support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use crate::support::server::{Server, wait_until};
+
+const ACL: &str = include_str!("../../../docs/guide/redis.acl");
+
+/// A Redis server with the users of the file. The default user stays, for the commands of the test.
+fn redis_with_users() -> RedisServer {
+    let redis = RedisServer::start();
+    // The user of other tests may write every key.
+    redis.command(&["ACL", "DELUSER", "limiter"]);
+    let lines: Vec<&str> = ACL.lines().collect();
+    assert_eq!(lines[0], "user default off");
+    for line in &lines[1..] {
+        let rules = words(line.strip_prefix("user ").unwrap());
+        redis.command(&[&["ACL".to_owned(), "SETUSER".to_owned()], rules.as_slice()].concat());
+    }
+    redis
+}
+
+/// The words of a line; a selector in parentheses is one word.
+fn words(line: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        match words.last_mut() {
+            Some(selector) if selector.starts_with('(') && !selector.ends_with(')') => {
+                selector.push(' ');
+                selector.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+fn app_of(redis: &RedisServer) -> Limiter {
+    let url = redis.url_as("limiter-app:app-secret");
+    Limiter::redis(url).namespace("prod").app("web").build().unwrap()
+}
+
+fn server_on(redis: &RedisServer) -> (Server, AdminClient) {
+    let url = redis.url_as("limiter-server:server-secret");
+    let server = with_sqlite(&["--redis", &url, "--namespace", "prod"]);
+    let root = AdminClient::set_up(&server);
+    let path = "/namespaces/prod/policies/search";
+    let body = json!({ "toml": policy_of_all("search", 1) });
+    let saved = root.send("PUT", path, &[("if-none-match", "*")], &body);
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| !redis.command(&["GET", "prod|book"]).is_nil(), || server.log());
+    (server, root)
+}
+
+/// The commands that Redis has refused to a user.
+fn refused(redis: &RedisServer, user: &str) -> Vec<String> {
+    let log = redis.command(&["ACL", "LOG"]);
+    let field = |entry: &limiter_testing::RespValue, name: &str| {
+        let mut fields = entry.items().chunks(2);
+        fields.find(|field| field[0].text() == name).unwrap()[1].text()
+    };
+    let entries = log
+        .items()
+        .iter()
+        .filter(|entry| field(entry, "username") == user);
+    entries
+        .map(|entry| format!("{} {}", field(entry, "reason"), field(entry, "object")))
+        .collect()
+}
+
+/// Uses every kind of limit.
+async fn use_all_limits(app: &Limiter) -> Result<(), Box<dyn std::error::Error>> {
+    let bucket = Policy::token_bucket("bucket").capacity(50).rate("50/s").build()?;
+    let window = Policy::sliding_window("window").limit(50).window("1m").build()?;
+    assert!(app.check(&bucket, "ann").await?.is_allowed());
+    assert!(app.check(&window, "ann").cost(3).await?.is_allowed());
+    let both = app.check_all([
+        LimitRequest::new(&bucket, "ann"),
+        LimitRequest::new(&window, "ann"),
+    ]);
+    assert!(both.await?.is_allowed());
+    app.refund(&bucket, "ann").await?;
+    let slow = Policy::token_bucket("slow").capacity(1).rate("20/s").build()?;
+    app.acquire(&slow, "ann").await?;
+    app.acquire(&slow, "ann").timeout(Duration::from_secs(5)).await?;
+    let exports = Policy::concurrency("export").max(2).lease("30s").build()?;
+    let permit = app.acquire_concurrency(&exports, "ann").detached().await?;
+    app.renew_permit(&exports, "ann", permit.id()).await?;
+    app.release_permit(&exports, "ann", permit.id()).await?;
+    drop(app.acquire_concurrency(&exports, "ann").await?);
+    let reservation = app.reserve(&bucket, "ann").cost(8).await?;
+    let reservation = reservation.detach(Duration::from_secs(60)).await?;
+    app.settle_reservation(reservation.id(), [LimitRequest::new(&bucket, "ann").cost(3)])
+        .await?;
+    let leased = Policy::token_bucket("leased")
+        .capacity(100)
+        .rate(1)
+        .lease("1m")
+        .build()?;
+    assert!(app.check(&leased, "ann").await?.is_allowed());
+    let lease = app.token_lease(&bucket, "ann", "edge-1").read().await?;
+    let report = LeaseReport::default().wanted(4_u32);
+    app.token_lease(&bucket, "ann", "edge-1")
+        .renew(&lease, report)
+        .await?;
+    app.reset(&bucket, "ann").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn application_user_uses_all_limits_and_follows_the_registry() {
+    let redis = redis_with_users();
+    let (server, _root) = server_on(&redis);
+    let app = app_of(&redis);
+    app.ready().await.unwrap();
+    let registry = app.redis_registry().unwrap();
+    let subscription = registry.follow();
+    subscription.synced().await.unwrap();
+    let mut allowed = 0;
+    for _ in 0..3 {
+        allowed += u32::from(app.named("search").check("ann").await.unwrap().is_allowed());
+    }
+    assert_eq!(allowed, 1, "{}", server.log());
+    use_all_limits(&app).await.unwrap();
+    let subscribers = registry.subscribers().await.unwrap();
+    assert!(
+        subscribers.iter().any(|of| of.app.as_deref() == Some("web")),
+        "{subscribers:?}"
+    );
+    assert_eq!(refused(&redis, "limiter-app"), ["command info"]);
+}
+
+#[tokio::test]
+async fn application_user_cannot_write_the_registry() {
+    let redis = redis_with_users();
+    let (_server, _root) = server_on(&redis);
+    let registry: RedisRegistry = app_of(&redis).redis_registry().unwrap();
+    let (revision, text) = registry.read().await.unwrap().unwrap();
+    let error = registry
+        .publish(&policy_of_all("search", 99), revision)
+        .await
+        .unwrap_err();
+    let RegistryError::Store(error) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    for command in [
+        &["SET", "prod|book", ""] as &[&str],
+        &["DEL", "prod|book"],
+        &["SETRANGE", "prod|book", "0", "x"],
+    ] {
+        let words = [&["ACL", "DRYRUN", "limiter-app"], command].concat();
+        assert_ne!(redis.command(&words).text(), "OK", "{command:?}");
+    }
+    assert_eq!(registry.read().await.unwrap().unwrap(), (revision, text));
+}
+
+#[test]
+fn status_names_the_users_that_can_write_the_registry() {
+    let redis = redis_with_users();
+    let (server, root) = server_on(&redis);
+    let access = || json_of(&root.get("/namespaces/prod/status"))["registry_access"].clone();
+    let open = json!({ "state": "open", "user": "limiter-server", "writers": ["default", "limiter-server"] });
+    assert_eq!(access(), open, "{}", server.log());
+    redis.command(&["ACL", "SETUSER", "default", "resetkeys", "%R~*"]);
+    let restricted =
+        json!({ "state": "restricted", "user": "limiter-server", "writers": ["limiter-server"] });
+    assert_eq!(access(), restricted);
+    redis.command(&["ACL", "SETUSER", "limiter-server", "-acl|dryrun"]);
+    let unknown = json!({ "state": "not_known", "user": "limiter-server", "writers": Value::Null });
+    wait_until(|| access() == unknown, || access().to_string());
+}
