@@ -39,6 +39,23 @@ pub fn copy(from: &PolicyRegistry, to: &PolicyRegistry) -> Result<(), ConfigErro
     to.set_overlays(from.suspensions(), from.blocks())
 }
 
+/// Adds the suspensions and blocks of a registry that have not ended to another one. They replace
+/// those of the same scope, and of the same keys and app; others stay.
+///
+/// # Errors
+///
+/// [`ConfigError`] when there are too many.
+pub fn add(from: &PolicyRegistry, to: &PolicyRegistry, now: Timestamp) -> Result<(), ConfigError> {
+    for suspension in from.suspensions().into_iter().filter(|of| of.end() > now) {
+        to.suspend(suspension)?;
+    }
+    let blocks = from.blocks().into_iter();
+    for block in blocks.filter(|of| of.end().is_none_or(|end| end > now)) {
+        to.block(block)?;
+    }
+    Ok(())
+}
+
 /// Whether a registry has suspensions or blocks.
 #[must_use]
 pub fn is_in(registry: &PolicyRegistry) -> bool {

@@ -152,3 +152,64 @@ fn users_are_managed_without_a_server() {
         "the last administrator stays"
     );
 }
+
+/// Suspensions and blocks of a file replace those of the same scope or keys; others stay.
+#[test]
+fn apply_adds_suspensions_blocks_and_quotas() {
+    const OVERLAYS: &str = "
+[[suspend]]
+scope = 'policy:search'
+enforcement = 'deny'
+until = 2100-01-01T00:00:00Z
+reason = 'broken client'
+
+[[suspend]]
+scope = 'policy:mail'
+enforcement = 'off'
+until = 2001-01-01T00:00:00Z
+
+[[block]]
+key = 'eve'
+
+[[override]]
+policy = 'search'
+key = 'ann'
+capacity = 9
+rate = '9/s'
+until = 2100-01-01T00:00:00Z
+";
+    let workspace = Workspace::new();
+    let file = format!("{POLICIES}{OVERLAYS}");
+    let (code, output, errors) = workspace.apply(&file, &["--dry-run"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(
+        output.contains("change suspensions and blocks") && output.contains("+scope = \"policy:search\""),
+        "{output}"
+    );
+    assert!(
+        !workspace.policy(&["export"]).1.contains("suspend"),
+        "a dry run changes nothing"
+    );
+    let (code, _, errors) = workspace.apply(&file, &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    for part in ["broken client", "eve", "capacity = 9"] {
+        assert!(exported.contains(part), "{exported}");
+    }
+    assert!(
+        !exported.contains("policy:mail"),
+        "an ended suspension is not added: {exported}"
+    );
+    let (code, output, _) = workspace.apply(&file, &["--dry-run"]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"));
+
+    let changed = format!(
+        "{POLICIES}[[suspend]]\nscope = 'policy:search'\nenforcement = 'shadow'\nuntil = 2100-01-01T00:00:00Z\n"
+    );
+    assert_eq!(workspace.apply(&changed, &[]).0, Some(0));
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(
+        exported.contains("shadow") && !exported.contains("broken client") && exported.contains("eve"),
+        "{exported}"
+    );
+}

@@ -8,13 +8,14 @@ use clap::{Args, Subcommand};
 use limiter_core::Inheritance;
 use limiter_core::registry::PolicyRegistry;
 
-use crate::admin::edit::{self, EditError, MANAGED_BY_UI, PolicyEdit};
+use crate::admin::edit::{self, EditError, MANAGED_BY_UI, PolicyEdit, save_overlays};
 use crate::admin::preview::unified_diff;
 use crate::cli::database::{DatabaseArgs, message, operator};
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
+use crate::publish::timestamp;
 use crate::serve::policies;
-use crate::store::{DocumentKind, Origin, RULES, Store, StoredDocument};
+use crate::store::{DocumentKind, OVERLAYS, Origin, RULES, Store, StoredDocument, now_micros};
 
 /// The exit code of a dry run that would change something.
 const WOULD_CHANGE: u8 = 2;
@@ -69,9 +70,23 @@ pub(super) struct ApplyArgs {
 /// A change that makes the database equal to a file.
 #[derive(Debug)]
 enum PlannedChange {
-    Save { text: PolicyText, revision: i64 },
-    Delete { name: String, revision: i64 },
-    Rules { text: String, revision: i64 },
+    Save {
+        text: PolicyText,
+        revision: i64,
+    },
+    Delete {
+        name: String,
+        revision: i64,
+    },
+    Rules {
+        text: String,
+        revision: i64,
+    },
+    /// Adds suspensions and blocks, which have no owner.
+    Overlays {
+        added: PolicyRegistry,
+        text: String,
+    },
 }
 
 /// Runs the command.
@@ -104,12 +119,6 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
 
 fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
     let desired = policies::read(&args.file)?;
-    if overlay_text::is_in(&desired) {
-        let file = args.file.display();
-        return Err(format!(
-            "{file} contains suspensions or blocks: use the API, or `limiter-server kill`"
-        ));
-    }
     args.database.run(async |store| {
         let namespace = &args.database.namespace;
         let documents = store
@@ -186,6 +195,10 @@ fn plan(
             changes.push(PlannedChange::Rules { text, revision });
         }
     }
+    if overlay_text::is_in(desired) {
+        let current = find(DocumentKind::Overlays, OVERLAYS);
+        changes.extend(plan_overlays(desired, current)?);
+    }
     match foreign.is_empty() {
         true => Ok(changes),
         false => Err(format!(
@@ -194,6 +207,22 @@ fn plan(
             foreign.join(", ")
         )),
     }
+}
+
+/// The addition of the suspensions and blocks of a file; `None` if the database contains them.
+fn plan_overlays(
+    desired: &PolicyRegistry,
+    current: Option<&StoredDocument>,
+) -> Result<Option<PlannedChange>, String> {
+    let invalid = |error: &dyn std::error::Error| format!("suspensions and blocks: {}", message(error));
+    let before = current.map_or("", |of| of.body.as_str());
+    let merged = overlay_text::parse(before).map_err(|error| invalid(&error))?;
+    let before = overlay_text::of(&merged).map_err(|error| invalid(&error))?;
+    overlay_text::add(desired, &merged, timestamp(now_micros())).map_err(|error| invalid(&error))?;
+    let text = overlay_text::of(&merged).map_err(|error| invalid(&error))?;
+    let added = PolicyRegistry::new();
+    overlay_text::copy(desired, &added).map_err(|error| invalid(&error))?;
+    Ok((text != before).then_some(PlannedChange::Overlays { added, text }))
 }
 
 fn print_change(change: &PlannedChange, documents: &[StoredDocument]) {
@@ -220,6 +249,11 @@ fn print_change(change: &PlannedChange, documents: &[StoredDocument]) {
                 text.clone(),
             )
         }
+        PlannedChange::Overlays { text, .. } => {
+            let before = body(DocumentKind::Overlays, OVERLAYS).map(|of| of.body.clone());
+            let title = "change suspensions and blocks".to_owned();
+            (title, before.unwrap_or_default(), text.clone())
+        }
     };
     println!("{title}");
     print!("{}", unified_diff(&before, &after));
@@ -241,6 +275,16 @@ async fn execute(store: &Store, args: &ApplyArgs, change: PlannedChange) -> Resu
                 .await
                 .map(|_| ())
                 .map_err(|error| edit_message("rules", error));
+        }
+        PlannedChange::Overlays { added, .. } => {
+            let (by, reason) = (operator().name, reason.unwrap_or_default());
+            let add =
+                |registry: &PolicyRegistry| overlay_text::add(&added, registry, timestamp(now_micros()));
+            let saved = save_overlays(store, (&by, Origin::Command), &namespace, &reason, add);
+            return saved
+                .await
+                .map(|_| ())
+                .map_err(|error| edit_message("suspensions and blocks", error));
         }
     };
     let edit = PolicyEdit {

@@ -25,7 +25,7 @@ pub(super) use crate::admin::api::overlays::suspensions::{suspend, suspensions};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{overlays, save_overlays};
 use crate::publish::timestamp;
-use crate::store::now_micros;
+use crate::store::{Origin, now_micros};
 
 /// The digits of an identity.
 const ID_DIGITS: usize = 16;
@@ -158,7 +158,14 @@ async fn save(
     reason: &str,
     change: impl Fn(&PolicyRegistry) -> Result<(), limiter_core::ConfigError>,
 ) -> Result<i64, AdminProblem> {
-    let revision = save_overlays(admin.store(), &caller.0.name, namespace, reason, change).await?;
+    let revision = save_overlays(
+        admin.store(),
+        (&caller.0.name, Origin::Api),
+        namespace,
+        reason,
+        change,
+    )
+    .await?;
     if let Some(publisher) = admin.publisher(namespace) {
         publisher.wake();
     }

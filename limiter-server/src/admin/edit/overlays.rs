@@ -33,7 +33,7 @@ pub async fn overlays(store: &Store, namespace: &str) -> Result<(PolicyRegistry,
 /// [`EditError`] when the change is invalid, or the database does not answer.
 pub async fn save_overlays(
     store: &Store,
-    author: &str,
+    (author, origin): (&str, Origin),
     namespace: &str,
     reason: &str,
     change: impl Fn(&PolicyRegistry) -> Result<(), ConfigError>,
@@ -59,7 +59,7 @@ pub async fn save_overlays(
         };
         let author = Author {
             name: author.to_owned(),
-            origin: Origin::Api,
+            origin,
             reason: Some(reason.to_owned()),
             at,
         };
