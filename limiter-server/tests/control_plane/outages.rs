@@ -134,6 +134,20 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
     );
     wait_until(|| check(&server, "search") == 429, || server.log());
     drop(database);
+    let page = root.page("/");
+    assert_eq!(page.status, 503, "{}", page.body);
+    assert!(
+        page.body.contains("limiter-server kill policy:NAME"),
+        "{}",
+        page.body
+    );
+    let problem = root.get("/namespaces/default/policies");
+    assert_eq!(problem.status, 503, "{}", problem.body);
+    assert!(
+        json_of(&problem)["suspend_command"].is_string(),
+        "{}",
+        problem.body
+    );
     let kill = |args: &[&str]| {
         let started = Instant::now();
         let (code, _, errors) = run(&[&["kill", "policy:search", "--redis", &redis_url], args].concat());

@@ -95,6 +95,16 @@ impl AdminClient {
         self.send("GET", path, &[], &Value::Null)
     }
 
+    /// A page of the admin UI.
+    pub(crate) fn page(&self, path: &str) -> Response {
+        let host = self.address.to_string();
+        let mut headers = vec![("host", host.as_str())];
+        if let Credentials::Session(cookie) = &self.credentials {
+            headers.push(("cookie", cookie));
+        }
+        http::get(self.address, path, &headers).expect("an answer")
+    }
+
     /// Saves a policy; 0 creates it.
     pub(crate) fn put_policy(&self, name: &str, expected: i64, toml: &str) -> Response {
         let tag = expected.to_string();

@@ -10,6 +10,12 @@ use crate::admin::edit::EditError;
 use crate::admin::permissions::Permission;
 use crate::store::StoreError;
 
+/// The command that suspends policies while the database does not answer.
+pub(crate) const SUSPEND_COMMAND: &str = "limiter-server kill policy:NAME --enforcement off --for 1h --reason TEXT \
+                                          --redis URL --namespace NAMESPACE";
+/// The member of a problem that contains the command.
+pub(crate) const SUSPEND_COMMAND_FIELD: &str = "suspend_command";
+
 /// A response of the admin part that is not a success.
 #[derive(Debug)]
 pub(crate) struct AdminProblem {
@@ -47,14 +53,9 @@ impl AdminProblem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// The status, and the detail as text.
-    pub(crate) fn into_status_and_detail(self) -> (StatusCode, String) {
-        let detail = self
-            .fields
-            .get("detail")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        (self.status, detail.to_owned())
+    /// The status, and the members of the problem.
+    pub(crate) fn into_parts(self) -> (StatusCode, Value) {
+        (self.status, Value::Object(self.fields))
     }
 
     /// Fails unless a verdict is [`Permission::Allowed`].
@@ -88,6 +89,11 @@ impl From<StoreError> for AdminProblem {
             tracing::warn!(%error, cause, "cannot answer an admin request; check the database");
         }
         let mut problem = Self::new(status, error.to_string());
+        if error.is_unavailable() {
+            problem
+                .fields
+                .insert(SUSPEND_COMMAND_FIELD.into(), json!(SUSPEND_COMMAND));
+        }
         if let StoreError::Conflict { expected, current } = error {
             problem.fields.insert("expected".into(), json!(expected));
             let current = current.as_deref().map(policy_json);

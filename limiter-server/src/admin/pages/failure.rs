@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::Value;
 
-use crate::admin::api::problem::AdminProblem;
+use crate::admin::api::problem::{AdminProblem, SUSPEND_COMMAND_FIELD};
 use crate::admin::auth::AuthError;
 use crate::admin::pages::assets::{self, AssetLinks};
 
@@ -16,6 +16,8 @@ pub(super) struct PageFailure {
     /// One sentence for the user.
     pub(super) detail: String,
     retry_after: Option<u64>,
+    /// The command that suspends policies without the database, if it does not answer.
+    suspend_command: Option<String>,
     /// Another page that the browser shows instead.
     see: Option<String>,
 }
@@ -26,6 +28,7 @@ struct FailureTemplate<'a> {
     assets: &'static AssetLinks,
     heading: &'a str,
     detail: &'a str,
+    suspend_command: Option<&'a str>,
 }
 
 impl PageFailure {
@@ -34,6 +37,7 @@ impl PageFailure {
             status,
             detail: detail.into(),
             retry_after: None,
+            suspend_command: None,
             see: None,
         }
     }
@@ -72,8 +76,10 @@ impl PageFailure {
     pub(super) fn from_problem(status: StatusCode, headers: &HeaderMap, problem: &Value) -> Self {
         let detail = problem.get("detail").and_then(Value::as_str);
         let detail = detail.unwrap_or("the request failed").to_owned();
+        let command = problem.get(SUSPEND_COMMAND_FIELD).and_then(Value::as_str);
         Self {
             retry_after: headers.get(header::RETRY_AFTER).and_then(seconds),
+            suspend_command: command.map(str::to_owned),
             ..Self::new(status, detail)
         }
     }
@@ -97,8 +103,8 @@ fn seconds(value: &HeaderValue) -> Option<u64> {
 
 impl From<AuthError> for PageFailure {
     fn from(error: AuthError) -> Self {
-        let (status, detail) = AdminProblem::from(error).into_status_and_detail();
-        Self::new(status, detail)
+        let (status, problem) = AdminProblem::from(error).into_parts();
+        Self::from_problem(status, &HeaderMap::new(), &problem)
     }
 }
 
@@ -111,6 +117,7 @@ impl IntoResponse for PageFailure {
             assets: assets::links(),
             heading: self.heading(),
             detail: &self.detail,
+            suspend_command: self.suspend_command.as_deref(),
         };
         // The template has no failing filters.
         let html = page.render().unwrap_or_default();

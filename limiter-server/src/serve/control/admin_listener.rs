@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
+use crate::admin::api::problem::SUSPEND_COMMAND;
+
 /// Serves the admin part as soon as its router is set.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
@@ -41,11 +43,13 @@ pub(super) async fn serve(
 
 /// The answer while the database has not answered yet.
 fn waiting() -> Response {
-    const TEXT: &str = "The database does not answer. Limits stay in force.\n\
-        Policies are read-only until it answers.\n";
+    let text = format!(
+        "The database does not answer. Limits stay in force.\nPolicies are read-only until it answers.\n\
+         This command suspends policies with Redis only:\n  {SUSPEND_COMMAND}\n"
+    );
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (header::RETRY_AFTER, "5"),
     ];
-    (StatusCode::SERVICE_UNAVAILABLE, headers, TEXT).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
 }
