@@ -1,9 +1,13 @@
 //! The content of the database: apps, users, policies with their history, and a day of usage.
 
+mod edits;
+
 use limiter_core::registry::PolicyMetadata;
 use limiter_core::{Inheritance, Timestamp};
 
 use crate::admin::auth::TOKEN_PREFIX;
+pub(super) use crate::demo::content::edits::SavedEdit;
+use crate::demo::content::edits::{EDITS, RULES_TEXT};
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::secret::{Secret, random_id};
 use crate::store::{
@@ -29,123 +33,6 @@ const APPS: [(&str, Option<&str>); 3] = [
 pub(super) const HOUR: i64 = 3_600_000_000;
 const DAY_HOURS: i64 = 24;
 const RULES_HOURS_AGO: i64 = 49;
-
-/// The rules of the domain `edge`.
-const RULES_TEXT: &str = r#"
-[[rule]]
-domain = "edge"
-match = ["route=search", "customer"]
-policy = "search"
-
-[[rule]]
-domain = "edge"
-match = ["route=checkout", "customer"]
-policy = "checkout"
-
-[[rule]]
-domain = "edge"
-match = ["route=payments", "customer"]
-policy = "payments"
-
-[[rule]]
-domain = "edge"
-match = ["route=login", "remote_address"]
-policy = "login"
-
-[[rule]]
-domain = "edge"
-match = ["route=suggestions", "customer"]
-policy = "suggestions"
-"#;
-
-/// A saved version of a policy.
-pub(super) struct SavedEdit<'a> {
-    pub(super) hours_ago: i64,
-    pub(super) author: &'a str,
-    pub(super) policy: &'a str,
-    pub(super) text: &'a str,
-    pub(super) reason: &'a str,
-}
-
-const EDITS: [SavedEdit<'static>; 11] = [
-    SavedEdit {
-        hours_ago: 71,
-        author: "olivia",
-        policy: "search",
-        text: "algorithm = 'token_bucket'\ncapacity = 20\nrate = '5/s'\napps = ['search']\n",
-        reason: "Limit crawlers",
-    },
-    SavedEdit {
-        hours_ago: 70,
-        author: "olivia",
-        policy: "checkout",
-        text: "algorithm = 'token_bucket'\ncapacity = 40\nrate = '20/s'\napps = ['checkout']\n",
-        reason: "Protect the order service",
-    },
-    SavedEdit {
-        hours_ago: 70,
-        author: "olivia",
-        policy: "payments",
-        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['checkout']\n",
-        reason: "The payment provider bills bursts",
-    },
-    SavedEdit {
-        hours_ago: 69,
-        author: ADMIN,
-        policy: "login",
-        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['accounts']\n",
-        reason: "Slow down password guessing",
-    },
-    SavedEdit {
-        hours_ago: 68,
-        author: ADMIN,
-        policy: "api",
-        text: "algorithm = 'token_bucket'\ncapacity = 300\nrate = '100/s'\n",
-        reason: "One limit for all apps",
-    },
-    SavedEdit {
-        hours_ago: 50,
-        author: "olivia",
-        policy: "suggestions",
-        text: "algorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\napps = ['search']\nenforcement = 'shadow'\n",
-        reason: "Measure before enforcing",
-    },
-    SavedEdit {
-        hours_ago: 48,
-        author: "olivia",
-        policy: "reports",
-        text: "algorithm = 'fixed_window'\nlimit = 1000\nwindow = '1h'\napps = ['checkout']\nenforcement = 'off'\n",
-        reason: "Prepared for the new reports",
-    },
-    SavedEdit {
-        hours_ago: 16,
-        author: "olivia",
-        policy: "search",
-        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '8/s'\napps = ['search']\n",
-        reason: "Spring sale",
-    },
-    SavedEdit {
-        hours_ago: 9,
-        author: ADMIN,
-        policy: "login",
-        text: "algorithm = 'sliding_window'\nlimit = 5\nwindow = '1m'\napps = ['accounts']\n",
-        reason: "One address tries passwords",
-    },
-    SavedEdit {
-        hours_ago: 6,
-        author: "olivia",
-        policy: "payments",
-        text: "algorithm = 'sliding_window'\nlimit = 30\nwindow = '1m'\napps = ['checkout']\n",
-        reason: "Two large customers were denied",
-    },
-    SavedEdit {
-        hours_ago: 3,
-        author: "eddie",
-        policy: "search",
-        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '10/s'\napps = ['search']\n",
-        reason: "Sale continues",
-    },
-];
 
 /// The usual calls of a policy per minute, and the share that is denied in percent. The generated
 /// traffic continues with these numbers.

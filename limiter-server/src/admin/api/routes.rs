@@ -2,51 +2,10 @@
 //!
 //! A test sends each route with each role and compares the answer with [`ROUTES`].
 
-/// The weakest caller that a route accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RouteAccess {
-    /// No credentials.
-    Open,
-    /// Any identified caller.
-    SignedIn,
-    /// A viewer of the app.
-    Viewer,
-    /// An editor of the app.
-    Editor,
-    /// An owner of the app.
-    Owner,
-    /// An administrator of the namespace.
-    NamespaceAdmin,
-    /// An administrator of the server.
-    ServerAdmin,
-}
+mod route;
 
-/// A route.
-#[derive(Clone, Copy, Debug)]
-pub struct Route {
-    /// The method.
-    pub method: &'static str,
-    /// The path below `/admin/v1`.
-    pub path: &'static str,
-    /// The weakest caller.
-    pub access: RouteAccess,
-    /// One sentence.
-    pub summary: &'static str,
-}
-
-const fn route(
-    method: &'static str,
-    path: &'static str,
-    access: RouteAccess,
-    summary: &'static str,
-) -> Route {
-    Route {
-        method,
-        path,
-        access,
-        summary,
-    }
-}
+use crate::admin::api::routes::route::route;
+pub use crate::admin::api::routes::route::{Route, RouteAccess};
 
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
