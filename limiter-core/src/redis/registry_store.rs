@@ -1,7 +1,8 @@
 //! Storage of the policy registry of a namespace. The layout is described in `lua/registry.lua`.
 //!
-//! A script publishes. A read uses GETRANGE and GET, because Redis permits a script on a key only to
-//! users that may write the key: programs that only follow the registry need no write permission.
+//! A script publishes. A read uses GETRANGE and GET, because Redis permits a script on a key only
+//! to users that may write the key: a program that only follows the registry needs no such
+//! permission.
 
 use std::time::Duration;
 

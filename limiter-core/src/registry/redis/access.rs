@@ -28,8 +28,8 @@ impl RegistryAccess {
 
 impl RedisRegistry {
     /// Queries which users of Redis may write the registry. A process that follows the registry
-    /// needs to read it only; a user that only a publisher has protects the policies from changes by
-    /// the others.
+    /// needs to read it only; a user that only a publisher has protects the policies from changes
+    /// by the others.
     ///
     /// The writers are known with the permissions `+acl|users` and `+acl|dryrun`, on Redis 7 or
     /// later, with at most 32 users. In a cluster, the node of the registry answers.

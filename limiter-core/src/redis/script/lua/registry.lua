@@ -1,8 +1,8 @@
 -- Stores the policy registry of a namespace. A script of its own.
 --
 -- - KEYS[1]: the key of the registry.
--- - ARGV[1] continues with the revision to replace (8), 0 for none, another revision (8) that the new
---   one has to exceed, and the text.
+-- - ARGV[1] continues with the revision to replace (8), 0 for none, another revision (8) that the
+--   new one has to exceed, and the text.
 -- - Reply: the stored revision, 0 without a registry, -1 for a text without a revision, -2 for a
 --   revision beyond the range; then the new revision, 0 if the stored revision is not the one to
 --   replace, -1 if no higher revision exists.
