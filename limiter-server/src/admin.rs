@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use limiter_core::usage::FleetUsage;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -46,6 +47,7 @@ struct AdminInner {
     node: String,
     addresses: OnceLock<GatewayAddresses>,
     looks: OnceLock<BTreeMap<String, NamespaceLook>>,
+    fleet_usage: OnceLock<BTreeMap<String, FleetUsage>>,
     gateway: Option<GatewayHandle>,
 }
 
@@ -95,6 +97,7 @@ impl Admin {
             node,
             addresses: OnceLock::new(),
             looks: OnceLock::new(),
+            fleet_usage: OnceLock::new(),
             gateway,
         })))
     }
@@ -126,6 +129,20 @@ impl Admin {
         // Later calls have no effect, as documented.
         let _ = self.0.looks.set(looks);
         self
+    }
+
+    /// Sets the usage that library processes report, by namespace. The first call counts.
+    #[must_use]
+    pub fn with_fleet_usage(self, usage: BTreeMap<String, FleetUsage>) -> Self {
+        // Later calls have no effect, as documented.
+        let _ = self.0.fleet_usage.set(usage);
+        self
+    }
+
+    /// The usage that the library processes of a namespace report; `None` without Redis.
+    #[must_use]
+    pub fn fleet_usage(&self, namespace: &str) -> Option<&FleetUsage> {
+        self.0.fleet_usage.get()?.get(namespace)
     }
 
     /// The name and the colour of a namespace: those that an administrator chose, or else those of

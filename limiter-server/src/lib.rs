@@ -25,6 +25,7 @@ pub mod demo;
 pub mod gateway;
 pub mod host_name;
 pub mod import;
+pub mod library_usage;
 pub mod listener;
 pub mod overlay_text;
 pub mod policy_text;

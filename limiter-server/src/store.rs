@@ -13,6 +13,7 @@ mod error;
 mod events;
 mod grants;
 mod history;
+mod library_usage;
 mod migrations;
 mod namespaces;
 mod nodes;
@@ -35,6 +36,7 @@ pub use crate::store::document::{Author, DocumentKind, DocumentState, Origin, St
 pub use crate::store::error::StoreError;
 pub use crate::store::grants::{GrantedRole, StoredApp, StoredGrant, SubjectKind};
 pub use crate::store::history::StoredRevision;
+pub use crate::store::library_usage::LibraryUsage;
 pub use crate::store::namespaces::NamespaceLook;
 pub use crate::store::nodes::NodeRecord;
 pub use crate::store::proposals::{NewProposal, ProposalState, StoredProposal};

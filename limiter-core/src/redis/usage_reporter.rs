@@ -33,7 +33,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// would save nothing.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The time of Redis for one cell, one denied key, and one report, measured by
-/// `tests/usage_cost.rs`.
+/// `tools/limiter-faults/examples/usage_cost.rs`.
 const CELL_NANOS: u64 = 1_000;
 const KEY_NANOS: u64 = 3_000;
 const REPORT_NANOS: u64 = 20_000;

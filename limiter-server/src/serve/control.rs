@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use axum::Router;
 use limiter_core::registry::PolicyRegistry;
+use limiter_core::usage::FleetUsage;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
+use crate::library_usage;
 use crate::publish::tokens::TokenPublisher;
 use crate::publish::{PublicationTarget, Publisher};
 use crate::retention;
@@ -183,9 +185,14 @@ impl ControlPlane {
     async fn work(&self, store: &Store, router: &OnceLock<Router>) -> Result<(), String> {
         let namespace = namespace(&self.settings.store);
         let shares_limits = matches!(self.settings.store, StoreSettings::Redis { .. });
+        let mut fleets = BTreeMap::new();
         let target = match &self.settings.store {
             StoreSettings::InProcess => PublicationTarget::Gateway(self.gateway.limiter().registry().clone()),
-            redis => redis_target(redis)?,
+            redis => {
+                let (target, usage) = redis_target(redis)?;
+                fleets.extend(usage.map(|usage| (namespace.to_owned(), usage)));
+                target
+            }
         };
         if !shares_limits && !self.control.is_standalone {
             self.require_alone(store).await?;
@@ -196,7 +203,8 @@ impl ControlPlane {
         let publisher = Publisher::new(namespace, store.clone(), target);
         let mut publishers = vec![publisher.clone()];
         for other in self.control.namespaces.iter().filter(|of| of.name != namespace) {
-            let target = redis_target(&other.store)?;
+            let (target, usage) = redis_target(&other.store)?;
+            fleets.extend(usage.map(|usage| (other.name.clone(), usage)));
             publishers.push(Publisher::new(&other.name, store.clone(), target));
         }
         let mut tokens: Vec<TokenPublisher> = publishers.iter().map(TokenPublisher::new).collect();
@@ -210,6 +218,7 @@ impl ControlPlane {
             let admin = Admin::new(store.clone(), publishers.clone(), proxy, node, gateway)?;
             let admin = admin
                 .with_addresses(addresses(&self.settings))
+                .with_fleet_usage(fleets.clone())
                 .with_looks(looks(&self.control.namespaces));
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
@@ -244,6 +253,7 @@ impl ControlPlane {
                 webhook::run(store.clone(), webhook, node, instance).await;
             }
         };
+        let library_usage = library_usage::run(fleets, store.clone());
         let monitor = monitor::run(store.clone(), publishers.clone());
         let publishing_tokens = async {
             let mut running: tokio::task::JoinSet<()> = tokens.into_iter().map(TokenPublisher::run).collect();
@@ -255,6 +265,7 @@ impl ControlPlane {
             heartbeats,
             ready,
             usage,
+            library_usage,
             retention,
             webhook,
             monitor
@@ -336,11 +347,11 @@ impl ControlPlane {
     }
 }
 
-/// The registry of a namespace in Redis.
-fn redis_target(store: &StoreSettings) -> Result<PublicationTarget, String> {
+/// The registry of a namespace in Redis, and the usage of its processes.
+fn redis_target(store: &StoreSettings) -> Result<(PublicationTarget, Option<FleetUsage>), String> {
     let limiter = limits::build(store, &PolicyRegistry::new())?;
     let registry = limiter.redis_registry().map_err(|error| error.to_string())?;
-    Ok(PublicationTarget::Redis(registry))
+    Ok((PublicationTarget::Redis(registry), limiter.fleet_usage()))
 }
 
 /// The addresses of the listeners. Those on unix sockets and, with the role admin, on free ports

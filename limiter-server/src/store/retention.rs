@@ -18,8 +18,10 @@ impl Store {
             (["hour", "trial_hour"], hours_before),
         ] {
             for span in spans {
-                let sql = "DELETE FROM usage_count WHERE span = ? AND start_at < ?";
-                removed += self.pool.execute(sql, binds![span, before]).await?;
+                for table in ["usage_count", "library_usage"] {
+                    let sql = format!("DELETE FROM {table} WHERE span = ? AND start_at < ?");
+                    removed += self.pool.execute(&sql, binds![span, before]).await?;
+                }
             }
         }
         Ok(removed)

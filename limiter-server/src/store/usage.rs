@@ -7,8 +7,8 @@ use crate::store::sql::{Bind, Dialect, SqlRow, binds};
 use crate::store::{Store, StoreError};
 
 /// The number of rows of one statement. SQLite accepts at least 999 values.
-const CHUNK: usize = 50;
-const COUNTS: &str = "allowed, denied, would_deny, failed";
+pub(super) const CHUNK: usize = 50;
+pub(super) const COUNTS: &str = "allowed, denied, would_deny, failed";
 
 /// The length of the time of one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum UsageKind {
 
 impl UsageKind {
     /// The span in the database.
-    fn span_name(self, span: UsageSpan) -> &'static str {
+    pub(super) fn span_name(self, span: UsageSpan) -> &'static str {
         match (self, span) {
             (Self::Policy, span) => span.name(),
             (Self::Trial, UsageSpan::Minute) => "trial_minute",
@@ -142,7 +142,8 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The counts of a policy from a time to a later one, the oldest first. Spans without a
+    /// The counts of a policy from a time to a later one, by the gateway and by library processes,
+    /// the oldest first. Spans without a
     /// decision have no point.
     ///
     /// # Errors
@@ -155,12 +156,13 @@ impl Store {
         span: UsageSpan,
         (from, to): (i64, i64),
     ) -> Result<Vec<UsagePoint>, StoreError> {
-        let sql = format!(
-            "SELECT start_at, {COUNTS} FROM usage_count \
-             WHERE namespace = ? AND span = ? AND start_at >= ? AND start_at < ? AND policy = ? ORDER BY start_at"
-        );
-        let binds = binds![namespace, kind.span_name(span), from, to, policy];
-        let rows = self.pool.rows(&sql, binds).await?;
+        let range = "namespace = ? AND span = ? AND start_at >= ? AND start_at < ? AND policy = ?";
+        let source = sources(range);
+        let sums = sums(self.dialect());
+        let sql = format!("SELECT start_at, {sums} FROM {source} GROUP BY start_at ORDER BY start_at");
+        let mut values = binds![namespace, kind.span_name(span), from, to, policy];
+        values.extend(binds![namespace, kind.span_name(span), from, to, policy]);
+        let rows = self.pool.rows(&sql, values).await?;
         let points = rows.iter().map(|row| {
             Ok(UsagePoint {
                 start_at: row.int(0)?,
@@ -170,7 +172,8 @@ impl Store {
         points.collect()
     }
 
-    /// The sums of all policies from a time to a later one, in the order of their names.
+    /// The sums of all policies from a time to a later one, by the gateway and by library
+    /// processes, in the order of their names.
     ///
     /// # Errors
     ///
@@ -181,27 +184,38 @@ impl Store {
         span: UsageSpan,
         (from, to): (i64, i64),
     ) -> Result<Vec<(String, UsageTotals)>, StoreError> {
-        // Sums are decimals in PostgreSQL and MySQL.
-        let integer = match self.dialect() {
-            Dialect::MySql => "SIGNED",
-            Dialect::Sqlite | Dialect::Postgres => "BIGINT",
-        };
-        let sums = COUNTS
-            .split(", ")
-            .map(|column| format!("CAST(SUM({column}) AS {integer})"));
-        let sql = format!(
-            "SELECT policy, {} FROM usage_count \
-             WHERE namespace = ? AND span = ? AND start_at >= ? AND start_at < ? GROUP BY policy ORDER BY policy",
-            sums.collect::<Vec<_>>().join(", ")
-        );
-        let rows = self
-            .pool
-            .rows(&sql, binds![namespace, span.name(), from, to])
-            .await?;
+        let source = sources("namespace = ? AND span = ? AND start_at >= ? AND start_at < ?");
+        let sums = sums(self.dialect());
+        let sql = format!("SELECT policy, {sums} FROM {source} GROUP BY policy ORDER BY policy");
+        let mut values = binds![namespace, span.name(), from, to];
+        values.extend(binds![namespace, span.name(), from, to]);
+        let rows = self.pool.rows(&sql, values).await?;
         rows.iter()
             .map(|row| Ok((row.text(0)?, read_totals(row)?)))
             .collect()
     }
+}
+
+/// The rows of both tables under a condition, whose values are bound twice.
+fn sources(condition: &str) -> String {
+    let select = |table: &str| format!("SELECT start_at, policy, {COUNTS} FROM {table} WHERE {condition}");
+    format!(
+        "({} UNION ALL {}) AS usages",
+        select("usage_count"),
+        select("library_usage")
+    )
+}
+
+/// The sums of the counts. They are decimals in PostgreSQL and MySQL otherwise.
+pub(super) fn sums(dialect: Dialect) -> String {
+    let integer = match dialect {
+        Dialect::MySql => "SIGNED",
+        Dialect::Sqlite | Dialect::Postgres => "BIGINT",
+    };
+    let sums = COUNTS
+        .split(", ")
+        .map(|column| format!("CAST(SUM({column}) AS {integer})"));
+    sums.collect::<Vec<_>>().join(", ")
 }
 
 /// The statement that adds this number of rows.
@@ -227,7 +241,7 @@ fn addition(dialect: Dialect, rows: usize) -> String {
 }
 
 /// The counts of a row, after its first column.
-fn read_totals(row: &SqlRow) -> Result<UsageTotals, StoreError> {
+pub(super) fn read_totals(row: &SqlRow) -> Result<UsageTotals, StoreError> {
     Ok(UsageTotals {
         allowed: row.int(1)?,
         denied: row.int(2)?,

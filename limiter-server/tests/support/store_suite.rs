@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use limiter_server::store::{
-    AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, NewAccount, NewProposal,
-    NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind, UsageKind, UsagePoint,
-    UsageSpan, UsageTotals,
+    AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, LibraryUsage, NewAccount,
+    NewProposal, NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind, UsageKind,
+    UsagePoint, UsageSpan, UsageTotals,
 };
 
 use super::databases::Database;
@@ -43,6 +43,7 @@ pub(crate) fn run(database: &Database) {
         proposal_is_decided_once,
         alerts_are_raised_once,
         usage_is_summed_by_minute_and_hour,
+        library_usage_is_recorded_once,
     ];
 }
 
@@ -583,4 +584,79 @@ async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
     let minutes = read(UsageSpan::Minute, 0, i64::MAX).await;
     assert_eq!(minutes.len(), 2, "{minutes:?}");
     assert_eq!(read(UsageSpan::Hour, 0, i64::MAX).await, hours);
+}
+
+async fn library_usage_is_recorded_once(store: Store, url: &str) {
+    const MINUTE: i64 = 60_000_000;
+    const HOUR: i64 = 60 * MINUTE;
+    let usage = |policy: &str, app: &str, allowed, denied| LibraryUsage {
+        policy: policy.to_owned(),
+        app: app.to_owned(),
+        totals: UsageTotals {
+            allowed,
+            denied,
+            ..UsageTotals::default()
+        },
+    };
+    let other = Store::open(url).await.expect("a second node");
+    let start = 10 * HOUR;
+    // More rows than one statement writes.
+    let mut many: Vec<_> = (0..120)
+        .map(|number| usage(&format!("p{number:03}"), "", 1, 0))
+        .collect();
+    many.push(usage("search", "shop", 5, 2));
+    many.push(usage("search", "web", 7, 0));
+    for (node, at, rows) in [
+        (&store, start + 1, &many[..]),
+        (&other, start + 1, &many[..]),
+        // A node with older numbers writes last.
+        (&other, start + MINUTE, &[usage("search", "shop", 3, 3)]),
+        (&store, start + MINUTE, &[usage("search", "shop", 1, 1)]),
+        (&store, start + HOUR, &[usage("search", "shop", 4, 0)]),
+    ] {
+        let recorded = node.record_library_usage("prod", UsageKind::Policy, at, rows);
+        recorded.await.expect("recorded");
+        node.sum_library_hour("prod", at).await.expect("summed");
+    }
+    let read = async |policy, span, range| {
+        let usage = store.library_usage("prod", policy, span, range).await;
+        usage.expect("readable")
+    };
+    let first_hour = (start, start + HOUR);
+    let expected = [usage("search", "shop", 8, 5), usage("search", "web", 7, 0)];
+    for span in [UsageSpan::Minute, UsageSpan::Hour] {
+        assert_eq!(read(Some("search"), span, first_hour).await, expected, "{span:?}");
+        assert_eq!(read(None, span, first_hour).await.len(), 122);
+    }
+    // The gateway and the library are summed.
+    let totals = |allowed, denied| UsageTotals {
+        allowed,
+        denied,
+        ..UsageTotals::default()
+    };
+    let of_gateway = [("search".to_owned(), totals(100, 10))];
+    let added = store.add_usage("prod", UsageKind::Policy, start, &of_gateway);
+    added.await.expect("added");
+    let points = store.usage(
+        ("prod", "search"),
+        UsageKind::Policy,
+        UsageSpan::Hour,
+        (0, i64::MAX),
+    );
+    let point = |start_at, totals| UsagePoint { start_at, totals };
+    assert_eq!(
+        points.await.expect("readable"),
+        [point(start, totals(115, 15)), point(start + HOUR, totals(4, 0))]
+    );
+    let sums = store.usage_by_policy("prod", UsageSpan::Minute, first_hour);
+    assert_eq!(
+        sums.await.expect("readable").last(),
+        Some(&("search".to_owned(), totals(115, 15)))
+    );
+    store.prune_counts(start + HOUR, start).await.expect("pruned");
+    assert_eq!(
+        read(Some("search"), UsageSpan::Minute, (0, start + HOUR)).await,
+        []
+    );
+    assert_eq!(read(Some("search"), UsageSpan::Hour, first_hour).await, expected);
 }

@@ -1,4 +1,7 @@
-//! Keys that were denied or are nearly exhausted, as the gateway of this node decided.
+//! Keys that were denied or are nearly exhausted, as the gateway of this node decided, and the most
+//! denied keys of library processes, as they report them to Redis.
+
+mod denied_keys;
 
 use std::collections::BTreeSet;
 
@@ -8,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admin::Admin;
+use crate::admin::api::activity::denied_keys::SeenKey;
 use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
@@ -35,38 +39,41 @@ pub(super) async fn list(
     caller.require_namespace(&admin, &namespace)?;
     let to = query.to.unwrap_or_else(now_micros);
     let from = query.from.unwrap_or_else(|| to.saturating_sub(RECENT));
-    let keys = match admin.gateway(&namespace) {
-        None => Value::Null,
-        Some(gateway) => {
-            let activity = gateway.gateway.activity();
-            let mut found = Vec::new();
-            for policy in readable(&admin, &caller, &namespace, query.policy.as_deref()).await? {
-                let keys = activity.keys(&policy, (from, to)).into_iter();
-                found.extend(keys.map(|key| (policy.clone(), key)));
-            }
-            found.sort_by_key(|(_, key)| std::cmp::Reverse((key.denied, key.used_percent)));
-            let (denied, full): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, key)| key.denied > 0);
-            let rows = denied
-                .into_iter()
-                .take(MAX_KEYS)
-                .chain(full.into_iter().take(MAX_KEYS));
-            let rows = rows.map(|(policy, key)| {
-                json!({
-                    "policy": policy,
-                    "key": key.key,
-                    "denied": key.denied,
-                    "error": key.error,
-                    "used_percent": key.used_percent,
-                    "first_at": key.first_at,
-                    "last_at": key.last_at,
-                })
-            });
-            rows.collect()
+    let readable = readable(&admin, &caller, &namespace, query.policy.as_deref()).await?;
+    let library = match admin.fleet_usage(&namespace) {
+        None => Ok(Vec::new()),
+        Some(usage) => denied_keys::read(usage, (from, to)).await,
+    };
+    let is_library_known = library.is_ok();
+    let mut found = library.unwrap_or_else(|error| {
+        tracing::debug!(%error, "cannot read the denied keys of library processes");
+        Vec::new()
+    });
+    found.retain(|of| readable.contains(&of.policy));
+    let gateway = admin.gateway(&namespace);
+    if let Some(gateway) = gateway {
+        let activity = gateway.gateway.activity();
+        for policy in &readable {
+            let keys = activity.keys(policy, (from, to)).into_iter();
+            found.extend(keys.map(|key| SeenKey::by_gateway(policy, key)));
+        }
+    }
+    let keys: Value = match gateway.is_none() && found.is_empty() {
+        true => Value::Null,
+        false => {
+            found.sort_by_key(|of| std::cmp::Reverse((of.denied, of.used_percent)));
+            let (denied, full): (Vec<_>, Vec<_>) = found.into_iter().partition(|of| of.denied > 0);
+            let (denied, full) = (denied.iter().take(MAX_KEYS), full.iter().take(MAX_KEYS));
+            denied.chain(full).map(|key| json!(key)).collect()
         }
     };
-    Ok(Json(
-        json!({ "node": admin.node(), "from": from, "to": to, "keys": keys }),
-    ))
+    Ok(Json(json!({
+        "node": admin.node(),
+        "from": from,
+        "to": to,
+        "keys": keys,
+        "is_library_known": is_library_known,
+    })))
 }
 
 /// The names of the policies that the caller may read.

@@ -54,7 +54,8 @@ fn totals_json(field: &str, value: impl Into<Value>, totals: UsageTotals) -> Val
     })
 }
 
-/// The decisions of a policy, by default of the last 24 hours by minute.
+/// The decisions of a policy, by default of the last 24 hours by minute. `apps` has the sums of
+/// library processes, which the points include.
 pub(super) async fn of_policy(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -87,8 +88,17 @@ pub(super) async fn of_policy(
         .iter()
         .map(|point| totals_json("at", point.start_at, point.totals))
         .collect();
+    let apps = admin
+        .store()
+        .library_usage(&namespace, Some(&name), span, (from, to))
+        .await?;
+    let apps: Vec<Value> = apps
+        .into_iter()
+        .map(|of| totals_json("app", of.app, of.totals))
+        .collect();
     Ok(Json(json!({
         "policy": name,
+        "apps": apps,
         "span": span.name(),
         "from": from,
         "to": to,
@@ -115,10 +125,23 @@ pub(super) async fn by_policy(
         .store()
         .usage_by_policy(&namespace, span, (from, to))
         .await?;
+    let library = admin
+        .store()
+        .library_usage(&namespace, None, span, (from, to))
+        .await?;
+    let apps_of = |policy: &str| -> Vec<&str> {
+        let of_policy = library.iter().filter(|of| of.policy == policy);
+        of_policy.map(|of| of.app.as_str()).collect()
+    };
     let policies: Vec<Value> = sums
         .into_iter()
         .filter(|(policy, _)| readable.contains(policy))
-        .map(|(policy, totals)| totals_json("policy", policy, totals))
+        .map(|(policy, totals)| {
+            let apps = apps_of(&policy);
+            let mut row = totals_json("policy", policy, totals);
+            row["apps"] = apps.into();
+            row
+        })
         .collect();
     Ok(Json(
         json!({ "from": from, "to": to, "now": now_micros(), "policies": policies }),

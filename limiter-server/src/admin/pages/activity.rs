@@ -1,4 +1,5 @@
-//! Denied and nearly exhausted keys, as pages read and show them.
+//! Denied and nearly exhausted keys, as pages read and show them: those of the gateway of this node,
+//! and those that library processes report.
 
 use serde::Deserialize;
 
@@ -17,7 +18,10 @@ pub(super) struct KeyActivityView {
     pub(super) key: String,
     denied: u64,
     error: u64,
-    pub(super) used_percent: u8,
+    /// The app of library processes, empty for processes without one; `None` for the gateway.
+    app: Option<String>,
+    /// The usage of the limit; `None` if it is not known.
+    pub(super) used_percent: Option<u8>,
     pub(super) last_at: PageTime,
 }
 
@@ -61,9 +65,22 @@ impl KeyActivityView {
     /// The class of the usage: red without anything left.
     pub(super) fn class(&self) -> &'static str {
         match self.used_percent {
-            100.. => "bad",
-            80.. => "waiting",
+            Some(100..) => "bad",
+            Some(80..) => "waiting",
             _ => "ok",
+        }
+    }
+
+    pub(super) fn is_by_gateway(&self) -> bool {
+        self.app.is_none()
+    }
+
+    /// The component that decided the calls.
+    pub(super) fn source(&self) -> String {
+        match self.app.as_deref() {
+            None => "gateway".to_owned(),
+            Some("") => "library".to_owned(),
+            Some(app) => format!("library in {app}"),
         }
     }
 }
@@ -103,7 +120,7 @@ pub(super) async fn read(
 }
 
 impl KeyTables {
-    /// The keys of the last minutes; `None` if this node does not see calls.
+    /// The keys of the last minutes; `None` if neither this node nor a library process sees calls.
     pub(super) async fn recent(
         caller: &PageCaller,
         environment: &str,

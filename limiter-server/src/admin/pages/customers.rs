@@ -7,6 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::admin::pages::activity::{self, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
@@ -17,6 +18,8 @@ use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
 use crate::store::now_micros;
+
+const HOUR: i64 = 3_600_000_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -71,6 +74,8 @@ struct CustomersTemplate {
     href: String,
     key: String,
     rows: Vec<CustomerRow>,
+    /// The denials of the key in the last hour.
+    denials: Vec<KeyActivityView>,
     is_truncated: bool,
     failure: Option<String>,
     blocks_href: String,
@@ -124,6 +129,7 @@ pub(super) async fn show(
         href: links::page(&environment, &["customers"]),
         key: key.clone(),
         rows: Vec::new(),
+        denials: Vec::new(),
         is_truncated: false,
         failure: None,
         blocks_href: links::page(&environment, &["blocks"]),
@@ -141,6 +147,7 @@ pub(super) async fn show(
     match caller.api.get::<KeyView>(&path).await {
         Ok(view) => {
             page.is_truncated = view.is_truncated;
+            page.denials = denials(&caller, &environment, &key).await?;
             let may_edit =
                 |apps: Option<&[String]>| caller.may_edit(&environment, AdminAction::EditNumbers, apps);
             let rows = view.policies.into_iter().map(|of| CustomerRow {
@@ -172,6 +179,19 @@ pub(super) async fn show(
         Err(failure) => page.failure = Some(failure.detail),
     }
     Ok(render(&page))
+}
+
+/// The denials of a key in the last hour, as far as it is among the most denied keys.
+async fn denials(
+    caller: &PageCaller,
+    environment: &str,
+    key: &str,
+) -> Result<Vec<KeyActivityView>, PageFailure> {
+    let now = now_micros();
+    let list = activity::read(caller, environment, None, Some((now - HOUR, now))).await?;
+    let mut keys = list.keys.unwrap_or_default();
+    keys.retain(|of| of.is_denied() && of.key == key);
+    Ok(keys)
 }
 
 /// The apps in which the user may block keys; an empty name for all apps.

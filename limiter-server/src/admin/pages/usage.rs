@@ -64,6 +64,29 @@ pub(super) fn share(part: i64, whole: i64) -> String {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct UsageView {
     pub(super) policy: String,
+    /// The apps of library processes among the calls.
+    pub(super) apps: Vec<String>,
+    #[serde(flatten)]
+    pub(super) counts: CountsView,
+}
+
+impl UsageView {
+    /// The apps of library processes, such as `library in shop, web`.
+    pub(super) fn apps_text(&self) -> String {
+        let apps = self.apps.iter().filter(|app| !app.is_empty());
+        let apps: Vec<&str> = apps.map(String::as_str).collect();
+        match apps.is_empty() {
+            true => "library".to_owned(),
+            false => format!("library in {}", apps.join(", ")),
+        }
+    }
+}
+
+/// The decisions of the library processes of an app.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct AppUsageView {
+    /// Empty for processes without an app.
+    pub(super) app: String,
     #[serde(flatten)]
     pub(super) counts: CountsView,
 }
@@ -86,6 +109,7 @@ pub(super) struct PointView {
 #[derive(Debug, Deserialize)]
 pub(super) struct PointListView {
     pub(super) now: i64,
+    pub(super) apps: Vec<AppUsageView>,
     pub(super) points: Vec<PointView>,
 }
 
@@ -112,6 +136,8 @@ pub(super) struct PlotView {
     /// The counts by hour, the newest first.
     pub(super) rows: Vec<PointView>,
     pub(super) total: CountsView,
+    /// The decisions of library processes, which the other numbers include.
+    pub(super) apps: Vec<AppUsageView>,
 }
 
 impl PlotView {
@@ -145,6 +171,7 @@ impl PlotView {
             span,
             rows,
             total,
+            apps: usage.apps,
         })
     }
 }
@@ -190,6 +217,7 @@ mod tests {
         };
         let usage = PointListView {
             now: 10 * HOUR + 5,
+            apps: Vec::new(),
             points: vec![
                 point(8 * HOUR + 1, 2),
                 point(8 * HOUR + 60_000_000, 1),

@@ -1,0 +1,143 @@
+//! Measures the time and the memory that the usage of a fleet takes in Redis.
+//!
+//! `cargo run -p limiter-faults --example usage_cost -- [processes] [policies] [minutes]`
+//!
+//! Each limiter of this process stands for a process of the fleet. It makes an allowed and a denied
+//! call of each policy every few seconds. Key lists decide these calls, so Redis receives reports
+//! only.
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a program that prints its results"
+)]
+
+use std::time::{Duration, Instant};
+
+use limiter_core::usage::UsageReporting;
+use limiter_core::{KeyList, Limiter, Policy};
+use limiter_testing::RedisServer;
+
+const NAMESPACE: &str = "prod:checkout";
+/// Every process has decided each policy in each of these intervals.
+const ROUND: Duration = Duration::from_secs(20);
+const COUNT_MINUTES: u64 = 120;
+const DENIED_MINUTES: u64 = 24 * 60;
+
+fn main() {
+    let mut args = std::env::args().skip(1).map(|arg| arg.parse().expect("a number"));
+    let mut next = |default: u64| args.next().unwrap_or(default);
+    let (processes, policies, minutes) = (next(200), next(1_000), next(4));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    runtime
+        .expect("a runtime")
+        .block_on(measure(processes, policies, minutes));
+}
+
+async fn measure(processes: u64, policies: u64, minutes: u64) {
+    let server = RedisServer::start();
+    let list = |pattern: &str| KeyList::parse([pattern]).expect("a pattern");
+    let policies: Vec<Policy> = (0..policies)
+        .map(|number| {
+            let policy = Policy::token_bucket(format!("policy-{number:04}"))
+                .capacity(10)
+                .rate("1/s");
+            let policy = policy.allow_keys(list("good*")).deny_keys(list("bad*"));
+            policy.build().expect("a policy")
+        })
+        .collect();
+    let fleet: Vec<Limiter> = (0..processes)
+        .map(|_| {
+            let builder = Limiter::redis(server.url())
+                .namespace(NAMESPACE)
+                .app("checkout")
+                .connections(1);
+            let builder = builder.usage(UsageReporting::CountsAndDeniedKeys);
+            builder.build().expect("a limiter")
+        })
+        .collect();
+    let mut tick = Tick::new(&server);
+    for round in 0..minutes * 60 / ROUND.as_secs() {
+        let start = Instant::now();
+        for (process, limits) in (0_u64..).zip(&fleet) {
+            for (number, policy) in (0_u64..).zip(&policies) {
+                let _ = limits.check(policy, "good").await;
+                // More keys than a list stores.
+                let key = format!("bad:user:{}", (process * 7 + number * 13 + round) % 40);
+                let _ = limits.check(policy, key.as_str()).await;
+            }
+            // The processes of a fleet do not start at one moment.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(ROUND.saturating_sub(start.elapsed())).await;
+        tick.print(&server);
+    }
+    print_memory(&server);
+}
+
+/// The CPU time of the server since the last line.
+struct Tick {
+    at: Instant,
+    cpu: f64,
+}
+
+impl Tick {
+    fn new(server: &RedisServer) -> Self {
+        Self {
+            at: Instant::now(),
+            cpu: cpu_seconds(server),
+        }
+    }
+
+    fn print(&mut self, server: &RedisServer) {
+        let now = Self::new(server);
+        let (cpu, span) = (now.cpu - self.cpu, now.at - self.at);
+        println!(
+            "{:.2} % of one core, {:.0} ms in {:.1} s; {} bytes used",
+            100.0 * cpu / span.as_secs_f64(),
+            1_000.0 * cpu,
+            span.as_secs_f64(),
+            info(server, "memory", "used_memory:")
+        );
+        *self = now;
+    }
+}
+
+fn print_memory(server: &RedisServer) {
+    let keys = server.command(&["KEYS", "*{usage}*"]);
+    let (mut counts, mut denied) = (0, 0);
+    for key in keys.items() {
+        let key = key.text();
+        let bytes = server
+            .command(&["MEMORY", "USAGE", &key, "SAMPLES", "0"])
+            .integer();
+        let fields = server.command(&["HLEN", &key]).integer();
+        println!("{key}: {bytes} bytes, {fields} fields");
+        let largest = if key.contains("denied") {
+            &mut denied
+        } else {
+            &mut counts
+        };
+        *largest = bytes.max(*largest);
+    }
+    let bytes = |bytes: i64, minutes: u64| bytes.unsigned_abs() * minutes / 1_000_000;
+    println!(
+        "counts of two hours: {} MB; denied keys of 24 hours: {} MB",
+        bytes(counts, COUNT_MINUTES),
+        bytes(denied, DENIED_MINUTES)
+    );
+}
+
+/// The CPU time of the server, in user mode and in the kernel.
+fn cpu_seconds(server: &RedisServer) -> f64 {
+    let seconds = |name: &str| -> f64 { info(server, "cpu", name).parse().expect("seconds") };
+    seconds("used_cpu_user:") + seconds("used_cpu_sys:")
+}
+
+fn info(server: &RedisServer, section: &str, name: &str) -> String {
+    let info = server.command(&["INFO", section]).text();
+    let value = info.lines().find_map(|line| line.strip_prefix(name));
+    value.expect("a field").trim().to_owned()
+}
