@@ -25,6 +25,7 @@ use crate::support::clock::Clock;
 use crate::support::jitter::varied;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
+use crate::usage_counters::USAGE_OUTCOMES;
 use crate::usage_recorder::{UnreportedUsage, UsageRecorder};
 
 /// The shortest interval between reports.
@@ -34,8 +35,8 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The time of Redis for one cell, one denied key, and one report, measured by
 /// `tools/limiter-faults/examples/usage_cost.rs`.
-const CELL_NANOS: u64 = 1_000;
-const KEY_NANOS: u64 = 3_000;
+const CELL_NANOS: u64 = 1_300;
+const KEY_NANOS: u64 = 5_000;
 const REPORT_NANOS: u64 = 20_000;
 /// The part of the time of Redis that all reports together may take: one in this number.
 const REDIS_SHARE: u64 = 200;
@@ -45,9 +46,9 @@ const MAX_REPORT_CELLS: usize = 256;
 const MAX_REPORT_KEYS: usize = 160;
 /// The largest number of policies whose denied keys a process reports per collection: Redis stores
 /// this number per minute.
-const MAX_DENIED_POLICIES: u64 = 32;
+const MAX_DENIED_POLICIES: u64 = 24;
 /// The number of sketches that all processes together report per collection.
-const FLEET_DENIED_POLICIES: u64 = 3_000;
+const FLEET_DENIED_POLICIES: u64 = 400;
 /// The largest number of queued cells and denied keys.
 const MAX_QUEUED: usize = 50_000;
 /// The number of minutes after which a report is dropped, since Redis has removed the minute.
@@ -228,13 +229,15 @@ impl SharedReporter {
         let mut usage = self.recorder.take();
         let mut dropped = self.recorder.take_uncounted();
         let mut queue = self.queue.lock();
-        for usage in usage.chunks(MAX_REPORT_CELLS / crate::usage_counters::USAGE_OUTCOMES) {
-            let (mut cells, mut size) = (Vec::new(), 0);
-            for usage in usage {
-                size += encode_counts(usage, &self.app, &mut cells);
+        let (mut cells, mut size, mut decisions) = (Vec::new(), 0, 0);
+        for (number, of_policy) in (1..).zip(&usage) {
+            size += encode_counts(of_policy, &self.app, &mut cells);
+            decisions += of_policy.counts.iter().sum::<u64>();
+            if size + USAGE_OUTCOMES > MAX_REPORT_CELLS || number == usage.len() {
+                let report = (std::mem::take(&mut cells), size, decisions);
+                queue.push(UsageHash::Counts, minute, report);
+                (size, decisions) = (0, 0);
             }
-            let decisions = usage.iter().flat_map(|usage| usage.counts).sum();
-            queue.push(UsageHash::Counts, minute, (cells, size, decisions));
         }
         usage.retain(|usage| !usage.denied.keys().is_empty());
         usage.sort_by_key(|usage| std::cmp::Reverse(usage.denied.total()));

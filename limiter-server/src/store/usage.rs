@@ -196,7 +196,7 @@ impl Store {
     }
 }
 
-/// The rows of both tables under a condition, whose values are bound twice.
+/// The rows of both tables under a condition. Its values are bound once for each table.
 fn sources(condition: &str) -> String {
     let select = |table: &str| format!("SELECT start_at, policy, {COUNTS} FROM {table} WHERE {condition}");
     format!(

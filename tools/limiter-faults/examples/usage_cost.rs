@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p limiter-faults --example usage_cost -- [processes] [policies] [minutes]`
 //!
-//! Each limiter of this process stands for a process of the fleet. It makes an allowed and a denied
-//! call of each policy every few seconds. Key lists decide these calls, so Redis receives reports
-//! only.
+//! Each limiter of this process plays the part of a process of the fleet. It makes an allowed and a
+//! denied call of each policy every few seconds. Key lists decide these calls, so Redis receives
+//! reports only.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,

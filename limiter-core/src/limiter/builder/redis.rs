@@ -255,8 +255,8 @@ impl RedisBuilder {
     /// are not restored. [`Limiter::shutdown`] reports the last counts.
     ///
     /// With [`UsageReporting::CountsAndDeniedKeys`], a process also reports the 20 most denied keys
-    /// of up to 32 policies per report; Redis stores them for 24 hours, for up to 32 policies per
-    /// minute.
+    /// of up to 24 policies per report, and of fewer in a fleet of more than 16 processes. Redis
+    /// stores them for 24 hours, for up to 24 policies per minute.
     ///
     /// The Redis user needs `+hget +hgetall +hmget +hset +hincrby` in addition.
     pub fn usage(self, usage: UsageReporting) -> Self {

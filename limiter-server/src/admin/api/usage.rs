@@ -138,9 +138,15 @@ pub(super) async fn by_policy(
         .filter(|(policy, _)| readable.contains(policy))
         .map(|(policy, totals)| {
             let apps = apps_of(&policy);
-            let mut row = totals_json("policy", policy, totals);
-            row["apps"] = apps.into();
-            row
+            let [allowed, denied, would_deny, failed] = totals.counts();
+            json!({
+                "policy": policy,
+                "apps": apps,
+                "allowed": allowed,
+                "denied": denied,
+                "would_deny": would_deny,
+                "failed": failed,
+            })
         })
         .collect();
     Ok(Json(

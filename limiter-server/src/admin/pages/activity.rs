@@ -1,5 +1,5 @@
-//! Denied and nearly exhausted keys, as pages read and show them: those of the gateway of this node,
-//! and those that library processes report.
+//! Denied and nearly exhausted keys, as pages read and show them: those of the gateway of this
+//! node, and those that library processes report.
 
 use serde::Deserialize;
 

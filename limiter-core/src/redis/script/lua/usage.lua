@@ -23,7 +23,7 @@
 
 local READ, ADD_COUNTS = 0, 1
 local MAX_CHANGED = 4
-local MAX_KEYS, MAX_POLICIES = 20, 32
+local MAX_KEYS, MAX_POLICIES = 20, 24
 local ENTRY, ENTRY_BYTES = '<I8I8I8I8I8BI2I2', 45
 
 local input = ARGV[1]
