@@ -73,7 +73,7 @@ fn metrics_show_suspensions_tokens_and_lost_redis() {
     let body = serde_json::json!({ "scope": "all", "enforcement": "off", "for_seconds": 600 });
     let created = root.send("POST", "/namespaces/prod/suspensions", &[], &body);
     assert_eq!(created.status, 200, "{}", created.body);
-    let body = serde_json::json!({ "name": "ci", "scopes": ["check"], "expires_in_days": 10 });
+    let body = serde_json::json!({ "name": "ci", "scopes": ["check:*"], "expires_in_days": 10 });
     let created = root.send("POST", "/namespaces/prod/tokens", &[], &body);
     assert_eq!(created.status, 201, "{}", created.body);
     let metric = |name: &str| server.metric(&format!("{name}{{namespace=\"prod\"}}"));

@@ -9,8 +9,8 @@ use crate::registry::{PolicyEntry, PolicyRegistry, Source, SourceSnapshot};
 
 impl PolicyRegistry {
     /// Returns the revision of the registry in Redis that this process has
-    /// [followed](RedisRegistry::follow) or published last; `None` before. Replicas with the same
-    /// revision have the same policies from Redis.
+    /// [followed](crate::registry::RedisRegistry::follow) or published last; `None` before.
+    /// Replicas with the same revision have the same policies from Redis.
     #[must_use]
     pub fn published(&self) -> Option<u64> {
         Some(self.sources().published).filter(|revision| *revision > 0)
