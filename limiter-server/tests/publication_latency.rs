@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use limiter_core::Limiter;
 use limiter_testing::RedisServer;
 use serde_json::json;
-use support::admin::{AdminClient, json_of, with_sqlite};
+use support::admin::{AdminClient, json_of};
 use support::http;
-use support::server::{Directory, Server, run, wait_until};
+use support::server::{Directory, Server, wait_until};
 
 const POLICIES: usize = 1_000;
 const SUBSCRIBERS: usize = 12;
 const SAVES: usize = 200;
 const BOUND: Duration = Duration::from_secs(1);
+const IMPORT_BOUND: Duration = Duration::from_secs(300);
 
 fn policy(number: usize, capacity: usize) -> String {
     format!("[policy.p{number}]\nalgorithm = 'token_bucket'\ncapacity = {capacity}\nrate = '1/h'\n")
@@ -34,31 +35,40 @@ fn limit_of(server: &Server, policy: &str) -> Option<u64> {
     json_of(&answer)["limits"][0]["limit"].as_u64()
 }
 
+/// Waits until a policy is in force. The import writes one transaction per policy.
+fn wait_for_import(server: &Server, policy: &str) {
+    let started = Instant::now();
+    while limit_of(server, policy) != Some(5) {
+        assert!(started.elapsed() < IMPORT_BOUND, "{}", server.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn save_is_enforced_at_another_node_within_a_second() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let saving = with_sqlite(&["--redis", &url]);
-    let root = AdminClient::set_up(&saving);
-    let database = saving.directory().path().join("limiter.db");
-    let database = format!("sqlite:{}", database.display());
+    let directory = Directory::new();
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
     let texts: String = (0..POLICIES).map(|number| policy(number, 5)).collect();
-    let file = saving.directory().write("policies.toml", &texts);
-    let file = file.to_str().unwrap();
-    let (code, _, errors) = run(&[
-        "policy",
-        "apply",
-        "--managed-by",
-        "ui",
-        "-f",
-        file,
+    let file = directory.write("policies.toml", &texts);
+    // The first start imports the file.
+    let import = [
         "--database",
         &database,
-    ]);
-    assert_eq!(code, Some(0), "{errors}");
+        "--redis",
+        &url,
+        "--policies",
+        file.to_str().unwrap(),
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let saving = Server::start(directory, &import);
+    let last = format!("p{}", POLICIES - 1);
+    wait_for_import(&saving, &last);
+    let root = AdminClient::set_up(&saving);
     let args = ["--database", &database, "--redis", &url, "--admin", "127.0.0.1:0"];
     let enforcing = Server::start(Directory::new(), &args);
-    let last = format!("p{}", POLICIES - 1);
     wait_until(|| limit_of(&enforcing, &last) == Some(5), || enforcing.log());
     let mut subscribers = Vec::new();
     for _ in 0..SUBSCRIBERS {
