@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use limiter_instructions::{Baseline, Conditions, Counts};
+use limiter_instructions::{Baseline, Conditions, Counts, PATHS};
 use serde_json::Value;
 
 use crate::commands::{self, cargo, root, target_dir};
@@ -126,7 +126,13 @@ fn count(line: &str) -> Result<(String, u64), String> {
     let path = text("group").zip(text("function_name"));
     let count = summary.pointer("/profiles/0/data/total/metrics/Ir/values/new");
     match (path, count.and_then(Value::as_u64)) {
-        (Some((group, function)), Some(count)) => Ok((format!("{group}::{function}"), count)),
+        (Some((group, function)), Some(count)) => {
+            let name = format!("{group}::{function}");
+            match PATHS.iter().any(|path| path.name == name) {
+                true => Ok((name, count)),
+                false => Err(format!("the function {name} has no entry in PATHS: add its work")),
+            }
+        }
         _ => Err(unexpected()),
     }
 }
@@ -205,6 +211,8 @@ mod tests {
             {"Ir":{"values":{"new":1024,"old":2048}}}}}}]}"#;
         assert_eq!(count(line), Ok(("layer::plain".to_owned(), 1_024)));
         assert!(count("{}").is_err());
+        let unlisted = count(&line.replace("plain", "unlisted"));
+        assert!(unlisted.is_err_and(|error| error.contains("layer::unlisted")));
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub const PATHS: &[Path] = &[
         "the check of that function, written by hand with `format!`",
     ),
     path(
+        "annotated::escaped_key_by_hand",
+        "the check of that function, written by hand with the escaped key of the attribute",
+    ),
+    path(
         "annotated::borrowed_key",
         "call an annotated function with `key = \"{user}\"`",
     )
