@@ -201,6 +201,15 @@ fn editor_changes_numbers_and_proposes_larger_ones() {
     assert_eq!(editor.post(&approve, &[("policy", "search")]).status, 403);
     assert_eq!(owner.post(&approve, &[("policy", "search")]).status, 303);
     assert!(owner.get(SEARCH).body.contains("bursts of 50"));
+    // A later change leaves a proposal that can only be rejected.
+    let edit = format!("{SEARCH}/edit");
+    let proposed = save(&mut editor, &edit, "search", &bucket("1", "60"));
+    assert!(proposed.ends_with("notice=proposed"), "{proposed}");
+    assert!(owner.get(SEARCH).body.contains("<button>Approve</button>"));
+    save(&mut owner, &edit, "search", &bucket("1", "8"));
+    let page = owner.get(SEARCH).body;
+    assert!(page.contains("cannot be approved") && page.contains("<button>Reject</button>"));
+    assert!(!page.contains("<button>Approve</button>"));
     let mut viewer = Browser::signed_in(&server, "vera");
     let page = viewer.get(SEARCH).body;
     assert!(
