@@ -155,18 +155,12 @@ impl WebhookSender {
     }
 
     fn body(&self, entry: &AuditEntry) -> Value {
-        json!({
-            "id": entry.id,
-            "event": event_of(&entry.action),
-            "namespace": entry.namespace,
-            "at": entry.created_at,
-            "actor": entry.actor,
-            "action": entry.action,
-            "object": entry.object,
-            "apps": entry.apps,
-            "detail": entry.detail,
-            "node": self.node,
-        })
+        let mut body = entry.to_json();
+        if let Some(fields) = body.as_object_mut() {
+            fields.insert("event".to_owned(), json!(event_of(&entry.action)));
+            fields.insert("node".to_owned(), json!(self.node));
+        }
+        body
     }
 }
 

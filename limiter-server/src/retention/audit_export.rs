@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use serde_json::json;
-
 use crate::retention::RetentionError;
 use crate::store::{AuditEntry, Store};
 
@@ -38,7 +36,7 @@ fn write(directory: &Path, entries: &[AuditEntry]) -> std::io::Result<()> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for entry in entries {
         let lines = files.entry(month_of(entry.created_at)).or_default();
-        lines.push_str(&line(entry));
+        lines.push_str(&entry.to_json().to_string());
         lines.push('\n');
     }
     for (month, lines) in files {
@@ -54,19 +52,4 @@ fn write(directory: &Path, entries: &[AuditEntry]) -> std::io::Result<()> {
 fn month_of(micros: i64) -> String {
     let time = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     time.strftime("%Y-%m").to_string()
-}
-
-/// An entry of the audit as one line of JSON.
-fn line(entry: &AuditEntry) -> String {
-    json!({
-        "id": entry.id,
-        "namespace": entry.namespace,
-        "at": entry.created_at,
-        "actor": entry.actor,
-        "action": entry.action,
-        "object": entry.object,
-        "apps": entry.apps,
-        "detail": entry.detail,
-    })
-    .to_string()
 }

@@ -1,6 +1,6 @@
 //! The record of all changes. Rows are added and never changed.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::store::document::{read_apps, write_apps};
 use crate::store::sql::{Bind, SqlRow, SqlTransaction, binds};
@@ -25,6 +25,23 @@ pub struct AuditEntry {
     pub apps: Option<Vec<String>>,
     /// The revision, origin and reason.
     pub detail: Option<String>,
+}
+
+impl AuditEntry {
+    /// The entry as an object, with its time in microseconds.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "namespace": self.namespace,
+            "at": self.created_at,
+            "actor": self.actor,
+            "action": self.action,
+            "object": self.object,
+            "apps": self.apps,
+            "detail": self.detail,
+        })
+    }
 }
 
 /// Which entries are listed.
