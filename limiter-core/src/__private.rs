@@ -34,7 +34,7 @@ pub use crate::__private::layer::{
 pub use crate::__private::peer::{bounded, give_back, now, sleep_as_waiter, unlimited};
 pub use crate::__private::policies::{
     BuiltPolicy, PolicyOptions, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
-    token_bucket, unspelled_window,
+    token_bucket, window_without_kind,
 };
 pub use crate::__private::reporter::{KeyedLogThrottle, ReportThrottle, Reporter, forwarded_unread, shed};
 pub use crate::__private::settle::Settlement;

@@ -92,13 +92,13 @@ impl Backend {
 
     /// Decides several limits in process, if the fast step can decide all of them.
     #[inline]
-    pub(crate) fn try_decide_steadily<const N: usize>(
+    pub(crate) fn try_decide_several_fast<const N: usize>(
         &self,
         limits: &[IdentifiedLimit<'_>; N],
         mode: Mode,
     ) -> Option<Decision> {
         match self {
-            Self::Memory(memory) => memory.decide_steadily(limits, mode),
+            Self::Memory(memory) => memory.decide_several_fast(limits, mode),
             #[cfg(feature = "redis")]
             Self::Redis(_) => None,
         }

@@ -10,9 +10,9 @@ mod change;
 mod evict;
 pub(crate) mod holder_lease;
 mod locks;
+mod several_limits;
 mod sweep;
 mod table;
-mod together;
 
 use crossbeam_utils::CachePadded;
 use smallvec::{SmallVec, smallvec};
@@ -51,7 +51,7 @@ pub(crate) struct MemoryStore {
 
 /// The time of a decision on a limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MonotonicStamp {
+pub(crate) struct DecisionTime {
     pub(crate) decided_at: Timestamp,
     /// The same time on the time scale of the limit's state, in microseconds: calendar periods use
     /// the calendar, all other algorithms use the time since the start of the process.
@@ -92,7 +92,7 @@ impl MemoryStore {
     /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
     /// is a window, or its state is absent or was stored by another algorithm.
     #[inline]
-    pub(crate) fn decide_steadily(
+    pub(crate) fn decide_fast(
         &self,
         identity: Identity,
         algorithm: &Algorithm,
@@ -146,7 +146,7 @@ impl MemoryStore {
         request: &DecisionRequest<'_>,
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: impl Fn(usize, &mut StepState, MonotonicStamp),
+        begin: impl Fn(usize, &mut StepState, DecisionTime),
     ) -> Result<Verdict, StoreError> {
         match (request.limits.as_slice(), algorithms) {
             ([limit], [algorithm]) => {
@@ -169,7 +169,7 @@ impl MemoryStore {
         algorithm: &Algorithm,
         cost: u64,
         mode: Mode,
-        begin: impl Fn(&mut StepState, MonotonicStamp),
+        begin: impl Fn(&mut StepState, DecisionTime),
     ) -> Result<(Timestamp, StepOutcome), CapacityExceeded> {
         // The clock is read before the lock is taken, so that no thread waits for it, and adjusted
         // under the lock, so that decisions on one key have ascending times.
@@ -197,12 +197,12 @@ impl MemoryStore {
     }
 
     #[inline]
-    pub(crate) fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> MonotonicStamp {
+    pub(crate) fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> DecisionTime {
         let own = match algorithm {
             Algorithm::FixedWindow(window) if window.is_aligned() => self.clock.calendar(),
             _ => decided_at,
         };
-        MonotonicStamp {
+        DecisionTime {
             decided_at,
             own: own.as_micros(),
         }
@@ -214,7 +214,7 @@ impl MemoryStore {
         limits: &[RequestedLimit<'_>],
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: &impl Fn(usize, &mut StepState, MonotonicStamp),
+        begin: &impl Fn(usize, &mut StepState, DecisionTime),
     ) -> Result<Verdict, CapacityExceeded> {
         let before = self.clock.reading();
         let mut locks = self.lock_all(limits.iter().map(|limit| limit.identity));
@@ -227,7 +227,7 @@ impl MemoryStore {
         let moments = algorithms
             .iter()
             .map(|algorithm| self.moment_of(algorithm, decided_at));
-        let moments: SmallVec<[MonotonicStamp; 2]> = moments.collect();
+        let moments: SmallVec<[DecisionTime; 2]> = moments.collect();
         for (number, (limit, moment)) in limits.iter().zip(&moments).enumerate() {
             let state = locks.table(limit.identity).find(limit.identity);
             known.push(state.is_some());

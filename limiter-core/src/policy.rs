@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod builder;
+mod cached_text;
 mod calendar;
 mod concurrency;
 pub(crate) mod constructors;
@@ -29,7 +30,7 @@ mod window;
 
 #[cfg(feature = "redis")]
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::identity::{Identity, Prefix};
@@ -38,6 +39,7 @@ pub(crate) use crate::policy::builder::check_text;
 pub use crate::policy::builder::{
     CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder, SlidingWindowParams,
 };
+pub(crate) use crate::policy::cached_text::CachedText;
 pub use crate::policy::calendar::UtcOffset;
 #[cfg(feature = "redis")]
 pub(crate) use crate::policy::calendar::origin;
@@ -115,17 +117,6 @@ struct PolicyInner {
     cached_text: CachedText,
     /// Rarely used options.
     extras: Option<Box<RareOptions>>,
-}
-
-/// A text that is written once. A clone belongs to another policy with other numbers and starts
-/// empty.
-#[derive(Debug, Default)]
-struct CachedText(OnceLock<Box<str>>);
-
-impl Clone for CachedText {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
 }
 
 impl Policy {
@@ -260,7 +251,7 @@ impl Policy {
     /// The text that `write` returned the first time. One caller in the program may use it.
     #[inline]
     pub(crate) fn cached_text(&self, write: impl FnOnce() -> String) -> &str {
-        self.0.cached_text.0.get_or_init(|| write().into())
+        self.0.cached_text.get_or_write(write)
     }
 
     fn extras(&self) -> Option<&RareOptions> {

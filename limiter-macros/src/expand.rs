@@ -206,12 +206,12 @@ impl LimitedFn {
             Algorithm::Window {
                 limit: permits,
                 window,
-                unspelled,
+                kind_is_omitted,
             } => {
                 // A literal was checked before, and a computed limit cannot be checked.
-                let is_checked = *unspelled && limit.constant && matches!(permits, Number::Computed(_));
+                let is_checked = *kind_is_omitted && limit.constant && matches!(permits, Number::Computed(_));
                 let new = local(match is_checked {
-                    true => "unspelled_window",
+                    true => "window_without_kind",
                     false => "sliding_window",
                 });
                 let (permits, window) = (number(permits, private), period(window, private));

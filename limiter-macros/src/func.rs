@@ -104,9 +104,8 @@ impl Func {
         if mentions(self.body.stream(), &|ident| ident == MARKER) {
             diagnostics.at(
                 Span::call_site(),
-                "another limiter attribute has limited this function already. Several of them make one atomic decision, \
-                 for which each is recognised by its name: write `token_limiter`, `window_limiter` and `funnel_limiter`, \
-                 not a name of your own",
+                "this function already has a limiter attribute. Several attributes form one atomic decision only under \
+                 their own names: write `token_limiter`, `window_limiter` and `funnel_limiter` in place of a renamed import",
             );
         }
         let shape = match (&sig.asyncness, &sig.constness) {

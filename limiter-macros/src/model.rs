@@ -109,7 +109,7 @@ pub(crate) enum Algorithm {
         limit: Number,
         window: Period,
         /// Whether `kind = exact` is omitted.
-        unspelled: bool,
+        kind_is_omitted: bool,
     },
     CounterWindow {
         limit: Number,

@@ -12,9 +12,9 @@
 //! as 0, until one fits ([`LimitOutcome::available_after`]). Tests: `headers/tests/`,
 //! `tests/http/answers.rs`, `tests/http/nested.rs`.
 
+mod draft10;
 mod draft7;
 mod header_buffer;
-mod lists;
 mod request_cost;
 mod unsettled;
 
@@ -159,7 +159,7 @@ impl RateLimitFields {
         let mut text = HeaderBuffer::default();
         let written = match dialect {
             RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => {
-                lists::write(decision, open, dialect, costs, &mut text)
+                draft10::write(decision, open, dialect, costs, &mut text)
             }
             RateLimitHeaders::Draft7 => draft7::write_draft7(decision, open, costs, &mut text),
             RateLimitHeaders::Legacy => draft7::write_legacy(decision, open, costs, &mut text),
@@ -189,7 +189,7 @@ impl RateLimitFields {
                     let Some(value) = self.value(&name) else { continue };
                     match headers.try_entry(name) {
                         Ok(Entry::Vacant(place)) => drop(place.try_insert(value)),
-                        Ok(Entry::Occupied(mut others)) if lists::is_list(others.get()) => {
+                        Ok(Entry::Occupied(mut others)) if draft10::is_list(others.get()) => {
                             others.append(value)
                         }
                         // A header map that is full is not changed.

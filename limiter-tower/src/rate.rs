@@ -1,7 +1,7 @@
 //! Limits the rate of requests to a service.
 //!
 //! [`layer`] builds [`service`]; the service extracts the key and decides with [`config`] if it can
-//! do so at once. Otherwise [`future`] performs the [`action`] that the decision asks for, and
+//! do so at once. Otherwise [`future`] executes the [`next_action`] of the decision, and
 //! [`response_hooks`] completes the inner service's response. [`typestate`] holds the layer's type
 //! parameters and [`extractors`] the extractors that they combine to.
 

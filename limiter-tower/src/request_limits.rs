@@ -7,8 +7,8 @@ use std::fmt;
 use limiter_core::__private::OneOrMany;
 use limiter_core::{Amount, ConfigError, Key};
 
-pub(crate) use policy_set::PolicyRef;
 pub use policy_set::PolicySet;
+pub(crate) use policy_set::RequestedPolicy;
 
 /// The limits of one request: policies with keys and costs. Either all of them are charged or none.
 ///
@@ -106,7 +106,7 @@ pub struct RequestLimits<'a> {
 /// One limit of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestLimit<'a> {
-    pub(crate) which: PolicyRef,
+    pub(crate) which: RequestedPolicy,
     pub(crate) key: Key<'a>,
     /// `None`: the layer's cost.
     pub(crate) cost: Option<Result<Amount, ConfigError>>,
@@ -189,7 +189,7 @@ impl<'a> RequestLimits<'a> {
     pub(crate) fn of_layer(key: Key<'a>) -> Self {
         Self {
             limits: OneOrMany::One(RequestLimit {
-                which: PolicyRef::Layers,
+                which: RequestedPolicy::Layers,
                 key,
                 cost: None,
                 keeps_cost: false,

@@ -86,7 +86,7 @@ pub fn sliding_window(
 /// # Errors
 ///
 /// The first invalid parameter, or a limit so large that a counter window was probably intended.
-pub fn unspelled_window(
+pub fn window_without_kind(
     name: &str,
     limit: Result<Amount, ConfigError>,
     window: Result<Duration, ConfigError>,

@@ -83,7 +83,7 @@ impl MemoryBackend {
         let algorithm = limit.policy.algorithm();
         let fast = self
             .store
-            .decide_steadily(limit.identity, algorithm, limit.cost, limit.mode);
+            .decide_fast(limit.identity, algorithm, limit.cost, limit.mode);
         match fast {
             Some((decided_at, level)) => finish(Ok(SingleOutcome {
                 decided_at,
@@ -115,12 +115,12 @@ impl MemoryBackend {
 
     /// Decides several limits by the fast step, if their states permit it.
     #[inline]
-    pub(super) fn decide_steadily<const N: usize>(
+    pub(super) fn decide_several_fast<const N: usize>(
         &self,
         limits: &[IdentifiedLimit<'_>; N],
         mode: Mode,
     ) -> Option<Decision> {
-        let (decided_at, outcomes) = self.store.decide_steadily_together(limits, mode)?;
+        let (decided_at, outcomes) = self.store.decide_several_fast(limits, mode)?;
         let results = limits.iter().zip(&outcomes);
         let results =
             results.map(|(limit, outcome)| LimitOutcome::new(limit.policy, StepResult::Level(*outcome)));

@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
-use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
+use crate::redis::deny_cache::{DenyCache, LimitCost, Submission};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::{Outage, is_outage};
 use crate::redis::pending_refunds::PendingRefunds;
@@ -208,7 +208,7 @@ impl RedisBackend {
         &self,
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
-        submission: Option<InFlightToken>,
+        submission: Option<Submission>,
     ) {
         self.denials.on_verdict(request, verdict, submission);
         if request.on_store_failure() == OnStoreFailure::Local {

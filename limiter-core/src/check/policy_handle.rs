@@ -91,8 +91,8 @@ impl<'a> PolicyHandle<'a> {
         Admit::new(self.check(key))
     }
 
-    /// Waits for permits as [`Limiter::acquire`](crate::Limiter::acquire) does. A waiting call
-    /// keeps the policy with which it started.
+    /// Waits for permits as [`Limiter::acquire`](crate::Limiter::acquire) does. A later call
+    /// with another version of the policy applies that version to all waiting calls of the key.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

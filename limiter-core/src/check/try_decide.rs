@@ -123,13 +123,13 @@ impl Check<'_> {
     /// Decides several limits: in process without a request, if the fast step suffices. The number
     /// of limits is a constant of the fast step, so that it needs no tables on the heap.
     fn try_decide_several(&self, limits: &[LimitRequest<'_>]) -> Poll<Result<Decision, Rejection>> {
-        let steady = match limits.len() {
-            2 => self.try_decide_steadily::<2>(limits),
-            3 => self.try_decide_steadily::<3>(limits),
-            4 => self.try_decide_steadily::<4>(limits),
+        let decided = match limits.len() {
+            2 => self.try_decide_several_fast::<2>(limits),
+            3 => self.try_decide_several_fast::<3>(limits),
+            4 => self.try_decide_several_fast::<4>(limits),
             _ => None,
         };
-        match steady {
+        match decided {
             Some(decision) => Poll::Ready(Ok(decision)),
             None => self.try_decide_together(),
         }
@@ -137,13 +137,13 @@ impl Check<'_> {
 
     /// Decides `N` limits by the fast step, if it can decide all of them.
     #[inline(never)]
-    fn try_decide_steadily<const N: usize>(&self, limits: &[LimitRequest<'_>]) -> Option<Decision> {
+    fn try_decide_several_fast<const N: usize>(&self, limits: &[LimitRequest<'_>]) -> Option<Decision> {
         let limiter = &self.limiter.inner;
         if !self.limiter.is_in_process() || self.limiter.open().is_err() {
             return None;
         }
         let limits = IdentifiedLimit::each::<N>(limits.first_chunk()?, limiter.any_groups)?;
-        let decision = limiter.backend.try_decide_steadily(&limits, self.mode)?;
+        let decision = limiter.backend.try_decide_several_fast(&limits, self.mode)?;
         let answer = Ok(decision);
         let policies = limits
             .iter()

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Change, Mode, ScaleChange, StepState, scale};
 use crate::error::StoreError;
-use crate::memory::{MemoryStore, MonotonicStamp};
+use crate::memory::{DecisionTime, MemoryStore};
 use crate::policy::Algorithm;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 pub(crate) use crate::units::Timestamp;
@@ -69,7 +69,7 @@ fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
     *previous.unwrap_or(limit.policy).algorithm()
 }
 
-fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicStamp) {
+fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: DecisionTime) {
     if let Some(scaled) = limit.policy.pending(moment.decided_at) {
         let scaling = ScaleChange::from_policies(scaled, limit.policy);
         scale(&scaling.clamped_to(moment), state, moment.own);
@@ -78,7 +78,7 @@ fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicS
 
 impl ScaleChange<'_> {
     /// Converts the time of the change to the clock of the stored state.
-    fn clamped_to(self, moment: MonotonicStamp) -> Self {
+    fn clamped_to(self, moment: DecisionTime) -> Self {
         let decided_at = moment.decided_at.as_micros();
         let at = match self.at.checked_sub(decided_at) {
             Some(ahead) => moment.own.saturating_add(ahead),

@@ -3,8 +3,8 @@
 //! Most denials are answered in this process, so the store does not see them. Each is recorded here
 //! with the moment at which it occurred, and the records of a limit are reported together: after
 //! [`REPORT_WITHIN`], or at once if they may complete the number that blocks the key. The store
-//! dates them by these moments, so that a late report makes no denial count longer than the penalty
-//! says.
+//! counts each denial from its recorded moment, so a late report does not extend the window of the
+//! penalty.
 //!
 //! Memory is bounded by `MAX_KEYS` limits and `MAX_MOMENTS` moments for each. Verified by the tests
 //! below and by `tests/penalties.rs`, which compares both stores.

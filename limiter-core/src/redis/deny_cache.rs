@@ -56,7 +56,7 @@ pub(crate) struct DenyCache {
 
 /// The state of the cache at the start of a store request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct InFlightToken {
+pub(crate) struct Submission {
     started: Instant,
     /// The moment of a test's clock, in microseconds. The system clock is read only for a denial,
     /// and converted with the monotonic clock, so that grants need no additional reading.
@@ -64,7 +64,7 @@ pub(crate) struct InFlightToken {
     generation: u64,
 }
 
-impl InFlightToken {
+impl Submission {
     /// Returns a lower bound of the start of the request, in microseconds of the local clock.
     fn at(&self, clock: &Clock) -> u64 {
         self.injected.unwrap_or_else(|| {
@@ -138,14 +138,10 @@ impl DenyCache {
 
     /// Starts a store request. Must be called before the request is sent, if its denial is to be
     /// cached.
-    pub(crate) fn submission(
-        &self,
-        request: &DecisionRequest<'_>,
-        started: Instant,
-    ) -> Option<InFlightToken> {
+    pub(crate) fn submission(&self, request: &DecisionRequest<'_>, started: Instant) -> Option<Submission> {
         self.shard(charges(request))
             .filter(|_| request.mode == Mode::Charge)?;
-        Some(InFlightToken {
+        Some(Submission {
             generation: self.generation(charges(request))?,
             started,
             injected: self.clock.injected().map(Timestamp::as_micros),
@@ -157,7 +153,7 @@ impl DenyCache {
         &self,
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
-        submission: Option<InFlightToken>,
+        submission: Option<Submission>,
     ) {
         let Some(shard) = self.shard(charges(request)) else {
             return;

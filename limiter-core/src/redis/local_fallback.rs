@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
-use crate::redis::local_fallback::remaining_share::{ReplicaShare, refill_in, weighted_usage};
+use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
@@ -140,7 +140,7 @@ impl LocalFallback {
     /// Decides by the share of one of `replicas`. A cost above the share is denied.
     pub(crate) fn decide(&self, request: &DecisionRequest<'_>, replicas: u32) -> Result<Verdict, StoreError> {
         let now = self.clock.now().as_micros();
-        let shares: SmallVec<[ReplicaShare; 2]> = request
+        let shares: SmallVec<[RemainingShare; 2]> = request
             .limits
             .iter()
             .map(|limit| self.share(limit, replicas, now))
@@ -187,7 +187,7 @@ impl LocalFallback {
         Ok(())
     }
 
-    fn share(&self, limit: &RequestedLimit<'_>, replicas: u32, now: u64) -> ReplicaShare {
+    fn share(&self, limit: &RequestedLimit<'_>, replicas: u32, now: u64) -> RemainingShare {
         // A block of a key is not divided among replicas.
         let replicas = if limit.blocks.is_some() { 1 } else { replicas };
         let whole = limit.policy.algorithm().share(replicas);
@@ -216,7 +216,7 @@ impl LocalFallback {
             }),
             _ => whole,
         };
-        ReplicaShare { applied, whole, left }
+        RemainingShare { applied, whole, left }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::literal::{self, MAX_SPAN, Number, Period};
 const MAX_EXACT_LIMIT: u64 = 1 << 20;
 /// A larger limit needs an explicit `kind = exact`, because each key needs memory for all of its
 /// permits.
-const MAX_UNSPELLED_LIMIT: u64 = 10_000;
+const MAX_LIMIT_WITHOUT_KIND: u64 = 10_000;
 /// The memory of an exact window: per key, and per permit.
 const HEADER_BYTES: u64 = 53;
 const PERMIT_BYTES: u64 = 8;
@@ -81,11 +81,11 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
         }
     };
     if kind == WindowKind::Exact {
-        let unspelled = parsed_kind.is_none();
+        let kind_is_omitted = parsed_kind.is_none();
         return Some(Algorithm::Window {
             limit,
             window,
-            unspelled,
+            kind_is_omitted,
         });
     }
     if matches!(window, Period::Literal(micros) if micros > MAX_COUNTED) {
@@ -149,7 +149,7 @@ fn is_offset(text: &str) -> bool {
 fn check_limit(
     limit: &Number,
     kind: WindowKind,
-    unspelled: bool,
+    kind_is_omitted: bool,
     span: Span,
     diagnostics: &mut Diagnostics,
 ) -> bool {
@@ -161,7 +161,7 @@ fn check_limit(
         WindowKind::Exact if permits > MAX_EXACT_LIMIT => format!(
             "an exact window holds at most {MAX_EXACT_LIMIT} calls: more are a `kind = counter`, or a `#[token_limiter]`"
         ),
-        WindowKind::Exact if unspelled && permits > MAX_UNSPELLED_LIMIT => format!(
+        WindowKind::Exact if kind_is_omitted && permits > MAX_LIMIT_WITHOUT_KIND => format!(
             "an exact window takes {PERMIT_BYTES} bytes a permit, here {} bytes a key: write `kind = exact` if that is \
              meant, or `kind = counter`, which takes 42 bytes and is less exact",
             HEADER_BYTES + PERMIT_BYTES * permits

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::error::{BoxError, NotSent};
-use super::peer_limits::Upstream;
+use super::peer_limits::PeerLimits;
 use crate::key::{Extraction, PendingKey};
 use crate::rate::wait;
 
@@ -55,7 +55,7 @@ type DecisionFuture = Pin<Box<dyn Future<Output = Result<Option<ObserveResponse>
 
 /// The handling of a response.
 pub(super) struct ObserveResponse {
-    peer: Arc<Upstream>,
+    peer: Arc<PeerLimits>,
     key: Key<'static>,
     shown: Option<Box<Decision>>,
 }
@@ -63,7 +63,7 @@ pub(super) struct ObserveResponse {
 impl ObserveResponse {
     /// The decision is attached if it was made without the store, or if it would differ when
     /// enforced.
-    pub(super) fn new(peer: &Arc<Upstream>, key: Key<'static>, decision: Decision) -> Self {
+    pub(super) fn new(peer: &Arc<PeerLimits>, key: Key<'static>, decision: Decision) -> Self {
         let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
         Self {
             peer: Arc::clone(peer),
@@ -82,7 +82,7 @@ impl ObserveResponse {
 
 /// Decides the request. The wait ends at the latest at the timeout that the request states.
 async fn decide(
-    peer: Arc<Upstream>,
+    peer: Arc<PeerLimits>,
     key: Key<'static>,
     bound: Option<Duration>,
 ) -> Result<Option<ObserveResponse>, NotSent> {
@@ -91,13 +91,18 @@ async fn decide(
 }
 
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
-    pub(super) fn asking(peer: Arc<Upstream>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
+    pub(super) fn asking(peer: Arc<PeerLimits>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
         let bound = wait::timeout(request.headers());
         Self::waiting(Box::pin(decide(peer, key, bound)), ready, request)
     }
 
     /// Waits for an asynchronous key, and decides the request with it.
-    pub(super) fn extracting(peer: Arc<Upstream>, later: PendingKey, ready: S, request: Request<B>) -> Self {
+    pub(super) fn extracting(
+        peer: Arc<PeerLimits>,
+        later: PendingKey,
+        ready: S,
+        request: Request<B>,
+    ) -> Self {
         let bound = wait::timeout(request.headers());
         let asking = Box::pin(async move {
             let mut later = later;

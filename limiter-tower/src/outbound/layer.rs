@@ -7,7 +7,7 @@ use std::time::Duration;
 use limiter_core::{Amount, ConfigError, Limiter};
 use tower_layer::Layer;
 
-use super::peer_limits::{Limit, Upstream};
+use super::peer_limits::{PeerLimits, PolicySource};
 use super::policy::OutboundPolicy;
 use super::service::Outbound;
 use crate::key::{self, Global};
@@ -17,7 +17,7 @@ use crate::rate::layer::RateLimitLayer;
 /// the peer requests. Created by [`RateLimitLayer::outbound`]; see the module
 /// [`outbound`](crate::outbound).
 pub struct OutboundLayer<E = Global> {
-    peer: Arc<Upstream>,
+    peer: Arc<PeerLimits>,
     key: Arc<E>,
 }
 
@@ -54,7 +54,7 @@ impl RateLimitLayer {
     /// # }).unwrap();
     /// ```
     pub fn outbound(limiter: &Limiter, policy: impl OutboundPolicy) -> OutboundLayer {
-        OutboundLayer::new(limiter, policy.into_limit())
+        OutboundLayer::new(limiter, policy.into_source())
     }
 }
 
@@ -62,8 +62,8 @@ impl OutboundLayer {
     /// The default of the maximum pause: five minutes.
     pub const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(300);
 
-    fn new(limiter: &Limiter, limit: Limit) -> Self {
-        let peer = Upstream::new(limiter.clone(), limit, Self::DEFAULT_MAX_PAUSE);
+    fn new(limiter: &Limiter, limit: PolicySource) -> Self {
+        let peer = PeerLimits::new(limiter.clone(), limit, Self::DEFAULT_MAX_PAUSE);
         Self {
             peer: Arc::new(peer),
             key: Arc::new(key::global()),

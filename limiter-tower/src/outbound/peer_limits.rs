@@ -19,13 +19,13 @@ use super::pauses::Pauses;
 use super::peer_quota;
 use crate::rate::config::{PolicyKind, Verification};
 use crate::rate::configured_cost::ConfiguredCost;
-use crate::request_limits::PolicyRef;
+use crate::request_limits::RequestedPolicy;
 
 /// The limits of a layer's requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Upstream {
+pub(crate) struct PeerLimits {
     limiter: Limiter,
-    limit: Limit,
+    limit: PolicySource,
     pub(super) cost: Result<Amount, ConfigError>,
     /// In total; zero if requests do not wait.
     pub(super) wait: Duration,
@@ -37,17 +37,17 @@ pub(crate) struct Upstream {
 
 /// The source of the policy.
 #[derive(Clone, Debug)]
-pub enum Limit {
+pub enum PolicySource {
     Given(Policy),
     /// The policy of this name in the limiter's registry.
     Named(Box<str>),
 }
 
-impl Limit {
-    fn to_which(&self) -> PolicyRef {
+impl PolicySource {
+    fn to_requested(&self) -> RequestedPolicy {
         match self {
-            Self::Given(policy) => PolicyRef::Given(policy.clone()),
-            Self::Named(name) => PolicyRef::Named(Cow::Owned(name.to_string())),
+            Self::Given(policy) => RequestedPolicy::Given(policy.clone()),
+            Self::Named(name) => RequestedPolicy::Named(Cow::Owned(name.to_string())),
         }
     }
 
@@ -66,10 +66,10 @@ struct Allowed {
     policy: Option<Policy>,
 }
 
-impl Upstream {
-    pub(super) fn new(limiter: Limiter, limit: Limit, longest_pause: Duration) -> Self {
+impl PeerLimits {
+    pub(super) fn new(limiter: Limiter, limit: PolicySource, longest_pause: Duration) -> Self {
         let reporter = Reporter::of_layer("OutboundLayer", [limit.name()]);
-        let policies = [limit.to_which()];
+        let policies = [limit.to_requested()];
         let verification = Verification::new(PolicyKind::Rate, &limiter, &policies);
         Self {
             limiter,
@@ -86,13 +86,14 @@ impl Upstream {
     /// Fails if requests could not be decided as configured.
     pub(super) fn verify(&self) -> Result<(), ConfigError> {
         self.cost.clone()?;
-        self.verification.verify(&self.limiter, &[self.limit.to_which()])
+        self.verification
+            .verify(&self.limiter, &[self.limit.to_requested()])
     }
 
     /// Logs an error that [`verify`](Self::verify) would return, except for a missing name, which
     /// may still be added to the registry.
     pub(super) fn log_errors(&self) {
-        let given = [self.limit.to_which()];
+        let given = [self.limit.to_requested()];
         let verified = (self.cost.clone().map(drop))
             .and_then(|()| self.verification.verify_policies(&self.limiter, &given));
         self.verification.log("OutboundLayer", verified);
@@ -273,8 +274,8 @@ impl Upstream {
 
     fn policy(&self, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         match &self.limit {
-            Limit::Given(policy) => Ok(ResolvedPolicies::Policy(policy.clone())),
-            Limit::Named(name) => named(&self.limiter, name, key),
+            PolicySource::Given(policy) => Ok(ResolvedPolicies::Policy(policy.clone())),
+            PolicySource::Named(name) => named(&self.limiter, name, key),
         }
     }
 

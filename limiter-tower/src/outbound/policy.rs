@@ -2,7 +2,7 @@
 
 use limiter_core::Policy;
 
-use super::peer_limits::Limit;
+use super::peer_limits::PolicySource;
 
 /// The policy of [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound): a [`Policy`], or
 /// the name of one in the limiter's registry.
@@ -12,30 +12,30 @@ use super::peer_limits::Limit;
 )]
 pub trait OutboundPolicy: sealed::Sealed {
     #[doc(hidden)]
-    fn into_limit(self) -> Limit;
+    fn into_source(self) -> PolicySource;
 }
 
 impl OutboundPolicy for Policy {
-    fn into_limit(self) -> Limit {
-        Limit::Given(self)
+    fn into_source(self) -> PolicySource {
+        PolicySource::Given(self)
     }
 }
 
 impl OutboundPolicy for &Policy {
-    fn into_limit(self) -> Limit {
-        Limit::Given(self.clone())
+    fn into_source(self) -> PolicySource {
+        PolicySource::Given(self.clone())
     }
 }
 
 impl OutboundPolicy for &'static str {
-    fn into_limit(self) -> Limit {
-        Limit::Named(self.into())
+    fn into_source(self) -> PolicySource {
+        PolicySource::Named(self.into())
     }
 }
 
 impl OutboundPolicy for String {
-    fn into_limit(self) -> Limit {
-        Limit::Named(self.into())
+    fn into_source(self) -> PolicySource {
+        PolicySource::Named(self.into())
     }
 }
 

@@ -8,7 +8,7 @@ use tower_service::Service;
 
 use super::error::{BoxError, NotSent};
 use super::future::{ObserveResponse, OutboundFuture};
-use super::peer_limits::Upstream;
+use super::peer_limits::PeerLimits;
 use crate::gate::{Gate, impl_service};
 use crate::key::{Extraction, Global, KeyExtractor};
 use crate::rate::wait;
@@ -16,10 +16,10 @@ use crate::rate::wait;
 /// A client whose requests are limited. Created by [`OutboundLayer`](super::OutboundLayer). `S` is
 /// the client, `E` extracts the key. Responses are passed on unchanged.
 pub struct Outbound<S, E = Global> {
-    gate: Gate<S, Upstream, E>,
+    gate: Gate<S, PeerLimits, E>,
 }
 
-impl_service!(Outbound, Upstream);
+impl_service!(Outbound, PeerLimits);
 
 impl<S, E, B, ResBody> Service<Request<B>> for Outbound<S, E>
 where

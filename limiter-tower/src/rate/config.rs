@@ -24,7 +24,7 @@ pub(crate) use verify::{PolicyKind, Verification};
 use crate::key::{Prefixes, prefixes_of};
 use crate::rate::configured_cost::ConfiguredCost;
 use crate::rate::wait::WaitConfig;
-use crate::request_limits::{PolicyRef, PolicySet, RequestLimits};
+use crate::request_limits::{PolicySet, RequestLimits, RequestedPolicy};
 use crate::responses::Responder;
 use crate::settlement::{Settle, Settling};
 
@@ -33,7 +33,7 @@ use crate::settlement::{Settle, Settling};
 #[derive(Clone, Debug)]
 pub(crate) struct LayerConfig {
     limiter: Limiter,
-    policies: OneOrMany<PolicyRef>,
+    policies: OneOrMany<RequestedPolicy>,
     cost: Result<Amount, ConfigError>,
     /// Rarely used settings, so that the common request tests one pointer.
     options: Option<Box<LayerOptions>>,
@@ -82,7 +82,7 @@ impl LayerConfig {
     pub(crate) fn new(kind: PolicyKind, limiter: Limiter, tier: PolicySet) -> Self {
         let layer = kind.layer();
         let verification = Verification::new(kind, &limiter, &tier.policies);
-        let reporter = Reporter::of_layer(layer, tier.policies.iter().filter_map(PolicyRef::name));
+        let reporter = Reporter::of_layer(layer, tier.policies.iter().filter_map(RequestedPolicy::name));
         Self {
             limiter,
             policies: tier.policies,
@@ -174,7 +174,7 @@ impl LayerConfig {
     #[inline]
     pub(crate) fn try_pass(&self, key: &Key<'_>) -> Passage {
         match (&self.policies, &self.cost) {
-            (OneOrMany::One(PolicyRef::Given(policy)), Ok(cost))
+            (OneOrMany::One(RequestedPolicy::Given(policy)), Ok(cost))
                 if self.is_silent() && never_waits(policy) =>
             {
                 try_pass(&self.limiter, policy, key, *cost)
@@ -197,7 +197,7 @@ impl LayerConfig {
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
         match (question, &self.policies) {
-            (RequestScope::Key(key), OneOrMany::One(PolicyRef::Given(policy))) if self.is_simple() => {
+            (RequestScope::Key(key), OneOrMany::One(RequestedPolicy::Given(policy))) if self.is_simple() => {
                 if !never_waits(policy) {
                     return Poll::Pending;
                 }
@@ -274,30 +274,31 @@ impl LayerConfig {
     pub(crate) fn resolve<'a>(&'a self, question: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
         let mut resolved = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
-        let mut add = |which: &'a PolicyRef, key: &'a Key<'_>, cost: Option<&'a Result<_, _>>, keeps_cost| {
-            let policy = match which {
-                PolicyRef::Given(policy) => Cow::Borrowed(policy),
-                PolicyRef::Named(name) => match named(&self.limiter, name, key)? {
-                    ResolvedPolicies::Policy(policy) => Cow::Owned(policy),
-                    ResolvedPolicies::Allowed(decision) => {
-                        nothing = Some(decision);
+        let mut add =
+            |which: &'a RequestedPolicy, key: &'a Key<'_>, cost: Option<&'a Result<_, _>>, keeps_cost| {
+                let policy = match which {
+                    RequestedPolicy::Given(policy) => Cow::Borrowed(policy),
+                    RequestedPolicy::Named(name) => match named(&self.limiter, name, key)? {
+                        ResolvedPolicies::Policy(policy) => Cow::Owned(policy),
+                        ResolvedPolicies::Allowed(decision) => {
+                            nothing = Some(decision);
+                            return Ok(());
+                        }
+                    },
+                    RequestedPolicy::Layers => return Ok(()),
+                    RequestedPolicy::Missing => {
+                        mistaken = true;
                         return Ok(());
                     }
-                },
-                PolicyRef::Layers => return Ok(()),
-                PolicyRef::Missing => {
-                    mistaken = true;
-                    return Ok(());
-                }
+                };
+                resolved.push(ResolvedLimit {
+                    policy,
+                    key: key.into(),
+                    cost: cost.unwrap_or(&self.cost),
+                    keeps_cost,
+                });
+                Ok::<(), Rejection>(())
             };
-            resolved.push(ResolvedLimit {
-                policy,
-                key: key.into(),
-                cost: cost.unwrap_or(&self.cost),
-                keeps_cost,
-            });
-            Ok::<(), Rejection>(())
-        };
         match question {
             RequestScope::Key(key) => {
                 for which in self.policies.iter() {
@@ -307,7 +308,7 @@ impl LayerConfig {
             RequestScope::RequestLimits(terms) => {
                 for term in terms.limits.iter() {
                     let which = match &term.which {
-                        PolicyRef::Layers => &*self.policies,
+                        RequestedPolicy::Layers => &*self.policies,
                         which => std::slice::from_ref(which),
                     };
                     for which in which {

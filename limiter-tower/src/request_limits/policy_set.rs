@@ -22,12 +22,12 @@ use limiter_core::Policy;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a policy set has no effect unless it is passed to a layer or returned from a closure"]
 pub struct PolicySet {
-    pub(crate) policies: OneOrMany<PolicyRef>,
+    pub(crate) policies: OneOrMany<RequestedPolicy>,
 }
 
 /// A policy of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PolicyRef {
+pub(crate) enum RequestedPolicy {
     /// The layer's policies.
     Layers,
     /// An empty list, which is an error.
@@ -37,7 +37,7 @@ pub(crate) enum PolicyRef {
     Named(Cow<'static, str>),
 }
 
-impl PolicyRef {
+impl RequestedPolicy {
     /// Returns the policy's name.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
@@ -48,7 +48,7 @@ impl PolicyRef {
     }
 }
 
-impl PolicyRef {
+impl RequestedPolicy {
     /// The name that is looked up in the limiter's registry.
     pub(crate) fn registry_name(&self) -> Option<&str> {
         match self {
@@ -66,7 +66,7 @@ impl PolicySet {
         }
     }
 
-    fn one(policy: PolicyRef) -> Self {
+    fn one(policy: RequestedPolicy) -> Self {
         Self {
             policies: OneOrMany::One(policy),
         }
@@ -75,7 +75,7 @@ impl PolicySet {
 
 impl From<Policy> for PolicySet {
     fn from(policy: Policy) -> Self {
-        Self::one(PolicyRef::Given(policy))
+        Self::one(RequestedPolicy::Given(policy))
     }
 }
 
@@ -88,14 +88,14 @@ impl From<&Policy> for PolicySet {
 /// The policy of this name.
 impl From<&'static str> for PolicySet {
     fn from(name: &'static str) -> Self {
-        Self::one(PolicyRef::Named(Cow::Borrowed(name)))
+        Self::one(RequestedPolicy::Named(Cow::Borrowed(name)))
     }
 }
 
 /// The policy of this name.
 impl From<String> for PolicySet {
     fn from(name: String) -> Self {
-        Self::one(PolicyRef::Named(Cow::Owned(name)))
+        Self::one(RequestedPolicy::Named(Cow::Owned(name)))
     }
 }
 
@@ -117,7 +117,7 @@ impl<T: Into<PolicySet>> FromIterator<T> for PolicySet {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter().peekable();
         if all.peek().is_none() {
-            return Self::one(PolicyRef::Missing);
+            return Self::one(RequestedPolicy::Missing);
         }
         Self {
             policies: all.flat_map(|tier| tier.into().policies).collect(),

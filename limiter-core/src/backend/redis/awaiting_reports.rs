@@ -32,8 +32,8 @@ impl RedisBackend {
             return self.decide_once(request, deadline).await;
         };
         if !by_share.fits() {
-            let detail = "Redis was not asked: after an outage, replicas may have yet to report their permits; \
-                          denied by this replica's share";
+            let detail = "denied by this replica's share of the policy, without a query to Redis: after an outage, \
+                          other replicas may not have reported their permits yet";
             let error = StoreError::new(StoreErrorKind::Reconciling, detail);
             observe::store_failed(error.kind());
             let mut decision = request.decision(by_share, Origin::LocalFallback);

@@ -87,7 +87,8 @@ async fn attempt(
     match &endpoint.tls {
         None => log_in(stream, endpoint, deadline).await.map_err(with_hint_of_tls),
         Some(tls) => {
-            let timeout_message = "the server did not answer to TLS, which it may not speak";
+            let timeout_message =
+                "the TLS handshake timed out: check that the port of the server accepts TLS";
             let stream = with_deadline(deadline, timeout_message, tls.clone().over(stream, host)).await?;
             log_in(stream, endpoint, deadline).await
         }

@@ -12,7 +12,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// The share of one replica in one limit.
 #[derive(Debug)]
-pub(crate) struct ReplicaShare {
+pub(crate) struct RemainingShare {
     /// The applied share; for a window, without the usage of other replicas.
     pub(crate) applied: Algorithm,
     /// The full share.
@@ -21,7 +21,7 @@ pub(crate) struct ReplicaShare {
     pub(crate) left: Option<LastRemaining>,
 }
 
-impl ReplicaShare {
+impl RemainingShare {
     /// Returns whether a cost exceeds the applied share, permanently or until the store's usage no
     /// longer counts.
     pub(crate) fn is_below(&self, cost: u64) -> bool {

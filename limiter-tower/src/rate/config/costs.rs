@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{LayerConfig, RequestScope};
 use crate::headers::Costs;
-use crate::request_limits::{PolicyRef, RequestLimit, RequestLimits};
+use crate::request_limits::{RequestLimit, RequestLimits, RequestedPolicy};
 
 impl LayerConfig {
     /// The cost of a request for each limit.
@@ -37,10 +37,10 @@ impl LayerConfig {
         let mut by_name = SmallVec::new();
         for term in terms.limits.iter() {
             let which = match &term.which {
-                PolicyRef::Layers => &*self.policies,
+                RequestedPolicy::Layers => &*self.policies,
                 which => std::slice::from_ref(which),
             };
-            let names = which.iter().filter_map(PolicyRef::name);
+            let names = which.iter().filter_map(RequestedPolicy::name);
             by_name.extend(names.map(|name| (name.to_owned(), cost_of(term))));
         }
         Costs::ByName(Box::new(by_name))

@@ -13,7 +13,7 @@ use limiter_core::__private::{
 use limiter_core::{ConfigError, Limiter, Policy};
 
 use super::LayerConfig;
-use crate::request_limits::PolicyRef;
+use crate::request_limits::RequestedPolicy;
 
 /// The kind of policies that a layer can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +57,10 @@ impl PolicyKind {
 }
 
 impl Verification {
-    pub(crate) fn new(kind: PolicyKind, limiter: &Limiter, policies: &[PolicyRef]) -> Self {
+    pub(crate) fn new(kind: PolicyKind, limiter: &Limiter, policies: &[RequestedPolicy]) -> Self {
         let token = Arc::default();
         for which in policies {
-            if let PolicyRef::Given(policy) = which {
+            if let RequestedPolicy::Given(policy) = which {
                 register_layer_policy(limiter, policy, &token);
             }
         }
@@ -72,9 +72,9 @@ impl Verification {
     }
 
     /// Fails if a layer with these policies could not decide requests.
-    pub(crate) fn verify(&self, limiter: &Limiter, policies: &[PolicyRef]) -> Result<(), ConfigError> {
+    pub(crate) fn verify(&self, limiter: &Limiter, policies: &[RequestedPolicy]) -> Result<(), ConfigError> {
         self.verify_policies(limiter, policies)?;
-        for name in policies.iter().filter_map(PolicyRef::registry_name) {
+        for name in policies.iter().filter_map(RequestedPolicy::registry_name) {
             if names_missing_policy(limiter, name) {
                 let expected =
                     "the name of a policy in the limiter's registry, loaded before the layer is verified";
@@ -91,7 +91,7 @@ impl Verification {
     pub(crate) fn verify_policies(
         &self,
         limiter: &Limiter,
-        policies: &[PolicyRef],
+        policies: &[RequestedPolicy],
     ) -> Result<(), ConfigError> {
         if self.kind == PolicyKind::Concurrency && policies.len() > 1 {
             return Err(invalid(
@@ -102,18 +102,18 @@ impl Verification {
         }
         for which in policies {
             match which {
-                PolicyRef::Given(policy) => {
+                RequestedPolicy::Given(policy) => {
                     self.kind.check(policy)?;
                     verify_name(limiter, policy)?;
                 }
-                PolicyRef::Missing => {
+                RequestedPolicy::Missing => {
                     return Err(invalid(
                         "number of policies of a layer",
                         0,
                         "at least 1, or `PolicySet::unlimited()`",
                     ));
                 }
-                PolicyRef::Named(_) | PolicyRef::Layers => {}
+                RequestedPolicy::Named(_) | RequestedPolicy::Layers => {}
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ impl LayerConfig {
             return Ok(());
         };
         for which in self.policies.iter() {
-            if let PolicyRef::Given(policy) = which {
+            if let RequestedPolicy::Given(policy) = which {
                 verify_key_lists(policy, prefixes.lengths())?;
             }
             if let Some(entry) = which
@@ -158,7 +158,7 @@ impl LayerConfig {
         self.verification.log(self.verification.kind.layer(), verified);
         if let Some(prefixes) = self.prefixes {
             let given = self.policies.iter().filter_map(|which| match which {
-                PolicyRef::Given(policy) => Some(policy),
+                RequestedPolicy::Given(policy) => Some(policy),
                 _ => None,
             });
             given.for_each(|policy| warn_of_unmatchable_entries(policy, prefixes.lengths()));

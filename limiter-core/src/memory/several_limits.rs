@@ -17,7 +17,7 @@ impl MemoryStore {
     ///
     /// The number of limits is a constant, so that the compiler unrolls the loops.
     #[inline]
-    pub(crate) fn decide_steadily_together<const N: usize>(
+    pub(crate) fn decide_several_fast<const N: usize>(
         &self,
         limits: &[IdentifiedLimit<'_>; N],
         mode: Mode,
@@ -66,7 +66,7 @@ mod tests {
 
     use crate::ManualClock;
     use crate::algorithm::{StepOutcome, StepResult};
-    use crate::memory::together::*;
+    use crate::memory::several_limits::*;
     use crate::policy::Policy;
     use crate::request::{DecisionRequest, LimitRequest};
     use crate::support::clock::Clock;
@@ -90,13 +90,13 @@ mod tests {
 
     impl MemoryStore {
         /// The computed outcomes of a decision by the fast step.
-        fn steadily<const N: usize>(
+        fn decide_fast_if_possible<const N: usize>(
             &self,
             requests: [&LimitRequest<'_>; N],
             mode: Mode,
         ) -> Option<(Timestamp, Vec<StepOutcome>)> {
             let limits = IdentifiedLimit::each(&requests.map(Clone::clone), false)?;
-            let (decided_at, outcomes) = self.decide_steadily_together(&limits, mode)?;
+            let (decided_at, outcomes) = self.decide_several_fast(&limits, mode)?;
             let numbers = outcomes.iter().zip(&limits);
             let numbers =
                 numbers.map(|(outcome, limit)| StepResult::Level(*outcome).outcome(limit.policy.algorithm()));
@@ -125,13 +125,15 @@ mod tests {
             let mode = [Mode::Charge, Mode::Charge, Mode::Peek][random.usize(..3)];
             let request = DecisionRequest::new(requests.clone(), mode, false).expect("valid");
             let expected = general_store.decide_now(&request).expect("not full");
-            let steady = match &requests[..] {
-                [first, second] => fast_store.steadily([first, second], mode),
-                [first, second, third] => fast_store.steadily([first, second, third], mode),
-                [first, second, third, fourth] => fast_store.steadily([first, second, third, fourth], mode),
+            let fast_decision = match &requests[..] {
+                [first, second] => fast_store.decide_fast_if_possible([first, second], mode),
+                [first, second, third] => fast_store.decide_fast_if_possible([first, second, third], mode),
+                [first, second, third, fourth] => {
+                    fast_store.decide_fast_if_possible([first, second, third, fourth], mode)
+                }
                 _ => None,
             };
-            let actual = match steady {
+            let actual = match fast_decision {
                 Some((decided_at, outcomes)) => {
                     assert_eq!(decided_at, expected.decided_at);
                     fast[usize::from(outcomes.iter().all(|outcome| outcome.fits))] += 1;
