@@ -1054,10 +1054,10 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     replica.store.publish(&two(2, ""), 0).await.unwrap();
-    let newer = format!("format = 3\nmin_reader = 3\n{}", two(3, ""));
+    let newer = format!("format = 4\nmin_reader = 4\n{}", two(3, ""));
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
     let is_newer = |error: Option<RegistryError>| {
-        matches!(error, Some(RegistryError::NewerFormat { min_reader: 3, .. }))
+        matches!(error, Some(RegistryError::NewerFormat { min_reader: 4, .. }))
     };
     replica.reports("the text needs a newer reader", is_newer).await;
     assert_eq!(
@@ -1071,7 +1071,7 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
         &replica,
         &server,
         &namespace,
-        &newer.replace("min_reader = 3", "min_reader = 1"),
+        &newer.replace("min_reader = 4", "min_reader = 1"),
     )
     .await;
     replica.has(3, SOON).await;

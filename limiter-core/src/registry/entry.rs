@@ -32,6 +32,8 @@ pub struct PolicyEntry {
     apps: Option<Box<[Box<str>]>>,
     until: Option<Timestamp>,
     rate_type: RateType,
+    /// The names of the parts of its keys, in order; empty if they are not declared.
+    key_parts: Box<[Box<str>]>,
     metadata: Option<Box<PolicyMetadata>>,
 }
 
@@ -44,6 +46,7 @@ impl PolicyEntry {
             apps: None,
             until: None,
             rate_type: RateType::Overall,
+            key_parts: Box::default(),
             metadata: None,
         }
     }
@@ -123,6 +126,27 @@ impl PolicyEntry {
         Self { rate_type, ..self }
     }
 
+    /// Declares the names of the parts of the keys, in order, for people who read the policy:
+    /// `tenant` and `user` for keys such as `("acme", "ann")`. They change no decision. Default:
+    /// not declared.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a name that is empty or longer than 256 bytes.
+    pub fn with_key_parts<P: Into<String>>(
+        self,
+        parts: impl IntoIterator<Item = P>,
+    ) -> Result<Self, ConfigError> {
+        let mut key_parts: Vec<Box<str>> = Vec::new();
+        for part in parts {
+            let part: String = part.into();
+            check_text("part of a key", &part)?;
+            key_parts.push(part.into());
+        }
+        let key_parts = key_parts.into();
+        Ok(Self { key_parts, ..self })
+    }
+
     /// Sets the notes about the policy. Default: none.
     #[must_use]
     pub fn with_metadata(self, metadata: PolicyMetadata) -> Self {
@@ -166,6 +190,11 @@ impl PolicyEntry {
     #[must_use]
     pub fn rate_type(&self) -> RateType {
         self.rate_type
+    }
+
+    /// Returns the declared names of the parts of the keys, in order.
+    pub fn key_parts(&self) -> impl Iterator<Item = &str> {
+        self.key_parts.iter().map(AsRef::as_ref)
     }
 
     /// Returns the time after its end for which usage under a policy with this window may still

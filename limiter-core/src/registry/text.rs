@@ -39,11 +39,13 @@ pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
 const MOST_REVISION_DIGITS: usize = 16;
 /// The format that this version writes, and the highest that it reads. It is raised when a reader
 /// that ignores the new fields would make other decisions.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = STARTS_FORMAT;
 /// The lowest format that a reader must know to enforce a text without overlays.
 const FIRST_FORMAT: u32 = 1;
 /// The first format with overlays and with entries of key lists that end.
 pub(crate) const OVERLAYS_FORMAT: u32 = 2;
+/// The first format with suspensions that start later.
+const STARTS_FORMAT: u32 = 3;
 
 /// Registries as text (feature `registry`).
 ///
@@ -57,6 +59,7 @@ pub(crate) const OVERLAYS_FORMAT: u32 = 2;
 /// lease = "1s"
 /// group = "all"
 /// apps = ["checkout", "mobile"]
+/// key = ["tenant", "user"]         # names of the parts of keys, for people
 /// enforcement = "shadow"           # enforce, off
 /// on_denial = "wait 500ms"         # reject, degrade
 /// allow_keys = ["10.0.0.0/8", "user:1"]
@@ -110,6 +113,7 @@ pub(crate) const OVERLAYS_FORMAT: u32 = 2;
 /// [[suspend]]                      # another enforcement for some time: see `suspend`
 /// scope = "policy:search"          # or app:NAME, all
 /// enforcement = "off"              # or shadow, deny
+/// from = 2029-12-31T00:00:00Z      # without it, at once
 /// until = 2030-01-01T00:00:00Z
 /// by = "ann"                       # this and the following field are optional
 /// reason = "false denials"

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use limiter_core::registry::{Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode};
-use limiter_core::{Enforcement, Limiter, Origin};
+use limiter_core::{Enforcement, Limiter, Origin, Timestamp};
 
 const POLICY: &str = "[policy.\"p\"]\nalgorithm = \"token_bucket\"\ncapacity = 2\nrate = \"1/s\"\n";
 
@@ -67,6 +67,20 @@ fn overlays_round_trip_and_raise_min_reader() {
 }
 
 #[test]
+fn planned_suspension_is_active_from_its_start() {
+    let planned = "\n[[suspend]]\nscope = \"all\"\nenforcement = \"deny\"\nfrom = 2029-01-01T00:00:00Z\n\
+                   until = 2030-01-01T00:00:00Z\n";
+    let text = format!("format = 3\nmin_reader = 3\n\n{POLICY}{planned}");
+    let registry = PolicyRegistry::from_toml(&text).unwrap();
+    assert_eq!(registry.to_toml(), text);
+    let suspension = &registry.suspensions()[0];
+    let (start, end) = (suspension.start().unwrap(), suspension.end());
+    assert!(!suspension.is_active_at(Timestamp::from_micros(start.as_micros() - 1)));
+    assert!(suspension.is_active_at(start) && !suspension.has_ended_at(start));
+    assert!(!suspension.is_active_at(end) && suspension.has_ended_at(end));
+}
+
+#[test]
 fn key_list_entries_with_an_end_round_trip() {
     let lists = "deny_keys = [\"eve\", { key = \"10.0.0.0/8\", until = 2030-01-01T00:00:00Z }]\n";
     let text = format!("format = 2\nmin_reader = 2\n\n{POLICY}{lists}");
@@ -96,7 +110,7 @@ fn invalid_overlays_are_named() {
             "text:3:15: suspend[0].enforcement is 'enforce', expected `off`, `shadow` or `deny`",
             "text:4:9: suspend[0].until is 'soon', expected a time after 1970 with its offset, such as \
              2030-12-31T23:59:59Z",
-            "text:5:1: suspend[0].extra is unknown, expected scope, enforcement, until, by or reason",
+            "text:5:1: suspend[0].extra is unknown, expected scope, enforcement, from, until, by or reason",
         ]
     );
     assert_eq!(suspension(until).len(), 2, "two fields are missing");

@@ -147,7 +147,7 @@ fn error_has_position_and_expectation() {
     const RATE: &str = "permits per time, such as 10/s, 100/min, 7/3s or 1/30d";
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
-    const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
+    const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, key, \
                             until, rate_type, generation, scaled, trial, created_by, created_at, updated_by, updated_at, note";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
     const END: &str = "a time after 1970 with its offset, such as 2030-12-31T23:59:59Z";
@@ -382,14 +382,28 @@ second \\\"line\\\"\"\"\"
 }
 
 #[test]
+fn parts_of_keys_are_declared() {
+    let text = "[policy.p]\nalgorithm = 'funnel'\ncapacity = 1\nrate = 1\nkey = ['tenant', 'user']\n";
+    let registry = PolicyRegistry::from_toml(text).unwrap();
+    let entry = registry.get("p").unwrap();
+    assert_eq!(entry.key_parts().collect::<Vec<_>>(), ["tenant", "user"]);
+    let again = PolicyRegistry::from_toml(&registry.to_toml()).unwrap();
+    assert_eq!(again.get("p").unwrap(), entry);
+    assert_eq!(
+        result("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, key = ['tenant', ''] }"),
+        ["text:1:77: policy.p.key[1] is '', expected 1 to 256 bytes"]
+    );
+}
+
+#[test]
 fn text_for_newer_readers_is_rejected_as_a_whole() {
-    let text = "format = 3\nmin_reader = 3\n[policy.p]\nalgorithm = 'quantum'\n";
+    let text = "format = 4\nmin_reader = 4\n[policy.p]\nalgorithm = 'quantum'\n";
     let error = PolicyRegistry::from_toml(text).unwrap_err();
     assert!(
         matches!(
             error,
             RegistryError::NewerFormat {
-                min_reader: 3,
+                min_reader: 4,
                 reader: PolicyRegistry::FORMAT,
                 ..
             }
@@ -398,7 +412,7 @@ fn text_for_newer_readers_is_rejected_as_a_whole() {
     );
     assert_eq!(
         error.to_string(),
-        "text: the text needs a reader of format 3, and this program reads format 2: update the program"
+        "text: the text needs a reader of format 4, and this program reads format 3: update the program"
     );
     assert!(PolicyRegistry::from_toml("format = 7\nmin_reader = 1").is_ok());
     let huge = PolicyRegistry::from_toml("min_reader = 99999999999");

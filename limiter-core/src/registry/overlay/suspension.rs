@@ -133,6 +133,8 @@ impl FromStr for SuspensionMode {
 pub struct Suspension {
     scope: SuspensionScope,
     mode: SuspensionMode,
+    /// `None` for a suspension that has always been active.
+    from: Option<Timestamp>,
     until: Timestamp,
     by: Option<Box<str>>,
     reason: Option<Box<str>>,
@@ -146,6 +148,7 @@ impl Suspension {
         Self {
             scope,
             mode,
+            from: None,
             until: until.into(),
             by: None,
             reason: None,
@@ -164,6 +167,13 @@ impl Suspension {
     pub fn with_reason(self, reason: impl Into<String>) -> Self {
         let reason = Some(reason.into().into());
         Self { reason, ..self }
+    }
+
+    /// Sets the time from which the suspension is active. Default: it is active at once.
+    #[must_use]
+    pub fn with_start(self, from: impl Into<Timestamp>) -> Self {
+        let from = Some(from.into());
+        Self { from, ..self }
     }
 
     /// Replaces the end.
@@ -185,6 +195,12 @@ impl Suspension {
         self.mode
     }
 
+    /// Returns the time from which the suspension is active, if it is planned.
+    #[must_use]
+    pub fn start(&self) -> Option<Timestamp> {
+        self.from
+    }
+
     /// Returns the end.
     #[must_use]
     pub fn end(&self) -> Timestamp {
@@ -203,13 +219,23 @@ impl Suspension {
         self.reason.as_deref()
     }
 
-    /// Returns whether the suspension has not ended.
+    /// Returns whether the suspension has started and has not ended.
     #[must_use]
     pub fn is_active_at(&self, now: Timestamp) -> bool {
-        now < self.until
+        self.from.is_none_or(|from| from <= now) && !self.has_ended_at(now)
+    }
+
+    /// Returns whether the suspension has ended.
+    #[must_use]
+    pub fn has_ended_at(&self, now: Timestamp) -> bool {
+        self.until <= now
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if let Some(from) = self.from.filter(|from| *from >= self.until) {
+            let from = from.as_micros().to_string();
+            return Err(ConfigError::invalid("from", from, "a time before `until`"));
+        }
         self.scope.check()
     }
 }

@@ -18,8 +18,9 @@ use crate::registry::text::parse;
 use crate::registry::text::values::QuotedText;
 
 /// The fields of a policy's table that belong to its registry entry, not to the policy.
-const ENTRY_FIELDS: [&str; 8] = [
+const ENTRY_FIELDS: [&str; 9] = [
     "apps",
+    "key",
     "until",
     "rate_type",
     "created_by",

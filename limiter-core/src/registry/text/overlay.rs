@@ -19,7 +19,7 @@ use crate::registry::{
     Block, BlockTarget, PolicyRegistry, SourceOverlays, Suspension, SuspensionMode, SuspensionScope,
 };
 
-const SUSPENSION_FIELDS: &str = "scope, enforcement, until, by or reason";
+const SUSPENSION_FIELDS: &str = "scope, enforcement, from, until, by or reason";
 const BLOCK_FIELDS: &str = "key, network, part, app, until, by or reason";
 
 /// Reads the overlays of a text.
@@ -89,16 +89,23 @@ fn read_suspension(report: &mut ErrorReport<'_>, field: &Field<'_>) -> Option<Su
     let scope = scope.and_then(|scope| parsed::<SuspensionScope>(report, &scope));
     let mode = table.require(report, "enforcement");
     let mode = mode.and_then(|mode| parsed::<SuspensionMode>(report, &mode));
+    let from = table.take("from").and_then(|from| from.time(report));
     let until = table.require(report, "until");
     let until = until.and_then(|until| until.time(report));
     let (by, reason) = read_author(report, &mut table);
     table.refuse_rest(report, SUSPENSION_FIELDS);
     let mut suspension = Suspension::new(scope?, mode?, until?);
+    if let Some(from) = from {
+        suspension = suspension.with_start(from);
+    }
     if let Some(by) = by {
         suspension = suspension.with_author(by);
     }
     if let Some(reason) = reason {
         suspension = suspension.with_reason(reason);
+    }
+    if let Err(error) = suspension.check() {
+        field.refuse_as(report, &error);
     }
     (report.len() == before).then_some(suspension)
 }
@@ -171,6 +178,9 @@ pub(super) fn write(text: &mut String, overlays: &SourceOverlays) -> fmt::Result
         let scope = suspension.scope().to_string();
         writeln!(text, "scope = {}", QuotedText(&scope))?;
         writeln!(text, "enforcement = \"{}\"", suspension.mode())?;
+        if let Some(from) = suspension.start() {
+            writeln!(text, "from = {}", Rfc3339(from))?;
+        }
         writeln!(text, "until = {}", Rfc3339(suspension.end()))?;
         write_author(text, suspension.author(), suspension.reason())?;
     }

@@ -14,7 +14,7 @@ use crate::registry::text::report::ErrorReport;
 use crate::units::Amount;
 
 /// The settings of every policy, in the order of error messages.
-const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
+const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, key, \
                         until, rate_type, generation, scaled, trial, created_by, created_at, updated_by, updated_at, note";
 
 /// The algorithm of a policy.

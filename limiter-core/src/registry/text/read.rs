@@ -15,6 +15,19 @@ use crate::registry::text::report::{ErrorReport, Scope};
 use crate::registry::text::{metadata, overlay, rule};
 use crate::registry::{KeyOverride, PolicyEntry, PolicyRegistry, SourceSnapshot};
 
+/// The object that a name denotes, the expected name, and the expected list.
+type NamesSpec = (&'static str, &'static str, &'static str);
+const APPS: NamesSpec = (
+    "app",
+    "the name of an app",
+    "a list of apps, such as [\"checkout\"]",
+);
+const KEY_PARTS: NamesSpec = (
+    "part of a key",
+    "the name of a part",
+    "a list of names, such as [\"tenant\", \"user\"]",
+);
+
 pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> SourceSnapshot {
     let mut top = Table::new(String::new(), 0, document);
     let mut snapshot = SourceSnapshot::default();
@@ -89,7 +102,7 @@ fn read_policy<'t>(
     let before = report.len();
     let kind = AlgorithmKind::read(report, &mut table);
     kinds.insert(field.name, kind);
-    let apps = table.take("apps");
+    let (apps, key) = (table.take("apps"), table.take("key"));
     let end = table.take("until").and_then(|until| until.time(report));
     let rate_type = table.take("rate_type");
     let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
@@ -106,7 +119,17 @@ fn read_policy<'t>(
     let policy = lineage.apply(report, kind, policy);
     let entry = policy.map(PolicyEntry::new).and_then(|entry| match apps {
         None => Some(entry),
-        Some(apps) => read_apps(report, &apps, entry),
+        Some(apps) => {
+            let entry = entry.for_apps(read_names(report, &apps, APPS)?);
+            entry.map_err(|error| apps.refuse_as(report, &error)).ok()
+        }
+    });
+    let entry = entry.and_then(|entry| match key {
+        None => Some(entry),
+        Some(key) => {
+            let entry = entry.with_key_parts(read_names(report, &key, KEY_PARTS)?);
+            entry.map_err(|error| key.refuse_as(report, &error)).ok()
+        }
     });
     if let Some(entry) = entry {
         if report.len() == before {
@@ -128,26 +151,27 @@ fn rate_type_of(report: &mut ErrorReport<'_>, field: &Field<'_>) -> Option<RateT
     rate_type
 }
 
-fn read_apps(report: &mut ErrorReport<'_>, field: &Field<'_>, entry: PolicyEntry) -> Option<PolicyEntry> {
-    const EXPECTED: &str = "a list of apps, such as [\"checkout\"]";
+/// Reads a list of names.
+fn read_names<'t>(
+    report: &mut ErrorReport<'_>,
+    field: &Field<'t>,
+    (object, expected_name, expected): NamesSpec,
+) -> Option<Vec<&'t str>> {
     let DeValue::Array(listed) = field.value else {
-        field.refuse(report, EXPECTED);
+        field.refuse(report, expected);
         return None;
     };
-    let mut apps = Vec::new();
+    let mut names = Vec::new();
     for (index, value) in listed.iter().enumerate() {
-        let app = Field::new(format!("{}[{index}]", field.path), value);
-        let text = app.text(report, "the name of an app")?;
-        if let Err(error) = check_text("app", text) {
-            app.refuse_as(report, &error);
+        let name = Field::new(format!("{}[{index}]", field.path), value);
+        let text = name.text(report, expected_name)?;
+        if let Err(error) = check_text(object, text) {
+            name.refuse_as(report, &error);
             return None;
         }
-        apps.push(text);
+        names.push(text);
     }
-    entry
-        .for_apps(apps)
-        .map_err(|error| field.refuse_as(report, &error))
-        .ok()
+    Some(names)
 }
 
 fn read_override(

@@ -11,7 +11,7 @@ use crate::registry::RateType;
 use crate::registry::text::policy_spec::{AlgorithmKind, ON_STORE_FAILURE};
 use crate::registry::text::rfc3339::Rfc3339;
 use crate::registry::text::values::{QuotedText, write_numbers};
-use crate::registry::text::{FIRST_FORMAT, OVERLAYS_FORMAT, inheritance, metadata, overlay};
+use crate::registry::text::{FIRST_FORMAT, OVERLAYS_FORMAT, STARTS_FORMAT, inheritance, metadata, overlay};
 use crate::registry::{KeyOverride, PolicyEntry, Rule, SourceSnapshot};
 use crate::units::micros_ceil;
 
@@ -24,9 +24,15 @@ pub(super) fn text_of(snapshot: &SourceSnapshot) -> String {
 }
 
 fn write_snapshot(text: &mut String, snapshot: &SourceSnapshot) -> fmt::Result {
-    let format = match needs_overlays(snapshot) {
-        true => OVERLAYS_FORMAT,
-        false => FIRST_FORMAT,
+    let has_starts = snapshot
+        .overlays
+        .suspensions
+        .iter()
+        .any(|of| of.start().is_some());
+    let format = match (has_starts, needs_overlays(snapshot)) {
+        (true, _) => STARTS_FORMAT,
+        (false, true) => OVERLAYS_FORMAT,
+        (false, false) => FIRST_FORMAT,
     };
     // A text without new fields stays equal to that of an earlier version.
     writeln!(text, "format = {format}\nmin_reader = {format}")?;
@@ -112,6 +118,13 @@ fn write_entry(text: &mut String, entry: &PolicyEntry) -> fmt::Result {
     if let Some(apps) = entry.apps() {
         let apps: Vec<String> = apps.map(|app| QuotedText(app).to_string()).collect();
         writeln!(text, "apps = [{}]", apps.join(", "))?;
+    }
+    let parts: Vec<String> = entry
+        .key_parts()
+        .map(|part| QuotedText(part).to_string())
+        .collect();
+    if !parts.is_empty() {
+        writeln!(text, "key = [{}]", parts.join(", "))?;
     }
     if let Some(end) = entry.end() {
         writeln!(text, "until = {}", Rfc3339(end))?;
