@@ -16,7 +16,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use limiter_core::{Decision, Key, LimitRequest, Limiter, ManualClock, Policy, Rejection, StoreErrorKind};
 use limiter_testing::{Proxy, RedisCluster, RedisServer};
-use support::{Kind, Subject, bucket, funnel, left, limiter, micros, window};
+use support::{Kind, PATIENT, Subject, bucket, funnel, left, limiter, micros, window};
 use tokio::task::JoinSet;
 
 /// Number of decisions that the server has executed.
@@ -151,6 +151,18 @@ async fn batched_calls_equal_single_calls() {
         funnel("f", 30, 5),
         window("w", 25, "2s"),
         bucket("b", 45, 9),
+        Policy::fixed_window("x")
+            .limit(20)
+            .window("1s")
+            .deadline(PATIENT)
+            .build()
+            .unwrap(),
+        Policy::counter_window("c")
+            .limit(20)
+            .window("1s")
+            .deadline(PATIENT)
+            .build()
+            .unwrap(),
     ];
     let seed = fastrand::u64(..);
     let mut rng = Rng::with_seed(seed);
@@ -163,14 +175,13 @@ async fn batched_calls_equal_single_calls() {
                 1 => Operation::Peek,
                 _ => Operation::Check,
             };
-            let mut order = [0, 1, 2, 3];
+            let mut order = [0, 1, 2, 4, 5];
             rng.shuffle(&mut order);
-            // Two limits at most, and of two versions of one policy the second alone.
-            let count = if rng.u8(..8) == 0 && order[0] != 3 && order[1] != 3 {
-                2
-            } else {
-                1
-            };
+            let count = if rng.bool() { 1 } else { rng.usize(2..4) };
+            // The other version of a policy is charged alone.
+            if count == 1 && rng.u8(..5) == 0 {
+                order[0] = 3;
+            }
             let requests: Vec<_> = order[..count]
                 .iter()
                 .map(|policy| {

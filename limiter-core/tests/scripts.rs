@@ -4,6 +4,8 @@
 
 mod support;
 
+#[path = "scripts/commands.rs"]
+mod commands;
 #[path = "scripts/lifetime.rs"]
 mod lifetime;
 #[path = "scripts/servers.rs"]

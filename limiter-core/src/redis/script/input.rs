@@ -81,15 +81,16 @@ impl ScriptInput {
         }
     }
 
-    /// Returns whether it charges only one limit, and the script reads its value with a single GET.
-    pub(crate) fn charges_a_value(&self) -> bool {
-        let is_value = |limit: &LimitInput| {
-            !matches!(
-                limit.algorithm,
-                Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_)
-            )
+    /// Returns whether it charges limits whose values the script reads with one MGET.
+    pub(crate) fn charges_values(&self) -> bool {
+        use Algorithm::{CounterWindow, SlidingWindow};
+        let is_read_alone = match self.limits.as_slice() {
+            [limit] => matches!(limit.algorithm, SlidingWindow(_) | CounterWindow(_)),
+            limits => limits
+                .iter()
+                .any(|limit| matches!(limit.algorithm, SlidingWindow(_))),
         };
-        self.operation == Operation::Check && matches!(self.limits.as_slice(), [limit] if is_value(limit))
+        self.operation == Operation::Check && !is_read_alone
     }
 
     /// Returns whether it requests the same operation and costs, regardless of the keys.

@@ -37,7 +37,7 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         };
         plan.reserve(7 + 33 * input.limits.len());
         plan.extend_from_slice(&count(run.len()).to_le_bytes());
-        plan.push(u8::from(input.charges_a_value() && all_differ(run)));
+        plan.push(u8::from(input.charges_values() && all_differ(run)));
         plan.push(input.operation as u8);
         plan.push(u8::try_from(input.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
@@ -56,21 +56,12 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
     Call::new(&DECIDE, keys, plan, deadline)
 }
 
-/// Returns whether all inputs have one limit each and no limit occurs twice.
+/// Returns whether no limit occurs twice.
 fn all_differ(run: &[Item<'_>]) -> bool {
-    let alone = |(input, _): &Item<'_>| match input.limits.as_slice() {
-        [limit] => Some(limit.identity),
-        _ => None,
-    };
-    let Some(mut limits) = run
-        .iter()
-        .map(alone)
-        .collect::<Option<SmallVec<[Identity; 64]>>>()
-    else {
-        return false;
-    };
-    limits.sort_unstable();
-    limits
+    let limits = run.iter().flat_map(|(input, _)| &input.limits);
+    let mut identities: SmallVec<[Identity; 64]> = limits.map(|limit| limit.identity).collect();
+    identities.sort_unstable();
+    identities
         .windows(2)
         .all(|pair| !matches!(pair, [one, other] if one == other))
 }

@@ -4,7 +4,7 @@ local runs
 runs, position = unpack('<I2', plan, position)
 -- Parts of the reply; cached heads of replies; number of used keys.
 local out, filled, heads, key = { pack('<I8', now) }, 1, {}, 0
-local decide_one, decide_all, decide_window
+local decide_one, decide_all, load_window, settle_window, read_limits, decide_several
 
 for _ = 1, runs do
   local decisions, differ, operation, count, times, algorithm, cost, capacity, rate, per, after =
@@ -14,9 +14,21 @@ for _ = 1, runs do
   local is_fixed = is_plain and algorithm == FIXED_WINDOW
   is_plain = is_plain and algorithm < SLIDING_WINDOW
 
+  local is_several, has_window, limits_at = operation == CHECK and (count > 1 or algorithm == COUNTER_WINDOW), false, after
+  if (is_several or is_window) and not load_window then
+    load_window, settle_window = new_window_deciders(now, least_ttl)
+  end
+  if is_several then
+    if not read_limits then
+      read_limits, decide_several = new_several_deciders(now, least_ttl, load_window, settle_window)
+    end
+    after, is_several, has_window = read_limits(count, after, algorithm, cost, capacity, rate, per)
+  end
+
   -- Reads all values with one command if no decision of the run depends on the writes of another:
   -- the call overhead of a command exceeds its execution time.
-  local values = (is_plain or is_fixed) and differ == 1 and decisions > 1 and call('MGET', spread(KEYS, key + 1, key + decisions))
+  local values = (is_plain or is_fixed or is_several) and differ == 1 and decisions > 1
+    and call('MGET', spread(KEYS, key + 1, key + decisions * count))
 
   for number = 1, decisions do
     local name = KEYS[key + 1]
@@ -104,8 +116,7 @@ for _ = 1, runs do
     until true
 
     if is_window then
-      decide_window = decide_window or new_window_decider(now, least_ttl)
-      granted, data = decide_window(name, times, cost, capacity, rate)
+      granted, data = settle_window(name, cost, capacity, rate, load_window(name, times, cost, capacity, rate))
     end
 
     -- Fast path for a charge of one fixed window.
@@ -168,7 +179,13 @@ for _ = 1, runs do
       granted, data = fits, value or ''
     until true
 
-    if not granted then
+    local decided
+    if is_several then
+      local read = values or (not has_window and call('MGET', spread(KEYS, key + 1, key + count)))
+      decided = decide_several(read, values and (number - 1) * count or 0, key, times, out, filled)
+    end
+
+    if not granted and not decided then
       if not decide_one then
         decide_one, decide_all = new_deciders(now, least_ttl)
       end
@@ -176,8 +193,10 @@ for _ = 1, runs do
         granted, found, data = decide_one(operation, times, name, algorithm, cost, capacity, rate, per)
       end
     end
-    filled = filled + 1
-    if granted then
+    filled = decided or filled + 1
+    if decided then
+      key, position = key + count, after
+    elseif granted then
       key, position = key + 1, after
       if found == READABLE then
         local summary = granted * 256 + #data
@@ -192,7 +211,7 @@ for _ = 1, runs do
         out[filled] = pack('<I2B', 0, found)
       end
     else
-      out[filled], position, key = decide_all(after, key, count, operation, times, algorithm, cost, capacity, rate, per)
+      out[filled], position, key = decide_all(limits_at, key, count, operation, times, algorithm, cost, capacity, rate, per)
     end
   end
 end

@@ -1,12 +1,14 @@
--- Fast path for a charge of one nonempty sliding window, the most frequent decision on windows:
+-- Fast path for a charge of a nonempty sliding window, the most frequent decision on windows:
 -- without tables and without the functions of the general path: creating them takes longer than
--- this whole function. Returns and writes nothing in all other cases, which `decide_one` decides
--- with the same result. See sliding_window.lua for the stored layout.
+-- this whole path. Returns and writes nothing in all other cases, which `decide_one` or
+-- `decide_all` decides with the same result. See sliding_window.lua for the stored layout.
 
 -- Number of moments that one command reads.
 local PAGE = 32
 
-return function(name, times, cost, limit, window)
+-- Loads a ring as of now, and advances it to the permits in the window. Returns the number of
+-- granted repetitions, the ring's time, and fields of the header.
+local function load_window(name, times, cost, limit, window)
   local start = try('GETRANGE', name, '0', LAST_OF_HEADER)
   if #start ~= HEADER_BYTES then
     return
@@ -51,21 +53,31 @@ return function(name, times, cost, limit, window)
   end
 
   local granted = max(0, min(times, floor((limit - live) / cost)))
-  local permits = granted * cost
-  local used, retry, reset = live, 0, window
   if granted < times then
-    -- The next permit fits when the oldest one leaves.
-    if permits > 0 or limit - cost + 1 ~= live then
+    -- The next permit has to fit when the oldest one leaves.
+    if granted > 0 or limit - cost + 1 ~= live then
       return
     end
-    retry, reset = oldest + window - at, newest + window - at
-    if at + reset > keep_until then
-      return
-    end
+  elseif head + times * cost > size or times * cost > PAGE then
+    return
+  end
+  if newest + window > keep_until then
+    return
+  end
+  return granted, at, size, head, count, live, skew, newest, keep_until, oldest
+end
+
+-- Charges all repetitions or none. Returns their number and the data for the outcomes.
+local function settle_window(name, cost, limit, window, granted, at, size, head, count, live, skew, newest, keep_until, oldest)
+  if not granted then
+    return
+  end
+  local permits, retry, reset = granted * cost, 0, window
+  if permits == 0 then
+    -- The cost fits if another limit denies.
+    retry = limit - cost + 1 <= live and oldest + window - at or 0
+    reset = newest + window - at
   else
-    if head + permits > size or permits > PAGE then
-      return
-    end
     local stamps = pack('<I8', at)
     if permits > 1 then
       stamps = string.rep(stamps, permits)
@@ -75,7 +87,7 @@ return function(name, times, cost, limit, window)
     keep_until = max(keep_until + at - newest, at + window)
     head = head + permits
     call('SETRANGE', name, '0', pack(HEADER, LAYOUT, SLIDING_WINDOW, size, head == size and 0 or head,
-      min(size, count + permits), live + permits, skew, at, keep_until, oldest, edge))
+      min(size, count + permits), live + permits, skew, at, keep_until, oldest, at > window and at - window or 0))
     local untl = keep_until - skew
     local second = untl - untl % SECOND
     if second ~= lasts - lasts % SECOND then
@@ -83,5 +95,7 @@ return function(name, times, cost, limit, window)
       call('PEXPIRE', name, format('%d', max(least_ttl, life)))
     end
   end
-  return granted, pack('<I8I8I8I8I8', used, retry, reset, keep_until - at, oldest + window - at)
+  return granted, pack('<I8I8I8I8I8', live, retry, reset, keep_until - at, oldest + window - at)
 end
+
+return load_window, settle_window
