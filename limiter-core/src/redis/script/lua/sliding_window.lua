@@ -139,14 +139,31 @@ local function header(ring)
     ring.keep_until, ring.oldest, ring.edge)
 end
 
--- Returns `text` repeated `times` times. In blocks, since string.rep copies one piece at a time.
-local function repeated(text, times)
-  local blocks = floor(times / 1024)
-  local rest = string.rep(text, times - 1024 * blocks)
-  if blocks == 0 then
-    return rest
+-- Number of moments that one command writes, 64 KB.
+local FILLED_AT_ONCE = 8192
+
+-- Writes one moment into consecutive slots, which do not wrap. In blocks, since one string of
+-- megabytes takes 40 times longer: string.rep copies single bytes. The last block is written first,
+-- so that the value grows once.
+local function fill_straight(ring, first, slots, at)
+  local stamps = string.rep(pack('<I8', at), min(slots, FILLED_AT_ONCE / 8))
+  if slots > FILLED_AT_ONCE / 8 then
+    stamps = stamps .. stamps .. stamps .. stamps .. stamps .. stamps .. stamps .. stamps
   end
-  return string.rep(string.rep(text, 1024), blocks) .. rest
+  for begin = slots - 1 - (slots - 1) % FILLED_AT_ONCE, 0, -FILLED_AT_ONCE do
+    local length = 8 * min(FILLED_AT_ONCE, slots - begin)
+    local block = length < #stamps and string.sub(stamps, 1, length) or stamps
+    call('SETRANGE', ring.key, format('%d', HEADER_BYTES + 8 * (first + begin)), block)
+  end
+end
+
+-- Writes one moment into slots of the ring, from `first` on.
+local function fill(ring, first, slots, at)
+  local straight = min(slots, ring.size - first)
+  fill_straight(ring, first, straight, at)
+  if straight < slots then
+    fill_straight(ring, 0, slots - straight, at)
+  end
 end
 
 -- Reorders the moments oldest first and enlarges the ring to `size`.
@@ -155,7 +172,8 @@ local function grow(ring, size)
     local split = HEADER_BYTES + 8 * ring.head
     local newer = bytes(ring, HEADER_BYTES, split - 1)
     local older = bytes(ring, split, HEADER_BYTES + 8 * ring.size - 1)
-    call('SETRANGE', ring.key, format('%d', HEADER_BYTES), older .. newer)
+    call('SETRANGE', ring.key, format('%d', HEADER_BYTES), older)
+    call('SETRANGE', ring.key, format('%d', HEADER_BYTES + #older), newer)
   end
   ring.head, ring.size, ring.pages = ring.count, size, {}
 end
@@ -178,24 +196,21 @@ local function charge_ring(limit, ring, permits)
   end
   ring.newest, ring.keep_until = at, max(ring.keep_until, at + limit.window)
   ring.live, ring.oldest = ring.live + permits, ring.live > 0 and ring.oldest or at
-  local stamps = pack('<I8', at)
-  if permits > 1 then
-    stamps = repeated(stamps, permits)
-  end
   if ring.pages and limit.limit > ring.size then
     grow(ring, limit.limit)
   end
   local head, size = ring.head, ring.size
   ring.head, ring.count = (head + permits) % size, min(size, ring.count + permits)
   if not ring.pages then
-    call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until))
+    -- Most costs are small: one command.
+    local first = min(permits, FILLED_AT_ONCE / 8)
+    call('SET', key, header(ring) .. string.rep(pack('<I8', at), first), 'PX', ttl(ring.keep_until))
+    if permits > first then
+      fill_straight(ring, first, permits - first, at)
+    end
     return
   end
-  local first = min(permits, size - head)
-  call('SETRANGE', key, format('%d', HEADER_BYTES + 8 * head), first < permits and string.sub(stamps, 1, 8 * first) or stamps)
-  if first < permits then
-    call('SETRANGE', key, format('%d', HEADER_BYTES), string.sub(stamps, 8 * first + 1))
-  end
+  fill(ring, head, permits, at)
   write_header(ring)
 end
 

@@ -141,12 +141,7 @@ local function refund_window(limit, amount, whole_at)
     ring.newest = 0
     return READABLE
   end
-  local stamps = repeated(pack('<I8', before), given)
-  local straight = min(given, ring.count - first)
-  call('SETRANGE', limit.key, format('%d', HEADER_BYTES + 8 * first), string.sub(stamps, 1, 8 * straight))
-  if straight < given then
-    call('SETRANGE', limit.key, format('%d', HEADER_BYTES), string.sub(stamps, 8 * straight + 1))
-  end
+  fill(ring, first, given, before)
   write_header(ring)
   return READABLE
 end
