@@ -150,12 +150,13 @@ impl RedisStore {
     /// # Cancel safety
     ///
     /// Dropping the future leaves open whether the request was charged; it is never charged twice.
-    pub(crate) async fn decide_since(
+    // No future of its own, which would store the arguments twice.
+    pub(crate) fn decide_since(
         &self,
         started: Instant,
         request: &DecisionRequest<'_>,
-    ) -> Result<Verdict, StoreError> {
-        self.answer(request, request.mode.into(), started).await
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
+        self.answer(request, request.mode.into(), started)
     }
 
     /// Runs the script for one request, on the node that owns its slot.

@@ -26,8 +26,8 @@ pub enum StoreErrorKind {
     /// The connection could not be established, or it broke. A call that was sent may have been
     /// charged.
     Connection,
-    /// The circuit breaker of the server is open, because recent calls received no reply. Nothing
-    /// was sent or charged.
+    /// The circuit breaker of the server is open for the deadline of the call, because recent calls
+    /// received no reply within such a deadline. Nothing was sent or charged.
     CircuitOpen,
     /// Nothing was sent: after an outage, other replicas may not yet have reported the permits that
     /// they admitted, and this replica's share is used up. Nothing was charged.

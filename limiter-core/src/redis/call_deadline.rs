@@ -29,6 +29,11 @@ impl CallDeadline {
         self.deadline
     }
 
+    /// Returns the time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Returns whether it started before another deadline.
     pub(crate) fn began_before(&self, other: &Self) -> bool {
         self.started < other.started
@@ -61,7 +66,7 @@ impl CallDeadline {
 
     /// Returns whether the deadline has passed. The caller's timer was created shortly before this
     /// deadline, hence the tolerance.
-    fn is_overdue(&self) -> bool {
+    pub(crate) fn is_overdue(&self) -> bool {
         let moment = Duration::from_millis(1).min(self.deadline / 8);
         self.started.elapsed() + moment >= self.deadline
     }

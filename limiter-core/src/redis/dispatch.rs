@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::redis::call_deadline::CallDeadline;
+use crate::redis::client::failure::Failure;
 pub(crate) use crate::redis::dispatch::queue::BatchPart;
 use crate::redis::dispatch::queue::{BatchCaller, BatchReply, Queue, QueuedCall};
 pub(crate) use crate::redis::dispatch::run::QueuedRun;
@@ -151,6 +152,15 @@ impl BatchQueue {
         self.lock().round_trip = Duration::MAX;
     }
 
+    /// Fails waiting calls whose deadlines `rejects` selects.
+    pub(crate) fn fail_waiting(&self, rejects: impl Fn(&CallDeadline) -> bool, failure: &Failure) {
+        // Wakes the callers, which does not need the lock.
+        let callers = self.lock().queue.remove_callers(rejects);
+        callers
+            .into_iter()
+            .for_each(|caller| caller.send(Err(failure.clone())));
+    }
+
     /// Starts the next batch if it is due.
     fn start_next_batch(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {
         state.release_late_solo_call();
@@ -256,11 +266,12 @@ impl InFlightBatch {
         self.began + self.lane.lock().late_after()
     }
 
-    /// Records a reply and measures the round trip.
-    pub(crate) fn answered(&self) {
+    /// Records a reply and returns the round trip.
+    pub(crate) fn answered(&self) -> Duration {
         let took = self.began.elapsed();
         let mut state = self.lane.lock();
         state.round_trip = state.round_trip.min(took);
+        took
     }
 
     /// Releases the slot before the batch has ended.

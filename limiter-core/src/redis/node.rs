@@ -5,6 +5,7 @@
 //! `repeat` decides a request several times.
 
 mod batch;
+mod batched_call;
 mod dial_failures;
 mod operation;
 mod pools;
@@ -30,6 +31,7 @@ use crate::redis::client::connection::Connection;
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
+use crate::redis::node::batched_call::BatchedCall;
 use crate::redis::node::dial_failures::DialFailures;
 pub(crate) use crate::redis::node::operation::{DecideOperation, NodeOperation};
 use crate::redis::node::pools::{BreakerNotifier, RuntimeConnections, RuntimePools};
@@ -98,12 +100,16 @@ impl Node {
         wait: &CallDeadline,
     ) -> Result<Verdict, Failure> {
         let _slot = self.in_flight_slot()?;
-        let local = self.local().map_err(Failure::Unreachable)?;
-        match local.lane.enter(part, input, *wait) {
+        let pass = self.admit(wait)?;
+        // The connections are not kept while the caller waits, so that its future stays small.
+        let lane = Arc::clone(&self.local().map_err(Failure::Unreachable)?.lane);
+        let admission = lane.enter(part, input, *wait);
+        drop(lane);
+        match admission {
             // On the heap, so that the futures of waiting callers stay small and cheap to move.
             Admission::Alone(slot) => {
                 Box::pin(async move {
-                    let verdicts = self.decide_alone(slot, part, input.input(), 1, wait);
+                    let verdicts = self.decide_alone((slot, pass), part, input.input(), 1, wait);
                     let verdict = verdicts.await?.into_iter().next();
                     verdict
                         .unwrap_or_else(|| Err(missing_verdict()))
@@ -111,14 +117,17 @@ impl Node {
                 })
                 .await
             }
-            Admission::Waits(reply) => reply.await.unwrap_or_else(|_| Err(runtime_ended())),
+            Admission::Waits(reply) => {
+                let call = BatchedCall::new(self, pass, wait);
+                call.finish(reply.await.unwrap_or_else(|_| Err(runtime_ended())))
+            }
         }
     }
 
     /// Decides a request `times` times in a row by its own call.
     pub(crate) async fn decide_alone(
         &self,
-        slot: InFlightBatch,
+        (slot, pass): (InFlightBatch, Pass<'_>),
         part: BatchPart,
         input: &ScriptInput,
         times: usize,
@@ -129,7 +138,7 @@ impl Node {
         // another node.
         let call = wire::call(&items, self.injected(), wait.deadline()).with_deadline(*wait);
         observe::batch(1);
-        let reply = self.run_alone(&call, part.asking).await?;
+        let reply = self.run_alone(&call, part.asking, pass).await?;
         slot.answered();
         drop(slot);
         let verdicts = reply::verdicts(&reply, &items).map_err(Failure::Undecided)?;
@@ -141,20 +150,17 @@ impl Node {
     /// for a slot that the node is importing.
     pub(crate) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let _slot = self.in_flight_slot()?;
-        self.run_alone(call, asking).await
+        let pass = self.admit(call.wait())?;
+        self.run_alone(call, asking, pass).await
     }
 
-    async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
-        let mut pass = Some(self.admit()?);
-        let on_timeout = || self.failed(pass.take(), None);
+    async fn run_alone(&self, call: &Call<'_>, asking: bool, pass: Pass<'_>) -> Result<Value, Failure> {
+        let mut pass = Some(pass);
+        let on_timeout = || self.overdue(pass.take(), call.wait());
         let exchange = pin!(self.exchange(call, asking));
         let answer = call.wait().for_answer(exchange, on_timeout).await;
-        match &answer {
-            Err(Failure::Unreachable(error)) => self.failed(pass, Some(error)),
-            Err(Failure::Answered(error)) if error.is_io_error() => {
-                self.failed(pass, Some(&error.clone().into()));
-            }
-            _ => self.answered(pass),
+        if let Some(pass) = pass {
+            self.record(pass, &answer, call.wait());
         }
         answer
     }
@@ -172,28 +178,55 @@ impl Node {
         })
     }
 
-    /// Admits a call, unless the breaker is open.
-    pub(crate) fn admit(&self) -> Result<Pass<'_>, Failure> {
-        self.0.breaker.admit(Instant::now()).ok_or_else(|| {
-            let detail = "circuit breaker open: recent calls to Redis got no reply";
-            Failure::Unreachable(StoreError::new(StoreErrorKind::CircuitOpen, detail))
-        })
+    /// Admits a call, unless the breaker is open for its deadline.
+    pub(crate) fn admit(&self, wait: &CallDeadline) -> Result<Pass<'_>, Failure> {
+        let pass = self.0.breaker.admit(wait.deadline(), Instant::now);
+        pass.ok_or_else(circuit_open)
     }
 
-    pub(crate) fn answered(&self, pass: Option<Pass<'_>>) {
-        if pass.is_some_and(Pass::answered) && self.0.close_log.is_due(Clock::System.now()) {
+    /// Records the result of a call.
+    fn record<T>(&self, pass: Pass<'_>, answer: &Result<T, Failure>, wait: &CallDeadline) {
+        match answer {
+            Err(Failure::Unreachable(error)) => {
+                self.on_opening(pass.unreachable(Instant::now()), Some(error))
+            }
+            Err(Failure::Answered(error)) if error.is_io_error() => {
+                let opened = pass.unreachable(Instant::now());
+                self.on_opening(opened, Some(&error.clone().into()));
+            }
+            _ => self.on_closing(pass.answered(wait.elapsed())),
+        }
+    }
+
+    /// Records the reply to a batch.
+    pub(crate) fn batch_answered(&self, took: Duration) {
+        self.on_closing(self.0.breaker.answered(took));
+    }
+
+    /// Records that a batch got no reply for this reason.
+    pub(crate) fn batch_failed(&self, reason: &StoreError) {
+        self.on_opening(self.0.breaker.unreachable(Instant::now()), Some(reason));
+    }
+
+    /// Records a call without a reply at its deadline. If the breaker opens, calls that wait for a
+    /// batch fail immediately.
+    fn overdue(&self, pass: Option<Pass<'_>>, wait: &CallDeadline) {
+        let opened = pass.is_some_and(|pass| pass.overdue(Instant::now(), wait.deadline()));
+        self.on_opening(opened, None);
+        if let Some(local) = self.local().ok().filter(|_| opened) {
+            let rejects = |other: &CallDeadline| other.deadline() <= wait.deadline();
+            local.lane.fail_waiting(rejects, &circuit_open());
+        }
+    }
+
+    fn on_closing(&self, closed: bool) {
+        if closed && self.0.close_log.is_due(Clock::System.now()) {
             tracing::info!(node = %self, "Redis answers again; circuit breaker closed");
         }
     }
 
-    /// Records a reply that arrived after the deadlines of some callers.
-    pub(crate) fn on_success(&self) {
-        self.0.breaker.on_success();
-    }
-
-    /// Records a call without a reply. `reason` is `None` after a timeout.
-    pub(crate) fn failed(&self, pass: Option<Pass<'_>>, reason: Option<&StoreError>) {
-        let opened = pass.is_some_and(|pass| pass.failed(Instant::now()));
+    /// Logs an opening. `reason` is `None` after a timeout.
+    fn on_opening(&self, opened: bool, reason: Option<&StoreError>) {
         if !opened || !self.0.open_log.is_due(Clock::System.now()) {
             return;
         }
@@ -302,6 +335,11 @@ impl Node {
             RuntimeConnections::new(self.0.new_pool(), lane)
         })
     }
+}
+
+fn circuit_open() -> Failure {
+    let detail = "circuit breaker open: recent calls to Redis got no reply";
+    Failure::Unreachable(StoreError::new(StoreErrorKind::CircuitOpen, detail))
 }
 
 fn missing_verdict() -> StoreError {

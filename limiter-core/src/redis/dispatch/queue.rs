@@ -46,6 +46,11 @@ impl BatchCaller {
         let (reply, receiver) = oneshot::channel();
         (Self { wait, reply }, receiver)
     }
+
+    /// Sends the reply. A caller that was cancelled in the meantime may have been charged.
+    pub(crate) fn send(self, reply: BatchReply) {
+        let _ = self.reply.send(reply);
+    }
 }
 
 /// One request and its callers.
@@ -127,6 +132,23 @@ impl Queue {
         self.entries.push_back(entry);
     }
 
+    /// Removes the callers whose deadlines `selects` selects. The other calls keep their order.
+    pub(crate) fn remove_callers(&mut self, selects: impl Fn(&CallDeadline) -> bool) -> Vec<BatchCaller> {
+        let mut removed = Vec::new();
+        for mut entry in std::mem::take(self).entries {
+            let (selected, kept): (SmallVec<_>, SmallVec<_>) = entry
+                .callers
+                .into_iter()
+                .partition(|caller| selects(&caller.wait));
+            removed.extend::<SmallVec<[BatchCaller; 1]>>(selected);
+            entry.callers = kept;
+            if !entry.callers.is_empty() {
+                self.append(entry);
+            }
+        }
+        removed
+    }
+
     /// Removes the calls of the next batch from the front.
     pub(crate) fn drain(&mut self) -> Vec<QueuedCall> {
         let mut callers = 0;
@@ -164,8 +186,7 @@ impl QueuedCall {
     /// Sends each caller its verdict.
     pub(crate) fn send_replies(self, verdicts: impl IntoIterator<Item = BatchReply>) {
         for (caller, verdict) in self.callers.into_iter().zip(verdicts) {
-            // A caller that was cancelled in the meantime may have been charged.
-            let _ = caller.reply.send(verdict);
+            caller.send(verdict);
         }
     }
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, StepOutcome};
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::redis::dispatch::*;
@@ -312,4 +313,30 @@ fn cancelled_caller_is_removed_from_batch() {
     entries.retain_mut(QueuedCall::is_awaited);
     assert_eq!(shape(&entries), [(1, 1)]);
     drop(stays);
+}
+
+#[test]
+fn rejected_deadlines_leave_the_queue_and_other_calls_keep_their_order() {
+    let (lane, starts) = lane();
+    let slot = alone(&lane);
+    let enter_within = |key: &str, deadline| {
+        let wait = CallDeadline::after(deadline);
+        match lane.enter(BatchPart::default(), &check(&[(key, 1)]), wait) {
+            Admission::Waits(answer) => answer,
+            Admission::Alone(_) => unreachable!("the node is busy"),
+        }
+    };
+    let (short, long) = (Duration::from_millis(12), Duration::from_secs(1));
+    let mut rejected = [enter_within("a", short), enter_within("b", short)];
+    let _kept = [enter_within("b", long), enter_within("c", long)];
+    let failure = Failure::Undecided(StoreError::new(StoreErrorKind::CircuitOpen, "open"));
+    lane.fail_waiting(|wait| wait.deadline() <= short, &failure);
+    assert!(
+        rejected
+            .iter_mut()
+            .all(|answer| answer.try_recv().unwrap().is_err())
+    );
+    let (entries, batch) = next(&starts).unwrap().take_batch().unwrap();
+    assert_eq!(shape(&entries), [(1, 1), (1, 1)]);
+    drop((slot, batch));
 }

@@ -37,28 +37,14 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
     let Some((entries, mut slot)) = start.take_batch() else {
         return;
     };
-    let mut pass = match node.admit() {
-        Ok(pass) => Some(pass),
-        Err(failure) => return fail(entries, &failure),
-    };
     let moments = moments(&entries, slot.late_at());
-    let last_deadline = moments.last().map(|(over, _)| *over - GRACE);
     let used = OnceLock::new();
     let mut exchange = pin!(exchange(node, entries, &used));
     for (moment, event) in moments {
         if let Some(outcome) = await_until(moment, exchange.as_mut()).await {
             match outcome {
-                BatchOutcome::Answered => {
-                    slot.answered();
-                    match pass {
-                        Some(pass) => node.answered(Some(pass)),
-                        // Too late for some callers, which says little about the server if others
-                        // had time left.
-                        None if last_deadline.is_some_and(|last| Instant::now() < last) => node.on_success(),
-                        None => {}
-                    }
-                }
-                BatchOutcome::Unanswered(error) => node.failed(pass, Some(&error)),
+                BatchOutcome::Answered => node.batch_answered(slot.answered()),
+                BatchOutcome::Unanswered(error) => node.batch_failed(&error),
                 BatchOutcome::NothingSent => {}
             }
             return;
@@ -71,14 +57,11 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
                 slot.release();
             }
             Event::Overdue(deadline) => {
-                match used.get() {
-                    // The deadline passed while this process was suspended, before the batch was
-                    // sent.
-                    Some((_, sent)) if *sent >= moment => continue,
-                    Some((connection, _)) => connection.timed_out(deadline),
-                    None => {}
+                // Otherwise the deadline passed while this process was suspended, before the batch
+                // was sent.
+                if let Some((connection, _)) = used.get().filter(|(_, sent)| *sent < moment) {
+                    connection.timed_out(deadline);
                 }
-                node.failed(pass.take(), None);
             }
             Event::Abandoned => {}
         }

@@ -49,8 +49,8 @@ impl NodeOperation for DecideOperation<'_, '_> {
         &self.wait
     }
 
-    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Verdict, Failure> {
-        node.decide(part, &self.input, &self.wait).await
+    fn execute(&self, node: &Node, part: BatchPart) -> impl Future<Output = Result<Verdict, Failure>> + Send {
+        node.decide(part, &self.input, &self.wait)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::{BatchPart, QueuedRun};
 use crate::redis::node::NodeOperation;
+use crate::redis::node::batched_call::BatchedCall;
 use crate::redis::node::{Node, runtime_ended};
 use crate::redis::script::input::{InputDraft, Operation};
 use crate::redis::script::reply::{Replies, malformed};
@@ -53,20 +54,25 @@ impl Node {
         wait: &CallDeadline,
     ) -> Result<Replies, Failure> {
         let _slot = self.in_flight_slot()?;
+        let pass = self.admit(wait)?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter_repeated(part, input, times, *wait) {
-            QueuedRun::Alone(slot) => self.decide_alone(slot, part, input.input(), times, wait).await,
+            QueuedRun::Alone(slot) => {
+                self.decide_alone((slot, pass), part, input.input(), times, wait)
+                    .await
+            }
             QueuedRun::Waits(receivers) => {
+                let call = BatchedCall::new(self, pass, wait);
                 let mut verdicts = Replies::new();
-                for receivers in receivers {
-                    match receivers.await.unwrap_or_else(|_| Err(runtime_ended())) {
+                for receiver in receivers {
+                    match receiver.await.unwrap_or_else(|_| Err(runtime_ended())) {
                         Ok(verdict) => verdicts.push(Ok(verdict)),
-                        Err(failure) if verdicts.is_empty() => return Err(failure),
+                        Err(failure) if verdicts.is_empty() => return call.finish(Err(failure)),
                         // Earlier grants are valid.
                         Err(_) => break,
                     }
                 }
-                Ok(verdicts)
+                call.finish(Ok(verdicts))
             }
         }
     }

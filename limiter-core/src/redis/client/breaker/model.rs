@@ -8,10 +8,13 @@ use shuttle::{check_dfs, check_random, thread};
 
 use crate::redis::client::breaker::*;
 
+const DEADLINE: Duration = Duration::from_millis(50);
+const IN_TIME: Duration = Duration::from_millis(1);
+
 /// An open breaker, and a moment at which a probe is due.
 fn open() -> (Breaker, Instant) {
     let (breaker, now) = (Breaker::new(), Instant::now());
-    while !breaker.admit(now).unwrap().failed(now) {}
+    while !breaker.admit(DEADLINE, || now).unwrap().overdue(now, DEADLINE) {}
     (breaker, now + LONGEST_PAUSE * 2)
 }
 
@@ -36,10 +39,13 @@ fn together(
 fn recovers(breaker: &Breaker, later: Instant) {
     let much_later = later + LONGEST_PAUSE * 2;
     breaker
-        .admit(much_later)
+        .admit(DEADLINE, || much_later)
         .expect("the breaker never stays open")
-        .answered();
-    let passes = [breaker.admit(much_later), breaker.admit(much_later)];
+        .answered(IN_TIME);
+    let passes = [
+        breaker.admit(DEADLINE, || much_later),
+        breaker.admit(DEADLINE, || much_later),
+    ];
     assert!(passes.iter().all(Option::is_some));
 }
 
@@ -47,12 +53,14 @@ fn one_probe_at_a_time(threads: usize) {
     let (breaker, later) = open();
     let out = AtomicUsize::new(0);
     let breaker = together(breaker, threads, move |breaker, number| {
-        let Some(pass) = breaker.admit(later) else { return };
+        let Some(pass) = breaker.admit(DEADLINE, || later) else {
+            return;
+        };
         assert_eq!(out.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
         thread::yield_now();
         out.fetch_sub(1, Ordering::SeqCst);
         if number == 0 {
-            pass.failed(later);
+            pass.overdue(later, DEADLINE);
         } else {
             drop(pass);
         }
@@ -66,7 +74,9 @@ fn assert_opening_is_reported_once(threads: usize, failures: usize) {
     let count = Arc::clone(&opened);
     let breaker = together(breaker, threads, move |breaker, _| {
         for _ in 0..failures {
-            let reported = breaker.admit(now).is_some_and(|pass| pass.failed(now));
+            let reported = breaker
+                .admit(DEADLINE, || now)
+                .is_some_and(|pass| pass.overdue(now, DEADLINE));
             count.fetch_add(usize::from(reported), Ordering::SeqCst);
         }
     });
@@ -78,13 +88,16 @@ fn assert_opening_is_reported_once(threads: usize, failures: usize) {
 fn all_call_results_interleave() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     let breaker = together(breaker, 3, move |breaker, number| {
-        let early = breaker.admit(now);
-        while breaker.admit(now).is_some_and(|pass| !pass.failed(now)) {}
+        let early = breaker.admit(DEADLINE, || now);
+        while breaker
+            .admit(DEADLINE, || now)
+            .is_some_and(|pass| !pass.overdue(now, DEADLINE))
+        {}
         let later = now + LONGEST_PAUSE * 2;
-        let probe = breaker.admit(later);
+        let probe = breaker.admit(DEADLINE, || later);
         match (number, early, probe) {
             (0, Some(early), probe) => {
-                early.answered();
+                early.answered(IN_TIME);
                 drop(probe);
             }
             (1, early, Some(probe)) => {
@@ -92,8 +105,8 @@ fn all_call_results_interleave() {
                 drop(early);
             }
             (_, early, probe) => {
-                early.map(|early| early.failed(later));
-                probe.map(|probe| probe.failed(later));
+                early.map(|early| early.overdue(later, DEADLINE));
+                probe.map(|probe| probe.overdue(later, DEADLINE));
             }
         }
     });
