@@ -6,14 +6,15 @@
     reason = "a test may panic"
 )]
 
+#[path = "quota_ledger/simulation.rs"]
+mod simulation;
 mod support;
 
 use std::time::Duration;
 
 use limiter_core::{Key, Limiter, ManualClock, Policy};
 use limiter_server::gateway::quota::lease::{self, budget};
-use limiter_server::gateway::quota::ledger::{NewAssignment, QuotaBudget, QuotaLedger};
-use limiter_server::gateway::quota::record::HolderId;
+use limiter_server::gateway::quota::ledger::{HolderId, NewAssignment, QuotaBudget, QuotaLedger};
 use proptest::prelude::*;
 use support::quota_bucket::EnvoyBucket;
 use tokio::runtime::Runtime;
@@ -64,10 +65,10 @@ impl Subject {
     fn assign(
         &self,
         is_own: impl Fn(&HolderId) -> bool,
-        changes: impl Fn(&mut QuotaLedger<HolderId>),
-    ) -> (Vec<NewAssignment<HolderId>>, QuotaLedger<HolderId>) {
+        changes: impl Fn(&mut QuotaLedger),
+    ) -> (Vec<NewAssignment>, QuotaLedger) {
         let key = Key::global();
-        let step = |ledger: &mut QuotaLedger<HolderId>, now| {
+        let step = |ledger: &mut QuotaLedger, now| {
             ledger.advance(now);
             changes(ledger);
             ledger.assign(now, &is_own)
@@ -214,61 +215,7 @@ proptest! {
     }
 }
 
-/// The part of the budget that Envoys with these demands use in a time, in seconds.
-fn use_of_budget(subject: &Subject, envoys: &mut [EnvoyBucket], demands: &[u64], seconds: u64) -> f64 {
-    let mut used = 0;
-    let mut reported = vec![None; envoys.len()];
-    for tick in 0..seconds * 100 {
-        let now = subject.now();
-        for (number, (envoy, demand)) in envoys.iter_mut().zip(demands).enumerate() {
-            envoy.advance(now);
-            used += envoy.request(demand / 100);
-            if (tick + number as u64 * 37).is_multiple_of(500) {
-                reported[number] = Some((envoy.allowed + envoy.denied) * 200_000);
-                (envoy.allowed, envoy.denied) = (0, 0);
-            }
-        }
-        if tick.is_multiple_of(100) {
-            let (assignments, _) = subject.assign(
-                |_| true,
-                |ledger| {
-                    for (holder, demand) in (0..).zip(&reported) {
-                        if let Some(demand) = demand {
-                            ledger.report(holder, *demand);
-                        }
-                    }
-                },
-            );
-            for assignment in assignments {
-                let envoy = &mut envoys[usize::try_from(assignment.holder).unwrap()];
-                envoy.arriving.push((now + SECOND / 10, assignment.bucket));
-            }
-        }
-        subject.advance(SECOND / 100);
-    }
-    used as f64 / (seconds * 1_000) as f64
-}
-
-#[test]
-fn budget_follows_changing_demand() {
-    let subject = Subject::new(1_000, 1_000);
-    let mut envoys = vec![EnvoyBucket::default(); 3];
-    let mut all = 0.0;
-    for demands in [
-        [900, 900, 900],
-        [2_000, 100, 0],
-        [0, 100, 2_000],
-        [400, 2_000, 400],
-    ] {
-        let across = use_of_budget(&subject, &mut envoys, &demands, 15);
-        let steady = use_of_budget(&subject, &mut envoys, &demands, 45);
-        assert!(steady >= 0.9, "{steady} with {demands:?}");
-        all += (across * 15.0 + steady * 45.0) / 240.0;
-    }
-    assert!(all >= 0.7, "{all}");
-}
-
-fn demand(holders: &[HolderId]) -> impl Fn(&mut QuotaLedger<HolderId>) {
+fn demand(holders: &[HolderId]) -> impl Fn(&mut QuotaLedger) {
     move |ledger| {
         for holder in holders {
             ledger.report(*holder, 2_000_000_000);

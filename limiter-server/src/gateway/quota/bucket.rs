@@ -1,5 +1,7 @@
 //! The bucket of a holder, with the restrictions of Envoy: whole permits in whole seconds.
 
+use prost::Message;
+
 use crate::gateway::quota::shares::MicroRate;
 
 const MILLION: u64 = 1_000_000;
@@ -10,14 +12,17 @@ const MAX_INTERVAL: u64 = 86_400;
 /// The part of the capacity that assigned buckets contain: one of this number.
 const ASSIGNED: u64 = 2;
 
-/// A bucket of a holder, with the restrictions of Envoy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A bucket of a holder, with the restrictions of Envoy. It is a part of the recorded ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct AssignedBucket {
     /// The capacity, at least 1.
+    #[prost(uint32, tag = "1")]
     pub max_tokens: u32,
     /// The number of permits that are added in each interval.
+    #[prost(uint32, tag = "2")]
     pub tokens_per_fill: u32,
     /// The interval in seconds, at least 1.
+    #[prost(uint32, tag = "3")]
     pub fill_seconds: u32,
 }
 

@@ -13,13 +13,12 @@ use tokio::sync::{Notify, mpsc};
 use tonic::Status;
 
 use crate::gateway::quota::lease::{self, TIME_TO_LIVE};
-use crate::gateway::quota::ledger::{HolderState, NewAssignment, QuotaLedger};
+use crate::gateway::quota::ledger::{HolderId, HolderState, NewAssignment, QuotaLedger};
 use crate::gateway::quota::messages::{
     Abandon, BlanketRule, BucketAction, BucketId, QuotaAction, QuotaAssignment, QuotaResponse, Strategy,
     StrategyKind, TokenBucket,
 };
 use crate::gateway::quota::mode::{QuotaMode, mode_of};
-use crate::gateway::quota::record::HolderId;
 use crate::gateway::quota::shares::MicroRate;
 
 /// The interval between steps.
@@ -216,7 +215,7 @@ impl Budget {
         if demands.is_empty() && ended.is_empty() {
             return false;
         }
-        let step = |ledger: &mut QuotaLedger<HolderId>, now| {
+        let step = |ledger: &mut QuotaLedger, now| {
             for (holder, state) in &known {
                 ledger.restore(*holder, *state);
             }
@@ -245,8 +244,8 @@ impl Budget {
     /// Sends recorded assignments. Returns whether a holder waits although permits are stored.
     fn recorded(
         &self,
-        assignments: &[NewAssignment<HolderId>],
-        ledger: &QuotaLedger<HolderId>,
+        assignments: &[NewAssignment],
+        ledger: &QuotaLedger,
         ended: &[HolderId],
         demands: &BTreeMap<HolderId, MicroRate>,
     ) -> bool {

@@ -10,7 +10,7 @@ use limiter_core::lease::{LeaseCall, LeaseRenewal, LeaseReport, TokenLease};
 use limiter_core::{Amount, Key, Limiter, Policy, Rejection, Timestamp};
 
 use crate::gateway::quota::ledger::{QuotaBudget, QuotaLedger};
-use crate::gateway::quota::record::{self, HolderId};
+use crate::gateway::quota::record;
 use crate::gateway::quota::shares::MicroRate;
 
 /// The time in which an assignment is applied after its computation.
@@ -40,8 +40,8 @@ pub async fn update<T>(
     limiter: &Limiter,
     policy: &Policy,
     key: &Key<'static>,
-    mut step: impl FnMut(&mut QuotaLedger<HolderId>, Timestamp) -> T,
-) -> Result<Option<(T, QuotaLedger<HolderId>)>, Rejection> {
+    mut step: impl FnMut(&mut QuotaLedger, Timestamp) -> T,
+) -> Result<Option<(T, QuotaLedger)>, Rejection> {
     let call = || limiter.token_lease(policy, key, HOLDER).lifetime(LIFETIME);
     let mut lease = call().read().await?;
     for _ in 0..MAX_ATTEMPTS {
@@ -79,7 +79,7 @@ pub async fn update<T>(
 async fn record_state(
     call: LeaseCall<'_>,
     lease: &TokenLease,
-    ledger: &QuotaLedger<HolderId>,
+    ledger: &QuotaLedger,
 ) -> Result<LeaseRenewal, Rejection> {
     let (usage, data) = (ledger.usage(), record::encode(ledger));
     let report = LeaseReport::default()
@@ -93,7 +93,7 @@ async fn record_state(
 
 /// The ledger of a recorded lease; `None` without a budget, or if another version of the server
 /// recorded it.
-fn ledger_of(policy: &Policy, lease: &TokenLease, now: Timestamp) -> Option<QuotaLedger<HolderId>> {
+fn ledger_of(policy: &Policy, lease: &TokenLease, now: Timestamp) -> Option<QuotaLedger> {
     let budget = budget(policy)?;
     let leased = u64::try_from(lease.permits().as_thousandths()).ok()?;
     match record::decode(budget, leased, lease.data(), now) {

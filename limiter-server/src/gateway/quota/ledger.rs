@@ -41,11 +41,14 @@ const TOLERANCE: u64 = 8;
 /// The tolerance for a holder whose demand exceeds its rate: it uses the permits of the new bucket.
 const SATURATED_TOLERANCE: u64 = 32;
 
+/// A bucket of a stream: a random number.
+pub type HolderId = u64;
+
 /// An assignment for a holder, to be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewAssignment<H> {
+pub struct NewAssignment {
     /// The holder.
-    pub holder: H,
+    pub holder: HolderId,
     /// The bucket. An unchanged bucket is sent again, because this renews its time to live.
     pub bucket: AssignedBucket,
     /// Whether the bucket is new or changed, and starts full.
@@ -120,7 +123,7 @@ impl HolderState {
 
 /// Divides a budget among holders.
 #[derive(Clone, Debug)]
-pub struct QuotaLedger<H> {
+pub struct QuotaLedger {
     budget: QuotaBudget,
     /// Millionths of leased permits that are not assigned. Negative if the refill of buckets
     /// exceeded them.
@@ -129,11 +132,11 @@ pub struct QuotaLedger<H> {
     refilled: u64,
     spent: u64,
     updated_at: Timestamp,
-    holders: BTreeMap<H, HolderState>,
-    waiting: BTreeMap<H, WaitingHolder>,
+    holders: BTreeMap<HolderId, HolderState>,
+    waiting: BTreeMap<HolderId, WaitingHolder>,
 }
 
-impl<H: Ord + Copy> QuotaLedger<H> {
+impl QuotaLedger {
     /// The ledger of a lease with this number of permits, in thousandths, and these holders as
     /// recorded at a time.
     #[must_use]
@@ -141,8 +144,8 @@ impl<H: Ord + Copy> QuotaLedger<H> {
         budget: QuotaBudget,
         leased: u64,
         updated_at: Timestamp,
-        holders: BTreeMap<H, HolderState>,
-        waiting: BTreeMap<H, WaitingHolder>,
+        holders: BTreeMap<HolderId, HolderState>,
+        waiting: BTreeMap<HolderId, WaitingHolder>,
     ) -> Self {
         let assigned: u64 = holders.values().map(HolderState::permits).sum();
         Self {
@@ -158,13 +161,13 @@ impl<H: Ord + Copy> QuotaLedger<H> {
 
     /// The holders with an assignment.
     #[must_use]
-    pub fn holders(&self) -> &BTreeMap<H, HolderState> {
+    pub fn holders(&self) -> &BTreeMap<HolderId, HolderState> {
         &self.holders
     }
 
     /// The holders without an assignment.
     #[must_use]
-    pub fn waiting(&self) -> &BTreeMap<H, WaitingHolder> {
+    pub fn waiting(&self) -> &BTreeMap<HolderId, WaitingHolder> {
         &self.waiting
     }
 
@@ -175,7 +178,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
     }
 
     /// Sets the demand of a holder from its report.
-    pub fn report(&mut self, holder: H, demand: MicroRate) {
+    pub fn report(&mut self, holder: HolderId, demand: MicroRate) {
         match self.holders.get_mut(&holder) {
             Some(known) => known.demand = demand,
             None => {
@@ -186,7 +189,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
     }
 
     /// Records the end of a stream. Its bucket counts until its time to live ends.
-    pub fn end(&mut self, holder: H) {
+    pub fn end(&mut self, holder: HolderId) {
         self.waiting.remove(&holder);
         if let Some(known) = self.holders.get_mut(&holder) {
             known.has_ended = true;
@@ -194,7 +197,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
     }
 
     /// Adds a holder whose assignment is in force although the record was lost.
-    pub fn restore(&mut self, holder: H, state: HolderState) {
+    pub fn restore(&mut self, holder: HolderId, state: HolderState) {
         if state.ends_at > self.updated_at && !self.holders.contains_key(&holder) {
             self.stored -= i128::from(state.permits());
             self.holders.insert(holder, state);
@@ -213,7 +216,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
 
     /// The bucket of a holder.
     #[must_use]
-    pub fn assigned(&self, holder: &H) -> Option<AssignedBucket> {
+    pub fn assigned(&self, holder: &HolderId) -> Option<AssignedBucket> {
         self.holders.get(holder).map(|holder| holder.bucket)
     }
 
@@ -234,7 +237,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
 
     /// Computes the assignments of the holders that `is_own` selects, to be sent when the state
     /// after them is recorded. All of them are sent, or counted as sent.
-    pub fn assign(&mut self, now: Timestamp, is_own: impl Fn(&H) -> bool) -> Vec<NewAssignment<H>> {
+    pub fn assign(&mut self, now: Timestamp, is_own: impl Fn(&HolderId) -> bool) -> Vec<NewAssignment> {
         self.advance(now);
         let shares = self.shares().into_iter().filter(|(holder, _)| is_own(holder));
         let shares: Vec<_> = shares.collect();
@@ -311,11 +314,11 @@ impl<H: Ord + Copy> QuotaLedger<H> {
         self.waiting.retain(|_, waiting| waiting.until > at);
     }
 
-    fn shares(&self) -> Vec<(H, MicroRate)> {
+    fn shares(&self) -> Vec<(HolderId, MicroRate)> {
         let assigned = self.holders.iter().filter(|(_, holder)| !holder.has_ended);
         let assigned = assigned.map(|(holder, state)| (*holder, state.demand));
         let waiting = self.waiting.iter().map(|(holder, state)| (*holder, state.demand));
-        let (holders, demands): (Vec<H>, Vec<MicroRate>) = assigned.chain(waiting).unzip();
+        let (holders, demands): (Vec<HolderId>, Vec<MicroRate>) = assigned.chain(waiting).unzip();
         holders
             .into_iter()
             .zip(divide(self.assignable(), &demands))
@@ -330,7 +333,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
 
     /// The bucket for a share; `None` if the assigned one is near enough, or nothing can be
     /// assigned now.
-    fn bucket(&self, holder: H, share: MicroRate) -> Option<AssignedBucket> {
+    fn bucket(&self, holder: HolderId, share: MicroRate) -> Option<AssignedBucket> {
         let known = self.holders.get(&holder);
         // A second change before the first is in force would count three buckets.
         if known.is_some_and(|known| known.before.is_some()) {
@@ -371,7 +374,7 @@ impl<H: Ord + Copy> QuotaLedger<H> {
     }
 
     /// Pays for a bucket from the stored permits; false if they do not suffice.
-    fn change(&mut self, holder: H, bucket: AssignedBucket, now: Timestamp) -> bool {
+    fn change(&mut self, holder: HolderId, bucket: AssignedBucket, now: Timestamp) -> bool {
         if self.stored < i128::from(bucket.permits()) {
             return false;
         }

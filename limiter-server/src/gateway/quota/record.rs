@@ -6,10 +6,7 @@ use limiter_core::Timestamp;
 use prost::Message;
 
 use crate::gateway::quota::bucket::AssignedBucket;
-use crate::gateway::quota::ledger::{HolderState, QuotaBudget, QuotaLedger, WaitingHolder};
-
-/// A bucket of a stream: a random number.
-pub type HolderId = u64;
+use crate::gateway::quota::ledger::{HolderId, HolderState, QuotaBudget, QuotaLedger, WaitingHolder};
 
 #[derive(Clone, PartialEq, Message)]
 struct LedgerRecord {
@@ -26,9 +23,9 @@ struct HolderRecord {
     #[prost(fixed64, tag = "1")]
     id: u64,
     #[prost(message, optional, tag = "2")]
-    bucket: Option<BucketRecord>,
+    bucket: Option<AssignedBucket>,
     #[prost(message, optional, tag = "3")]
-    before: Option<BucketRecord>,
+    before: Option<AssignedBucket>,
     #[prost(uint64, tag = "4")]
     before_until: u64,
     #[prost(uint64, tag = "5")]
@@ -44,16 +41,6 @@ struct HolderRecord {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct BucketRecord {
-    #[prost(uint32, tag = "1")]
-    max_tokens: u32,
-    #[prost(uint32, tag = "2")]
-    tokens_per_fill: u32,
-    #[prost(uint32, tag = "3")]
-    fill_seconds: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
 struct WaitingRecord {
     #[prost(fixed64, tag = "1")]
     id: u64,
@@ -65,13 +52,13 @@ struct WaitingRecord {
 
 /// Encodes the state of a ledger.
 #[must_use]
-pub fn encode(ledger: &QuotaLedger<HolderId>) -> Vec<u8> {
+pub fn encode(ledger: &QuotaLedger) -> Vec<u8> {
     let holders = ledger.holders().iter().map(|(id, state)| {
         let (before, before_until) = state.before.unzip();
         HolderRecord {
             id: *id,
-            bucket: Some(state.bucket.into()),
-            before: before.map(Into::into),
+            bucket: Some(state.bucket),
+            before,
             before_until: before_until.map_or(0, Timestamp::as_micros),
             assigned_at: state.assigned_at.as_micros(),
             sent_at: state.sent_at.as_micros(),
@@ -104,7 +91,7 @@ pub fn decode(
     leased: u64,
     data: &[u8],
     now: Timestamp,
-) -> Result<QuotaLedger<HolderId>, prost::DecodeError> {
+) -> Result<QuotaLedger, prost::DecodeError> {
     let record = LedgerRecord::decode(data)?;
     let updated_at = match data.is_empty() {
         true => now,
@@ -113,8 +100,8 @@ pub fn decode(
     let holders = record.holders.into_iter().map(|of| {
         let until = Timestamp::from_micros(of.before_until);
         let state = HolderState {
-            bucket: of.bucket.unwrap_or_default().into(),
-            before: of.before.map(|before| (before.into(), until)),
+            bucket: of.bucket.unwrap_or_default(),
+            before: of.before.map(|before| (before, until)),
             assigned_at: Timestamp::from_micros(of.assigned_at),
             sent_at: Timestamp::from_micros(of.sent_at),
             ends_at: Timestamp::from_micros(of.ends_at),
@@ -138,34 +125,4 @@ pub fn decode(
         holders,
         waiting.collect(),
     ))
-}
-
-impl From<AssignedBucket> for BucketRecord {
-    fn from(bucket: AssignedBucket) -> Self {
-        let AssignedBucket {
-            max_tokens,
-            tokens_per_fill,
-            fill_seconds,
-        } = bucket;
-        Self {
-            max_tokens,
-            tokens_per_fill,
-            fill_seconds,
-        }
-    }
-}
-
-impl From<BucketRecord> for AssignedBucket {
-    fn from(record: BucketRecord) -> Self {
-        let BucketRecord {
-            max_tokens,
-            tokens_per_fill,
-            fill_seconds,
-        } = record;
-        Self {
-            max_tokens,
-            tokens_per_fill,
-            fill_seconds,
-        }
-    }
 }
