@@ -27,7 +27,7 @@ use crate::admin::auth::password::Passwords;
 use crate::gateway::Gateway;
 use crate::publish::Publisher;
 use crate::secret::Secret;
-use crate::settings::ProxySettings;
+use crate::settings::{ProxySettings, RetentionSettings};
 use crate::store::{NamespaceLook, Store, StoreError, micros, now_micros};
 
 /// The lifetime of the link of the first run.
@@ -48,6 +48,7 @@ struct AdminInner {
     addresses: OnceLock<GatewayAddresses>,
     looks: OnceLock<BTreeMap<String, NamespaceLook>>,
     fleet_usage: OnceLock<BTreeMap<String, FleetUsage>>,
+    retention: OnceLock<RetentionSettings>,
     gateway: Option<GatewayHandle>,
 }
 
@@ -98,6 +99,7 @@ impl Admin {
             addresses: OnceLock::new(),
             looks: OnceLock::new(),
             fleet_usage: OnceLock::new(),
+            retention: OnceLock::new(),
             gateway,
         })))
     }
@@ -137,6 +139,20 @@ impl Admin {
         // Later calls have no effect, as documented.
         let _ = self.0.fleet_usage.set(usage);
         self
+    }
+
+    /// Sets how long records are kept. The first call counts. Default: that of the settings.
+    #[must_use]
+    pub fn with_retention(self, retention: RetentionSettings) -> Self {
+        // Later calls have no effect, as documented.
+        let _ = self.0.retention.set(retention);
+        self
+    }
+
+    /// How long records are kept.
+    #[must_use]
+    pub fn retention(&self) -> RetentionSettings {
+        self.0.retention.get().cloned().unwrap_or_default()
     }
 
     /// The usage that the library processes of a namespace report; `None` without Redis.

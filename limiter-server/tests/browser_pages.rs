@@ -17,5 +17,7 @@ mod behaviour;
 mod layout;
 #[path = "browser/pages.rs"]
 mod pages;
+#[path = "browser/scripts.rs"]
+mod scripts;
 #[path = "browser/tasks.rs"]
 mod tasks;

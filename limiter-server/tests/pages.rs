@@ -12,8 +12,14 @@
 mod attacks;
 #[path = "pages/edit.rs"]
 mod edit;
+#[path = "pages/overlays.rs"]
+mod overlays;
 #[path = "pages/people.rs"]
 mod people;
+#[path = "pages/preview.rs"]
+mod preview;
+#[path = "pages/roles.rs"]
+mod roles;
 #[path = "pages/start.rs"]
 mod start;
 mod support;

@@ -36,6 +36,7 @@ fn body(route: &Route) -> Value {
         (_, "session") => json!({ "user": "x", "password": PASSWORD }),
         (_, "{name}") if route.path.starts_with("/users") => json!({ "admin": false, "disabled": false }),
         // A change that is no change of numbers.
+        (_, "preview") if route.path.ends_with("rules/preview") => json!({ "toml": "" }),
         (_, "{name}" | "preview") => {
             json!({ "toml": policy("search", 5, "checkout").replace("token_bucket", "funnel") })
         }

@@ -13,6 +13,7 @@ mod overlays;
 mod people;
 mod policies;
 mod policy_change;
+mod preview;
 pub(crate) mod problem;
 mod proposals;
 mod quota_streams;
@@ -48,7 +49,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/history", get(policies::history))
         .route("/policies/{name}/history/{number}", get(policies::revision))
         .route("/policies/{name}/restore", post(policies::restore))
-        .route("/policies/{name}/preview", post(policies::preview))
+        .route("/policies/{name}/preview", post(preview::preview))
         .route("/policies/{name}/usage", get(usage::of_policy))
         .route("/policies/{name}/keys/reset", post(keys::reset))
         .route("/policies/{name}/test-calls", post(connect::test_calls))
@@ -67,6 +68,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/unmatched", get(records::unmatched))
         .route("/quota-assignments", get(quota_streams::list))
         .route("/rules/match", post(rules::find))
+        .route("/rules/preview", post(rules::preview))
         .route("/rules", get(rules::read).put(rules::save))
         .route("/suspensions", get(overlays::suspensions).post(overlays::suspend))
         .route(
@@ -115,6 +117,7 @@ pub fn router(admin: Admin) -> Router {
         )
         .route("/users/{name}/password", put(people::set_password))
         .route("/audit", get(records::server_audit))
+        .route("/retention", get(records::retention))
         .fallback(problem::unknown_path);
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))

@@ -16,7 +16,7 @@ use limiter_core::{Inheritance, Timestamp};
 
 use crate::admin::bounds::Bounds;
 pub use crate::admin::edit::overlays::{overlays, save_overlays};
-use crate::admin::edit::rules::require_consistent;
+pub(in crate::admin) use crate::admin::edit::rules::require_consistent;
 pub use crate::admin::edit::rules::save_rules;
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
 use crate::policy_text::{PolicyText, TextError};

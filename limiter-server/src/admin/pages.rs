@@ -32,6 +32,7 @@ mod people;
 mod policy;
 mod policy_fields;
 mod policy_list;
+mod preview;
 mod publication;
 mod quota_streams;
 mod quotas;
@@ -91,6 +92,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/customers/reset", post(customers::reset))
         .route("/customers/raise", post(quotas::raise))
         .route("/rules", get(rules::show).post(rules::save))
+        .route("/rules/preview", post(rules::preview))
         .route("/explain", get(explain::show))
         .route("/changes", get(changes::show))
         .route("/changes/export", get(changes::export))

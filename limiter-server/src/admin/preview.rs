@@ -1,19 +1,26 @@
 //! The effect of a change of a policy: differences of the text, sentences, and warnings. Pure.
 
 mod effect;
+mod rules;
 
 use limiter_core::{Enforcement, Inheritance};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
+pub use crate::admin::preview::effect::UsedKey;
+pub use crate::admin::preview::rules::{DescribedLimit, DescriptorChange, rule_changes};
 use crate::admin::sentence::sentence;
 use crate::policy_text::{PolicyText, hourly_rate};
+use crate::publish::timestamp;
+use crate::store::now_micros;
 
-/// The effect of a new text in place of the previous one, with numbers and curves.
+/// The effect of a new text in place of the previous one, with numbers, also for these keys, and
+/// with curves.
 pub async fn preview_in_numbers(
     before: Option<&PolicyText>,
     new: &PolicyText,
     inheritance: Inheritance,
+    keys: &[UsedKey],
 ) -> Value {
     let mut found = preview(before, new, inheritance);
     let length = effect::curve_length(before, new);
@@ -22,11 +29,14 @@ pub async fn preview_in_numbers(
         None => Vec::new(),
     };
     let new_curve = effect::curve(new.entry().policy(), length).await;
-    let effects = effect::effects(before, new).await;
+    let effects = effect::effects(before, new, keys).await;
+    let resets = effect::resets(new, timestamp(now_micros())).await;
+    let resets: Vec<u64> = resets.iter().map(|of| of.as_micros()).collect();
     if let Some(fields) = found.as_object_mut() {
         fields.insert("effects".to_owned(), Value::Array(effects));
         let curves = json!({ "before": old, "after": new_curve });
         fields.insert("curves".to_owned(), curves);
+        fields.insert("resets".to_owned(), json!(resets));
     }
     found
 }
@@ -58,6 +68,12 @@ fn warnings(before: Option<&PolicyText>, new: &PolicyText, inheritance: Inherita
     }
     if new.apps().is_none() {
         warnings.push("the policy is in force for all apps".to_owned());
+    }
+    if let Some(offset) = effect::alignment(new) {
+        warnings.push(format!(
+            "the periods follow the fixed offset {offset}: where summer time applies, they begin an hour earlier or \
+             later by the clock after each change of the time"
+        ));
     }
     let Some(old) = before.map(|text| text.entry().policy()) else {
         return warnings;

@@ -147,7 +147,7 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
 pub(super) fn run(args: &KillArgs) -> Result<(), String> {
     let suspension = args.suspension()?;
     if let Some(suspension) = &suspension
-        && !suspension.is_active_at(SystemTime::now().into())
+        && suspension.has_ended_at(SystemTime::now().into())
     {
         return Err(
             "the suspension has ended already, expected an end in the future: see --for and --until"

@@ -200,7 +200,8 @@ async fn save_rules(store: &Store, namespace: &str, now: i64) -> Result<(), Stri
 /// A change beyond the bounds of the app, which waits for its owner.
 async fn propose(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
     let author = author("eddie", "The sale needs more", now - HOUR / 2);
-    let text = "algorithm = 'token_bucket'\ncapacity = 200\nrate = '40/s'\napps = ['search']\n";
+    let text =
+        "algorithm = 'token_bucket'\ncapacity = 200\nrate = '40/s'\napps = ['search']\nkey = ['customer']\n";
     let text = written("search", text, None, &author)?;
     let proposal = NewProposal {
         namespace: namespace.to_owned(),

@@ -219,6 +219,7 @@ impl ControlPlane {
             let admin = admin
                 .with_addresses(addresses(&self.settings))
                 .with_fleet_usage(fleets.clone())
+                .with_retention(self.control.retention.clone())
                 .with_looks(looks(&self.control.namespaces));
             offer_setup(&admin, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.

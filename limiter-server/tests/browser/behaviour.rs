@@ -1,4 +1,4 @@
-//! Roles, conflicts, hostile names, browsers without scripts, and the age of numbers.
+//! Roles, conflicts, hostile names, and browsers without scripts.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::support::http;
 use super::support::server::{Server, wait_until};
 
 /// Signs the administrator of a server in.
-fn sign_in_at(browser: &mut Chromium, server: &Server, user: &str) {
+pub(crate) fn sign_in_at(browser: &mut Chromium, server: &Server, user: &str) {
     browser.open(&format!("http://{}/signin", server.admin()));
     browser.fill("input[name=user]", user);
     browser.fill("input[name=password]", PASSWORD);
@@ -20,7 +20,7 @@ fn sign_in_at(browser: &mut Chromium, server: &Server, user: &str) {
     browser.wait_for("nav[aria-label=Sections]");
 }
 
-fn url(server: &Server, path: &str) -> String {
+pub(crate) fn url(server: &Server, path: &str) -> String {
     format!("http://{}{path}", server.admin())
 }
 
@@ -164,8 +164,7 @@ fn denial_at_the_gateway_is_visible_within_six_seconds() {
         return of ? Number(of.innerText) : 0";
     let denials = |browser: &Chromium| browser.script(DENIED).as_u64().unwrap();
     browser.wait_until("no denied key", |browser| denials(browser) > 0);
-    // A loaded machine may delay one attempt.
-    let times: Vec<Duration> = (0..3)
+    let mut times: Vec<Duration> = (0..3)
         .map(|_| {
             let before = denials(&browser);
             assert_eq!(check(), 429);
@@ -175,8 +174,9 @@ fn denial_at_the_gateway_is_visible_within_six_seconds() {
         })
         .collect();
     println!("a denial was visible after {times:?}");
-    let shortest = times.iter().min().unwrap();
-    assert!(*shortest < Duration::from_secs(6), "{times:?}");
+    // A loaded machine may delay one attempt.
+    times.sort_unstable();
+    assert!(times[1] < Duration::from_secs(6), "{times:?}");
 }
 
 #[test]

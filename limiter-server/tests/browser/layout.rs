@@ -90,6 +90,10 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
         if animation > 0.15 {
             problems.push(format!("{name}: an animation of {animation} s"));
         }
+        browser.prefer("prefers-reduced-motion", "reduce");
+        if browser.script(ANIMATION).as_f64().unwrap() > 0.0 {
+            problems.push(format!("{name}: an animation in spite of reduced motion"));
+        }
         problems.extend(
             browser
                 .console()

@@ -139,8 +139,10 @@ fn tasks(mode: &str) -> Vec<Task> {
             "create a rule for a request without one",
             vec![
                 Click("#unmatched a >> Create rule"),
-                fill("textarea[name=toml]", RULES),
-                Click("button >> Save rules"),
+                fill("textarea[rows]", RULES),
+                Click("button >> Preview"),
+                Picture("rules"),
+                Click("#preview button >> Save rules"),
                 See(".notice >> Saved"),
             ],
         ),

@@ -15,8 +15,8 @@ const UNESCAPED: &str = "<script>alert(1)";
 struct Form {
     action: String,
     is_post: bool,
-    /// The fields: name, value, whether a user types into it.
-    fields: Vec<(String, String, bool)>,
+    /// The fields, also hidden ones: name, value.
+    fields: Vec<(String, String)>,
 }
 
 /// The value of an attribute, without HTML escapes.
@@ -56,19 +56,18 @@ fn forms(page: &str) -> Vec<Form> {
                 if is_box && !part.contains(" checked") {
                     continue;
                 }
-                let is_typed = matches!(kind.as_str(), "" | "search");
                 let value = attribute(part, "value").unwrap_or_default();
-                fields.push((name, value, is_typed));
+                fields.push((name, value));
             } else if part.starts_with("textarea ") {
                 let text = part.split_once('>').map_or("", |(_, text)| text);
-                fields.push((name, unescape(text), true));
+                fields.push((name, unescape(text)));
             } else if part.starts_with("select ") {
                 let marker = format!("<{part}");
                 let (_, options) = body.split_once(&marker).unwrap();
                 let option = options.split("<option").nth(1).unwrap_or_default();
                 let value = attribute(option, "value");
                 let text = option.split(['>', '<']).nth(1).unwrap_or_default();
-                fields.push((name, value.unwrap_or_else(|| unescape(text)), true));
+                fields.push((name, value.unwrap_or_else(|| unescape(text))));
             }
         }
         Form {
@@ -101,11 +100,11 @@ fn scripts_in_every_field_of_every_form_are_text() {
                 continue;
             }
             sent.push(form.clone());
-            for (attacked, _, _) in form.fields.iter().filter(|(_, _, is_typed)| *is_typed) {
+            for (attacked, _) in &form.fields {
                 let fields: Vec<(&str, &str)> = form
                     .fields
                     .iter()
-                    .map(|(name, value, _)| match name == attacked {
+                    .map(|(name, value)| match name == attacked {
                         true => (name.as_str(), ATTACK),
                         false => (name.as_str(), value.as_str()),
                     })
@@ -134,7 +133,7 @@ fn scripts_in_every_field_of_every_form_are_text() {
             }
         }
     }
-    assert!(tried > 50, "{tried} fields");
+    assert!(tried > 100, "{tried} fields");
     // The accepted texts are stored now.
     for page in crate::PAGES {
         let answer = browser.get(page);
@@ -142,6 +141,34 @@ fn scripts_in_every_field_of_every_form_are_text() {
     }
     let changes = browser.get("/e/default/changes").body;
     assert!(changes.contains("&#60;script&#62;alert(1)"), "{changes}");
+}
+
+#[test]
+fn scripts_in_every_parameter_of_every_page_are_text() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let browser = Browser::signed_in(&server, "root");
+    let names = "next token notice key policy at time hours allowed denied would_deny domain entries descriptor \
+                 scope enforcement start reason object actor before after q app as with";
+    for page in crate::PAGES {
+        let path = page.split('?').next().unwrap_or_default();
+        for name in names.split_whitespace() {
+            let query = page.split_once('?').map_or("", |(_, query)| query);
+            let others = query
+                .split('&')
+                .filter(|pair| !pair.starts_with(&format!("{name}=")));
+            let attack = format!("{name}={}", encode(ATTACK));
+            let query: Vec<&str> = others.chain([&*attack]).collect();
+            let answer = browser.get(&format!("{path}?{}", query.join("&")));
+            assert!(answer.status < 500, "{page} {name}: {}", answer.status);
+            assert!(
+                !answer.body.contains(UNESCAPED),
+                "{page} {name}:\n{}",
+                answer.body
+            );
+        }
+    }
 }
 
 #[test]

@@ -8,10 +8,10 @@ use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::server::wait_until;
 
-const SEARCH: &str = "/e/default/policies/search";
+pub(super) const SEARCH: &str = "/e/default/policies/search";
 
 /// The fields of the form of a token bucket.
-fn bucket<'a>(requests: &'a str, burst: &'a str) -> Vec<(&'a str, &'a str)> {
+pub(super) fn bucket<'a>(requests: &'a str, burst: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         ("algorithm", "token_bucket"),
         ("requests", requests),
@@ -101,17 +101,30 @@ fn policy_is_created_changed_and_restored_without_scripts() {
 }
 
 #[test]
-fn preview_states_the_effect_in_numbers() {
+fn declared_parts_of_keys_are_fields() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
-    root.put_policy("search", 0, &policy("search", 100, "shop"));
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
     let mut browser = Browser::signed_in(&server, "root");
-    let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "50")).body;
-    for expected in ["40 of 100", "40 of 50", "50 of 50", "<polyline", "(chosen)"] {
-        assert!(page.contains(expected), "{expected}: {page}");
-    }
-    let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "10")).body;
-    assert!(page.contains("less than half"), "{page}");
+    let fields = [vec![("key_parts", "tenant, user")], bucket("100", "20")].concat();
+    save(&mut browser, &format!("{SEARCH}/edit"), "search", &fields);
+    let page = browser.get(SEARCH).body;
+    let sentence = "Each tenant and user may make 100 requests an hour, with bursts of 20.";
+    assert!(page.contains(sentence), "{page}");
+    assert!(page.contains("tenant <input name=\"part_0\"") && page.contains("user <input name=\"part_1\""));
+    let quota = [
+        ("part_0", "acme:eu"),
+        ("part_1", "ann"),
+        ("requests", "9"),
+        ("per", "1h"),
+        ("burst", "90"),
+        ("until", ""),
+    ];
+    let set = browser.post(&format!("{SEARCH}/quotas"), &quota);
+    assert_eq!(set.status, 303, "{}", set.body);
+    let toml = json_of(&root.get("/namespaces/default/policies/search"))["toml"].to_string();
+    // The library escapes a colon in a part.
+    assert!(toml.contains("acme%3Aeu:ann"), "{toml}");
 }
 
 #[test]
@@ -352,7 +365,7 @@ fn each_form_of_the_pages_is_listed() {
 }
 
 /// Whether a path has the form of a pattern with parameters in braces.
-fn matches(pattern: &str, path: &str) -> bool {
+pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());
     let same = |(of, part): (&&str, &&str)| of.starts_with('{') || of == part;
     pattern.len() == path.len() && pattern.iter().zip(&path).all(same)

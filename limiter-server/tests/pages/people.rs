@@ -118,6 +118,10 @@ fn settings_are_for_administrators() {
     );
     let page = browser.get("/e/default/apps").body;
     assert!(page.contains("PRODUCTION") && page.contains("env-red"), "{page}");
+    let settings = browser.get("/settings").body;
+    for kept in ["<dd>48 hours</dd>", "<dd>396 days</dd>", "<dd>30 days</dd>"] {
+        assert!(settings.contains(kept), "{settings}");
+    }
 }
 
 #[test]

@@ -178,7 +178,12 @@ impl Chromium {
 
     /// Sets the preferred theme.
     pub(crate) fn use_theme(&self, theme: &str) {
-        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
+        self.prefer("prefers-color-scheme", theme);
+    }
+
+    /// Sets one preference of the user, and resets the others.
+    pub(crate) fn prefer(&self, feature: &str, value: &str) {
+        let features = json!({ "features": [{ "name": feature, "value": value }] });
         self.developer_tools("Emulation.setEmulatedMedia", &features);
     }
 

@@ -43,11 +43,18 @@ pub(super) struct ResetBody {
 
 /// The state of a key under one policy.
 #[derive(Debug)]
-struct KeyState {
+pub(super) struct KeyState {
     limit: u64,
     remaining: u64,
     reset_after_ms: u64,
-    has_quota: bool,
+    pub(super) has_quota: bool,
+}
+
+impl KeyState {
+    /// The used permits.
+    pub(super) fn used(&self) -> u64 {
+        self.limit.saturating_sub(self.remaining)
+    }
 }
 
 /// The gateway of this process.
@@ -84,6 +91,41 @@ async fn peek(limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<KeySt
         reset_after_ms: u64::try_from(outcome.reset_after().as_millis()).unwrap_or(u64::MAX),
         has_quota: overrides.iter().any(|of| of.key() == key),
     })
+}
+
+/// The states of keys under one policy, in order; `None` for those that are not known.
+pub(super) async fn states(
+    admin: &Admin,
+    (namespace, name): (&str, &str),
+    keys: Vec<Vec<String>>,
+) -> Vec<Option<KeyState>> {
+    let Some(GatewayHandle { gateway, runtime, .. }) = admin.gateway(namespace).cloned() else {
+        return Vec::new();
+    };
+    let name = name.to_owned();
+    let states = runtime.spawn(async move {
+        let limiter = gateway.limiter();
+        let rules = limiter.registry().rules();
+        let mut states = Vec::with_capacity(keys.len());
+        for parts in &keys {
+            states.push(peek(limiter, &name, &key_under(&name, parts, &rules)).await);
+        }
+        states
+    });
+    states.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "the task that reads keys failed; the log has its panic");
+        Vec::new()
+    })
+}
+
+/// Records a read of a key.
+pub(super) async fn record_read(
+    admin: &Admin,
+    caller: &AdminCaller,
+    namespace: &str,
+    parts: &[String],
+) -> Result<(), AdminProblem> {
+    record(admin, caller, namespace, ("key.read", "", None), (parts, None)).await
 }
 
 /// Records a read or a change of a key.
@@ -130,14 +172,7 @@ pub(super) async fn list(
     let is_truncated = documents.len() > MAX_POLICIES;
     documents.truncate(MAX_POLICIES);
     let GatewayHandle { gateway, runtime, .. } = gateway(&admin, &namespace)?;
-    record(
-        &admin,
-        &caller,
-        &namespace,
-        ("key.read", "", None),
-        (&parts, None),
-    )
-    .await?;
+    record_read(&admin, &caller, &namespace, &parts).await?;
     let key_parts = parts.clone();
     let peeked = runtime.spawn(async move {
         let limiter = gateway.limiter();

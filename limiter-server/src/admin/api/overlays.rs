@@ -39,26 +39,35 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn time(self) -> Result<Option<Timestamp>, AdminProblem> {
-        let now = now_micros();
+        self.time_after(now_micros())
+    }
+
+    /// The end, with a duration that begins at a time.
+    fn time_after(self, start: i64) -> Result<Option<Timestamp>, AdminProblem> {
         let until = match (self.until, self.for_seconds) {
             (None, None) => return Ok(None),
             (Some(until), None) => until,
-            (None, Some(seconds)) => now.saturating_add(i64::from(seconds).saturating_mul(1_000_000)),
+            (None, Some(seconds)) => start.saturating_add(i64::from(seconds).saturating_mul(1_000_000)),
             (Some(_), Some(_)) => {
                 return Err(AdminProblem::bad_request(
                     "expected one of `until` and `for_seconds`",
                 ));
             }
         };
-        match until > now {
+        match until > now_micros() {
             true => Ok(Some(timestamp(until))),
             false => Err(unprocessable("the end is not in the future")),
         }
     }
 
     pub(super) fn required(self) -> Result<Timestamp, AdminProblem> {
+        self.required_after(now_micros())
+    }
+
+    /// The end, with a duration that begins at a time.
+    pub(super) fn required_after(self, start: i64) -> Result<Timestamp, AdminProblem> {
         let missing = || unprocessable("expected `until`, in microseconds, or `for_seconds`");
-        self.time()?.ok_or_else(missing)
+        self.time_after(start)?.ok_or_else(missing)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Policies: list, read, save, delete, history, restore, preview.
+//! Policies: list, read, save, delete, history, restore.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -14,7 +14,6 @@ use crate::admin::api::documents::{brief_json, policy_json, revision_json};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{self, EditOutcome, MANAGED_BY_UI, PolicyEdit};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
-use crate::admin::preview;
 use crate::policy_text::PolicyText;
 use crate::store::{DocumentKind, Origin, StoredDocument};
 
@@ -71,7 +70,7 @@ pub(super) struct RestoreBody {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum InheritanceName {
+pub(super) enum InheritanceName {
     #[default]
     AsIs,
     Proportional,
@@ -351,28 +350,4 @@ pub(super) async fn revision(
     found
         .map(|revision| Json(revision_json(&revision)))
         .ok_or_else(AdminProblem::not_found)
-}
-
-/// The differences of a text from the current version, with warnings. Saves nothing.
-pub(super) async fn preview(
-    State(admin): State<Admin>,
-    caller: AdminCaller,
-    Path((namespace, name)): Path<(String, String)>,
-    JsonBody(body): JsonBody<SaveBody>,
-) -> Result<Json<Value>, AdminProblem> {
-    caller.require_namespace(&admin, &namespace)?;
-    let kind = DocumentKind::Policy;
-    let current = admin.store().document(&namespace, kind, &name).await?;
-    let current = current.filter(|of| !of.is_deleted);
-    if current
-        .as_ref()
-        .is_some_and(|of| !is_readable(&caller.0, &namespace, of.apps.as_deref()))
-    {
-        return Err(AdminProblem::not_found());
-    }
-    let new = PolicyText::parse(&name, &body.toml).map_err(edit::EditError::from)?;
-    let before = current.as_ref().and_then(|of| of.policy().ok());
-    let inheritance = Inheritance::from(body.inheritance);
-    let effect = preview::preview_in_numbers(before.as_ref(), &new, inheritance);
-    Ok(Json(effect.await))
 }

@@ -157,6 +157,22 @@ pub(super) async fn unmatched(
     Ok(Json(json!({ "node": admin.node(), "unmatched": descriptors })))
 }
 
+/// How long records are kept, in seconds. The settings of the server define it.
+pub(super) async fn retention(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_server_admin()?;
+    let kept = admin.retention();
+    Ok(Json(json!({
+        "usage_minutes": kept.usage_minutes.as_secs(),
+        "usage_hours": kept.usage_hours.as_secs(),
+        "ended": kept.ended.as_secs(),
+        "audit": kept.audit.as_secs(),
+        "audit_is_exported": kept.audit_export.is_some(),
+    })))
+}
+
 /// Publication, alerts and nodes.
 pub(super) async fn status(
     State(admin): State<Admin>,

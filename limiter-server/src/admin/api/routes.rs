@@ -10,7 +10,7 @@ pub use crate::admin::api::routes::route::{Route, RouteAccess};
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 64] = [
+pub const ROUTES: [Route; 66] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -79,7 +79,7 @@ pub const ROUTES: [Route; 64] = [
         "POST",
         "/namespaces/{namespace}/policies/{name}/preview",
         Viewer,
-        "Differences and warnings of a text.",
+        "Differences, effect and warnings of a text.",
     ),
     route(
         "GET",
@@ -134,6 +134,12 @@ pub const ROUTES: [Route; 64] = [
         "/namespaces/{namespace}/rules/match",
         Viewer,
         "The rule, policy and key of a descriptor.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/rules/preview",
+        NamespaceAdmin,
+        "Differences of rules, and the descriptors whose limit changes.",
     ),
     route(
         "POST",
@@ -359,5 +365,11 @@ pub const ROUTES: [Route; 64] = [
         "/audit",
         ServerAdmin,
         "Changes of users, the newest first.",
+    ),
+    route(
+        "GET",
+        "/retention",
+        ServerAdmin,
+        "How long records are kept, in seconds.",
     ),
 ];

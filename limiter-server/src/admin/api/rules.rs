@@ -12,8 +12,9 @@ use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
 use crate::admin::api::policies::{insert_tag, is_readable};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
+use crate::admin::preview::{rule_changes, unified_diff};
 use crate::gateway::rules::RuleSet;
-use crate::policy_text::parse_rules;
+use crate::policy_text::{parse_rules, rules_to_toml};
 use crate::store::{DocumentKind, Origin, RULES};
 
 #[derive(Debug, Deserialize)]
@@ -76,6 +77,32 @@ pub(super) async fn save(
     let mut response = Json(json!({ "revision": revision, "state": "pending" })).into_response();
     insert_tag(response.headers_mut(), &format!("\"{revision}\""));
     Ok(response)
+}
+
+/// The differences of a text from the newest rules, and the descriptors whose limit changes. Saves
+/// nothing.
+pub(super) async fn preview(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    JsonBody(body): JsonBody<RulesBody>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    caller.require_admin(&admin, &namespace)?;
+    let documents = admin.store().documents(&namespace).await?;
+    edit::require_consistent(&documents, None, Some(&body.toml))?;
+    let current = documents.iter().find(|of| of.kind == DocumentKind::Rules);
+    let current = current.map_or("", |of| of.body.as_str());
+    let [before, after] = [current, &body.toml].map(parse_rules);
+    let (before, after) = (
+        before.map_err(edit::EditError::from)?,
+        after.map_err(edit::EditError::from)?,
+    );
+    let text = rules_to_toml(&after).map_err(|error| edit::EditError::Invalid(error.to_string()))?;
+    Ok(Json(json!({
+        "diff": unified_diff(current, &text),
+        "changes": rule_changes(&before, &after),
+    })))
 }
 
 /// A descriptor.

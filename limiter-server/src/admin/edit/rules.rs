@@ -57,7 +57,7 @@ pub async fn save_rules(
 
 /// Checks the registry that results from a change: a rule cannot name a concurrency policy, and
 /// the whole text has a largest size.
-pub(super) fn require_consistent(
+pub(in crate::admin) fn require_consistent(
     documents: &[StoredDocument],
     policy: Option<&PolicyText>,
     rules: Option<&str>,

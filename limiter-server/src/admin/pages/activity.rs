@@ -5,11 +5,14 @@ use serde::Deserialize;
 
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::count;
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
 
 /// The number of keys in a list.
 const SHOWN: usize = 8;
+/// The usage in percent above which a limit is nearly full.
+const NEARLY_FULL: u8 = 80;
 
 /// A key of a policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -42,11 +45,16 @@ pub(super) struct KeyActivityRow {
     pub(super) explain: String,
 }
 
-/// The denied keys and the fullest other keys at this node.
+/// The denied keys and the fullest other keys of the last minutes; `None` if neither this node nor
+/// a library process sees calls.
 #[derive(Debug)]
 pub(super) struct KeyTables {
-    pub(super) denied: Vec<KeyActivityRow>,
-    pub(super) full: Vec<KeyActivityRow>,
+    pub(super) denied: Option<Vec<KeyActivityRow>>,
+    pub(super) full: Option<Vec<KeyActivityRow>>,
+    /// The highest usage of a limit in percent; `None` if it is not known.
+    highest: Option<u8>,
+    /// The number of keys above [`NEARLY_FULL`].
+    nearly_full: usize,
 }
 
 impl KeyActivityView {
@@ -120,23 +128,39 @@ pub(super) async fn read(
 }
 
 impl KeyTables {
-    /// The keys of the last minutes; `None` if neither this node nor a library process sees calls.
+    /// The keys of a policy, or of all.
     pub(super) async fn recent(
         caller: &PageCaller,
         environment: &str,
         policy: Option<&str>,
-    ) -> Result<Option<Self>, PageFailure> {
+    ) -> Result<Self, PageFailure> {
         let list = read(caller, environment, policy, None).await?;
-        Ok(list.keys.map(|keys| {
-            let rows = |is_denied: bool| {
-                let of_kind = keys.iter().filter(|of| of.is_denied() == is_denied);
-                let shown = of_kind.take(SHOWN).cloned();
-                shown.map(|of| KeyActivityRow::new(environment, of)).collect()
-            };
-            Self {
-                denied: rows(true),
-                full: rows(false),
-            }
-        }))
+        let keys = list.keys.as_deref();
+        let rows = |is_denied: bool| {
+            let of_kind = keys?.iter().filter(|of| of.is_denied() == is_denied);
+            let shown = of_kind.take(SHOWN).cloned();
+            Some(shown.map(|of| KeyActivityRow::new(environment, of)).collect())
+        };
+        let used = || keys.into_iter().flatten().filter_map(|of| of.used_percent);
+        Ok(Self {
+            denied: rows(true),
+            full: rows(false),
+            highest: used().max(),
+            nearly_full: used().filter(|percent| *percent > NEARLY_FULL).count(),
+        })
+    }
+
+    /// The highest usage of a limit and the number of nearly full limits, as words. Keys below half
+    /// of their limit are not recorded.
+    pub(super) fn utilisation(&self) -> String {
+        match self.highest {
+            None if self.denied.is_none() => "not known.".to_owned(),
+            None => "no key used half of its limit in the last 5 minutes.".to_owned(),
+            Some(highest) => format!(
+                "the fullest key used {highest} % of its limit in the last 5 minutes, {} used more than \
+                 {NEARLY_FULL} %.",
+                count(self.nearly_full, "key")
+            ),
+        }
     }
 }

@@ -135,3 +135,48 @@ pub(super) async fn read(Path(path): Path<String>, request: HeaderMap) -> Respon
         false => (headers, file.content).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    const STYLE: &str = include_str!("assets/style.css");
+
+    /// The properties of the first block after a text.
+    fn block(start: &str) -> &str {
+        let (_, rest) = STYLE.split_once(start).unwrap();
+        rest.split('}').next().unwrap()
+    }
+
+    #[test]
+    fn colours_are_one_accent_and_three_states_in_both_themes() {
+        let colours = |block: &str| -> BTreeSet<String> {
+            let lines = block.lines().filter_map(|line| line.trim().split_once(": #"));
+            lines
+                .map(|(name, _)| name.trim_start_matches("--").to_owned())
+                .collect()
+        };
+        let greys = ["bg", "surface", "line", "text", "muted", "on-accent"];
+        let expected = greys.into_iter().chain(["accent", "ok", "waiting", "bad"]);
+        let expected: BTreeSet<String> = expected.map(str::to_owned).collect();
+        let (light, dark) = (block("\n:root {"), block("dark) {\n  :root {"));
+        assert_eq!(colours(light), expected);
+        assert_eq!(colours(dark), expected);
+        // All other colours are those of the themes.
+        let rest = STYLE.replace(light, "").replace(dark, "");
+        let is_literal = |line: &&str| line.contains(": #") || line.contains("rgb") || line.contains("hsl");
+        assert_eq!(
+            rest.lines().filter(is_literal).collect::<Vec<_>>(),
+            Vec::<&str>::new()
+        );
+    }
+
+    #[test]
+    fn texts_have_five_sizes() {
+        let sizes = block("\n:root {").matches("--size-").count();
+        assert_eq!(sizes, 5);
+        let lines = STYLE.lines().filter(|line| line.contains("font-size:"));
+        let other = lines.filter(|line| !line.contains("var(--size-") && !line.contains("100%"));
+        assert_eq!(other.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+}

@@ -57,6 +57,11 @@ impl AuditView {
             "overlays.create" | "overlays.update" => "changed suspensions and blocks",
             "overlays.import" => "imported suspensions and blocks",
             "alert.clear" => "cleared an alert",
+            "key.read" => "looked at a key",
+            "token.confirm" => "confirmed the token",
+            "namespace.change" => "changed the environment",
+            "policy.conflict" => "found another version of the policy in Redis",
+            "overlays.conflict" => "found other suspensions and blocks in Redis",
             other => return other.replace(['.', '_'], " "),
         }
         .to_owned()

@@ -11,6 +11,7 @@ use crate::admin::pages::activity::{self, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::overlays::block_in;
 use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::quotas::{OfferedEnd, offered_ends};
 use crate::admin::pages::time::PageTime;
@@ -166,7 +167,11 @@ pub(super) async fn show(
                 state: of.key,
             });
             page.rows = rows.collect();
-            page.block_in = block_in(&caller, &environment, &page.rows);
+            page.block_in = block_in(
+                &caller,
+                &environment,
+                page.rows.iter().map(|row| row.policy.apps.as_deref()),
+            );
             // The fullest first.
             page.rows.sort_by_key(|row| {
                 let state = row.state.map_or((1_000, 1), |state| {
@@ -192,22 +197,6 @@ async fn denials(
     let mut keys = list.keys.unwrap_or_default();
     keys.retain(|of| of.is_denied() && of.key == key);
     Ok(keys)
-}
-
-/// The apps in which the user may block keys; an empty name for all apps.
-fn block_in(caller: &PageCaller, environment: &str, rows: &[CustomerRow]) -> Vec<String> {
-    let mut apps: Vec<String> = rows
-        .iter()
-        .flat_map(|row| row.policy.apps.clone().unwrap_or_default())
-        .collect();
-    apps.sort();
-    apps.dedup();
-    let may_edit = |apps: Option<&[String]>| caller.may_edit(environment, AdminAction::EditNumbers, apps);
-    apps.retain(|app| may_edit(Some(std::slice::from_ref(app))));
-    if may_edit(None) {
-        apps.insert(0, String::new());
-    }
-    apps
 }
 
 /// Discards the usage of a key.

@@ -13,21 +13,24 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
-use crate::admin::pages::curve::{CurveDrawing, CurvesView};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines};
+use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields};
 use crate::admin::pages::policy_list::read;
+use crate::admin::pages::preview::ShownPreview;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render};
 
 /// The treatments of the usage of keys: name in the API, name for users.
 const INHERITANCES: [(&str, &str); 3] = [
-    ("as_is", "Keep it: a key that used 60 has still used 60"),
+    (
+        "as_is",
+        "Keep it: a bucket keeps the calls that are left, a window the calls that were made",
+    ),
     (
         "proportional",
-        "Scale it: a key that is half full stays half full",
+        "Scale it: a key that has half of its calls left keeps half",
     ),
     ("reset", "Reset it: all keys start unused"),
 ];
@@ -48,47 +51,11 @@ pub(super) struct EditForm {
     pub(super) revision: i64,
     pub(super) text: Option<String>,
     inheritance: Option<String>,
+    /// A key whose state after the change is shown.
+    key: Option<String>,
     pub(super) reason: Option<String>,
     #[serde(flatten)]
     fields: PolicyFields,
-}
-
-/// The effect of a change, from the API.
-#[derive(Debug, Deserialize)]
-struct PreviewView {
-    before: Option<String>,
-    after: String,
-    diff: String,
-    warnings: Vec<String>,
-    effects: Vec<EffectView>,
-    curves: CurvesView,
-}
-
-/// The remaining permits of a key.
-#[derive(Debug, Deserialize)]
-struct LeftView {
-    left: u64,
-    of: u64,
-}
-
-/// The effect on a key for one treatment of usage.
-#[derive(Debug, Deserialize)]
-struct EffectView {
-    inheritance: String,
-    before: LeftView,
-    after: LeftView,
-}
-
-/// The preview on the page.
-#[derive(Debug)]
-struct ShownPreview {
-    before: Option<String>,
-    after: String,
-    diff: Vec<DiffLine>,
-    warnings: Vec<String>,
-    effects: Vec<EffectView>,
-    curve: Option<CurveDrawing>,
-    text: String,
 }
 
 #[derive(Template)]
@@ -103,6 +70,8 @@ struct EditTemplate {
     fields: PolicyFields,
     text: String,
     inheritance: String,
+    /// The key whose state after the change is shown.
+    key: String,
     rights: PolicyRights,
     failure: Option<String>,
     preview: Option<ShownPreview>,
@@ -117,21 +86,20 @@ impl EditForm {
     }
 }
 
-impl EffectView {
-    /// The treatment as words.
-    fn treatment(&self) -> &'static str {
-        match self.inheritance.as_str() {
-            "proportional" => "usage is scaled",
-            "reset" => "usage is reset",
-            _ => "usage is kept",
-        }
-    }
-}
-
 impl EditTemplate {
     /// The name as a segment of a path.
     fn name_path(&self) -> String {
         links::encode(&self.name)
+    }
+
+    /// The treatment of usage as a heading.
+    #[expect(clippy::unused_self, reason = "templates call methods")]
+    fn treatment(&self, inheritance: &str) -> &'static str {
+        match inheritance {
+            "proportional" => "Left if scaled",
+            "reset" => "Left if reset",
+            _ => "Left if kept",
+        }
     }
 
     /// The reactions to a failure of the store: name in a text, name for users.
@@ -198,6 +166,7 @@ impl<'a> Editor<'a> {
             fields,
             text: text.unwrap_or_default(),
             inheritance: "as_is".to_owned(),
+            key: String::new(),
             rights,
             failure: None,
             preview: None,
@@ -216,18 +185,9 @@ impl<'a> Editor<'a> {
             }
         };
         let path = links::api(self.environment, &["policies", &self.name, "preview"]);
-        let body = json!({ "toml": text, "inheritance": form.inheritance() });
+        let body = json!({ "toml": text, "inheritance": form.inheritance(), "key": form.key });
         let reply = self.caller.api.send(Method::POST, &path, &[], &body).await?;
-        let found: PreviewView = reply.read()?;
-        Ok(ShownPreview {
-            before: found.before,
-            after: found.after,
-            diff: diff_lines(&found.diff),
-            warnings: found.warnings,
-            effects: found.effects,
-            curve: found.curves.drawing(),
-            text,
-        })
+        Ok(ShownPreview::new(reply.read()?, text))
     }
 }
 
@@ -237,13 +197,18 @@ pub(super) async fn new(
     Query(query): Query<EditQuery>,
 ) -> Result<Response, PageFailure> {
     caller.require_environment(&environment)?;
+    let app = query.app.filter(|app| app != crate::admin::permissions::ALL_APPS);
+    if !PolicyRights::new(&caller, &environment, app.as_ref().map(std::slice::from_ref)).is_owner {
+        return Err(PageFailure::forbidden(
+            "A new policy needs the role owner in its apps.",
+        ));
+    }
     let editor = Editor {
         caller: &caller,
         environment: &environment,
         name: String::new(),
         current: None,
     };
-    let app = query.app.filter(|app| app != crate::admin::permissions::ALL_APPS);
     let fields = PolicyFields::new(&app.unwrap_or_default());
     Ok(render(&editor.page(fields, None).await?))
 }
@@ -312,9 +277,10 @@ pub(super) async fn preview(
 
 async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {
     let result = editor.preview(&form).await;
-    let chosen = form.inheritance().to_owned();
+    let (chosen, key) = (form.inheritance().to_owned(), form.key.clone());
     let mut page = editor.page(form.fields, form.text).await?;
     page.inheritance = chosen;
+    page.key = key.unwrap_or_default();
     if !page.is_new && form.revision > 0 {
         page.revision = form.revision;
     }

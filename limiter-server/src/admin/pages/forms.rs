@@ -155,6 +155,11 @@ pub const FORMS: &[FormRoute] = &[
         "/namespaces/{namespace}/policies/{name}/keys/reset",
     ),
     form(
+        "/e/{environment}/rules/preview",
+        "POST",
+        "/namespaces/{namespace}/rules/preview",
+    ),
+    form(
         "/e/{environment}/suspended",
         "POST",
         "/namespaces/{namespace}/suspensions",

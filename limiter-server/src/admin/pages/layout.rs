@@ -101,6 +101,19 @@ pub(super) fn count(number: usize, noun: &str) -> String {
     }
 }
 
+/// A number with separated thousands: `1,234,567`.
+pub(super) fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 impl NamespaceView {
     /// The name that the top bar shows.
     pub(super) fn shown_name(&self) -> &str {

@@ -51,8 +51,7 @@ struct NowTemplate {
     layout: Layout,
     denied: Vec<DeniedRow>,
     calls: i64,
-    /// The keys of the last minutes; `None` if this node does not see calls.
-    keys: Option<KeyTables>,
+    keys: KeyTables,
     waiting: Vec<WaitingRow>,
     alerts: Vec<String>,
     status_href: String,
@@ -98,16 +97,14 @@ pub(super) async fn show(
         ),
         usage,
     });
-    let alerts = layout.status.as_ref().map(|status| {
-        let details = status.alerts.iter().filter_map(|of| of.get("detail")?.as_str());
-        details.map(str::to_owned).collect()
-    });
+    let alerts = layout.status.iter().flat_map(|status| &status.alerts);
+    let alerts = alerts.map(|of| of.detail.clone()).collect();
     Ok(render(&NowTemplate {
         denied: rows.collect(),
         calls,
         keys: KeyTables::recent(&caller, &environment, None).await?,
         waiting: waiting(&caller, &environment).await?,
-        alerts: alerts.unwrap_or_default(),
+        alerts,
         status_href: links::page(&environment, &["status"]),
         unmatched: unmatched(&caller, &environment).await?,
         layout,

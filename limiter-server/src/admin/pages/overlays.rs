@@ -7,6 +7,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::time::PageTime;
+use crate::admin::pages::views::PolicySummary;
 use crate::admin::permissions::AdminAction;
 use crate::store::now_micros;
 
@@ -19,6 +20,8 @@ pub(super) struct SuspensionView {
     pub(super) id: String,
     scope: String,
     enforcement: String,
+    /// `None` for a suspension that has always been active.
+    pub(super) from: Option<PageTime>,
     pub(super) until: PageTime,
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
@@ -95,12 +98,25 @@ impl SuspensionView {
         }
     }
 
+    /// Whether the suspension starts later.
+    pub(super) fn is_planned(&self) -> bool {
+        self.from.is_some_and(|from| from.0 > now_micros())
+    }
+
     pub(super) fn class(&self) -> &'static str {
-        if self.active { "bad" } else { "off" }
+        match (self.active, self.is_planned()) {
+            (true, _) => "bad",
+            (false, true) => "waiting",
+            (false, false) => "off",
+        }
     }
 
     pub(super) fn word(&self) -> &'static str {
-        if self.active { "Suspended" } else { "Ended" }
+        match (self.active, self.is_planned()) {
+            (true, _) => "Suspended",
+            (false, true) => "Planned",
+            (false, false) => "Ended",
+        }
     }
 
     pub(super) fn remaining(&self) -> String {
@@ -151,15 +167,33 @@ fn remaining(until: PageTime, now: i64) -> String {
     }
 }
 
-/// The scopes that the user may suspend, with their names.
-pub(super) async fn scopes(
+/// The apps in which the user may block keys; an empty name for all apps.
+pub(super) fn block_in<'a>(
     caller: &PageCaller,
     environment: &str,
-) -> Result<Vec<(String, String)>, PageFailure> {
+    apps_of_policies: impl IntoIterator<Item = Option<&'a [String]>>,
+) -> Vec<String> {
+    let apps = apps_of_policies.into_iter().flatten().flatten();
+    let mut apps: Vec<String> = apps.cloned().collect();
+    apps.sort();
+    apps.dedup();
+    let may_edit = |apps: Option<&[String]>| caller.may_edit(environment, AdminAction::EditNumbers, apps);
+    apps.retain(|app| may_edit(Some(std::slice::from_ref(app))));
+    if may_edit(None) {
+        apps.insert(0, String::new());
+    }
+    apps
+}
+
+/// The scopes of these policies that the user may suspend, with their names.
+pub(super) fn scopes(
+    caller: &PageCaller,
+    environment: &str,
+    policies: &[PolicySummary],
+) -> Vec<(String, String)> {
     let mut scopes = Vec::new();
-    let policies = all_policies(caller, environment).await?;
     let is_owner = |apps: Option<&[String]>| caller.may_edit(environment, AdminAction::EditPolicy, apps);
-    for policy in &policies {
+    for policy in policies {
         if is_owner(policy.apps.as_deref()) {
             scopes.push((
                 format!("policy:{}", policy.name),
@@ -178,7 +212,7 @@ pub(super) async fn scopes(
     if caller.is_admin_of(environment) {
         scopes.push(("all".to_owned(), "all policies of the environment".to_owned()));
     }
-    Ok(scopes)
+    scopes
 }
 
 /// The suspensions now, or those that were active at a time.
@@ -215,7 +249,8 @@ pub(super) async fn active(
     let mut suspensions = suspensions(caller, environment, None).await?;
     suspensions.retain(|of| of.active);
     if suspensions.iter().any(SuspensionView::ends_soon) {
-        let scopes = scopes(caller, environment).await?;
+        let policies = all_policies(caller, environment).await?;
+        let scopes = scopes(caller, environment, &policies);
         allow_changes(&mut suspensions, &scopes);
     }
     Ok(suspensions)

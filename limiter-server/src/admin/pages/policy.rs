@@ -59,6 +59,8 @@ struct PolicyTemplate {
     is_managed_elsewhere: bool,
     quotas: Vec<QuotaRow>,
     fields: PolicyFields,
+    /// The declared names of the parts of keys.
+    key_parts: Vec<String>,
     proposals: Vec<ProposalView>,
     proposals_href: String,
     user: String,
@@ -68,8 +70,7 @@ struct PolicyTemplate {
     /// The ranges of the plot.
     ranges: Vec<NavLink>,
     trial: Option<TrialView>,
-    /// The keys of the last minutes; `None` if this node does not see calls.
-    keys: Option<KeyTables>,
+    keys: KeyTables,
     suspend_href: String,
     /// The page that connects the first app of the policy.
     connect_href: String,
@@ -208,6 +209,7 @@ pub(super) async fn show(
         sentence: numbers.short_sentence(),
         until,
     });
+    let fields = PolicyFields::of(&name, &policy.toml);
     let reach = reach(&caller, &environment, &policy, &layout).await;
     let links = PolicyLinks::new(&environment, &name, policy.apps.as_deref());
     let ranges = RANGES.iter().map(|(of, text)| NavLink {
@@ -236,7 +238,8 @@ pub(super) async fn show(
         rights,
         is_managed_elsewhere: policy.managed_by != crate::admin::edit::MANAGED_BY_UI,
         quotas: quotas.collect(),
-        fields: PolicyFields::of(&name, &policy.toml),
+        key_parts: fields.key_part_names(),
+        fields,
         proposals: proposals.collect(),
         proposals_href: links::page(&environment, &["proposals"]),
         user: caller.actor.name.clone(),

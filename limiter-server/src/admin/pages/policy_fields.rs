@@ -25,6 +25,8 @@ pub(super) struct PolicyFields {
     pub(super) on_store_failure: String,
     /// Names separated by commas; empty for all apps.
     pub(super) apps: String,
+    /// The names of the parts of keys, separated by commas; empty if they are not declared.
+    pub(super) key_parts: String,
     pub(super) note: String,
 }
 
@@ -73,8 +75,11 @@ impl PolicyFields {
         let rate = text("rate");
         let (of_rate, period) = rate.split_once('/').unwrap_or((&rate, "s"));
         let is_rate = !rate.is_empty();
-        let apps = policy.get("apps").and_then(Value::as_array);
-        let apps: Vec<&str> = apps.into_iter().flatten().filter_map(Value::as_str).collect();
+        let list = |name: &str| {
+            let names = policy.get(name).and_then(Value::as_array);
+            let names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+            names.join(", ")
+        };
         Self {
             algorithm: text("algorithm"),
             requests: match is_rate {
@@ -88,7 +93,8 @@ impl PolicyFields {
             burst: text("capacity"),
             enforcement: text("enforcement"),
             on_store_failure: text("on_store_failure"),
-            apps: apps.join(", "),
+            apps: list("apps"),
+            key_parts: list("key"),
             note: text("note"),
         }
     }
@@ -113,13 +119,27 @@ impl PolicyFields {
                 value => policy.insert(field.to_owned(), value.into()),
             };
         }
-        let apps = self.apps.split(',').map(str::trim).filter(|app| !app.is_empty());
-        let apps: Vec<Value> = apps.map(Value::from).collect();
-        match apps.is_empty() {
-            true => policy.remove("apps"),
-            false => policy.insert("apps".to_owned(), Value::Array(apps)),
-        };
+        for (field, names) in [("apps", &self.apps), ("key", &self.key_parts)] {
+            let names: Vec<Value> = names_of(names).map(Value::from).collect();
+            match names.is_empty() {
+                true => policy.remove(field),
+                false => policy.insert(field.to_owned(), Value::Array(names)),
+            };
+        }
         Ok(document.to_string())
+    }
+
+    /// The names of the parts of keys.
+    pub(super) fn key_part_names(&self) -> Vec<String> {
+        names_of(&self.key_parts).map(str::to_owned).collect()
+    }
+
+    /// The parts of keys as the subject of a sentence.
+    pub(super) fn subject(&self) -> String {
+        match self.key_part_names() {
+            names if names.is_empty() => "key".to_owned(),
+            names => names.join(" and "),
+        }
     }
 
     /// Writes algorithm and numbers, and removes numbers of another algorithm.
@@ -255,6 +275,11 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// The names of a list that is separated by commas.
+fn names_of(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
 /// `min` as `1m`, `30s` as it is.
 fn counted(period: &str) -> String {
     let period = match period.trim() {
@@ -280,7 +305,7 @@ mod tests {
     use crate::policy_text::PolicyText;
 
     const BUCKET: &str = "[policy.'a b']\nalgorithm = 'token_bucket'\ncapacity = 20\nrate = '100/min'\n\
-                          deadline = '5ms'\napps = ['shop', 'web']\n";
+                          deadline = '5ms'\napps = ['shop', 'web']\nkey = ['tenant', 'user']\n";
 
     #[test]
     fn form_shows_the_values_of_the_text() {
@@ -289,6 +314,7 @@ mod tests {
             (&*fields.requests, &*fields.per, &*fields.burst, &*fields.apps),
             ("100", "1m", "20", "shop, web")
         );
+        assert_eq!(fields.key_part_names(), ["tenant", "user"]);
         let window = "[policy.w]\nalgorithm = 'sliding_window'\nlimit = 5\nwindow = '90s'\n";
         let fields = PolicyFields::of("w", window);
         assert_eq!(

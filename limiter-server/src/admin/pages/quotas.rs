@@ -3,10 +3,12 @@
 //! A quota replaces that of the same key and does not depend on other settings of the policy, so
 //! it is saved on top of the newest revision.
 
+use std::collections::BTreeMap;
+
 use axum::extract::Path;
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
-use jiff::civil::{DateTime, Weekday};
+use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::Deserialize;
@@ -22,14 +24,20 @@ use crate::admin::pages::{links, see};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct QuotaForm {
+    /// The key as one text, or one part per line; empty if the form has a field for each part.
+    #[serde(default)]
     key: String,
     /// `text` or `parts`.
+    #[serde(default)]
     form: String,
     requests: String,
     per: String,
     burst: String,
     until: String,
     reason: Option<String>,
+    /// The fields of the parts: `part_0`, `part_1`.
+    #[serde(flatten)]
+    parts: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,6 +69,22 @@ struct StatedQuota {
     reason: Option<String>,
 }
 
+impl QuotaForm {
+    /// The field of the key in the API, and the key.
+    fn key(&self) -> (&'static str, Value) {
+        let parts: Vec<&str> = (0..)
+            .map_while(|number| self.parts.get(&format!("part_{number}")))
+            .map(|part| part.trim())
+            .collect();
+        let key = self.key.trim().replace('\r', "");
+        match (parts.is_empty(), self.form == "parts") {
+            (false, _) => ("parts", parts.into()),
+            (true, true) => ("parts", key.split('\n').map(str::trim).map(Value::from).collect()),
+            (true, false) => ("key", Value::from(key)),
+        }
+    }
+}
+
 /// An end that a form offers.
 #[derive(Debug)]
 pub(super) struct OfferedEnd {
@@ -72,14 +96,6 @@ pub(super) struct OfferedEnd {
 
 fn unprocessable(detail: impl Into<String>) -> PageFailure {
     PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
-}
-
-/// The end of a quota. Browsers send it without a zone, and the page asks for UTC.
-fn end_of(text: &str) -> Result<i64, PageFailure> {
-    let local = text.parse::<DateTime>();
-    let end = local.and_then(|local| local.to_zoned(TimeZone::UTC));
-    let end = end.map_err(|_| unprocessable("expected an end such as 2026-12-31T18:00"))?;
-    Ok(end.timestamp().as_microsecond())
 }
 
 /// The ends of days that a form offers. The end of Friday is chosen.
@@ -124,7 +140,7 @@ async fn save(
     body.insert(field.to_owned(), key);
     body.insert("reason".to_owned(), json!(optional(quota.reason)));
     if !quota.until.trim().is_empty() {
-        body.insert("until".to_owned(), json!(end_of(quota.until.trim())?));
+        body.insert("until".to_owned(), json!(PageTime::of_field(&quota.until)?.0));
     }
     let path = links::api(environment, &["policies", name, "quotas"]);
     let condition = [(header::IF_MATCH, current.revision.to_string())];
@@ -146,13 +162,8 @@ pub(super) async fn set_quota(
     Path((environment, name)): Path<(String, String)>,
     PageForm(form): PageForm<QuotaForm>,
 ) -> Result<Response, PageFailure> {
-    let key = form.key.trim().replace('\r', "");
-    let key = match form.form == "parts" {
-        true => ("parts", key.split('\n').map(str::trim).map(Value::from).collect()),
-        false => ("key", Value::from(key)),
-    };
     let quota = StatedQuota {
-        key,
+        key: form.key(),
         requests: form.requests,
         per: form.per,
         burst: form.burst,
@@ -222,11 +233,5 @@ mod tests {
             assert!(ends[1].is_chosen);
             assert_eq!(ends[1].text, "the end of Friday: Sat 28 Nov, 00:00 UTC");
         }
-    }
-
-    #[test]
-    fn end_of_the_form_is_utc() {
-        assert_eq!(end_of("2026-11-23T14:03").unwrap(), 1_795_442_580_000_000);
-        assert!(end_of("Friday").is_err());
     }
 }

@@ -10,7 +10,9 @@ use serde_json::json;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::policy::{DiffLine, diff_lines};
 use crate::admin::pages::{links, render, see};
+use crate::admin::preview::{DescribedLimit, DescriptorChange};
 use crate::policy_text::parse_rules;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -83,6 +85,58 @@ struct RulesTemplate {
     reason: String,
     is_admin: bool,
     failure: Option<String>,
+    preview: Option<ShownChanges>,
+}
+
+/// The effect of a text, from the API.
+#[derive(Debug, Deserialize)]
+struct RulesPreviewView {
+    diff: String,
+    changes: Vec<DescriptorChange>,
+}
+
+/// The effect of a text on the page.
+#[derive(Debug)]
+struct ShownChanges {
+    diff: Vec<DiffLine>,
+    changes: Vec<DescriptorChange>,
+}
+
+/// A limit in words.
+fn words(limit: Option<&DescribedLimit>) -> String {
+    let Some(limit) = limit else {
+        return "not limited".to_owned();
+    };
+    let key = match limit.key.is_empty() {
+        true => "one key".to_owned(),
+        false => format!("key {}", limit.key.join(" / ")),
+    };
+    match &limit.group {
+        Some(group) => format!("{}, {key}, all or nothing in {group}", limit.policy),
+        None => format!("{}, {key}", limit.policy),
+    }
+}
+
+/// A changed descriptor as it is shown.
+impl DescriptorChange {
+    fn domain_text(&self) -> String {
+        match &self.domain {
+            Some(domain) => format!("{domain}: "),
+            None => String::new(),
+        }
+    }
+
+    fn entries_text(&self) -> String {
+        self.entries.join(", ")
+    }
+
+    fn before_text(&self) -> String {
+        words(self.before.as_ref())
+    }
+
+    fn after_text(&self) -> String {
+        words(self.after.as_ref())
+    }
 }
 
 impl RulesQuery {
@@ -188,8 +242,32 @@ pub(super) async fn show(
         reason: String::new(),
         is_admin: caller.is_admin_of(&environment),
         failure: None,
+        preview: None,
         query,
     }))
+}
+
+/// Shows the effect of the text. Saves nothing.
+pub(super) async fn preview(
+    caller: PageCaller,
+    Path(environment): Path<String>,
+    PageForm(form): PageForm<RulesForm>,
+) -> Result<Response, PageFailure> {
+    let path = links::api(&environment, &["rules", "preview"]);
+    let body = json!({ "toml": form.toml });
+    match caller.api.send(Method::POST, &path, &[], &body).await {
+        Ok(reply) => {
+            let found: RulesPreviewView = reply.read()?;
+            let preview = ShownChanges {
+                diff: diff_lines(&found.diff),
+                changes: found.changes,
+            };
+            let mut page = edited(&caller, &environment, form).await?;
+            page.preview = Some(preview);
+            Ok(render(&page))
+        }
+        Err(failure) => refuse(&caller, &environment, form, failure).await,
+    }
 }
 
 /// Saves the text. A text with errors is shown again with its errors.
@@ -205,36 +283,27 @@ pub(super) async fn save(
     };
     let reason = Some(form.reason.trim()).filter(|reason| !reason.is_empty());
     let body = json!({ "toml": form.toml, "reason": reason });
-    let failure = match caller.api.send(Method::PUT, &path, &[condition], &body).await {
-        Ok(_) => {
-            return Ok(see(&format!(
-                "{}?notice=saved",
-                links::page(&environment, &["rules"])
-            )));
-        }
-        Err(failure) => failure,
-    };
-    let is_correctable = matches!(
-        failure.status,
-        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::BAD_REQUEST
-    );
-    if !is_correctable {
-        return Err(failure);
+    match caller.api.send(Method::PUT, &path, &[condition], &body).await {
+        Ok(_) => Ok(see(&format!(
+            "{}?notice=saved",
+            links::page(&environment, &["rules"])
+        ))),
+        Err(failure) => refuse(&caller, &environment, form, failure).await,
     }
-    let layout = Layout::of_environment(&caller, &environment, Section::Rules, "Rules").await?;
-    let current: EditedRules = caller.api.get(&path).await?;
-    let detail = match failure.status {
-        StatusCode::CONFLICT => format!(
-            "Another user has saved revision {} since you opened the page. Your text is below; the list shows the \
-             saved rules.",
-            current.revision
-        ),
-        _ => failure.detail,
-    };
-    let mut response = render(&RulesTemplate {
+}
+
+/// The page with the text of a form, and the saved rules.
+async fn edited(
+    caller: &PageCaller,
+    environment: &str,
+    form: RulesForm,
+) -> Result<RulesTemplate, PageFailure> {
+    let layout = Layout::of_environment(caller, environment, Section::Rules, "Rules").await?;
+    let current: EditedRules = caller.api.get(&links::api(environment, &["rules"])).await?;
+    Ok(RulesTemplate {
         layout,
-        href: links::page(&environment, &["rules"]),
-        domains: domains(&environment, &current.toml, None),
+        href: links::page(environment, &["rules"]),
+        domains: domains(environment, &current.toml, None),
         query: RulesQuery::default(),
         found: None,
         toml: form.toml,
@@ -242,8 +311,35 @@ pub(super) async fn save(
         state: current.state,
         reason: form.reason,
         is_admin: true,
-        failure: Some(detail),
+        failure: None,
+        preview: None,
+    })
+}
+
+/// Shows a text that was not accepted, with the reason.
+async fn refuse(
+    caller: &PageCaller,
+    environment: &str,
+    form: RulesForm,
+    failure: PageFailure,
+) -> Result<Response, PageFailure> {
+    let is_correctable = matches!(
+        failure.status,
+        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::BAD_REQUEST
+    );
+    if !is_correctable {
+        return Err(failure);
+    }
+    let mut page = edited(caller, environment, form).await?;
+    page.failure = Some(match failure.status {
+        StatusCode::CONFLICT => format!(
+            "Another user has saved revision {} since you opened the page. Your text is below; the list shows the \
+             saved rules.",
+            page.revision
+        ),
+        _ => failure.detail,
     });
+    let mut response = render(&page);
     *response.status_mut() = failure.status;
     Ok(response)
 }

@@ -16,6 +16,9 @@ use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::ALL_APPS;
 use crate::store::NamespaceLook;
 
+const HOUR: u64 = 3_600;
+const DAY: u64 = 24 * HOUR;
+
 #[derive(Deserialize)]
 pub(super) struct NewUserForm {
     name: String,
@@ -58,6 +61,16 @@ struct UserRow {
     action: String,
 }
 
+/// How long records are kept, in seconds.
+#[derive(Debug, Deserialize)]
+struct RetentionView {
+    usage_minutes: u64,
+    usage_hours: u64,
+    ended: u64,
+    audit: u64,
+    audit_is_exported: bool,
+}
+
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsTemplate {
@@ -65,6 +78,33 @@ struct SettingsTemplate {
     environments: Vec<EnvironmentRow>,
     colours: &'static [&'static str],
     users: Vec<UserRow>,
+    retention: RetentionView,
+}
+
+impl RetentionView {
+    /// The kinds of records with their times in words.
+    fn rows(&self) -> [(&'static str, String); 5] {
+        let audit = match self.audit_is_exported {
+            true => format!("{}, then exported to files", time_text(self.audit)),
+            false => "no end, because the settings name no directory for its export".to_owned(),
+        };
+        let ended = "Quotas of keys, suspensions and blocks after their end";
+        [
+            ("Counts per minute", time_text(self.usage_minutes)),
+            ("Counts per hour", time_text(self.usage_hours)),
+            (ended, time_text(self.ended)),
+            ("Audit", audit),
+            ("Revisions", "no end".to_owned()),
+        ]
+    }
+}
+
+/// A time in words.
+fn time_text(seconds: u64) -> String {
+    match seconds {
+        seconds if seconds < 3 * DAY => format!("{} hours", seconds / HOUR),
+        seconds => format!("{} days", seconds / DAY),
+    }
 }
 
 #[derive(Template)]
@@ -78,6 +118,7 @@ pub(super) async fn show(
     Query(query): Query<NoticeQuery>,
 ) -> Result<Response, PageFailure> {
     let users: UserListView = caller.api.get("/users").await?;
+    let retention: RetentionView = caller.api.get("/retention").await?;
     let layout = Layout::of_server(&caller, "Settings").await?;
     let environments = caller
         .namespaces()
@@ -98,6 +139,7 @@ pub(super) async fn show(
         environments: environments.collect(),
         colours: &NamespaceLook::COLOURS,
         users: users.collect(),
+        retention,
     }))
 }
 

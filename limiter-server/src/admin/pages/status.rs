@@ -4,7 +4,6 @@ use askama::Template;
 use axum::extract::{Path, Query};
 use axum::http::Method;
 use axum::response::Response;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin::pages::apps::NoticeQuery;
@@ -13,62 +12,17 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
 use crate::admin::pages::quota_streams::AssignmentsView;
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::views::{SubscriberListView, SubscriberView};
+use crate::admin::pages::views::{StatusView, SubscriberListView, SubscriberView};
 use crate::admin::pages::{links, render, see};
 
 /// A node that was not seen for this time has probably ended.
 const LATE: i64 = 5_000_000;
 
-#[derive(Debug, Deserialize)]
-struct AlertView {
-    id: i64,
-    kind: String,
-    detail: String,
-    at: PageTime,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodeView {
-    name: String,
-    role: String,
-    version: String,
-    seen: PageTime,
-    /// Whether the limits are counted in Redis.
-    shares_limits: bool,
-}
-
-/// The state of the server and of the publication of an environment.
-#[derive(Debug, Deserialize)]
-struct ServerView {
-    read_only: bool,
-    registry_revision: i64,
-    pending: i64,
-    oldest_pending: Option<PageTime>,
-    publisher_error: Option<String>,
-    alerts: Vec<AlertView>,
-    nodes: Vec<NodeView>,
-    /// The product of the database.
-    database: String,
-    /// The state of Redis: `available`, `unavailable` or `not_used`.
-    redis: String,
-    /// The users of Redis that may write the registry; `None` without Redis.
-    registry_access: Option<AccessView>,
-    /// The time of the answer.
-    now: PageTime,
-}
-
-#[derive(Debug, Deserialize)]
-struct AccessView {
-    /// `restricted`, `open` or `not_known`.
-    state: String,
-    writers: Option<Vec<String>>,
-}
-
 #[derive(Template)]
 #[template(path = "status.html")]
 struct StatusTemplate {
     layout: Layout,
-    status: ServerView,
+    status: StatusView,
     href: String,
     is_admin: bool,
     /// The processes that follow the registry; `None` if they are not known.
@@ -77,7 +31,7 @@ struct StatusTemplate {
     quota: Option<AssignmentsView>,
 }
 
-impl ServerView {
+impl StatusView {
     /// Whether a node has not been seen for some seconds.
     fn is_late(&self, seen: PageTime) -> bool {
         self.now.0 - seen.0 > LATE
@@ -155,8 +109,9 @@ pub(super) async fn show(
     Path(environment): Path<String>,
     Query(query): Query<NoticeQuery>,
 ) -> Result<Response, PageFailure> {
-    let layout = Layout::of_environment(&caller, &environment, Section::Status, "Status").await?;
-    let status: ServerView = caller.api.get(&links::api(&environment, &["status"])).await?;
+    let mut layout = Layout::of_environment(&caller, &environment, Section::Status, "Status").await?;
+    // The layout of an environment has read it.
+    let status = layout.status.take().ok_or_else(PageFailure::internal)?;
     let path = links::api(&environment, &["subscribers"]);
     let subscribers = caller.api.get::<SubscriberListView>(&path).await;
     let subscribers = subscribers.ok().map(|list| {

@@ -11,8 +11,9 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
-    BlockView, SuspensionView, allow_changes, blocks, consequence, scope_text, scopes, suspensions,
+    BlockView, SuspensionView, allow_changes, block_in, blocks, consequence, scope_text, scopes, suspensions,
 };
+use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::time::{PageTime, hours};
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
@@ -27,12 +28,18 @@ pub(super) struct SuspensionForm {
     scope: String,
     enforcement: String,
     hours: String,
+    /// A time in UTC such as `2026-11-23T14:03`; empty for now.
+    start: String,
     reason: String,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct BlockForm {
+    /// The key, its beginning with `*`, the network, or `part=value`.
     key: String,
+    /// `network` or `part`; a key otherwise.
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     app: String,
     /// The number of hours; empty for no end.
@@ -50,6 +57,8 @@ struct SuspendedTemplate {
     blocks_href: String,
     suspensions: Vec<SuspensionView>,
     blocks: Vec<BlockView>,
+    /// The apps in which the user may block keys; an empty name for all apps.
+    block_in: Vec<String>,
     /// The scopes that the user may suspend, with their names.
     scopes: Vec<(String, String)>,
     /// The scope that the form suggests.
@@ -63,6 +72,8 @@ struct ConfirmationTemplate {
     href: String,
     form: SuspensionForm,
     hours: i64,
+    /// The start; `None` for now.
+    from: Option<PageTime>,
     until: PageTime,
 }
 
@@ -73,6 +84,14 @@ impl SuspensionForm {
 
     fn consequence(&self) -> &'static str {
         consequence(&self.enforcement)
+    }
+
+    /// The start; `None` for now.
+    fn start(&self) -> Result<Option<PageTime>, PageFailure> {
+        match self.start.trim() {
+            "" => Ok(None),
+            text => PageTime::of_field(text).map(Some),
+        }
     }
 
     fn hours(&self) -> Result<i64, PageFailure> {
@@ -96,7 +115,8 @@ pub(super) async fn show(
     Query(query): Query<SuspendedQuery>,
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Suspended, "Suspended").await?;
-    let scopes = scopes(&caller, &environment).await?;
+    let policies = all_policies(&caller, &environment).await?;
+    let scopes = scopes(&caller, &environment, &policies);
     let mut suspensions = suspensions(&caller, &environment, None).await?;
     allow_changes(&mut suspensions, &scopes);
     let mut blocks = blocks(&caller, &environment, None).await?;
@@ -110,6 +130,11 @@ pub(super) async fn show(
         blocks_href: links::page(&environment, &["blocks"]),
         suspensions,
         blocks,
+        block_in: block_in(
+            &caller,
+            &environment,
+            policies.iter().map(|of| of.apps.as_deref()),
+        ),
         chosen: query
             .scope
             .filter(|wanted| scopes.iter().any(|(scope, _)| scope == wanted)),
@@ -124,11 +149,18 @@ pub(super) async fn confirm(
     Query(form): Query<SuspensionForm>,
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Suspended, "Suspend").await?;
-    let hours = form.hours()?;
+    let (hours, from) = (form.hours()?, form.start()?);
+    let scopes = scopes(&caller, &environment, &all_policies(&caller, &environment).await?);
+    if !scopes.iter().any(|(scope, _)| *scope == form.scope) {
+        return Err(PageFailure::forbidden(
+            "A suspension needs the role owner in all apps of the policies.",
+        ));
+    }
     Ok(render(&ConfirmationTemplate {
         layout,
         href: links::page(&environment, &["suspended"]),
-        until: PageTime(now_micros() + hours * HOUR_SECONDS * 1_000_000),
+        until: PageTime(from.map_or_else(now_micros, |from| from.0) + hours * HOUR_SECONDS * 1_000_000),
+        from,
         hours,
         form,
     }))
@@ -142,6 +174,7 @@ pub(super) async fn suspend(
     let body = json!({
         "scope": form.scope,
         "enforcement": form.enforcement,
+        "from": form.start()?.map(|from| from.0),
         "for_seconds": form.hours()? * HOUR_SECONDS,
         "reason": reason(&form.reason),
     });
@@ -175,10 +208,13 @@ pub(super) async fn block(
     Path(environment): Path<String>,
     PageForm(form): PageForm<BlockForm>,
 ) -> Result<Response, PageFailure> {
-    // A colon of a block also matches a colon in a part of a key.
-    let key = form.key.split(" / ").collect::<Vec<_>>().join(":");
+    let (field, value) = match form.kind.as_str() {
+        kind @ ("network" | "part") => (kind, form.key.trim().to_owned()),
+        // A colon of a block also matches a colon in a part of a key.
+        _ => ("key", form.key.split(" / ").collect::<Vec<_>>().join(":")),
+    };
     let body = json!({
-        "key": key,
+        (field): value,
         "app": Some(form.app.trim()).filter(|app| !app.is_empty()),
         "for_seconds": hours(&form.hours)?.map(|hours| hours * HOUR_SECONDS),
         "reason": reason(&form.reason),

@@ -1,6 +1,9 @@
 //! Times in pages: UTC with the time zone named. A script shows them in the zone of the viewer.
 
+use axum::http::StatusCode;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use crate::admin::pages::failure::PageFailure;
@@ -13,6 +16,21 @@ pub(super) struct PageTime(pub(super) i64);
 impl PageTime {
     fn timestamp(self) -> Timestamp {
         Timestamp::from_microsecond(self.0).unwrap_or_default()
+    }
+
+    /// The time of a field such as `2026-11-23T14:03`. Browsers send it without a zone, and the
+    /// page asks for UTC.
+    pub(super) fn of_field(text: &str) -> Result<Self, PageFailure> {
+        let time = text.trim().trim_end_matches('Z').parse::<DateTime>();
+        let time = time.and_then(|time| time.to_zoned(TimeZone::UTC));
+        let expected = "Expected a time in UTC such as 2026-12-31T18:00.";
+        time.map(|time| Self(time.timestamp().as_microsecond()))
+            .map_err(|_| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, expected))
+    }
+
+    /// The text of a field: `2026-11-23T14:03`.
+    pub(super) fn field_text(self) -> String {
+        self.iso().chars().take(16).collect()
     }
 
     /// `2026-11-23T02:12:29Z`.
@@ -52,6 +70,17 @@ mod tests {
         let time = PageTime(1_795_399_949_123_456);
         assert_eq!(time.iso(), "2026-11-23T02:12:29Z");
         assert_eq!(time.utc(), "2026-11-23 02:12 UTC");
+        assert_eq!(time.field_text(), "2026-11-23T02:12");
+    }
+
+    #[test]
+    fn time_of_a_field_is_utc() {
+        for text in ["2026-11-23T14:03", "2026-11-23 14:03:00Z"] {
+            assert_eq!(PageTime::of_field(text).unwrap(), PageTime(1_795_442_580_000_000));
+        }
+        for wrong in ["Friday", "14:03"] {
+            assert!(PageTime::of_field(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

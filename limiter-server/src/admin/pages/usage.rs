@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::layout::grouped;
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
 use crate::store::now_micros;
@@ -25,10 +26,27 @@ pub(super) struct CountsView {
     pub(super) failed: i64,
 }
 
+/// The counts have methods with their texts.
 impl CountsView {
     /// The number of calls.
     pub(super) fn calls(self) -> i64 {
         self.allowed + self.denied + self.would_deny + self.failed
+    }
+
+    pub(super) fn allowed(self) -> String {
+        grouped(self.allowed)
+    }
+
+    pub(super) fn denied(self) -> String {
+        grouped(self.denied)
+    }
+
+    pub(super) fn would_deny(self) -> String {
+        grouped(self.would_deny)
+    }
+
+    pub(super) fn failed(self) -> String {
+        grouped(self.failed)
     }
 
     fn add(&mut self, other: Self) {

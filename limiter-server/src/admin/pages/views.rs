@@ -1,7 +1,6 @@
 //! The answers of the API as pages read them.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::admin::pages::publication;
 use crate::admin::pages::time::PageTime;
@@ -198,14 +197,52 @@ pub(super) struct SubscriberListView {
     pub(super) subscribers: Vec<SubscriberView>,
 }
 
-/// The status of a namespace.
+/// An open alert.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct AlertView {
+    pub(super) id: i64,
+    pub(super) kind: String,
+    pub(super) detail: String,
+    pub(super) at: PageTime,
+}
+
+/// A node of the server.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct NodeView {
+    pub(super) name: String,
+    pub(super) role: String,
+    pub(super) version: String,
+    pub(super) seen: PageTime,
+    /// Whether the limits are counted in Redis.
+    pub(super) shares_limits: bool,
+}
+
+/// The state of the server and of the publication of an environment.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct StatusView {
     pub(super) read_only: bool,
     pub(super) registry_revision: i64,
     pub(super) pending: i64,
+    pub(super) oldest_pending: Option<PageTime>,
     pub(super) publisher_error: Option<String>,
-    pub(super) alerts: Vec<Value>,
+    pub(super) alerts: Vec<AlertView>,
+    pub(super) nodes: Vec<NodeView>,
+    /// The product of the database.
+    pub(super) database: String,
+    /// The state of Redis: `available`, `unavailable` or `not_used`.
+    pub(super) redis: String,
+    /// The users of Redis that may write the registry; `None` without Redis.
+    pub(super) registry_access: Option<AccessView>,
+    /// The time of the answer.
+    pub(super) now: PageTime,
+}
+
+/// The users of Redis that may write the registry.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct AccessView {
+    /// `restricted`, `open` or `not_known`.
+    pub(super) state: String,
+    pub(super) writers: Option<Vec<String>>,
 }
 
 impl BoundsView {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use limiter_core::{Inheritance, Limiter, ManualClock, Policy, Timestamp};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::policy_text::PolicyText;
 
@@ -12,6 +12,14 @@ use crate::policy_text::PolicyText;
 const KEY: &str = "example";
 /// The number of points of a curve.
 const POINTS: u32 = 48;
+/// The number of resets that are shown.
+const SHOWN_RESETS: usize = 3;
+/// The treatments of the usage of keys, by their names in the API.
+const INHERITANCES: [(&str, Inheritance); 3] = [
+    ("as_is", Inheritance::AsIs),
+    ("proportional", Inheritance::Proportional),
+    ("reset", Inheritance::Reset),
+];
 /// A key of a larger quota is not computed, since usage is charged in single permits at worst.
 const MAX_QUOTA: u64 = 1_000_000_000;
 
@@ -47,9 +55,36 @@ fn is_computable(policy: &Policy) -> bool {
     policy.algorithm_name() != "concurrency" && (1..MAX_QUOTA).contains(&quota)
 }
 
-/// The remaining permits of a key that used 60 % before the change, if usage is kept and if it is
-/// reset.
-pub(super) async fn effects(before: Option<&PolicyText>, new: &PolicyText) -> Vec<Value> {
+/// A key whose state is computed after the change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedKey {
+    /// The parts of the key, separated by ` / `; `None` for an example.
+    key: Option<String>,
+    /// The permits that the key has used.
+    used: u64,
+}
+
+impl UsedKey {
+    /// A key that has used some permits.
+    #[must_use]
+    pub fn new(key: &str, used: u64) -> Self {
+        Self {
+            key: Some(key.to_owned()),
+            used,
+        }
+    }
+
+    /// An example that has used 60 % of its quota.
+    fn example(policy: &Policy) -> Self {
+        Self {
+            key: None,
+            used: policy.quota().whole().saturating_mul(3) / 5,
+        }
+    }
+}
+
+/// The remaining permits of keys before and after the change, for each treatment of their usage.
+pub(super) async fn effects(before: Option<&PolicyText>, new: &PolicyText, keys: &[UsedKey]) -> Vec<Value> {
     let Some(before) = before else {
         return Vec::new();
     };
@@ -58,21 +93,34 @@ pub(super) async fn effects(before: Option<&PolicyText>, new: &PolicyText) -> Ve
         return Vec::new();
     }
     let mut effects = Vec::new();
-    for (name, inheritance) in [("as_is", Inheritance::AsIs), ("reset", Inheritance::Reset)] {
-        effects.extend(effect(before, new, name, inheritance).await);
+    for key in [&UsedKey::example(old)].into_iter().chain(keys) {
+        let mut after = Map::new();
+        let mut left_before = None;
+        for (name, inheritance) in INHERITANCES {
+            // The usage of an exact window cannot be scaled.
+            if let Some((left, changed)) = effect(before, new, key.used, inheritance).await {
+                left_before = Some(left);
+                after.insert(name.to_owned(), changed);
+            }
+        }
+        if let Some(left) = left_before {
+            let of = old.quota().whole();
+            effects.push(json!({ "key": key.key, "before": { "left": left, "of": of }, "after": after }));
+        }
     }
     effects
 }
 
+/// The permits that are left before the change, and the state after it.
 async fn effect(
     before: &PolicyText,
     new: &PolicyText,
-    name: &str,
+    used: u64,
     inheritance: Inheritance,
-) -> Option<Value> {
+) -> Option<(u64, Value)> {
     let simulation = Simulation::start();
     let old = before.entry().policy();
-    let used = old.quota().whole().saturating_mul(3) / 5;
+    let used = used.min(old.quota().whole());
     if used > 0 {
         simulation.charge(old, used).await?;
     }
@@ -82,11 +130,38 @@ async fn effect(
     let now: Timestamp = simulation.clock.now();
     let replaced = new.replacing(before, inheritance, now).ok()?;
     let policy = replaced.entry().policy();
-    Some(json!({
-        "inheritance": name,
-        "before": { "left": left_before, "of": old.quota().whole() },
-        "after": { "left": simulation.remaining(policy).await?, "of": policy.quota().whole() },
-    }))
+    let left = simulation.remaining(policy).await?;
+    let changed = json!({ "left": left, "of": policy.quota().whole() });
+    Some((left_before, changed))
+}
+
+/// The next resets of a policy whose periods are aligned; none for other policies.
+pub(super) async fn resets(new: &PolicyText, now: Timestamp) -> Vec<Timestamp> {
+    let policy = new.entry().policy();
+    if alignment(new).is_none() || !is_computable(policy) {
+        return Vec::new();
+    }
+    let simulation = Simulation::start();
+    simulation.clock.set(now);
+    let mut resets = Vec::new();
+    for _ in 0..SHOWN_RESETS {
+        if simulation.charge(policy, 1).await.is_none() {
+            break;
+        }
+        let Ok(decision) = simulation.limiter.peek(policy, KEY).await else {
+            break;
+        };
+        simulation.clock.advance(decision.reset_after());
+        resets.push(simulation.clock.now());
+    }
+    resets
+}
+
+/// The offset of local time to which the periods of a policy are aligned.
+pub(super) fn alignment(text: &PolicyText) -> Option<String> {
+    let table = text.to_toml().parse::<toml::Table>().ok()?;
+    let align = table.get("policy")?.get(text.name())?.get("align")?;
+    align.as_str().map(str::to_owned)
 }
 
 /// The admitted permits over time of a key that always asks for all of them.
@@ -134,10 +209,26 @@ mod tests {
 
     #[tokio::test]
     async fn effects_state_the_remaining_permits_of_each_treatment() {
-        let effects = effects(Some(&bucket(100)), &bucket(50)).await;
-        let left = |number: usize| effects[number]["after"]["left"].as_u64();
+        let acme = UsedKey::new("acme", 90);
+        let effects = effects(Some(&bucket(100)), &bucket(50), &[acme]).await;
+        let left = |number: usize, inheritance: &str| effects[number]["after"][inheritance]["left"].as_u64();
         assert_eq!(effects[0]["before"], json!({ "left": 40, "of": 100 }));
-        assert_eq!((left(0), left(1)), (Some(40), Some(50)), "{effects:?}");
+        let example = ["as_is", "proportional", "reset"].map(|of| left(0, of));
+        assert_eq!(example, [Some(40), Some(20), Some(50)], "{effects:?}");
+        assert_eq!(effects[1]["key"], "acme");
+        assert_eq!((left(1, "as_is"), left(1, "proportional")), (Some(10), Some(5)));
+    }
+
+    #[tokio::test]
+    async fn resets_of_aligned_periods_are_computed() {
+        let text = "[policy.a]\nalgorithm = 'fixed_window'\nlimit = 5\nwindow = '1d'\n";
+        let aligned = PolicyText::parse("a", &format!("{text}align = '+02:00'\n")).unwrap();
+        // 2026-11-23T14:03:00Z.
+        let now = Timestamp::from_micros(1_795_442_580_000_000);
+        let days = [0, 1, 2].map(|day| Timestamp::from_micros(1_795_471_200_000_000 + day * 86_400_000_000));
+        assert_eq!(resets(&aligned, now).await, days);
+        let plain = PolicyText::parse("a", text).unwrap();
+        assert_eq!(resets(&plain, now).await, []);
     }
 
     #[tokio::test]

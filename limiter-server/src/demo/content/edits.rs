@@ -44,7 +44,7 @@ pub(super) const EDITS: [SavedEdit<'static>; 11] = [
         hours_ago: 71,
         author: "olivia",
         policy: "search",
-        text: "algorithm = 'token_bucket'\ncapacity = 20\nrate = '5/s'\napps = ['search']\n",
+        text: "algorithm = 'token_bucket'\ncapacity = 20\nrate = '5/s'\napps = ['search']\nkey = ['customer']\n",
         reason: "Limit crawlers",
     },
     SavedEdit {
@@ -65,7 +65,7 @@ pub(super) const EDITS: [SavedEdit<'static>; 11] = [
         hours_ago: 69,
         author: ADMIN,
         policy: "login",
-        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['accounts']\n",
+        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['accounts']\nkey = ['address']\n",
         reason: "Slow down password guessing",
     },
     SavedEdit {
@@ -93,14 +93,14 @@ pub(super) const EDITS: [SavedEdit<'static>; 11] = [
         hours_ago: 16,
         author: "olivia",
         policy: "search",
-        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '8/s'\napps = ['search']\n",
+        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '8/s'\napps = ['search']\nkey = ['customer']\n",
         reason: "Spring sale",
     },
     SavedEdit {
         hours_ago: 9,
         author: ADMIN,
         policy: "login",
-        text: "algorithm = 'sliding_window'\nlimit = 5\nwindow = '1m'\napps = ['accounts']\n",
+        text: "algorithm = 'sliding_window'\nlimit = 5\nwindow = '1m'\napps = ['accounts']\nkey = ['address']\n",
         reason: "One address tries passwords",
     },
     SavedEdit {
@@ -114,7 +114,7 @@ pub(super) const EDITS: [SavedEdit<'static>; 11] = [
         hours_ago: 3,
         author: "eddie",
         policy: "search",
-        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '10/s'\napps = ['search']\n",
+        text: "algorithm = 'token_bucket'\ncapacity = 50\nrate = '10/s'\napps = ['search']\nkey = ['customer']\n",
         reason: "Sale continues",
     },
 ];

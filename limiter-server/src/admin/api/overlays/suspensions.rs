@@ -15,12 +15,15 @@ use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::api::subscribers;
 use crate::admin::permissions::{AdminAction, Object, may};
-use crate::store::DocumentKind;
+use crate::publish::timestamp;
+use crate::store::{DocumentKind, now_micros};
 
 #[derive(Debug, Deserialize)]
 pub(in crate::admin::api) struct SuspensionBody {
     scope: String,
     enforcement: String,
+    /// The start in microseconds; absent for now. `for_seconds` begins there.
+    from: Option<i64>,
     #[serde(flatten)]
     end: End,
     reason: Option<String>,
@@ -45,6 +48,7 @@ impl Overlay for Suspension {
         json!({
             "scope": self.scope().to_string(),
             "enforcement": self.mode().to_string(),
+            "from": self.start().map(Timestamp::as_micros),
             "until": self.end().as_micros(),
             "by": self.author(),
             "reason": self.reason(),
@@ -157,8 +161,13 @@ pub(in crate::admin::api) async fn suspend(
     let scope: SuspensionScope = body.scope.parse().map_err(invalid)?;
     require_suspend(&admin, &caller, &namespace, &scope).await?;
     let mode: SuspensionMode = body.enforcement.parse().map_err(invalid)?;
-    let mut suspension =
-        Suspension::new(scope, mode, body.end.required()?).with_author(caller.0.name.clone());
+    let now = now_micros();
+    let from = body.from.filter(|from| *from > now);
+    let until = body.end.required_after(from.unwrap_or(now))?;
+    let mut suspension = Suspension::new(scope, mode, until).with_author(caller.0.name.clone());
+    if let Some(from) = from {
+        suspension = suspension.with_start(timestamp(from));
+    }
     if let Some(reason) = &body.reason {
         suspension = suspension.with_reason(reason.clone());
     }

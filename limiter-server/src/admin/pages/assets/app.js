@@ -17,14 +17,17 @@ function showLocalTimes(root) {
   }
 }
 
-let updatedAt = Date.now();
+const readAt = Date.now();
+let updatedAt = readAt;
 
+// Parts with data-read are not refreshed, because each read of them is recorded.
 function showAge() {
-  const isStale = Date.now() - updatedAt > STALE_AFTER;
-  for (const part of document.querySelectorAll("[data-live]")) part.classList.toggle("stale", isStale);
-  for (const age of document.querySelectorAll("[data-age]")) {
-    const seconds = Math.round((Date.now() - updatedAt) / 1000);
-    age.textContent = seconds < 2 ? "now" : `${seconds} s ago`;
+  const age = { live: Date.now() - updatedAt, read: Date.now() - readAt };
+  for (const part of document.querySelectorAll("[data-live]")) part.classList.toggle("stale", age.live > STALE_AFTER);
+  for (const part of document.querySelectorAll("[data-read]")) part.classList.toggle("stale", age.read > STALE_AFTER);
+  for (const shown of document.querySelectorAll("[data-age]")) {
+    const seconds = Math.round(age[shown.dataset.age || "live"] / 1000);
+    shown.textContent = seconds < 2 ? "now" : `${seconds} s ago`;
   }
 }
 
@@ -44,7 +47,7 @@ async function refresh() {
   if (tag !== null) headers["if-none-match"] = tag;
   let answer;
   try {
-    answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
+    answer = await fetch(document.body.dataset.refresh || location.href, { headers, cache: "no-store", redirect: "error" });
   } catch {
     return;
   }

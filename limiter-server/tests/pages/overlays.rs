@@ -1,0 +1,105 @@
+//! Planned suspensions, and blocks of parts of keys and of networks.
+
+use serde_json::json;
+
+use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::browser::Browser;
+use crate::support::http;
+use crate::support::server::{Server, wait_until};
+
+const SUSPENDED: &str = "/e/default/suspended";
+
+fn check(server: &Server, key: &serde_json::Value) -> u16 {
+    let body = json!({ "policy": "search", "key": key }).to_string();
+    http::post(server.http(), "/v1/check", &[], &body).unwrap().status
+}
+
+#[test]
+fn suspension_is_planned_and_cancelled() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let mut browser = Browser::signed_in(&server, "root");
+    let fields = [
+        ("scope", "policy:search"),
+        ("enforcement", "deny"),
+        ("start", "2090-12-31T18:00"),
+        ("hours", "2"),
+        ("reason", "maintenance"),
+    ];
+    let confirm =
+        format!("{SUSPENDED}/confirm?scope=policy:search&enforcement=deny&hours=2&start=2090-12-31T18:00");
+    let page = browser.get(&confirm).body;
+    assert!(
+        page.contains("2090-12-31 18:00 UTC") && page.contains("2090-12-31 20:00 UTC"),
+        "{page}"
+    );
+    assert_eq!(browser.post(SUSPENDED, &fields).status, 303);
+    let listed = json_of(&root.get("/namespaces/default/suspensions"));
+    let planned = &listed["suspensions"][0];
+    assert_eq!(
+        (&planned["active"], &planned["from"]),
+        (&json!(false), &json!(3_818_426_400_000_000_u64))
+    );
+    let page = browser.get(SUSPENDED).body;
+    assert!(page.contains("Planned") && page.contains(">Cancel<"), "{page}");
+    assert!(
+        !page.contains("End in 1 h"),
+        "a planned suspension is not extended: {page}"
+    );
+    assert!(!page.contains("<strong>Suspended:"), "no banner: {page}");
+    wait_until(|| check(&server, &json!("ann")) == 200, || server.log());
+    let id = planned["id"].as_str().unwrap();
+    assert_eq!(browser.post(&format!("{SUSPENDED}/{id}/end"), &[]).status, 303);
+    assert!(browser.get(SUSPENDED).body.contains("No policy is suspended."));
+    let wrong = [
+        &fields[..2],
+        &[("start", "Friday"), ("hours", "2"), ("reason", "")],
+    ]
+    .concat();
+    assert_eq!(browser.post(SUSPENDED, &wrong).status, 422);
+}
+
+#[test]
+fn part_of_keys_and_network_are_blocked() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 50, "shop"));
+    root.add_user("vera", &[("shop", "viewer")]);
+    let mut browser = Browser::signed_in(&server, "root");
+    let parts = json!(["tenant", "acme", "ann"]);
+    wait_until(|| check(&server, &parts) == 200, || server.log());
+    let block = |kind: &'static str, value: &'static str| {
+        [
+            ("kind", kind),
+            ("key", value),
+            ("app", ""),
+            ("hours", "1"),
+            ("reason", "abuse"),
+        ]
+    };
+    assert_eq!(
+        browser
+            .post("/e/default/blocks", &block("part", "tenant=acme"))
+            .status,
+        303
+    );
+    wait_until(|| check(&server, &parts) == 403, || server.log());
+    assert_eq!(check(&server, &json!(["tenant", "other", "ann"])), 200);
+    assert_eq!(
+        browser
+            .post("/e/default/blocks", &block("network", "10.0.0.0/8"))
+            .status,
+        303
+    );
+    wait_until(|| check(&server, &json!("10.1.2.3")) == 403, || server.log());
+    let page = browser.get(SUSPENDED).body;
+    assert!(
+        page.contains("keys with tenant=acme") && page.contains("network 10.0.0.0/8"),
+        "{page}"
+    );
+    let wrong = browser.post("/e/default/blocks", &block("network", "ten"));
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+    let viewer = Browser::signed_in(&server, "vera").get(SUSPENDED).body;
+    assert!(!viewer.contains("Block keys"), "{viewer}");
+}
