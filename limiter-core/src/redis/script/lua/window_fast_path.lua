@@ -1,24 +1,36 @@
--- Fast path for a charge of a nonempty sliding window, the most frequent decision on windows:
--- without tables and without the functions of the general path: creating them takes longer than
--- this whole path. Returns and writes nothing in all other cases, which `decide_one` or
--- `decide_all` decides with the same result. See sliding_window.lua for the stored layout.
+-- Fast path for a charge of a sliding window, the most frequent decision on windows: without tables
+-- and without the functions of the general path: creating them takes longer than this whole path.
+-- Returns and writes nothing in all other cases, which `decide_one` or `decide_all` decides with
+-- the same result. See sliding_window.lua for the stored layout.
 
 -- Number of moments that one command reads.
 local PAGE = 32
 
 -- Loads a ring as of now, and advances it to the permits in the window. Returns the number of
--- granted repetitions, the ring's time, and fields of the header.
+-- granted repetitions, the ring's time, and fields of the header, with a count of 0 for a new ring.
 local function load_window(name, times, cost, limit, window)
   local start = try('GETRANGE', name, '0', LAST_OF_HEADER)
   if #start ~= HEADER_BYTES then
+    -- An empty string is a foreign value.
+    if start == '' and times * cost <= min(limit, PAGE) and call('EXISTS', name) == 0 then
+      return times, now, limit, 0, 0, 0, 0, 0, now, 0
+    end
     return
   end
   local layout, algorithm, size, head, count, live, skew, newest, keep_until, oldest, edge_before = unpack(HEADER, start)
   local at = now + skew
   local edge = max(0, at - window)
   if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size or (count < size and head ~= count)
-    or live > count or oldest > newest or newest > at or at >= keep_until or keep_until >= EXACT
-    or edge < edge_before or newest <= edge or limit > size then
+    or live > count or oldest > newest or newest > keep_until or keep_until >= EXACT then
+    return
+  end
+  if at >= keep_until then
+    if times * cost > min(limit, PAGE) or HEADER_BYTES + 8 * count > call('STRLEN', name) then
+      return
+    end
+    return times, now, limit, 0, 0, 0, 0, 0, now, 0
+  end
+  if newest > at or edge < edge_before or newest <= edge or limit > size then
     return
   end
 
@@ -75,12 +87,22 @@ local function settle_window(name, cost, limit, window, granted, at, size, head,
   local permits, retry, reset = granted * cost, 0, window
   if permits == 0 then
     -- The cost fits if another limit denies.
+    if count == 0 then
+      return granted, pack('<I8I8I8I8I8', 0, 0, 0, 0, 0)
+    end
     retry = limit - cost + 1 <= live and oldest + window - at or 0
     reset = newest + window - at
   else
     local stamps = pack('<I8', at)
     if permits > 1 then
       stamps = string.rep(stamps, permits)
+    end
+    if count == 0 then
+      local untl = at + window
+      local life = floor((untl - untl % SECOND + SECOND - now + 999) / 1000) + 1
+      local header = pack(HEADER, LAYOUT, SLIDING_WINDOW, size, permits % size, permits, permits, 0, at, untl, at, max(0, at - window))
+      call('SET', name, header .. stamps, 'PX', format('%d', max(least_ttl, life)))
+      return granted, pack('<I8I8I8I8I8', 0, 0, window, window, window)
     end
     call('SETRANGE', name, format('%d', HEADER_BYTES + 8 * head), stamps)
     local lasts = keep_until - skew
