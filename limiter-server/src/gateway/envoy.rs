@@ -6,6 +6,7 @@
 //! UNAVAILABLE and never UNKNOWN, because Envoy ignores `failure_mode_deny`
 //! on UNKNOWN. Tests: `tests/rate_limit_service.rs`, `tests/envoy.rs`.
 
+mod deadline;
 pub mod file_descriptor;
 pub mod messages;
 mod metadata;
@@ -84,13 +85,13 @@ impl Gateway {
         self.validate(&request)?;
         let requested = self.requested(client, &request)?;
         let deadline = self.envoy_settings().decision_deadline + GRACE;
-        match tokio::time::timeout(deadline, self.decide(&requested)).await {
-            Ok(Ok(results)) => {
+        match deadline::within(deadline, self.decide(&requested)).await {
+            Some(Ok(results)) => {
                 self.record(peer, &requested, &results);
                 Ok(self.response(&requested, results))
             }
-            Ok(Err(rejection)) => Err(status_of(&rejection)),
-            Err(_) => Err(Status::unavailable("the decision exceeded its deadline")),
+            Some(Err(rejection)) => Err(status_of(&rejection)),
+            None => Err(Status::unavailable("the decision exceeded its deadline")),
         }
     }
 
