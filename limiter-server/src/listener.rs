@@ -4,6 +4,7 @@
 //! when the peer makes no progress for too long. [`http::serve`] serves HTTP/1 and HTTP/2 on them.
 //! Tests: `tests/listeners.rs`, `tests/attacks.rs`.
 
+pub(crate) mod call_span;
 pub mod http;
 mod stream;
 mod tls;
@@ -147,6 +148,12 @@ impl Listener {
     #[must_use]
     pub const fn address(&self) -> &ListenAddress {
         &self.address
+    }
+
+    /// The protocol that the listener serves.
+    #[must_use]
+    pub const fn protocol(&self) -> &'static str {
+        self.protocol
     }
 
     /// The limits of the listener.

@@ -27,6 +27,7 @@ use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 pub use crate::gateway::envoy::rpc::{RATE_LIMIT_SERVICE, RateLimitServer, SHOULD_RATE_LIMIT};
+use crate::listener::call_span;
 use crate::settings::Unmatched;
 
 /// The time after the decision deadline in which refunds and further decisions can end.
@@ -88,7 +89,9 @@ impl Gateway {
         match deadline::within(deadline, self.decide(&requested)).await {
             Some(Ok(results)) => {
                 self.record(peer, &requested, &results);
-                Ok(self.response(&requested, results))
+                let response = self.response(&requested, results);
+                call_span::record_rate_limit(&request.domain, response.overall_code());
+                Ok(response)
             }
             Some(Err(rejection)) => Err(status_of(&rejection)),
             None => Err(Status::unavailable("the decision exceeded its deadline")),

@@ -14,9 +14,10 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
+use tracing::Instrument as _;
 
 use crate::access::Client;
-use crate::listener::{ClientConnection, Listener, PendingConnection};
+use crate::listener::{ClientConnection, Listener, PendingConnection, call_span};
 use crate::settings::ListenerLimits;
 
 /// The largest number of requests at once on one HTTP/2 connection.
@@ -44,13 +45,14 @@ where
     S::Future: Send + 'static,
 {
     let builder = builder(versions, listener.limits());
+    let protocol = listener.protocol();
     let each_end = end.clone();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             connection = listener.accept() => {
                 let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
-                connections.spawn(serve_connection(builder, versions, connection, routes, end));
+                connections.spawn(serve_connection(builder, (protocol, versions), connection, routes, end));
             }
             Some(_) = connections.join_next() => {}
             // An error means that the sender is gone, which is an end as well.
@@ -63,7 +65,7 @@ where
             biased;
             connection = listener.accept() => {
                 let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
-                connections.spawn(serve_connection(builder, versions, connection, routes, end));
+                connections.spawn(serve_connection(builder, (protocol, versions), connection, routes, end));
             }
             () = std::future::ready(()) => break,
         }
@@ -100,7 +102,7 @@ fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExec
 
 async fn serve_connection<S>(
     builder: Builder<TokioExecutor>,
-    versions: HttpVersions,
+    (protocol, versions): (&'static str, HttpVersions),
     connection: PendingConnection,
     routes: S,
     mut end: watch::Receiver<bool>,
@@ -137,10 +139,14 @@ async fn serve_connection<S>(
         if let Some(peer) = peer {
             request.extensions_mut().insert(ConnectInfo(peer));
         }
-        let answer = routes.clone().call(request);
+        let span = call_span::of_request(protocol, &request);
+        let answer = span.in_scope(|| routes.clone().call(request));
         let phase = phase.clone();
         async move {
-            let answer = answer.await;
+            let answer = answer.instrument(span.clone()).await;
+            if let Ok(answer) = &answer {
+                call_span::record_status(&span, answer.status());
+            }
             if phase.has_phases() {
                 phase.idle();
             }

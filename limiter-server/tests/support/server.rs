@@ -86,10 +86,25 @@ impl Server {
 
     /// Starts a server on free ports.
     pub(crate) fn start(directory: Directory, args: &[&str]) -> Self {
+        Self::start_command(command(), directory, args)
+    }
+
+    /// Starts a server with a variable of the environment.
+    pub(crate) fn start_with_variable(
+        directory: Directory,
+        (name, value): (&str, &str),
+        args: &[&str],
+    ) -> Self {
+        let mut command = command();
+        command.env(name, value);
+        Self::start_command(command, directory, args)
+    }
+
+    fn start_command(mut command: Command, directory: Directory, args: &[&str]) -> Self {
         let log = std::fs::File::create(directory.path().join("log")).expect("a log file");
         let usual = [["--grpc", "127.0.0.1:0"], ["--http", "127.0.0.1:0"]];
         let usual = usual.into_iter().filter(|[flag, _]| !args.contains(flag));
-        let mut child = command()
+        let mut child = command
             .arg("serve")
             .args(usual.into_iter().flatten())
             .args(args)

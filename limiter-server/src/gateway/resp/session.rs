@@ -3,10 +3,13 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use tracing::Instrument as _;
+
 use crate::access::Client;
 use crate::gateway::Gateway;
 use crate::gateway::resp::reply::{Protocol, Reply, access_error, shown};
 use crate::gateway::resp::throttle::ThrottleCommand;
+use crate::listener::call_span;
 
 /// The commands: name, arity with the name (negative: at least), flags, position of the key.
 const COMMANDS: [(&str, i64, &[&str], i64); 9] = [
@@ -85,6 +88,7 @@ impl Session {
                     let (gateway, client) = (self.gateway.clone(), self.client.clone());
                     let decision = command.clone();
                     let decision = async move { decision.run(&gateway, &client).await };
+                    let decision = decision.instrument(call_span::of_command("CL.THROTTLE"));
                     return CommandOutcome {
                         reply: PendingReply::Decides {
                             command,

@@ -1,0 +1,60 @@
+//! Spans of calls: one line per call at the level debug, and none at the default level.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use support::rls::RlsClient;
+use support::server::{Directory, Server};
+
+const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+const SECRET: &str = "203.0.113.77";
+
+fn call(server: &Server) {
+    let entries = [("generic_key", "search"), ("remote_address", SECRET)];
+    let entries = entries.map(|(key, value)| Entry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    });
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: entries.to_vec(),
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    };
+    RlsClient::connect(server.grpc()).ask(&request).unwrap();
+    let body = format!(r#"{{"policy":"search","key":"{SECRET}"}}"#);
+    let answer = support::http::post(server.http(), "/v1/check", &[], &body).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+#[test]
+fn call_has_one_line_without_keys_at_level_debug() {
+    let directory = Directory::new();
+    let policies = directory.write("policies.toml", POLICIES);
+    let filter = ("RUST_LOG", "info,limiter_server::call=debug");
+    let server = Server::start_with_variable(directory, filter, &["--policies", policies.to_str().unwrap()]);
+    call(&server);
+    for expected in [
+        r#"protocol="grpc" method=POST path="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" domain="edge" code=Ok status=200"#,
+        r#"protocol="http" method=POST path="/v1/check" status=200"#,
+    ] {
+        server.wait_for_log(expected);
+    }
+    assert!(server.log().contains("time.busy"), "{}", server.log());
+    assert!(!server.log().contains(SECRET), "{}", server.log());
+}
+
+#[test]
+fn default_level_has_no_spans() {
+    let server = Server::with_policies(POLICIES, &[]);
+    call(&server);
+    assert!(!server.log().contains("protocol=\"grpc\""), "{}", server.log());
+}
