@@ -125,6 +125,33 @@ impl Listener {
         };
         // Connections of a unix socket do not leave the machine.
         let tls = tls.filter(|_| matches!(address, ListenAddress::Tcp(_)));
+        Self::new(protocol, (inner, address), limits, tls)
+    }
+
+    /// Takes over a bound socket, in the runtime that accepts its connections.
+    ///
+    /// # Errors
+    ///
+    /// The reason, with the protocol.
+    pub fn from_std(
+        protocol: &'static str,
+        listener: std::net::TcpListener,
+        limits: &ListenerLimits,
+        tls: Option<&TlsSettings>,
+    ) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("the {protocol} listener failed: {error}");
+        listener.set_nonblocking(true).map_err(failed)?;
+        let inner = TcpListener::from_std(listener).map_err(failed)?;
+        let address = ListenAddress::Tcp(inner.local_addr().map_err(failed)?);
+        Self::new(protocol, (Inner::Tcp(inner), address), limits, tls)
+    }
+
+    fn new(
+        protocol: &'static str,
+        (inner, address): (Inner, ListenAddress),
+        limits: &ListenerLimits,
+        tls: Option<&TlsSettings>,
+    ) -> Result<Self, String> {
         let tls = tls.map(|tls| ServerTls::start(tls, protocol)).transpose()?;
         Ok(Self {
             protocol,
@@ -134,7 +161,7 @@ impl Listener {
             connections: Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS))),
             limits: limits.clone(),
             refusal: match protocol {
-                "http" => {
+                "http" | "admin" => {
                     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
                 }
                 "resp" => b"-ERR max number of clients reached\r\n",

@@ -165,7 +165,7 @@ fn load(settings: &TlsSettings, protocol: &str) -> Result<TlsAcceptor, String> {
         .map_err(|error| unusable(&settings.cert_file, &error))?;
     config.alpn_protocols = match protocol {
         "grpc" => HTTP_PROTOCOLS.iter().take(1).map(|name| name.to_vec()).collect(),
-        "http" => HTTP_PROTOCOLS.iter().map(|name| name.to_vec()).collect(),
+        "http" | "admin" => HTTP_PROTOCOLS.iter().map(|name| name.to_vec()).collect(),
         _ => Vec::new(),
     };
     Ok(TlsAcceptor::from(Arc::new(config)))

@@ -21,11 +21,12 @@ use tokio::sync::{oneshot, watch};
 use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
 use crate::library_usage;
+use crate::listener::Listener;
 use crate::publish::tokens::TokenPublisher;
 use crate::publish::{PublicationTarget, Publisher};
 use crate::retention;
 use crate::secret::random_id;
-use crate::serve::control::admin_listener::serve;
+use crate::serve::control::admin_listener::{offer_setup, serve};
 use crate::serve::control::first_import::import_file;
 use crate::serve::limits;
 use crate::settings::{
@@ -143,6 +144,8 @@ impl ControlPlane {
         let router: Arc<OnceLock<Router>> = Arc::default();
         let mut server = tokio::task::JoinSet::new();
         if let Some(listener) = listener {
+            let tls = admin_listener::tls(&self.settings, self.control.admin);
+            let listener = Listener::from_std("admin", listener, &self.settings.limits, tls)?;
             server.spawn(serve(listener, Arc::clone(&router), end.clone()));
         }
         let store = tokio::select! {
@@ -221,7 +224,7 @@ impl ControlPlane {
                 .with_fleet_usage(fleets.clone())
                 .with_retention(self.control.retention.clone())
                 .with_looks(looks(&self.control.namespaces));
-            offer_setup(&admin, self.control.admin).await;
+            offer_setup(&admin, &self.settings, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
             let _ = router.set(admin::router(admin, &self.settings.allowed_hosts));
         }
@@ -385,18 +388,4 @@ fn looks(namespaces: &[NamespaceSettings]) -> BTreeMap<String, NamespaceLook> {
         (of.name.clone(), look)
     });
     looks.collect()
-}
-
-/// Prints the link of the first run to standard error, if there is no user yet.
-#[expect(clippy::print_stderr, reason = "the link must not be in the log")]
-async fn offer_setup(admin: &Admin, address: std::net::SocketAddr) {
-    match admin.offer_setup().await {
-        Ok(Some(secret)) => eprintln!(
-            "Create the first administrator with this link, which is valid for 24 hours:\n  \
-             http://{address}/setup?token={}",
-            secret.reveal()
-        ),
-        Ok(None) => {}
-        Err(error) => tracing::warn!(%error, "cannot create the link of the first run"),
-    }
 }

@@ -1,44 +1,40 @@
 //! The admin listener, which accepts connections before the database has answered.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use tokio::sync::watch;
-use tower::ServiceExt as _;
+use tower::{ServiceExt as _, service_fn};
 
+use crate::admin::Admin;
 use crate::admin::api::problem::SUSPEND_COMMAND;
+use crate::listener::http::HttpVersions;
+use crate::listener::{self, Listener};
+use crate::settings::{Settings, TlsSettings};
+
+/// The TLS of the admin listener: none on loopback addresses, which a proxy on this machine uses.
+pub(super) fn tls(settings: &Settings, address: SocketAddr) -> Option<&TlsSettings> {
+    settings.tls.as_ref().filter(|_| !address.ip().is_loopback())
+}
 
 /// Serves the admin part as soon as its router is set.
-pub(super) async fn serve(
-    listener: std::net::TcpListener,
-    router: Arc<OnceLock<Router>>,
-    mut end: watch::Receiver<bool>,
-) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("the admin listener failed: {error}");
-    listener.set_nonblocking(true).map_err(failed)?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-    let ended = async move {
-        // An error means that the sender is gone, which is an end as well.
-        let _ = end.wait_for(|end| *end).await;
-    };
-    let answer = move |request: Request| {
+pub(super) async fn serve(listener: Listener, router: Arc<OnceLock<Router>>, end: watch::Receiver<bool>) {
+    let routes = service_fn(move |request: Request<Incoming>| {
         let router = router.get().cloned();
         async move {
             match router {
-                Some(router) => router.oneshot(request).await.into_response(),
-                None => waiting(),
+                Some(router) => router.oneshot(request).await,
+                None => Ok::<_, Infallible>(waiting()),
             }
         }
-    };
-    let service = Router::new().fallback(answer);
-    let service = service.into_make_service_with_connect_info::<std::net::SocketAddr>();
-    axum::serve(listener, service)
-        .with_graceful_shutdown(ended)
-        .await
-        .map_err(failed)
+    });
+    listener::http::serve(listener, HttpVersions::All, routes, end).await;
 }
 
 /// The answer while the database has not answered yet.
@@ -52,4 +48,19 @@ fn waiting() -> Response {
         (header::RETRY_AFTER, "5"),
     ];
     (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
+}
+
+/// Prints the link of the first run to standard error, if there is no user yet.
+#[expect(clippy::print_stderr, reason = "the link must not be in the log")]
+pub(super) async fn offer_setup(admin: &Admin, settings: &Settings, address: SocketAddr) {
+    let scheme = tls(settings, address).map_or("http", |_| "https");
+    match admin.offer_setup().await {
+        Ok(Some(secret)) => eprintln!(
+            "Create the first administrator with this link, which is valid for 24 hours:\n  \
+             {scheme}://{address}/setup?token={}",
+            secret.reveal()
+        ),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "cannot create the link of the first run"),
+    }
 }
