@@ -90,6 +90,29 @@ fn issued_token_has_its_scopes_at_the_gateway_until_it_is_revoked() {
     let revoked = root.send("DELETE", &format!("{TOKENS}/{}", edge.id), &[], &Value::Null);
     assert_eq!(revoked.status, 204, "{}", revoked.body);
     wait_within(WITHIN, || !edge.is_accepted(&server), &server);
+    // The listener had a client, so the end of the last one does not open it.
+    let anonymous = http::post(server.http(), "/v1/peek", &[], r#"{"policy":"search","key":"a"}"#).unwrap();
+    assert_eq!(anonymous.status, 401);
+}
+
+/// The removal of a user revokes the user's tokens, each with an entry of the audit, and does not
+/// open the listener.
+#[test]
+fn tokens_of_a_removed_user_are_revoked_with_audit_entries() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let ann = root.add_user("ann", &[("*", "admin")]);
+    let edge = Issued::new(&ann, TOKENS, &["peek:*"]);
+    wait_until(|| edge.is_accepted(&server), || server.log());
+    assert_eq!(root.send("DELETE", "/users/ann", &[], &Value::Null).status, 204);
+    wait_within(WITHIN, || !edge.is_accepted(&server), &server);
+    let path = format!("/namespaces/default/audit?object={}", edge.id);
+    let audit = root.get(&path).body;
+    assert!(
+        audit.contains("token.revoke") && audit.contains("edge: its creator ann was removed"),
+        "{audit}"
+    );
+    let anonymous = http::post(server.http(), "/v1/peek", &[], r#"{"policy":"search","key":"a"}"#).unwrap();
+    assert_eq!(anonymous.status, 401);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The clients in force.
 //!
 //! The configured clients and the tokens that the control plane issued are separate sources; a
-//! change of one keeps the other. Both form one table, which each call reads.
+//! change of one keeps the other. Both form one table, which each call reads. A table that loses
+//! its last client does not accept anonymous ones: a revocation, an empty Redis or a mistake in a
+//! file would open the listener otherwise. A restart does.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -76,7 +78,8 @@ impl Access {
         let mut sources = self.0.sources.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut sources);
         let table = sources.configured.with_issued(&sources.issued);
-        *self.0.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        let mut in_force = self.0.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        *in_force = Arc::new(table.after(&in_force));
     }
 
     /// Checks that a client is valid, without regard to its scopes.
@@ -133,8 +136,23 @@ mod tests {
         access.replace(AccessTable::default());
         assert!(!is_valid("configured") && is_valid("issued"));
         assert!(access.validate(&Client::Anonymous).is_err());
-        access.set_issued("").unwrap();
+    }
+
+    #[test]
+    fn end_of_the_last_client_does_not_accept_anonymous_ones() {
+        let access = Access::default();
         assert!(access.validate(&Client::Anonymous).is_ok());
+        access.set_issued(&entry("issued")).unwrap();
+        access.set_issued("").unwrap();
+        assert!(access.table().is_empty());
+        assert_eq!(
+            access.validate(&Client::Anonymous),
+            Err(AccessDenial::CredentialsMissing)
+        );
+        let access = Access::new(AccessTable::new(parse_issued(&entry("a")).unwrap(), Vec::new()).unwrap());
+        access.replace(AccessTable::default());
+        access.replace(AccessTable::default());
+        assert!(access.validate(&Client::Anonymous).is_err());
     }
 
     #[test]

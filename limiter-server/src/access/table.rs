@@ -64,6 +64,8 @@ impl CertificateClient {
 pub struct AccessTable {
     tokens: HashMap<u64, Vec<Token>>,
     certificates: HashMap<String, CertificateClient>,
+    /// Whether anonymous clients are rejected although no client is left.
+    had_clients: bool,
 }
 
 impl AccessTable {
@@ -130,6 +132,19 @@ impl AccessTable {
         table
     }
 
+    /// The table, which rejects anonymous clients if an earlier one did.
+    pub(super) fn after(mut self, earlier: &Self) -> Self {
+        self.had_clients = !earlier.accepts_anonymous();
+        self
+    }
+
+    /// Whether clients without credentials may check and peek: no client is configured, and none
+    /// was since the start of the process.
+    #[must_use]
+    pub fn accepts_anonymous(&self) -> bool {
+        self.is_empty() && !self.had_clients
+    }
+
     /// Whether no client is configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -177,7 +192,7 @@ impl AccessTable {
     /// The name and scopes of a client; `None` for an anonymous one that may connect.
     fn find(&self, client: &Client, now: SystemTime) -> Result<Option<(&str, &[Scope])>, AccessDenial> {
         match client {
-            Client::Anonymous if self.is_empty() => Ok(None),
+            Client::Anonymous if self.accepts_anonymous() => Ok(None),
             Client::Anonymous => Err(AccessDenial::CredentialsMissing),
             Client::Token(hash) => {
                 // The index is a part of a hash of the secret, so the time of this lookup does not

@@ -169,8 +169,7 @@ impl Store {
             .await?;
         let sql = "DELETE FROM role_grant WHERE subject_kind = 'user' AND subject = ?";
         transaction.execute(sql, binds![name]).await?;
-        let sql = "UPDATE token SET revoked_at = ? WHERE created_by = ? AND revoked_at IS NULL";
-        transaction.execute(sql, binds![at, name]).await?;
+        revoke_tokens_of(&mut transaction, name, author, at).await?;
         record(&mut transaction, author, "user.remove", name, at).await?;
         transaction.commit().await
     }
@@ -310,6 +309,34 @@ async fn require_another_admin(transaction: &mut SqlTransaction, name: &str) -> 
         [only] if only == name => Err(StoreError::LastAdmin),
         _ => Ok(()),
     }
+}
+
+/// Revokes the tokens that a user created, also those of programs, each with an audit entry.
+async fn revoke_tokens_of(
+    transaction: &mut SqlTransaction,
+    name: &str,
+    author: &str,
+    at: i64,
+) -> Result<(), StoreError> {
+    let condition = "created_by = ? AND (revoked_at IS NULL OR revoked_at > ?)";
+    let sql = format!("SELECT namespace, id, label FROM token WHERE {condition}");
+    let tokens = transaction.rows(&sql, binds![name, at]).await?;
+    let sql = format!("UPDATE token SET revoked_at = ? WHERE {condition}");
+    transaction.execute(&sql, binds![at, name, at]).await?;
+    for token in tokens {
+        let (namespace, id, label) = (token.text(0)?, token.text(1)?, token.text(2)?);
+        let entry = audit::NewEntry {
+            namespace: &namespace,
+            actor: author,
+            action: "token.revoke",
+            object: &id,
+            apps: None,
+            detail: Some(format!("{label}: its creator {name} was removed")),
+            at,
+        };
+        audit::insert(transaction, entry).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn record(

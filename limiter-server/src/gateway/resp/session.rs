@@ -184,7 +184,7 @@ impl Session {
 
     /// `AUTH [user] token`. The name of the user is ignored: a token names its client.
     fn authenticate(&mut self, token: &[u8]) -> Reply {
-        if self.gateway.access().table().is_empty() {
+        if self.gateway.access().table().accepts_anonymous() {
             return Reply::error("ERR AUTH called without any password configured, expected no AUTH");
         }
         let client = Client::of_secret(&String::from_utf8_lossy(token));

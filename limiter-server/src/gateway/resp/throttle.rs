@@ -129,7 +129,7 @@ impl ThrottleCommand {
 /// ones may, because the listener is off unless the settings name its address.
 fn may_state_limits(gateway: &Gateway, client: &Client) -> Result<(), AccessDenial> {
     let access = gateway.access();
-    let action = match access.table().is_empty() {
+    let action = match access.table().accepts_anonymous() {
         true => Action::Check,
         false => Action::Namespace,
     };
