@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::admin::auth::SigninLimits;
 use crate::admin::auth::password::Passwords;
 use crate::gateway::Gateway;
+use crate::library_usage::LibraryUsageStatus;
 use crate::publish::Publisher;
 use crate::secret::Secret;
 use crate::settings::{ProxySettings, RetentionSettings};
@@ -47,7 +48,7 @@ struct AdminInner {
     node: String,
     addresses: OnceLock<GatewayAddresses>,
     looks: OnceLock<BTreeMap<String, NamespaceLook>>,
-    fleet_usage: OnceLock<BTreeMap<String, FleetUsage>>,
+    fleet_usage: OnceLock<(BTreeMap<String, FleetUsage>, LibraryUsageStatus)>,
     retention: OnceLock<RetentionSettings>,
     gateway: Option<GatewayHandle>,
 }
@@ -133,11 +134,12 @@ impl Admin {
         self
     }
 
-    /// Sets the usage that library processes report, by namespace. The first call counts.
+    /// Sets the usage that library processes report, by namespace, and the state of its records.
+    /// The first call counts.
     #[must_use]
-    pub fn with_fleet_usage(self, usage: BTreeMap<String, FleetUsage>) -> Self {
+    pub fn with_fleet_usage(self, usage: BTreeMap<String, FleetUsage>, status: LibraryUsageStatus) -> Self {
         // Later calls have no effect, as documented.
-        let _ = self.0.fleet_usage.set(usage);
+        let _ = self.0.fleet_usage.set((usage, status));
         self
     }
 
@@ -158,7 +160,14 @@ impl Admin {
     /// The usage that the library processes of a namespace report; `None` without Redis.
     #[must_use]
     pub fn fleet_usage(&self, namespace: &str) -> Option<&FleetUsage> {
-        self.0.fleet_usage.get()?.get(namespace)
+        self.0.fleet_usage.get()?.0.get(namespace)
+    }
+
+    /// Whether the usage of library processes is recorded, and the reason if not: the result of
+    /// [`LibraryUsageStatus::last`]; `None` also without Redis.
+    #[must_use]
+    pub fn library_usage(&self, namespace: &str) -> Option<Option<String>> {
+        self.0.fleet_usage.get()?.1.last(namespace)
     }
 
     /// The name and the colour of a namespace: those that an administrator chose, or else those of

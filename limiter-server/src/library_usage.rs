@@ -8,10 +8,11 @@
 //! Tests: `tests/library_usage.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use limiter_core::Timestamp;
 use limiter_core::usage::{FleetUsage, UsageCell, UsageCursor, UsageMinute};
+use limiter_core::{StoreErrorKind, Timestamp};
 
 use crate::store::{LibraryUsage, Store, StoreError, UsageKind, UsageSpan, UsageTotals};
 
@@ -21,6 +22,32 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const HOURS_EVERY: u64 = 12;
 /// The maximum length of a name in the database, in characters.
 const MAX_NAME: usize = 255;
+
+/// The reason why the usage of a namespace is not recorded, as of the last pass. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct LibraryUsageStatus(Arc<Mutex<BTreeMap<String, Option<String>>>>);
+
+impl LibraryUsageStatus {
+    /// The reason, or none if the last pass succeeded; `None` before the first pass.
+    #[must_use]
+    pub fn last(&self, namespace: &str) -> Option<Option<String>> {
+        let passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        passes.get(namespace).cloned()
+    }
+
+    /// Records the result of a pass. A new reason is logged once.
+    fn set(&self, namespace: &str, reason: Option<String>) {
+        let up = if reason.is_none() { 1.0 } else { 0.0 };
+        metrics::gauge!("limiter_server_library_usage_up", "namespace" => namespace.to_owned()).set(up);
+        let mut passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = passes.insert(namespace.to_owned(), reason.clone()).flatten();
+        if let Some(reason) = reason
+            && before.as_ref() != Some(&reason)
+        {
+            tracing::warn!(namespace, %reason, "usage of library processes is not recorded; trying again");
+        }
+    }
+}
 
 /// Moves the usage of one namespace to the database.
 #[derive(Debug)]
@@ -56,7 +83,15 @@ impl LibraryUsageFold {
         loop {
             let mut cursor = self.cursor.clone();
             let minutes = self.fleet.changed_minutes(&mut cursor).await;
-            let minutes = minutes.map_err(|error| format!("cannot read the usage in Redis: {error}"))?;
+            let minutes = minutes.map_err(|error| {
+                let action = match error.kind() {
+                    StoreErrorKind::Refused => {
+                        ": give the user of the server the commands +hget +hgetall +hmget +hset +hincrby"
+                    }
+                    _ => "",
+                };
+                format!("cannot read the usage in Redis: {error}{action}")
+            })?;
             for minute in &minutes {
                 let recorded = self.record(minute).await;
                 recorded.map_err(|error| format!("cannot record the usage: {error}"))?;
@@ -131,7 +166,7 @@ fn count(calls: u64) -> i64 {
 }
 
 /// Folds the usage of these namespaces until the task is dropped.
-pub(crate) async fn run(fleets: BTreeMap<String, FleetUsage>, store: Store) {
+pub(crate) async fn run(fleets: BTreeMap<String, FleetUsage>, store: Store, status: LibraryUsageStatus) {
     let mut folds: Vec<LibraryUsageFold> = fleets
         .into_iter()
         .map(|(namespace, fleet)| LibraryUsageFold::new(fleet, store.clone(), &namespace))
@@ -139,14 +174,12 @@ pub(crate) async fn run(fleets: BTreeMap<String, FleetUsage>, store: Store) {
     for pass in 1_u64.. {
         tokio::time::sleep(INTERVAL).await;
         for fold in &mut folds {
-            if let Err(reason) = fold.record_minutes().await {
-                tracing::debug!(namespace = fold.namespace, %reason, "usage is not recorded; trying again");
+            let mut result = fold.record_minutes().await;
+            if pass % HOURS_EVERY == 0 && result.is_ok() {
+                let recorded = fold.record_hours().await;
+                result = recorded.map_err(|error| format!("cannot record the usage of hours: {error}"));
             }
-            if pass % HOURS_EVERY == 0
-                && let Err(error) = fold.record_hours().await
-            {
-                tracing::debug!(namespace = fold.namespace, %error, "usage of hours is not recorded; trying again");
-            }
+            status.set(&fold.namespace, result.err());
         }
     }
 }

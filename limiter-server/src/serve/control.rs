@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
-use crate::library_usage;
+use crate::library_usage::{self, LibraryUsageStatus};
 use crate::listener::Listener;
 use crate::publish::tokens::TokenPublisher;
 use crate::publish::{PublicationTarget, Publisher};
@@ -214,6 +214,7 @@ impl ControlPlane {
         if let Some(own) = tokens.first_mut() {
             own.accept_at(&self.settings.access).await;
         }
+        let library_status = LibraryUsageStatus::default();
         if self.settings.role != ProcessRole::Gateway {
             let proxy = self.control.proxy.clone();
             let node = self.settings.node.clone();
@@ -221,7 +222,7 @@ impl ControlPlane {
             let admin = Admin::new(store.clone(), publishers.clone(), proxy, node, gateway)?;
             let admin = admin
                 .with_addresses(addresses(&self.settings))
-                .with_fleet_usage(fleets.clone())
+                .with_fleet_usage(fleets.clone(), library_status.clone())
                 .with_retention(self.control.retention.clone())
                 .with_looks(looks(&self.control.namespaces));
             offer_setup(&admin, &self.settings, self.control.admin).await;
@@ -257,7 +258,7 @@ impl ControlPlane {
                 webhook::run(store.clone(), webhook, node, instance).await;
             }
         };
-        let library_usage = library_usage::run(fleets, store.clone());
+        let library_usage = library_usage::run(fleets, store.clone(), library_status);
         let monitor = monitor::run(store.clone(), publishers.clone());
         let publishing_tokens = async {
             let mut running: tokio::task::JoinSet<()> = tokens.into_iter().map(TokenPublisher::run).collect();

@@ -178,3 +178,63 @@ fn status_names_the_users_that_can_write_the_registry() {
     let unknown = json!({ "state": "not_known", "user": "limiter-server", "writers": Value::Null });
     wait_until(|| access() == unknown, || access().to_string());
 }
+
+/// Usage that is not recorded is visible: in the log, on the page and as a metric.
+#[test]
+fn usage_that_is_not_recorded_is_reported() {
+    let redis = redis_with_users();
+    let (server, root) = server_on(&redis);
+    let usage = || json_of(&root.get("/namespaces/prod/status"))["library_usage"].clone();
+    wait_until(|| usage()["state"] == "recorded", || server.log());
+    let metric = "limiter_server_library_usage_up{namespace=\"prod\"}";
+    assert!(server.get("/metrics").body.contains(&format!("{metric} 1")));
+    redis.pause();
+    server.wait_for_log("usage of library processes is not recorded");
+    assert!(server.get("/metrics").body.contains(&format!("{metric} 0")));
+    assert_eq!(usage()["state"], "failed", "{}", usage());
+    let page = root.page("/e/prod/status").body;
+    assert!(page.contains("cannot read the usage in Redis"), "{page}");
+    redis.resume();
+    wait_until(|| usage()["state"] == "recorded", || server.log());
+}
+
+/// A missing permission is visible: once in the log, on the page and as a metric.
+#[test]
+fn missing_permission_of_usage_is_reported() {
+    let redis = redis_with_users();
+    redis.command(&[
+        "ACL",
+        "SETUSER",
+        "limiter-server",
+        "-hget",
+        "-hgetall",
+        "-hmget",
+        "-hset",
+        "-hincrby",
+    ]);
+    let (server, root) = server_on(&redis);
+    let usage = || json_of(&root.get("/namespaces/prod/status"))["library_usage"].clone();
+    wait_until(|| usage()["state"] == "failed", || server.log());
+    assert!(
+        usage()["reason"].as_str().unwrap().contains("+hgetall"),
+        "{}",
+        usage()
+    );
+    let page = root.page("/e/prod/status");
+    assert!(page.body.contains("+hgetall"), "{}", page.body);
+    let metric = "limiter_server_library_usage_up{namespace=\"prod\"}";
+    assert!(server.get("/metrics").body.contains(&format!("{metric} 0")));
+    redis.command(&[
+        "ACL",
+        "SETUSER",
+        "limiter-server",
+        "+hget",
+        "+hgetall",
+        "+hmget",
+        "+hset",
+        "+hincrby",
+    ]);
+    wait_until(|| usage()["state"] == "recorded", || server.log());
+    assert_eq!(server.log().matches("usage of library processes").count(), 1);
+    assert!(server.get("/metrics").body.contains(&format!("{metric} 1")));
+}

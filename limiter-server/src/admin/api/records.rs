@@ -222,8 +222,19 @@ pub(super) async fn status(
         "database": store.dialect().name(),
         "redis": redis,
         "registry_access": access,
+        "library_usage": library_usage_json(admin.library_usage(&namespace)),
         "now": now_micros(),
     })))
+}
+
+/// Whether the usage of library processes is recorded; null without Redis and before the first
+/// pass.
+fn library_usage_json(last: Option<Option<String>>) -> Value {
+    match last {
+        None => Value::Null,
+        Some(None) => json!({ "state": "recorded" }),
+        Some(Some(reason)) => json!({ "state": "failed", "reason": reason }),
+    }
 }
 
 /// The users that may write the registry: `restricted` if only the user of the servers may.

@@ -12,7 +12,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
 use crate::admin::pages::quota_streams::AssignmentsView;
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::views::{StatusView, SubscriberListView, SubscriberView};
+use crate::admin::pages::views::{LibraryUsageView, StatusView, SubscriberListView, SubscriberView};
 use crate::admin::pages::{links, render, see};
 
 /// A node that was not seen for this time has probably ended.
@@ -64,6 +64,15 @@ impl StatusView {
             "restricted" => ("ok", format!("Servers only ({writers})")),
             "open" => ("waiting", format!("All of these users: {writers}")),
             _ => ("off", "not known".to_owned()),
+        }
+    }
+
+    /// Whether the usage of library processes is recorded: class and words.
+    fn library_usage(&self) -> (&'static str, &str) {
+        match &self.library_usage {
+            None => ("off", "not known"),
+            Some(LibraryUsageView { reason: None }) => ("ok", "Recorded"),
+            Some(LibraryUsageView { reason: Some(reason) }) => ("bad", reason),
         }
     }
 

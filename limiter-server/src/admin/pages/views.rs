@@ -233,8 +233,17 @@ pub(super) struct StatusView {
     pub(super) redis: String,
     /// The users of Redis that may write the registry; `None` without Redis.
     pub(super) registry_access: Option<AccessView>,
+    /// `None` without Redis, and before the first record.
+    pub(super) library_usage: Option<LibraryUsageView>,
     /// The time of the answer.
     pub(super) now: PageTime,
+}
+
+/// Whether the usage of library processes is recorded.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LibraryUsageView {
+    /// The reason why it is not.
+    pub(super) reason: Option<String>,
 }
 
 /// The users of Redis that may write the registry.

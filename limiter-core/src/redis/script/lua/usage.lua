@@ -37,6 +37,10 @@ if operation == READ then
     hashes[index] = {}
     if changed < MAX_CHANGED then
       local version = try('HGET', key, '#version')
+      -- The user of Redis may lack the permission.
+      if type(version) == 'table' and version.err then
+        return version
+      end
       if type(version) == 'string' and tonumber(version) ~= known then
         hashes[index] = call('HGETALL', key)
         changed = changed + 1
