@@ -8,6 +8,7 @@ pub mod api;
 pub mod auth;
 pub mod bounds;
 pub mod edit;
+mod outage;
 pub mod pages;
 pub mod permissions;
 pub mod preview;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::admin::auth::SigninLimits;
 use crate::admin::auth::password::Passwords;
+use crate::admin::outage::Outage;
 use crate::gateway::Gateway;
 use crate::library_usage::LibraryUsageStatus;
 use crate::publish::Publisher;
@@ -51,6 +53,7 @@ struct AdminInner {
     fleet_usage: OnceLock<(BTreeMap<String, FleetUsage>, LibraryUsageStatus)>,
     retention: OnceLock<RetentionSettings>,
     gateway: Option<GatewayHandle>,
+    outage: Outage,
 }
 
 /// The addresses at which clients reach the gateway.
@@ -102,6 +105,7 @@ impl Admin {
             fleet_usage: OnceLock::new(),
             retention: OnceLock::new(),
             gateway,
+            outage: Outage::default(),
         })))
     }
 
@@ -218,6 +222,16 @@ impl Admin {
     #[must_use]
     pub fn passwords(&self) -> &Passwords {
         &self.0.passwords
+    }
+
+    /// Whether the database does not answer, so that pages are read-only.
+    #[must_use]
+    pub fn is_database_down(&self) -> bool {
+        self.outage().is_active()
+    }
+
+    fn outage(&self) -> &Outage {
+        &self.0.outage
     }
 
     fn signin_limits(&self) -> &SigninLimits {

@@ -106,6 +106,21 @@ impl Publisher {
         }
     }
 
+    /// The registry in force.
+    ///
+    /// # Errors
+    ///
+    /// The reason why Redis did not return it.
+    pub async fn registry_in_force(&self) -> Result<PolicyRegistry, RegistryError> {
+        match &self.0.target {
+            PublicationTarget::Gateway(registry) => Ok(registry.clone()),
+            PublicationTarget::Redis(redis) => {
+                let (_, text) = redis.read().await?.unwrap_or_default();
+                Ok(PolicyRegistry::from_toml(&text)?)
+            }
+        }
+    }
+
     /// Starts a pass now, after a save.
     pub fn wake(&self) {
         self.0.wake.notify_one();

@@ -18,6 +18,8 @@ mod guard;
 mod monitoring;
 #[path = "control_plane/namespaces.rs"]
 mod namespaces;
+#[path = "control_plane/outage_pages.rs"]
+mod outage_pages;
 #[path = "control_plane/outages.rs"]
 mod outages;
 #[path = "control_plane/retention.rs"]

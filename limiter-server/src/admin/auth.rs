@@ -9,7 +9,7 @@ mod origin;
 pub mod password;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
@@ -204,17 +204,62 @@ impl Admin {
     /// [`AuthError::Store`] when the database fails.
     pub async fn sign_out(&self, headers: &HeaderMap) -> Result<(), AuthError> {
         if let Some(session) = session_of(headers) {
-            self.store().end_signin(&secret::hash(&session)).await?;
+            let session = secret::hash(&session);
+            self.outage().forget(&session);
+            self.store().end_signin(&session).await?;
         }
         Ok(())
     }
 
-    /// Identifies the caller of a request.
+    /// Identifies the caller of a request. During an outage of the database, no caller is
+    /// identified; [`Admin::remembered`] knows recent sessions.
     ///
     /// # Errors
     ///
     /// [`AuthError::Unauthenticated`] without valid credentials.
     pub async fn identify(&self, parts: &Parts, peer: SocketAddr) -> Result<Actor, AuthError> {
+        if self.outage().is_active() {
+            return Err(AuthError::Store(StoreError::Unavailable));
+        }
+        let identified = self.identify_by_database(parts, peer).await;
+        match &identified {
+            Ok(actor) => {
+                if let Some(session) = self.session_id(parts, peer) {
+                    self.outage().remember(session, actor, Instant::now());
+                }
+            }
+            Err(AuthError::Store(error)) if error.is_unavailable() => self.outage().begin(self.store()),
+            Err(AuthError::Unauthenticated) => {
+                if let Some(session) = self.session_id(parts, peer) {
+                    self.outage().forget(&session);
+                }
+            }
+            Err(_) => {}
+        }
+        identified
+    }
+
+    /// The user of a session that the database has confirmed in the last 15 minutes, during an
+    /// outage of the database.
+    pub(super) fn remembered(&self, parts: &Parts, peer: SocketAddr) -> Option<Actor> {
+        let is_active = self.outage().is_active();
+        let session = self.session_id(parts, peer).filter(|_| is_active)?;
+        self.outage().actor(&session, Instant::now())
+    }
+
+    /// The identity of the session of a browser; `None` for tokens and without credentials.
+    fn session_id(&self, parts: &Parts, peer: SocketAddr) -> Option<String> {
+        if parts.headers.contains_key(header::AUTHORIZATION) {
+            return None;
+        }
+        if let Some(session) = session_of(&parts.headers) {
+            return Some(secret::hash(&session));
+        }
+        let (user, groups) = self.proxy_user(&parts.headers, peer)?;
+        Some(secret::hash(&format!("proxy\n{user}\n{}", groups.join("\n"))))
+    }
+
+    async fn identify_by_database(&self, parts: &Parts, peer: SocketAddr) -> Result<Actor, AuthError> {
         if let Some(value) = parts.headers.get(header::AUTHORIZATION) {
             let value = value.to_str().ok();
             let token = value.and_then(|value| value.split_once(' '));
@@ -237,18 +282,12 @@ impl Admin {
         self.identify_by_proxy(&parts.method, &parts.headers, peer).await
     }
 
-    async fn identify_by_proxy(
-        &self,
-        method: &Method,
-        headers: &HeaderMap,
-        peer: SocketAddr,
-    ) -> Result<Actor, AuthError> {
+    /// The user and the groups that a trusted proxy states.
+    fn proxy_user(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<(String, Vec<String>)> {
         let proxy = self.proxy();
-        let Some(user_header) = &proxy.user_header else {
-            return Err(AuthError::Unauthenticated);
-        };
+        let user_header = proxy.user_header.as_ref()?;
         if !proxy.peers.contains(&peer.ip().to_canonical()) {
-            return Err(AuthError::Unauthenticated);
+            return None;
         }
         let one = |name: &str| {
             // A client could add a second header beside that of the proxy.
@@ -256,18 +295,27 @@ impl Admin {
             let value = values.next().filter(|_| values.next().is_none());
             value.and_then(|value| value.to_str().ok()).map(str::trim)
         };
-        let user = one(user_header).filter(|user| !user.is_empty());
-        let user = user.ok_or(AuthError::Unauthenticated)?;
-        require_same_origin(method, headers)?;
+        let user = one(user_header).filter(|user| !user.is_empty())?;
         let groups = proxy.groups_header.as_deref().and_then(one).unwrap_or_default();
         let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
-        let groups: Vec<String> = groups.map(str::to_owned).collect();
-        match self.actor_of(user, &groups).await? {
+        Some((user.to_owned(), groups.map(str::to_owned).collect()))
+    }
+
+    async fn identify_by_proxy(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Result<Actor, AuthError> {
+        let stated = self.proxy_user(headers, peer);
+        let (user, groups) = stated.ok_or(AuthError::Unauthenticated)?;
+        require_same_origin(method, headers)?;
+        match self.actor_of(&user, &groups).await? {
             Some(actor) => Ok(actor),
             // Users of the proxy need no account, unless theirs is disabled.
-            None if self.store().account(user).await?.is_none() => {
-                let roles = self.store().roles_of(user, &groups).await?;
-                Ok(Actor::new(user, false, &roles))
+            None if self.store().account(&user).await?.is_none() => {
+                let roles = self.store().roles_of(&user, &groups).await?;
+                Ok(Actor::new(&user, false, &roles))
             }
             None => Err(AuthError::Unauthenticated),
         }

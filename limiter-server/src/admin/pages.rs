@@ -27,6 +27,7 @@ mod import;
 mod layout;
 mod links;
 mod now;
+mod outage;
 mod overlays;
 mod people;
 mod policy;
@@ -158,6 +159,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .nest("/e/{environment}", environment)
         .fallback(unknown_page)
         .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(middleware::from_fn_with_state(pages.clone(), outage::answer))
         .layer(CsrfLayer::new())
         .layer(middleware::from_fn(refresh::with_tag))
         .layer(middleware::from_fn(compression::compress))

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use sqlx::error::DatabaseError;
+use sqlx::sqlite::SqliteError;
+
 use crate::store::StoredDocument;
 
 /// Why the database did not do as requested.
@@ -14,6 +17,8 @@ pub enum StoreError {
     Database(sqlx::Error),
     /// The store was closed.
     Closed,
+    /// An earlier request had no answer, and this one was not sent.
+    Unavailable,
     /// The object was changed since the caller read it.
     Conflict {
         /// The revision that the caller read; 0 for none.
@@ -41,8 +46,8 @@ impl StoreError {
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {
-            Self::Database(error) => !matches!(error, sqlx::Error::Database(_)),
-            Self::Closed => true,
+            Self::Database(sqlx::Error::Database(error)) => is_outage(&**error),
+            Self::Database(_) | Self::Closed | Self::Unavailable => true,
             _ => false,
         }
     }
@@ -54,6 +59,20 @@ impl StoreError {
             _ => false,
         }
     }
+}
+
+/// Whether the error of a database is about its state and not about the statement.
+fn is_outage(error: &(dyn DatabaseError + 'static)) -> bool {
+    let Some(code) = error.code() else {
+        return false;
+    };
+    if error.try_downcast_ref::<SqliteError>().is_some() {
+        // Busy, input and output, corrupt, full, cannot open, no database. Higher bits refine them.
+        let code = code.parse::<u32>().unwrap_or_default() & 0xff;
+        return matches!(code, 5 | 10 | 11 | 13 | 14 | 26);
+    }
+    // Connections, resources, a shutdown.
+    ["08", "53", "57P"].iter().any(|class| code.starts_with(class))
 }
 
 impl fmt::Display for StoreError {
@@ -72,6 +91,7 @@ impl fmt::Display for StoreError {
                 Ok(())
             }
             Self::Closed => f.write_str("the store was closed"),
+            Self::Unavailable => f.write_str("the database does not answer"),
             Self::Conflict { expected, current } => {
                 let found = current.as_ref().map_or(0, |current| current.revision);
                 write!(

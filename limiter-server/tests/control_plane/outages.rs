@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use limiter_testing::RedisServer;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_sqlite};
 use crate::support::databases::Database;
 use crate::support::http;
 use crate::support::server::{Directory, Server, run, wait_until};
@@ -134,7 +134,11 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
     );
     wait_until(|| check(&server, "search") == 429, || server.log());
     drop(database);
-    let page = root.page("/");
+    wait_until(
+        || root.page("/e/default/apps").body.contains("Read-only"),
+        || server.log(),
+    );
+    let page = AdminClient::new(server.admin(), Credentials::None).page("/");
     assert_eq!(page.status, 503, "{}", page.body);
     assert!(
         page.body.contains("limiter-server kill policy:NAME"),

@@ -52,30 +52,33 @@ impl Database {
         ]);
         user.run(init.arg(&data).stdout(log()).stderr(log()));
         let port = free_port();
-        let mut serve = Command::new(programs.join("postgres"));
-        serve
-            .args([
-                "-F",
-                "-c",
-                "listen_addresses=127.0.0.1",
-                "-p",
-                &port.to_string(),
-                "-k",
-            ])
-            .arg(directory.path())
-            .arg("-D")
-            .arg(&data);
-        let child = user.spawn(serve.stdout(Stdio::null()).stderr(log()));
+        let child = serve_postgres(directory.path(), port);
         let server = DatabaseServer {
             child,
             port,
             directory,
         };
-        wait_until(
-            || TcpStream::connect(("127.0.0.1", port)).is_ok(),
-            || "PostgreSQL does not start".to_owned(),
-        );
         Self::Postgres(server)
+    }
+
+    /// Stops PostgreSQL until [`start`](Self::start).
+    pub(crate) fn stop(&mut self) {
+        let Self::Postgres(server) = self else {
+            panic!("only PostgreSQL can be stopped");
+        };
+        let interrupt = Command::new("kill")
+            .args(["-INT", &server.child.id().to_string()])
+            .status();
+        assert!(interrupt.expect("kill").success());
+        server.child.wait().expect("the end");
+    }
+
+    /// Starts PostgreSQL again, with its data.
+    pub(crate) fn start(&mut self) {
+        let Self::Postgres(server) = self else {
+            panic!("only PostgreSQL can be started");
+        };
+        server.child = serve_postgres(server.directory.path(), server.port);
     }
 
     pub(crate) fn mariadb() -> Self {
@@ -142,6 +145,23 @@ impl Database {
             }
         }
     }
+}
+
+fn serve_postgres(directory: &Path, port: u16) -> Child {
+    let log = std::fs::File::create(directory.join("log")).expect("a log file");
+    let mut serve = Command::new(newest_postgres().join("postgres"));
+    let port_text = port.to_string();
+    serve
+        .args(["-F", "-c", "listen_addresses=127.0.0.1", "-p", &port_text, "-k"])
+        .arg(directory)
+        .arg("-D")
+        .arg(directory.join("data"));
+    let child = unprivileged("postgres").spawn(serve.stdout(Stdio::null()).stderr(log));
+    wait_until(
+        || TcpStream::connect(("127.0.0.1", port)).is_ok(),
+        || "PostgreSQL does not start".to_owned(),
+    );
+    child
 }
 
 /// Runs a statement on a new connection, again while the server starts.

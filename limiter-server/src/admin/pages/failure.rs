@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::Value;
 
-use crate::admin::api::problem::{AdminProblem, SUSPEND_COMMAND_FIELD};
+use crate::admin::api::problem::{AdminProblem, SUSPEND_COMMAND, SUSPEND_COMMAND_FIELD};
 use crate::admin::auth::AuthError;
 use crate::admin::pages::assets::{self, AssetLinks};
 
@@ -62,6 +62,26 @@ impl PageFailure {
             StatusCode::INTERNAL_SERVER_ERROR,
             "The page cannot be shown. The log of the server contains the reason.",
         )
+    }
+
+    /// The answer to a change while the database does not answer.
+    pub(super) fn read_only() -> Self {
+        let detail =
+            "Nothing was changed: the database does not answer, so the pages are read-only until it does.";
+        Self {
+            suspend_command: Some(SUSPEND_COMMAND.to_owned()),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
+    }
+
+    /// The answer to a reader without a recent session while the database does not answer.
+    pub(super) fn no_recent_session() -> Self {
+        let detail = "The database does not answer. Users who were signed in during the last 15 minutes can \
+                      read the policies in force.";
+        Self {
+            suspend_command: Some(SUSPEND_COMMAND.to_owned()),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
     }
 
     /// Shows another page instead.

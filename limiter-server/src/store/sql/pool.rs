@@ -18,6 +18,8 @@ use crate::store::sql::{Bind, Dialect, SqlRow, SqlTransaction, prepare};
 
 /// How long a caller waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a query may take. A database that is stopped or unreachable keeps connections open.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long SQLite waits for another process that writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONNECTIONS: u32 = 8;
@@ -124,6 +126,11 @@ impl SqlPool {
         sql: &str,
         binds: Vec<Bind>,
     ) -> Result<Vec<SqlRow>, StoreError> {
+        let rows = tokio::time::timeout(QUERY_TIMEOUT, self.query(sql, binds)).await;
+        rows.unwrap_or(Err(StoreError::Unavailable))
+    }
+
+    async fn query(&self, sql: &str, binds: Vec<Bind>) -> Result<Vec<SqlRow>, StoreError> {
         let dialect = self.dialect();
         Ok(match &self.connections {
             Connections::Sqlite(pool, _) => {
