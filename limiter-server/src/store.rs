@@ -41,7 +41,7 @@ pub use crate::store::namespaces::NamespaceLook;
 pub use crate::store::nodes::NodeRecord;
 pub use crate::store::proposals::{NewProposal, ProposalState, StoredProposal};
 pub use crate::store::publication::{ImportedDocument, PendingDocument, Publication};
-pub use crate::store::save::{SaveRequest, SavedDocument};
+pub use crate::store::save::{SaveFailure, SaveRequest, SavedDocument};
 pub use crate::store::sql::Dialect;
 use crate::store::sql::SqlPool;
 pub use crate::store::tokens::{NewStoredToken, StoredToken};

@@ -213,3 +213,24 @@ until = 2100-01-01T00:00:00Z
         "{exported}"
     );
 }
+
+/// Every policy that cannot be saved is reported, and the others are not saved either.
+#[test]
+fn apply_saves_all_changes_or_none() {
+    let workspace = Workspace::new();
+    let bucket = "[policy.jobs]\nalgorithm = 'token_bucket'\ncapacity = 3\nrate = '1/s'\n";
+    let concurrency = "[policy.jobs]\nalgorithm = 'concurrency'\nmax = 3\n";
+    let rule = "[[rule]]\nmatch = ['route=jobs']\npolicy = 'jobs'\n";
+    let (code, _, errors) = workspace.apply(&format!("{POLICIES}{bucket}{rule}"), &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    // The rule of the database does not fit to the new policy.
+    let changed = POLICIES.replace("capacity = 7", "capacity = 8");
+    let (code, _, errors) = workspace.apply(&format!("{changed}{concurrency}"), &[]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("nothing was saved"), "{errors}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(
+        exported.contains("capacity = 7") && !exported.contains("concurrency"),
+        "{exported}"
+    );
+}

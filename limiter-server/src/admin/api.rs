@@ -7,6 +7,7 @@ mod activity;
 mod caller;
 mod connect;
 mod documents;
+mod import;
 mod keys;
 mod openapi;
 mod overlays;
@@ -67,6 +68,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/usage", get(usage::by_policy))
         .route("/unmatched", get(records::unmatched))
         .route("/quota-assignments", get(quota_streams::list))
+        .route("/import", post(import::save))
         .route("/rules/match", post(rules::find))
         .route("/rules/preview", post(rules::preview))
         .route("/rules", get(rules::read).put(rules::save))

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use limiter_core::Inheritance;
 use limiter_core::registry::PolicyRegistry;
 
-use crate::admin::edit::{self, EditError, MANAGED_BY_UI, PolicyEdit, save_overlays};
+use crate::admin::edit::{self, BatchEdit, BatchFailure, EditError, MANAGED_BY_UI, PolicyEdit, RulesEdit};
 use crate::admin::preview::unified_diff;
 use crate::cli::database::{DatabaseArgs, message, operator};
 use crate::overlay_text;
@@ -136,9 +136,8 @@ fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
         if is_dry_run {
             return Ok(ExitCode::from(WOULD_CHANGE));
         }
-        for change in changes {
-            execute(&store, args, change).await?;
-        }
+        let saved = edit::save_batch(&store, &operator(), batch(args, changes)).await;
+        saved.map_err(batch_message)?;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -259,47 +258,59 @@ fn print_change(change: &PlannedChange, documents: &[StoredDocument]) {
     print!("{}", unified_diff(&before, &after));
 }
 
-async fn execute(store: &Store, args: &ApplyArgs, change: PlannedChange) -> Result<(), String> {
-    let namespace = args.database.namespace.clone();
+/// The changes as one edit.
+fn batch(args: &ApplyArgs, changes: Vec<PlannedChange>) -> BatchEdit {
     let reason = args
         .reason
         .clone()
         .or_else(|| Some(format!("applied {}", args.file.display())));
-    let (name, expected, text) = match change {
-        PlannedChange::Save { text, revision } => (text.name().to_owned(), revision, Some(text.to_toml())),
-        PlannedChange::Delete { name, revision } => (name, revision, None),
-        PlannedChange::Rules { text, revision } => {
-            let (operator, origin) = (operator(), Origin::Command);
-            let saved = edit::save_rules(store, &operator, &namespace, revision, &text, reason, origin);
-            return saved
-                .await
-                .map(|_| ())
-                .map_err(|error| edit_message("rules", error));
-        }
-        PlannedChange::Overlays { added, .. } => {
-            let (by, reason) = (operator().name, reason.unwrap_or_default());
-            let add =
-                |registry: &PolicyRegistry| overlay_text::add(&added, registry, timestamp(now_micros()));
-            let saved = save_overlays(store, (&by, Origin::Command), &namespace, &reason, add);
-            return saved
-                .await
-                .map(|_| ())
-                .map_err(|error| edit_message("suspensions and blocks", error));
-        }
-    };
-    let edit = PolicyEdit {
-        namespace,
-        name: name.clone(),
-        expected,
-        text,
-        inheritance: Inheritance::AsIs,
-        reason,
+    let mut batch = BatchEdit {
+        namespace: args.database.namespace.clone(),
+        policies: Vec::with_capacity(changes.len()),
+        rules: None,
+        overlays: None,
+        reason: reason.clone(),
         origin: Origin::Command,
-        managed_by: args.managed_by.clone(),
-        takes_over: args.take_over,
     };
-    let saved = edit::save_policy(store, &operator(), edit).await;
-    saved.map(|_| ()).map_err(|error| edit_message(&name, error))
+    for change in changes {
+        let (name, expected, text) = match change {
+            PlannedChange::Save { text, revision } => {
+                (text.name().to_owned(), revision, Some(text.to_toml()))
+            }
+            PlannedChange::Delete { name, revision } => (name, revision, None),
+            PlannedChange::Rules { text, revision } => {
+                let expected = revision;
+                batch.rules = Some(RulesEdit { expected, text });
+                continue;
+            }
+            PlannedChange::Overlays { added, .. } => {
+                batch.overlays = Some(added);
+                continue;
+            }
+        };
+        batch.policies.push(PolicyEdit {
+            namespace: batch.namespace.clone(),
+            name,
+            expected,
+            text,
+            inheritance: Inheritance::AsIs,
+            reason: reason.clone(),
+            origin: Origin::Command,
+            managed_by: args.managed_by.clone(),
+            takes_over: args.take_over,
+        });
+    }
+    batch
+}
+
+/// The messages of all changes that prevent the others.
+fn batch_message(failures: Vec<BatchFailure>) -> String {
+    let mut lines: Vec<String> = failures
+        .into_iter()
+        .map(|failure| edit_message(&failure.name, failure.error))
+        .collect();
+    lines.push("nothing was saved".to_owned());
+    lines.join("\n")
 }
 
 async fn export(store: &Store, namespace: &str) -> Result<String, String> {

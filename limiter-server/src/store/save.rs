@@ -1,8 +1,9 @@
-//! Saves a document: one transaction for the document, its revision, the audit and the outbox.
+//! Saves documents: one transaction for the documents, their revisions, the audit and the outbox.
 //!
 //! The revision that the author read is compared under a lock of the row, so two concurrent saves
-//! cannot both succeed. Tests: `concurrent_saves_lose_no_update` and
-//! `stale_save_conflicts_with_both_versions` in `tests/support/store_suite.rs`.
+//! cannot both succeed. Tests: `concurrent_saves_lose_no_update`,
+//! `stale_save_conflicts_with_both_versions` and `documents_are_saved_together_or_not_at_all` in
+//! `tests/support/store_suite.rs`.
 
 use crate::store::document::{COLUMNS, write_apps};
 use crate::store::sql::{SqlTransaction, binds};
@@ -39,6 +40,15 @@ pub struct SavedDocument {
     pub revision: i64,
 }
 
+/// The version of several that could not be saved. None of them is saved.
+#[derive(Debug)]
+pub struct SaveFailure {
+    /// The name of the document.
+    pub name: String,
+    /// The reason.
+    pub error: StoreError,
+}
+
 impl Store {
     /// Saves a new version of a document.
     ///
@@ -46,23 +56,58 @@ impl Store {
     ///
     /// [`StoreError::Conflict`] with the current version when it is not the expected one.
     pub async fn save(&self, request: &SaveRequest, author: &Author) -> Result<SavedDocument, StoreError> {
-        self.require_writable()?;
-        let mut transaction = self.pool.begin().await?;
-        let saved = save_in(&mut transaction, request, author).await;
-        let saved = match saved {
-            Ok(saved) => saved,
-            // Another transaction inserted the document after the select.
-            Err(error) if error.is_duplicate() => {
-                drop(transaction);
-                let current = self.document(&request.namespace, request.kind, &request.name);
-                return Err(StoreError::Conflict {
-                    expected: request.expected,
-                    current: current.await?.map(Box::new),
-                });
-            }
-            Err(error) => return Err(error),
+        let saved = self.save_all(std::slice::from_ref(request), author).await;
+        let saved = saved.map_err(|failures| failures.into_iter().next());
+        match saved {
+            Ok(saved) => saved.into_iter().next().ok_or(StoreError::NotFound),
+            Err(failure) => Err(failure.map_or(StoreError::NotFound, |failure| failure.error)),
+        }
+    }
+
+    /// Saves new versions of documents in one transaction: all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreError::Conflict`] for each document whose current version is not the expected one;
+    /// one failure when the database fails.
+    pub async fn save_all(
+        &self,
+        requests: &[SaveRequest],
+        author: &Author,
+    ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
+        let fail = |error: StoreError| {
+            let name = requests.first().map(|of| of.name.clone()).unwrap_or_default();
+            vec![SaveFailure { name, error }]
         };
-        transaction.commit().await?;
+        self.require_writable().map_err(fail)?;
+        let mut transaction = self.pool.begin().await.map_err(fail)?;
+        let (mut saved, mut conflicts) = (Vec::with_capacity(requests.len()), Vec::new());
+        for request in requests {
+            let name = request.name.clone();
+            match save_in(&mut transaction, request, author).await {
+                Ok(document) => saved.push(document),
+                Err(error @ StoreError::Conflict { .. }) => conflicts.push(SaveFailure { name, error }),
+                // Another transaction inserted the document after the select.
+                Err(error) if error.is_duplicate() => {
+                    drop(transaction);
+                    let current = self.document(&request.namespace, request.kind, &name).await;
+                    let error = current.map_or_else(
+                        |error| error,
+                        |current| StoreError::Conflict {
+                            expected: request.expected,
+                            current: current.map(Box::new),
+                        },
+                    );
+                    conflicts.push(SaveFailure { name, error });
+                    return Err(conflicts);
+                }
+                Err(error) => return Err(vec![SaveFailure { name, error }]),
+            }
+        }
+        if !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+        transaction.commit().await.map_err(fail)?;
         Ok(saved)
     }
 }

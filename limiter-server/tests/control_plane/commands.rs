@@ -1,6 +1,8 @@
 //! Commands and the server agree: one default namespace, and one form of the audit.
 
-use limiter_testing::RedisServer;
+use std::collections::BTreeSet;
+
+use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 
 use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
@@ -83,4 +85,46 @@ fn commands_and_server_use_one_namespace_by_default() {
     let (code, _, errors) = run(&end);
     assert_eq!(code, Some(0), "{errors}");
     wait_until(|| check() == 200, || server.log());
+}
+
+/// The policies of a published text.
+fn published_policies(redis: &RedisServer) -> usize {
+    match redis.command(&["GET", "default|book"]) {
+        RespValue::Nil => 0,
+        text => text.text().matches("[policy.").count(),
+    }
+}
+
+/// `apply` saves by one transaction, so a server never publishes a part of the file.
+#[test]
+fn thousand_policies_are_applied_and_published_at_once() {
+    const POLICIES: usize = 1_000;
+    let redis = RedisServer::start();
+    let server = with_sqlite(&["--redis", &redis.url()]);
+    let directory = server.directory();
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let text: String = (0..POLICIES)
+        .map(|number| policy_of_all(&format!("p{number}"), 5))
+        .collect();
+    let file = directory.write("applied.toml", &text);
+    let file = file.to_str().unwrap();
+    let args = ["policy", "apply", "-f", file, "--database", &database];
+    let mut seen = BTreeSet::new();
+    std::thread::scope(|scope| {
+        let applied = scope.spawn(|| run(&args));
+        wait_until(
+            || {
+                seen.insert(published_policies(&redis));
+                seen.contains(&POLICIES)
+            },
+            || server.log(),
+        );
+        let (code, _, errors) = applied.join().unwrap();
+        assert_eq!(code, Some(0), "{errors}");
+        // One entry for each policy, with the time of the transaction.
+        let entries = audit_of(&errors);
+        assert_eq!(entries.len(), POLICIES);
+        assert!(entries.iter().all(|of| of["at"] == entries[0]["at"]), "{errors}");
+    });
+    assert!(seen.is_subset(&BTreeSet::from([0, POLICIES])), "{seen:?}");
 }

@@ -88,6 +88,35 @@ fn import_shows_its_changes_before_it_saves_them() {
     );
 }
 
+/// The import is one transaction: a policy of a repository prevents all of it.
+#[test]
+fn import_saves_everything_or_nothing() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let text = |name: &str| json!({ "name": name, "toml": policy(name, 5, "shop") });
+    let import = |body: Value| root.send("POST", "/namespaces/default/import", &[], &body);
+    let created = import(json!({ "policies": [text("search"), text("mail")] }));
+    assert_eq!(created.status, 200, "{}", created.body);
+    assert_eq!(json_of(&created)["saved"], json!(2));
+    let wrong = json!({ "name": "wrong", "toml": "[policy.wrong]\n" });
+    let refused = import(json!({ "policies": [text("search"), text("new"), wrong] }));
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    let names = json_of(&refused)["errors"].clone();
+    let names: Vec<&str> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|of| of["name"].as_str())
+        .collect();
+    assert_eq!(names, ["search", "wrong"], "{}", refused.body);
+    let policies = json_of(&root.get("/namespaces/default/policies"))["policies"].clone();
+    assert_eq!(
+        policies.as_array().map(Vec::len),
+        Some(2),
+        "nothing else was saved"
+    );
+}
+
 #[test]
 fn first_run_is_for_administrators() {
     let server = with_sqlite(&[]);

@@ -1,7 +1,7 @@
 //! A limiter-server process that is killed with its handle.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -238,16 +238,7 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool, explain: impl Fn()
 
 /// Runs the command to its end: exit code, standard output, standard error.
 pub(crate) fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut child = command()
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let (mut output, mut errors) = (String::new(), String::new());
-    let stdout = child.stdout.as_mut().expect("piped");
-    stdout.read_to_string(&mut output).expect("text");
-    let stderr = child.stderr.as_mut().expect("piped");
-    stderr.read_to_string(&mut errors).expect("text");
-    (child.wait().expect("the end").code(), output, errors)
+    let output = command().args(args).output().expect("the command starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
 }

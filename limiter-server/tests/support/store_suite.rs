@@ -1,5 +1,7 @@
 //! The requirements of the store, which every database meets.
 
+mod together;
+
 use std::sync::Arc;
 
 use limiter_server::store::{
@@ -18,9 +20,10 @@ pub(crate) fn run(database: &Database) {
         .build()
         .expect("a runtime");
     macro_rules! each {
-        ($($requirement:ident),* $(,)?) => {$(
-            eprintln!("{}", stringify!($requirement));
-            let url = database.create(stringify!($requirement));
+        ($($requirement:path),* $(,)?) => {$(
+            let name = stringify!($requirement).rsplit("::").next().expect("a name");
+            eprintln!("{name}");
+            let url = database.create(name);
             runtime.block_on(async {
                 let store = Store::open(&url).await.expect("a store");
                 $requirement(store, &url).await;
@@ -31,6 +34,7 @@ pub(crate) fn run(database: &Database) {
         save_writes_revision_audit_and_outbox,
         stale_save_conflicts_with_both_versions,
         concurrent_saves_lose_no_update,
+        together::documents_are_saved_together_or_not_at_all,
         deleted_document_can_be_created_again,
         import_puts_pending_edit_into_conflict,
         confirmation_clears_the_outbox,

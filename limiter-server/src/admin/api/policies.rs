@@ -305,7 +305,7 @@ pub(super) async fn run(
 }
 
 /// Fails if a process that follows the registry cannot read the policy.
-async fn require_readers(admin: &Admin, edit: &PolicyEdit) -> Result<(), AdminProblem> {
+pub(super) async fn require_readers(admin: &Admin, edit: &PolicyEdit) -> Result<(), AdminProblem> {
     let (Some(text), Some(publisher)) = (&edit.text, admin.publisher(&edit.namespace)) else {
         return Ok(());
     };

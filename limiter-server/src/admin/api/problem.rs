@@ -53,6 +53,26 @@ impl AdminProblem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
+    /// The problem of several objects, with the status of the first and the details of all.
+    pub(crate) fn of_several(problems: Vec<(String, Self)>) -> Self {
+        let status = problems
+            .first()
+            .map_or(StatusCode::INTERNAL_SERVER_ERROR, |(_, problem)| problem.status);
+        let mut errors = Vec::with_capacity(problems.len());
+        let mut details = Vec::with_capacity(problems.len());
+        for (name, problem) in problems {
+            let detail = problem.fields.get("detail").and_then(Value::as_str);
+            details.push(format!("{name}: {}", detail.unwrap_or_default()));
+            let mut error = problem.fields;
+            error.insert("name".into(), json!(name));
+            errors.push(Value::Object(error));
+        }
+        details.push("nothing was saved".to_owned());
+        let mut problem = Self::new(status, details.join("; "));
+        problem.fields.insert("errors".into(), Value::Array(errors));
+        problem
+    }
+
     /// The status, and the members of the problem.
     pub(crate) fn into_parts(self) -> (StatusCode, Value) {
         (self.status, Value::Object(self.fields))

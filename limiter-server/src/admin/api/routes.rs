@@ -10,7 +10,7 @@ pub use crate::admin::api::routes::route::{Route, RouteAccess};
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 66] = [
+pub const ROUTES: [Route; 67] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -176,6 +176,12 @@ pub const ROUTES: [Route; 66] = [
         "/namespaces/{namespace}/policies/{name}/trial/adopt",
         Owner,
         "Adopt the numbers of the trial; If-Match.",
+    ),
+    route(
+        "POST",
+        "/namespaces/{namespace}/import",
+        NamespaceAdmin,
+        "Save policies and rules with the revisions that were read: all of them or none.",
     ),
     route(
         "GET",

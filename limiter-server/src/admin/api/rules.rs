@@ -90,7 +90,11 @@ pub(super) async fn preview(
     caller.require_namespace(&admin, &namespace)?;
     caller.require_admin(&admin, &namespace)?;
     let documents = admin.store().documents(&namespace).await?;
-    edit::require_consistent(&documents, None, Some(&body.toml))?;
+    let changes = edit::ChangedTexts {
+        rules: Some(&body.toml),
+        ..edit::ChangedTexts::default()
+    };
+    edit::require_consistent(&documents, &changes)?;
     let current = documents.iter().find(|of| of.kind == DocumentKind::Rules);
     let current = current.map_or("", |of| of.body.as_str());
     let [before, after] = [current, &body.toml].map(parse_rules);

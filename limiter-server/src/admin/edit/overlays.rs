@@ -6,7 +6,9 @@ use limiter_core::registry::PolicyRegistry;
 use crate::admin::edit::{EditError, MANAGED_BY_UI};
 use crate::overlay_text;
 use crate::publish::timestamp;
-use crate::store::{Author, DocumentKind, OVERLAYS, Origin, SaveRequest, Store, StoreError, now_micros};
+use crate::store::{
+    Author, DocumentKind, OVERLAYS, Origin, SaveRequest, Store, StoreError, StoredDocument, now_micros,
+};
 
 /// The largest number of attempts of a change. An attempt is repeated after a concurrent change.
 const MAX_ATTEMPTS: usize = 8;
@@ -38,25 +40,14 @@ pub async fn save_overlays(
     reason: &str,
     change: impl Fn(&PolicyRegistry) -> Result<(), ConfigError>,
 ) -> Result<i64, EditError> {
-    let invalid = |error: ConfigError| EditError::Invalid(error.to_string());
     let mut attempt = 0;
     loop {
         attempt += 1;
         let at = now_micros();
-        let (registry, expected) = overlays(store, namespace).await?;
-        overlay_text::make_room(&registry, timestamp(at)).map_err(invalid)?;
-        change(&registry).map_err(invalid)?;
-        let request = SaveRequest {
-            namespace: namespace.to_owned(),
-            kind: DocumentKind::Overlays,
-            name: OVERLAYS.to_owned(),
-            expected,
-            body: overlay_text::of(&registry).map_err(invalid)?,
-            is_deletion: false,
-            apps: None,
-            note: None,
-            managed_by: MANAGED_BY_UI.to_owned(),
-        };
+        let current = store
+            .document(namespace, DocumentKind::Overlays, OVERLAYS)
+            .await?;
+        let request = changed_overlays(namespace, current.as_ref(), at, &change)?;
         let author = Author {
             name: author.to_owned(),
             origin,
@@ -68,4 +59,31 @@ pub async fn save_overlays(
             saved => return Ok(saved?.revision),
         }
     }
+}
+
+/// The request that saves changed suspensions and blocks.
+pub(super) fn changed_overlays(
+    namespace: &str,
+    current: Option<&StoredDocument>,
+    at: i64,
+    change: impl Fn(&PolicyRegistry) -> Result<(), ConfigError>,
+) -> Result<SaveRequest, EditError> {
+    let invalid = |error: ConfigError| EditError::Invalid(error.to_string());
+    let (registry, expected) = match current {
+        None => (PolicyRegistry::new(), 0),
+        Some(document) => (overlay_text::parse(&document.body)?, document.revision),
+    };
+    overlay_text::make_room(&registry, timestamp(at)).map_err(invalid)?;
+    change(&registry).map_err(invalid)?;
+    Ok(SaveRequest {
+        namespace: namespace.to_owned(),
+        kind: DocumentKind::Overlays,
+        name: OVERLAYS.to_owned(),
+        expected,
+        body: overlay_text::of(&registry).map_err(invalid)?,
+        is_deletion: false,
+        apps: None,
+        note: None,
+        managed_by: MANAGED_BY_UI.to_owned(),
+    })
 }

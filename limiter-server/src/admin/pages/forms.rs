@@ -25,12 +25,7 @@ pub const FORMS: &[FormRoute] = &[
     form("/setup/example", "PUT", "/namespaces/{namespace}/policies/{name}"),
     // The preview of an import reads only.
     form("/setup/import", "GET", "/namespaces/{namespace}/rules"),
-    form(
-        "/setup/import/save",
-        "PUT",
-        "/namespaces/{namespace}/policies/{name}",
-    ),
-    form("/setup/import/save", "PUT", "/namespaces/{namespace}/rules"),
+    form("/setup/import/save", "POST", "/namespaces/{namespace}/import"),
     form("/signin", "POST", "/session"),
     form("/signout", "DELETE", "/session"),
     form("/settings/environments/{name}", "PUT", "/namespaces/{namespace}"),

@@ -1,8 +1,8 @@
-//! The import of a configuration of envoyproxy/ratelimit, by the routes of single policies.
+//! The import of a configuration of envoyproxy/ratelimit.
 
 use axum::http::{HeaderName, Method, StatusCode, header};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
@@ -93,20 +93,20 @@ impl ImportPlan {
         unified_diff(&self.rules.toml, &self.new_rules)
     }
 
-    /// Saves the policies and then the rules that name them.
+    /// Saves the changed policies and the rules that name them, all of them or none.
     pub(super) async fn save(&self, caller: &PageCaller, environment: &str) -> Result<(), PageFailure> {
-        for policy in self.policies.iter().filter(|policy| !policy.is_same) {
-            let path = links::api(environment, &["policies", &policy.name]);
-            let body = json!({ "toml": policy.text, "reason": REASON });
-            let condition = [condition(policy.revision)];
-            caller.api.send(Method::PUT, &path, &condition, &body).await?;
+        let changed = self.policies.iter().filter(|policy| !policy.is_same);
+        let changed = changed
+            .map(|policy| json!({ "name": policy.name, "toml": policy.text, "revision": policy.revision }));
+        let policies: Vec<Value> = changed.collect();
+        let has_new_rules = self.new_rules != self.rules.toml;
+        if policies.is_empty() && !has_new_rules {
+            return Ok(());
         }
-        if self.new_rules != self.rules.toml {
-            let path = links::api(environment, &["rules"]);
-            let body = json!({ "toml": self.new_rules, "reason": REASON });
-            let condition = [condition(self.rules.revision)];
-            caller.api.send(Method::PUT, &path, &condition, &body).await?;
-        }
+        let rules = has_new_rules.then(|| json!({ "toml": self.new_rules, "revision": self.rules.revision }));
+        let body = json!({ "policies": policies, "rules": rules, "reason": REASON });
+        let path = links::api(environment, &["import"]);
+        caller.api.send(Method::POST, &path, &[], &body).await?;
         Ok(())
     }
 }

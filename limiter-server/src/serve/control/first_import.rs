@@ -6,7 +6,7 @@ use crate::overlay_text;
 use crate::policy_text::{PolicyText, rules_to_toml};
 use crate::serve::policies;
 use crate::store::{
-    Author, DocumentKind, OVERLAYS, Origin, RULES, SaveRequest, Store, StoreError, now_micros,
+    Author, DocumentKind, OVERLAYS, Origin, RULES, SaveFailure, SaveRequest, Store, StoreError, now_micros,
 };
 
 /// Fills an empty database with the policies of a file.
@@ -41,23 +41,25 @@ pub(super) async fn import_file(store: &Store, namespace: &str, path: &Path) -> 
         let text = overlay_text::of(&registry).map_err(|error| error.to_string())?;
         requests.push((DocumentKind::Overlays, OVERLAYS.to_owned(), text, None));
     }
-    for (kind, name, body, apps) in requests {
-        let request = SaveRequest {
-            namespace: namespace.to_owned(),
-            kind,
-            name,
-            expected: 0,
-            body,
-            is_deletion: false,
-            apps,
-            note: None,
-            managed_by: crate::admin::edit::MANAGED_BY_UI.to_owned(),
-        };
-        match store.save(&request, &author).await {
+    let requests = requests.into_iter().map(|(kind, name, body, apps)| SaveRequest {
+        namespace: namespace.to_owned(),
+        kind,
+        name,
+        expected: 0,
+        body,
+        is_deletion: false,
+        apps,
+        note: None,
+        managed_by: crate::admin::edit::MANAGED_BY_UI.to_owned(),
+    });
+    let requests: Vec<SaveRequest> = requests.collect();
+    match store.save_all(&requests, &author).await {
+        Ok(_) => Ok(()),
+        Err(failures) => {
             // Another node imports the same file.
-            Ok(_) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.to_string()),
+            let is_other = |of: &SaveFailure| matches!(of.error, StoreError::Conflict { .. });
+            let failure = failures.into_iter().find(|of| !is_other(of));
+            failure.map_or(Ok(()), |of| Err(format!("{}: {}", of.name, of.error)))
         }
     }
-    Ok(())
 }

@@ -1,0 +1,237 @@
+//! The checks of a changed policy: permission, owner, revision, text.
+
+use limiter_core::registry::PolicyMetadata;
+use limiter_core::{Inheritance, Timestamp};
+
+use crate::admin::bounds::Bounds;
+use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
+use crate::admin::edit::{EditError, PolicyEdit};
+use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
+use crate::policy_text::PolicyText;
+use crate::store::{
+    Author, DocumentKind, Origin, SaveRequest, Store, StoreError, StoredApp, StoredDocument, now_micros,
+};
+
+/// A change that passed all checks.
+#[derive(Debug)]
+pub(super) struct CheckedEdit {
+    pub(super) request: SaveRequest,
+    pub(super) author: Author,
+    /// The bound that an editor exceeds.
+    pub(super) exceeded: Option<String>,
+    /// The text of the request.
+    pub(super) text: PolicyText,
+}
+
+/// Checks one change.
+pub(super) async fn check(store: &Store, actor: &Actor, edit: PolicyEdit) -> Result<CheckedEdit, EditError> {
+    let saved = SavedState::read(store, &edit.namespace).await?;
+    let checked = saved.check(actor, edit, now_micros())?;
+    let changes = ChangedTexts {
+        policies: vec![&checked.text],
+        ..ChangedTexts::default()
+    };
+    require_consistent(&saved.documents, &changes)?;
+    Ok(checked)
+}
+
+/// The documents and apps of a namespace, as they were before a change.
+#[derive(Debug)]
+pub(super) struct SavedState {
+    pub(super) documents: Vec<StoredDocument>,
+    apps: Vec<StoredApp>,
+}
+
+impl SavedState {
+    pub(super) async fn read(store: &Store, namespace: &str) -> Result<Self, StoreError> {
+        Ok(Self {
+            documents: store.documents(namespace).await?,
+            apps: store.apps(namespace).await?,
+        })
+    }
+
+    /// Checks a change without its effect on the other documents.
+    pub(super) fn check(&self, actor: &Actor, edit: PolicyEdit, at: i64) -> Result<CheckedEdit, EditError> {
+        let is_this = |of: &&StoredDocument| of.kind == DocumentKind::Policy && of.name == edit.name;
+        let found = self.documents.iter().find(is_this);
+        let current = found.filter(|of| !of.is_deleted);
+        if let Some(current) = current {
+            require_visible(actor, current)?;
+        }
+        let before = found.and_then(|of| of.policy().ok());
+        let new = match &edit.text {
+            Some(text) => Some(PolicyText::parse(&edit.name, text)?),
+            None => None,
+        };
+        let exceeded = self.permit(actor, &edit, (current, before.as_ref()), new.as_ref())?;
+        if let Some(current) = current {
+            require_owner(current, &edit, before.as_ref(), new.as_ref())?;
+            if current.revision != edit.expected {
+                return Err(EditError::Store(StoreError::Conflict {
+                    expected: edit.expected,
+                    current: Some(Box::new(current.clone())),
+                }));
+            }
+        }
+        let now = Timestamp::from_micros(u64::try_from(at).unwrap_or_default());
+        let invalid = |error: limiter_core::ConfigError| EditError::Invalid(error.to_string());
+        let (text, is_deletion) = match (new, &before) {
+            (Some(new), Some(before)) => (
+                new.replacing(before, edit.inheritance, now).map_err(invalid)?,
+                false,
+            ),
+            (Some(new), None) => (new, false),
+            (None, Some(before)) if current.is_some() => (before.tombstone(now), true),
+            (None, _) => return Err(EditError::Hidden),
+        };
+        let author_name = &actor.name;
+        let mut metadata = PolicyMetadata::new()
+            .with_updated_by(author_name)
+            .with_updated_at(now);
+        metadata = match current {
+            Some(current) => {
+                metadata
+                    .with_created_by(&current.created_by)
+                    .with_created_at(Timestamp::from_micros(
+                        u64::try_from(current.created_at).unwrap_or_default(),
+                    ))
+            }
+            None => metadata.with_created_by(author_name).with_created_at(now),
+        };
+        let note = text.entry().metadata().note().map(str::to_owned);
+        if let Some(note) = &note {
+            metadata = metadata.with_note(note);
+        }
+        let text = text.with_metadata(metadata);
+        let managed_by = match current {
+            // A change of quotas leaves the policy to its owner.
+            Some(current) if !edit.takes_over => current.managed_by.clone(),
+            _ => edit.managed_by,
+        };
+        Ok(CheckedEdit {
+            request: SaveRequest {
+                namespace: edit.namespace,
+                kind: DocumentKind::Policy,
+                name: edit.name,
+                expected: edit.expected,
+                body: text.to_toml(),
+                is_deletion,
+                apps: text.apps(),
+                note,
+                managed_by,
+            },
+            author: Author {
+                name: actor.name.clone(),
+                origin: edit.origin,
+                reason: edit.reason,
+                at,
+            },
+            exceeded,
+            text,
+        })
+    }
+
+    /// Decides whether the caller may make a change. Returns the bound that a proposal exceeds.
+    fn permit(
+        &self,
+        actor: &Actor,
+        edit: &PolicyEdit,
+        (current, before): (Option<&StoredDocument>, Option<&PolicyText>),
+        new: Option<&PolicyText>,
+    ) -> Result<Option<String>, EditError> {
+        let namespace = edit.namespace.as_str();
+        let changes_numbers = match (current, before, new) {
+            (Some(_), Some(before), Some(new)) => {
+                // Only owners restore a revision, also one that differs in its numbers only.
+                edit.origin != Origin::Restore
+                    && edit.inheritance == Inheritance::AsIs
+                    && new.differs_in_numbers_only(before)
+            }
+            _ => false,
+        };
+        let old_apps = current.map(|current| current.apps.clone());
+        let new_apps = new.map(PolicyText::apps);
+        if !changes_numbers {
+            for apps in [&old_apps, &new_apps].into_iter().flatten() {
+                let object = Object::Policy {
+                    namespace,
+                    apps: apps.as_deref(),
+                };
+                if may(actor, AdminAction::EditPolicy, object) != Permission::Allowed {
+                    let reason = "this change needs the role owner in all apps of the policy".to_owned();
+                    return Err(EditError::Forbidden(reason));
+                }
+            }
+            return Ok(None);
+        }
+        let apps = old_apps.flatten();
+        let object = Object::Policy {
+            namespace,
+            apps: apps.as_deref(),
+        };
+        let exceeded = match new {
+            Some(new) => self.exceeded_bound(new),
+            None => None,
+        };
+        let action = match exceeded {
+            Some(_) => AdminAction::ExceedBounds,
+            None => AdminAction::EditNumbers,
+        };
+        match may(actor, action, object) {
+            Permission::Allowed => Ok(None),
+            Permission::Proposal => Ok(exceeded),
+            Permission::Forbidden | Permission::Hidden => {
+                let reason = "this change needs the role editor in all apps of the policy".to_owned();
+                Err(EditError::Forbidden(reason))
+            }
+        }
+    }
+
+    fn exceeded_bound(&self, text: &PolicyText) -> Option<String> {
+        let of_policy = text.apps();
+        let bounds = self
+            .apps
+            .iter()
+            .filter(|app| of_policy.as_ref().is_none_or(|names| names.contains(&app.name)))
+            .filter_map(|app| app.bounds.as_deref())
+            .filter_map(|bounds| serde_json::from_str::<Bounds>(bounds).ok());
+        bounds.filter_map(|bounds| bounds.exceeded_by(text)).next()
+    }
+}
+
+fn require_visible(actor: &Actor, document: &StoredDocument) -> Result<(), EditError> {
+    let object = Object::Policy {
+        namespace: &document.namespace,
+        apps: document.apps.as_deref(),
+    };
+    match may(actor, AdminAction::Read, object) {
+        Permission::Allowed => Ok(()),
+        _ => Err(EditError::Hidden),
+    }
+}
+
+/// A policy of a repository is changed there. Quotas of keys can be changed everywhere.
+fn require_owner(
+    current: &StoredDocument,
+    edit: &PolicyEdit,
+    before: Option<&PolicyText>,
+    new: Option<&PolicyText>,
+) -> Result<(), EditError> {
+    if current.managed_by == edit.managed_by || edit.takes_over {
+        return Ok(());
+    }
+    let changes_quotas_only = match (before, new) {
+        (Some(before), Some(new)) => {
+            let without = |text: &PolicyText| text.entry().clone().with_metadata(PolicyMetadata::new());
+            without(before) == without(new)
+        }
+        _ => false,
+    };
+    match changes_quotas_only {
+        true => Ok(()),
+        false => Err(EditError::Managed(format!(
+            "policy `{}` is managed by {}: change it there, or take it over",
+            current.name, current.managed_by
+        ))),
+    }
+}
