@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn decision_beyond_the_deadline_is_abandoned() {
+    async fn decision_after_the_deadline_is_abandoned() {
         assert_eq!(within(DEADLINE, pending::<()>()).await, None);
     }
 }
