@@ -139,7 +139,7 @@ fn tasks(mode: &str) -> Vec<Task> {
             "create a rule for a request without one",
             vec![
                 Click("#unmatched a >> Create rule"),
-                fill("textarea[rows]", RULES),
+                fill("textarea[rows]", &rules()),
                 Click("button >> Preview"),
                 Picture("rules"),
                 Click("#preview button >> Save rules"),
@@ -178,9 +178,18 @@ fn tasks(mode: &str) -> Vec<Task> {
     ]
 }
 
-/// The rules after the task of a rule.
-const RULES: &str = "[[rule]]\ndomain = \"edge\"\nmatch = [\"route=search\", \"customer\"]\npolicy = \"search\"\n\n\
-                     [[rule]]\ndomain = \"edge\"\nmatch = [\"route=newsletter\", \"customer\"]\npolicy = \"api\"\n";
+/// The rules after the task of a rule: those of the demonstration, and one for the newsletter.
+fn rules() -> String {
+    let rule = |route: &str, entry: &str, policy: &str| {
+        format!(
+            "[[rule]]\ndomain = \"edge\"\nmatch = [\"route={route}\", \"{entry}\"]\npolicy = \"{policy}\"\n\n"
+        )
+    };
+    let of_customers = ["search", "checkout", "payments", "suggestions"];
+    let mut text: String = of_customers.map(|route| rule(route, "customer", route)).concat();
+    text += &rule("login", "remote_address", "login");
+    text + &rule("newsletter", "customer", "api")
+}
 
 /// The tasks of the guide with their clicks.
 fn tasks_of_the_guide() -> Vec<(&'static str, usize)> {
