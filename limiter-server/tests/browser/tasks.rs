@@ -141,6 +141,7 @@ fn tasks(mode: &str) -> Vec<Task> {
                 Click("#unmatched a >> Create rule"),
                 fill("textarea[rows]", &rules()),
                 Click("button >> Preview"),
+                See("#preview"),
                 Picture("rules"),
                 Click("#preview button >> Save rules"),
                 See(".notice >> Saved"),
