@@ -21,10 +21,19 @@ const PROTOC: Package = Package {
     advice: "install the compiler of protocol buffers",
 };
 
+/// An independent load generator.
+const WRK: Package = Package {
+    name: "wrk",
+    found: || on_path("wrk"),
+    packages: |_| &["wrk"],
+    advice: "install the load generator wrk",
+};
+
 /// `cargo xtask bench --gateway`. The settings are environment variables (`GATEWAY_ROUNDS` and
 /// others), listed in the program's main.rs.
 pub(crate) fn run() -> Result<(), String> {
     redis::ensure()?;
+    WRK.ensure()?;
     let mut bench = cargo();
     bench
         .args([
@@ -40,6 +49,7 @@ pub(crate) fn run() -> Result<(), String> {
         .arg(target_dir())
         .env("LIMITER_SERVER", limiter_server()?)
         .env("THROTTLECRAB", throttlecrab()?)
+        .env("WRK", "wrk")
         .env("ENVOY", server::envoy()?);
     commands::succeed_silently(bench, "the gateway benchmark")
 }

@@ -10,6 +10,12 @@ use crate::envoy::Envoy;
 use crate::load::{Load, Sample};
 use crate::process::{Server, free_address};
 use crate::protocol::{Protocol, QUOTA};
+use crate::wrk::{self, Wrk};
+
+/// The rows that the bound of processor time compares.
+pub(crate) const FLOOR: &str = "always OK (tonic)";
+pub(crate) const ON_REDIS: &str = "limiter-server, Redis";
+pub(crate) const LIBRARY: &str = "limiter-core, Redis";
 
 /// The programs that the contenders run.
 #[derive(Debug)]
@@ -20,6 +26,8 @@ pub(crate) struct Programs {
     throttlecrab: Option<PathBuf>,
     /// Envoy, from `ENVOY`; its rows are absent without it.
     envoy: Option<PathBuf>,
+    /// wrk, from `WRK`; its rows are absent without it.
+    wrk: Option<Wrk>,
     /// Policies of limiter-server: strict, and with token leases.
     strict: PathBuf,
     leased: PathBuf,
@@ -41,6 +49,7 @@ impl Programs {
             ours: path("LIMITER_SERVER").expect("LIMITER_SERVER names the program limiter-server"),
             throttlecrab: path("THROTTLECRAB"),
             envoy: path("ENVOY"),
+            wrk: wrk::from_environment(),
             strict: file("strict", ""),
             leased: file("leased", "lease = \"1s\"\n"),
         }
@@ -76,6 +85,8 @@ enum Start {
         has_limits: bool,
     },
     Redis,
+    /// The library in this process, on Redis.
+    Library,
 }
 
 /// Returns the contenders; the first of each group is the one that the others are compared with.
@@ -94,9 +105,10 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
     };
     let [free, limited] = [false, true].map(|has_limits| Start::Envoy { has_limits });
     let rows = [
-        ("always OK (tonic)", Protocol::EnvoyGrpc, Start::Floor("grpc")),
+        (LIBRARY, Protocol::Library, Start::Library),
+        (FLOOR, Protocol::EnvoyGrpc, Start::Floor("grpc")),
         ("limiter-server, in memory", Protocol::EnvoyGrpc, memory),
-        ("limiter-server, Redis", Protocol::EnvoyGrpc, redis),
+        (ON_REDIS, Protocol::EnvoyGrpc, redis),
         ("limiter-server, Redis with leases", Protocol::EnvoyGrpc, leased),
         (
             "limitador library behind tonic",
@@ -112,6 +124,12 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
         (
             "Envoy with limiter-server, in memory",
             Protocol::ProxiedHttp,
+            limited,
+        ),
+        ("Envoy without limits", Protocol::ProxiedWrk, free),
+        (
+            "Envoy with limiter-server, in memory",
+            Protocol::ProxiedWrk,
             limited,
         ),
         ("INCRBY on Redis", Protocol::RespIncrby, Start::Redis),
@@ -131,8 +149,11 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
     let mut contenders: Vec<_> = rows.into_iter().map(contender).collect();
     contenders.retain(|contender| match contender.start {
         Start::Throttlecrab => programs.throttlecrab.is_some(),
+        Start::Envoy { .. } if contender.protocol == Protocol::ProxiedWrk => {
+            programs.envoy.is_some() && programs.wrk.is_some()
+        }
         Start::Envoy { .. } => programs.envoy.is_some(),
-        Start::Floor(_) | Start::Ours { .. } | Start::Redis => true,
+        Start::Floor(_) | Start::Ours { .. } | Start::Redis | Start::Library => true,
     });
     contenders
 }
@@ -154,9 +175,11 @@ impl Contender<'_> {
                 command.arg("serve").arg("--policies").arg(policies);
                 let (option, label) = match self.protocol {
                     Protocol::EnvoyGrpc | Protocol::ThrottleGrpc => ("--grpc", "grpc"),
-                    Protocol::HttpCheck | Protocol::HttpThrottle | Protocol::ProxiedHttp => {
-                        ("--http", "http")
-                    }
+                    Protocol::HttpCheck
+                    | Protocol::HttpThrottle
+                    | Protocol::ProxiedHttp
+                    | Protocol::ProxiedWrk
+                    | Protocol::Library => ("--http", "http"),
                     Protocol::RespThrottle | Protocol::RespIncrby => ("--resp", "resp"),
                 };
                 command.args([option, "127.0.0.1:0"]);
@@ -186,7 +209,18 @@ impl Contender<'_> {
                     Server::printing(command, "grpc")
                 });
                 let envoy = Envoy::start(program, floor("http"), limiter);
-                load.run_on(self.protocol, envoy.server.address, || envoy.processor_time())
+                let address = envoy.server.address;
+                match &programs.wrk {
+                    Some(wrk) if self.protocol == Protocol::ProxiedWrk => {
+                        wrk.run(load, address, || envoy.processor_time())
+                    }
+                    _ => load.run_on(self.protocol, address, || envoy.processor_time()),
+                }
+            }
+            Start::Library => {
+                let redis = RedisServer::start();
+                let address = ([127, 0, 0, 1], redis.port()).into();
+                load.run_on(self.protocol, address, || Duration::ZERO)
             }
             Start::Redis => {
                 let redis = RedisServer::start();

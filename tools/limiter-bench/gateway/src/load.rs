@@ -1,9 +1,10 @@
 //! A closed load: each caller sends its next call when the last one was answered.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::process::{Server, processor_time};
@@ -70,11 +71,11 @@ impl Load {
             .enable_all()
             .build()
             .expect("a runtime");
-        let (answered, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (answered, failures) = (Arc::new(AtomicU64::new(0)), Arc::<Failures>::default());
         let connections = runtime.block_on(protocol.connect(address, self.callers, self.connections));
         for connection in connections {
-            let (answered, failed) = (Arc::clone(&answered), Arc::clone(&failed));
-            runtime.spawn(call_forever(connection, answered, failed));
+            let (answered, failures) = (Arc::clone(&answered), Arc::clone(&failures));
+            runtime.spawn(call_forever(connection, answered, failures));
         }
         std::thread::sleep(self.warm_up);
         let read = || {
@@ -91,12 +92,32 @@ impl Load {
             per_second: calls / (ended - began).as_secs_f64(),
             server_micros: micros(server_after, server_before),
             client_micros: micros(client_after, client_before),
-            failed: failed.load(Ordering::Relaxed),
+            failed: failures.report(),
         }
     }
 }
 
-async fn call_forever(mut connection: Connection, answered: Arc<AtomicU64>, failed: Arc<AtomicU64>) {
+/// The failed calls by reason.
+#[derive(Debug, Default)]
+struct Failures(Mutex<BTreeMap<String, u64>>);
+
+impl Failures {
+    fn add(&self, reason: String) {
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *reasons.entry(reason).or_default() += 1;
+    }
+
+    /// Prints the reasons. Returns the number of failed calls.
+    fn report(&self) -> u64 {
+        let reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (reason, count) in reasons.iter() {
+            eprintln!("  {count} failed: {reason}");
+        }
+        reasons.values().sum()
+    }
+}
+
+async fn call_forever(mut connection: Connection, answered: Arc<AtomicU64>, failures: Arc<Failures>) {
     let mut random = fastrand::Rng::new();
     let mut failed_in_a_row = 0;
     while failed_in_a_row < MAX_FAILED_IN_A_ROW {
@@ -106,8 +127,12 @@ async fn call_forever(mut connection: Connection, answered: Arc<AtomicU64>, fail
                 answered.fetch_add(1, Ordering::Relaxed);
                 failed_in_a_row = 0;
             }
-            Ok(false) | Err(_) => {
-                failed.fetch_add(1, Ordering::Relaxed);
+            answer => {
+                failures.add(
+                    answer
+                        .err()
+                        .map_or_else(|| "denied".to_owned(), |error| error.to_string()),
+                );
                 failed_in_a_row += 1;
             }
         }

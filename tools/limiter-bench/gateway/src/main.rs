@@ -4,7 +4,7 @@
 //! Each contender is a process of its own. All contenders of a protocol receive the same closed
 //! load, one after the other, in several rounds; the report has medians, and ratios to the first
 //! contender of the protocol in the same round. Processor time is that of the server's process
-//! and of this one, from `/proc`.
+//! and of the load generator, from `/proc`. The library's row decides in this process.
 
 mod contender;
 mod envoy;
@@ -14,6 +14,7 @@ mod messages;
 mod process;
 mod protocol;
 mod report;
+mod wrk;
 
 use std::process::ExitCode;
 use std::time::Duration;

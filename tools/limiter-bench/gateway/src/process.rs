@@ -67,12 +67,23 @@ impl Drop for Server {
 
 /// The processor time of a process, by its id or `self`.
 pub(crate) fn processor_time(process: &str) -> Duration {
+    times(process, 11)
+}
+
+/// The processor time of the processes that this one started and that have ended.
+pub(crate) fn processor_time_of_children() -> Duration {
+    times("self", 13)
+}
+
+/// User and system time, at these fields after the name of the program.
+fn times(process: &str, skipped: usize) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name of the program may contain spaces; fields 14 and 15 are user and system time.
+    // The name of the program may contain spaces; fields 14 and 15 are user and system time,
+    // 16 and 17 those of children.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let mut times = fields
         .split_whitespace()
-        .skip(11)
+        .skip(skipped)
         .map_while(|field| field.parse::<u64>().ok());
     let ticks = times.next().unwrap_or(0) + times.next().unwrap_or(0);
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)

@@ -1,11 +1,13 @@
 //! The clients of the protocols.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
+use limiter_core::{Limiter, Policy, Rate};
 use redis::aio::MultiplexedConnection;
 use tokio::net::TcpStream;
 use tonic::client::Grpc;
@@ -18,6 +20,8 @@ use crate::messages::{
 
 /// The quota of every limit: so high that each call is allowed.
 pub(crate) const QUOTA: u32 = 1_000_000_000;
+/// The time in which a limit refills.
+const PERIOD: Duration = Duration::from_secs(60);
 
 type CallError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -30,6 +34,10 @@ pub(crate) enum Protocol {
     HttpThrottle,
     /// A request to a service behind Envoy.
     ProxiedHttp,
+    /// The same requests by wrk.
+    ProxiedWrk,
+    /// The library in this process.
+    Library,
     RespThrottle,
     RespIncrby,
 }
@@ -40,6 +48,7 @@ pub(crate) enum Connection {
     ThrottleGrpc(Grpc<Channel>),
     Http(SendRequest<Full<Bytes>>, &'static str, fn(u32) -> String),
     Proxied(SendRequest<Full<Bytes>>),
+    Library(Limiter, Policy),
     Resp(
         MultiplexedConnection,
         fn(u32) -> redis::Cmd,
@@ -54,6 +63,8 @@ impl Protocol {
             Self::EnvoyGrpc | Self::ThrottleGrpc => "gRPC",
             Self::HttpCheck | Self::HttpThrottle => "HTTP",
             Self::ProxiedHttp => "HTTP through Envoy",
+            Self::ProxiedWrk => "HTTP through Envoy, by wrk",
+            Self::Library => "library",
             Self::RespThrottle | Self::RespIncrby => "RESP",
         }
     }
@@ -88,6 +99,21 @@ impl Protocol {
             Self::ProxiedHttp => {
                 for _ in 0..callers {
                     connections.push(Connection::Proxied(connect_http(address).await));
+                }
+            }
+            Self::ProxiedWrk => {}
+            Self::Library => {
+                let limiter = Limiter::redis(format!("redis://{address}"))
+                    .namespace("bench")
+                    .build();
+                let limiter = limiter.expect("a limiter");
+                let policy = Policy::token_bucket("requests").capacity(QUOTA);
+                let policy = policy
+                    .rate(Rate::per(QUOTA, PERIOD).expect("a rate"))
+                    .build()
+                    .expect("a policy");
+                for _ in 0..callers {
+                    connections.push(Connection::Library(limiter.clone(), policy.clone()));
                 }
             }
             Self::RespThrottle | Self::RespIncrby => {
@@ -166,6 +192,7 @@ impl Connection {
                 response.into_body().collect().await?;
                 Ok(is_ok)
             }
+            Self::Library(limiter, policy) => Ok(limiter.check(policy, address_of(key)).await?.is_allowed()),
             Self::Resp(connection, command, is_allowed) => {
                 let reply: redis::Value = command(key).query_async(connection).await?;
                 Ok(is_allowed(&reply))

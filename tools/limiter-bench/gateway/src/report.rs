@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::contender::{FLOOR, LIBRARY, ON_REDIS};
 use crate::load::Sample;
 use crate::protocol::Protocol;
 
@@ -71,7 +72,48 @@ impl fmt::Display for Report {
                 row.samples.iter().map(|sample| sample.failed).sum::<u64>(),
             )?;
         }
-        Ok(())
+        self.write_bound(f)
+    }
+}
+
+/// The factor of the library's processor time in the bound of the server on Redis.
+const LIBRARY_FACTOR: f64 = 1.3;
+
+impl Report {
+    /// Compares the processor time of a gRPC call on Redis with that of the service without
+    /// decisions and of the library.
+    fn write_bound(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |group: &str, name: &str| {
+            let row = self
+                .rows
+                .iter()
+                .find(|row| (row.group, row.name) == (group, name));
+            row.map(|row| &row.samples)
+        };
+        let grpc = Protocol::EnvoyGrpc.group();
+        let (Some(floor), Some(ours), Some(library)) = (
+            row(grpc, FLOOR),
+            row(grpc, ON_REDIS),
+            row(Protocol::Library.group(), LIBRARY),
+        ) else {
+            return Ok(());
+        };
+        let server = |samples: &[Sample]| median(samples.iter().map(|of| of.server_micros).collect());
+        let client = |samples: &[Sample]| median(samples.iter().map(|of| of.client_micros).collect());
+        let bound = server(floor) + LIBRARY_FACTOR * client(library);
+        writeln!(
+            f,
+            "\n{ON_REDIS}: {:.1} µs per gRPC call; {FLOOR} + {LIBRARY_FACTOR} × library: {:.1} + {LIBRARY_FACTOR} × {:.1} = {bound:.1} µs",
+            server(ours),
+            server(floor),
+            client(library),
+        )?;
+        writeln!(
+            f,
+            "the load generator: {:.1} µs for {ON_REDIS}, {:.1} µs for {FLOOR}",
+            client(ours),
+            client(floor)
+        )
     }
 }
 
