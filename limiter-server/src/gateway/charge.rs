@@ -5,7 +5,7 @@
 //! and the other sets are only peeked, for their numbers. [`ChargedSets`] refunds also when the
 //! request is abandoned. Tests: `tests/rate_limit_service.rs`.
 
-mod refund;
+pub(crate) mod refund;
 
 use std::collections::HashMap;
 
@@ -64,11 +64,14 @@ pub async fn charge_all(limiter: &Limiter, limits: &[RequestedLimit]) -> Result<
             limits: vec![(0, only.cost)],
             positions: vec![(0, 0)],
         };
-        let decided = decide(limiter, limits, &set, only.cost == 0).await?;
+        let decided = match only.cost {
+            0 => peek(limiter, limits, &set).await?,
+            _ => check(limiter, limits, &set).await?,
+        };
         return Ok(decided.into_iter().map(|(_, result)| result).collect());
     }
     let mut results: Vec<Option<LimitResult>> = vec![None; limits.len()];
-    let mut charged = ChargedSets::new(limiter);
+    let mut charged = ChargedSets::default();
     let mut denied = false;
     // Peeks first, because one that denies must prevent all charges.
     let (peeks, charges): (Vec<usize>, Vec<usize>) =
@@ -76,11 +79,11 @@ pub async fn charge_all(limiter: &Limiter, limits: &[RequestedLimit]) -> Result<
     let sets = atomic_sets(limits, &peeks).into_iter().map(|set| (set, true));
     let sets = sets.chain(atomic_sets(limits, &charges).into_iter().map(|set| (set, false)));
     for (set, is_peek) in sets {
-        let decided = decide(limiter, limits, &set, is_peek || denied).await?;
+        let decided = match is_peek || denied {
+            true => peek(limiter, limits, &set).await?,
+            false => reserve(limiter, limits, &set, &mut charged).await?,
+        };
         let allowed = decided.iter().all(|(_, result)| result.allowed);
-        if allowed && !is_peek && !denied {
-            charged.add(limits, &set.limits, &decided);
-        }
         for (position, result) in decided {
             if let Some(place) = results.get_mut(position) {
                 *place = Some(result);
@@ -91,7 +94,7 @@ pub async fn charge_all(limiter: &Limiter, limits: &[RequestedLimit]) -> Result<
             charged.refund().await;
         }
     }
-    charged.keep();
+    let _ = charged.keep();
     // Every position is in one set.
     Ok(results.into_iter().flatten().collect())
 }
@@ -139,27 +142,62 @@ pub(crate) fn tag(limit: &RequestedLimit) -> Key<'static> {
     }
 }
 
-/// Decides one set: the results with their positions.
-async fn decide(
+/// Peeks one set: the results with their positions.
+async fn peek(
     limiter: &Limiter,
     limits: &[RequestedLimit],
     set: &AtomicSet,
-    peek: bool,
 ) -> Result<Vec<(usize, LimitResult)>, Rejection> {
-    let requested = set.limits.iter().filter_map(|(at, cost)| {
-        let limit = limits.get(*at)?;
-        let request = LimitRequest::new(&limit.policy, &limit.key);
-        Some(if peek { request } else { request.cost(*cost) })
-    });
-    let answer = match (set.limits.as_slice(), peek) {
-        (_, true) => limiter.peek_all(requested).await,
-        (_, false) => limiter.check_all(requested).await,
-    };
-    match answer {
+    let peeked = limiter.peek_all(requests(limits, set).map(|(request, _)| request));
+    Ok(results(set, &peeked.await?))
+}
+
+/// Charges the only set of a request: the results with their positions.
+async fn check(
+    limiter: &Limiter,
+    limits: &[RequestedLimit],
+    set: &AtomicSet,
+) -> Result<Vec<(usize, LimitResult)>, Rejection> {
+    let costs = requests(limits, set).map(|(request, cost)| request.cost(cost));
+    match limiter.check_all(costs).await {
         Ok(decision) => Ok(results(set, &decision)),
-        Err(Rejection::NeverFits { .. }) if !peek => never_fits(limiter, limits, set).await,
+        Err(Rejection::NeverFits { .. }) => never_fits(limiter, limits, set).await,
         Err(rejection) => Err(rejection),
     }
+}
+
+/// Charges one of several sets, which a denial of a later set refunds: the results with their
+/// positions.
+async fn reserve(
+    limiter: &Limiter,
+    limits: &[RequestedLimit],
+    set: &AtomicSet,
+    charged: &mut ChargedSets,
+) -> Result<Vec<(usize, LimitResult)>, Rejection> {
+    let costs = requests(limits, set).map(|(request, cost)| request.cost(cost));
+    match limiter.reserve_all(costs).await {
+        Ok(reservation) => {
+            let decided = results(set, reservation.decision());
+            charged.add(reservation);
+            Ok(decided)
+        }
+        Err(Rejection::NeverFits { .. }) => never_fits(limiter, limits, set).await,
+        Err(rejection) => match rejection.decision() {
+            Some(denied) => Ok(results(set, denied)),
+            None => Err(rejection),
+        },
+    }
+}
+
+/// The limits of a set, with their costs.
+fn requests<'a>(
+    limits: &'a [RequestedLimit],
+    set: &'a AtomicSet,
+) -> impl Iterator<Item = (LimitRequest<'a>, u64)> {
+    set.limits.iter().filter_map(|(at, cost)| {
+        let limit = limits.get(*at)?;
+        Some((LimitRequest::new(&limit.policy, &limit.key), *cost))
+    })
 }
 
 fn results(set: &AtomicSet, decision: &Decision) -> Vec<(usize, LimitResult)> {
@@ -191,7 +229,7 @@ async fn never_fits(
     limits: &[RequestedLimit],
     set: &AtomicSet,
 ) -> Result<Vec<(usize, LimitResult)>, Rejection> {
-    let peeked = Box::pin(decide(limiter, limits, set, true)).await?;
+    let peeked = peek(limiter, limits, set).await?;
     let exceeds = |number: usize| {
         let limit = set.limits.get(number);
         limit.is_some_and(|(at, cost)| {

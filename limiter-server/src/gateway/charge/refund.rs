@@ -1,68 +1,48 @@
 //! Refunds the sets that were charged before a later set denied.
 
-use limiter_core::{Limiter, Origin};
+use limiter_core::{Decision, Reservation};
 
-use crate::gateway::charge::{LimitResult, RequestedLimit};
-
-/// The limits that were charged. They are refunded when this is dropped before
+/// The sets of a request that were charged. They are refunded when this is dropped before
 /// [`keep`](ChargedSets::keep), because a later decision failed or the request was abandoned.
-#[derive(Debug)]
-pub(super) struct ChargedSets {
-    limiter: Limiter,
-    limits: Vec<(RequestedLimit, u64)>,
-}
+///
+/// Each set is a reservation, and its cancellation refunds the usage at the time of the charge: a
+/// plain refund after the end of a fixed window would remove usage of the next window.
+#[derive(Debug, Default)]
+pub(crate) struct ChargedSets(Vec<Reservation>);
 
 impl ChargedSets {
-    pub(super) fn new(limiter: &Limiter) -> Self {
-        Self {
-            limiter: limiter.clone(),
-            limits: Vec::new(),
-        }
-    }
-
-    /// Records the limits of an allowed set. Limits that no store charged are left out.
-    pub(super) fn add(
-        &mut self,
-        limits: &[RequestedLimit],
-        costs: &[(usize, u64)],
-        results: &[(usize, LimitResult)],
-    ) {
-        for (position, cost) in costs {
-            let result = results.iter().find(|(of, _)| of == position);
-            let was_charged = result.is_some_and(|(_, result)| {
-                result.outcome.is_some() && result.origin != Origin::LocalFallback
-            });
-            if let Some(limit) = limits.get(*position).filter(|_| was_charged) {
-                self.limits.push((limit.clone(), *cost));
-            }
-        }
+    /// Records an allowed set.
+    pub(crate) fn add(&mut self, reservation: Reservation) {
+        self.0.push(reservation);
     }
 
     /// Refunds the charged limits and waits until that is done.
-    pub(super) async fn refund(&mut self) {
+    pub(crate) async fn refund(&mut self) {
         if let Some(refunding) = self.start_refund() {
             // The task goes on if the request is abandoned.
             let _ = refunding.await;
         }
     }
 
-    /// Leaves the limits charged.
-    pub(super) fn keep(mut self) {
-        self.limits.clear();
+    /// Leaves the limits charged, and returns the decisions in the order of the sets.
+    pub(crate) fn keep(mut self) -> Vec<Decision> {
+        let charged = std::mem::take(&mut self.0);
+        charged
+            .iter()
+            .map(|reservation| reservation.decision().clone())
+            .collect()
     }
 
     fn start_refund(&mut self) -> Option<tokio::task::JoinHandle<()>> {
-        let limits = std::mem::take(&mut self.limits);
-        if limits.is_empty() {
+        let charged = std::mem::take(&mut self.0);
+        if charged.is_empty() {
             return None;
         }
-        let limiter = self.limiter.clone();
         Some(tokio::spawn(async move {
-            for (limit, cost) in limits {
-                let refund = limiter.refund(&limit.policy, &limit.key).cost(cost);
-                if let Err(error) = refund.await {
+            for reservation in charged {
+                if let Err(error) = reservation.cancel().await {
                     metrics::counter!("limiter_server_failed_refunds_total").increment(1);
-                    tracing::warn!(policy = limit.policy.name(), error = %error.diagnostic(), "refund failed");
+                    tracing::warn!(error = %error.diagnostic(), "refund failed");
                 }
             }
         }))

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use limiter_core::{Enforcement, ManualClock};
 
 use super::*;
@@ -113,4 +115,28 @@ async fn shadow_and_off_policies_allow_and_report() {
     let second = charge_all(&limiter, &request).await.unwrap();
     assert_eq!(allowed(&second), [true, true]);
     assert_eq!((second[0].would_deny, second[1].would_deny), (false, true));
+}
+
+#[tokio::test]
+async fn refund_after_the_end_of_a_window_keeps_usage_of_the_next() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::in_process().clock(&clock).build();
+    let window = Policy::fixed_window("window")
+        .limit(10)
+        .window("1s")
+        .build()
+        .unwrap();
+    let mut charged = ChargedSets::default();
+    charged.add(limiter.reserve(&window, "a").cost(10_u32).await.unwrap());
+    clock.advance(Duration::from_secs(1));
+    assert!(
+        limiter
+            .check(&window, "a")
+            .cost(10_u32)
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    charged.refund().await;
+    assert_eq!(left(&limiter, &window, "a").await, 0);
 }

@@ -6,11 +6,12 @@
 use std::net::IpAddr;
 
 use axum::response::Response;
-use limiter_core::{Amount, Decision, Key, LimitOutcome, LimitRequest, Policy, Rejection, Reservation};
+use limiter_core::{Amount, Decision, Key, LimitOutcome, LimitRequest, Policy, Rejection};
 use serde_json::Map;
 
 use crate::access::Action;
 use crate::gateway::Gateway;
+use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
@@ -180,31 +181,23 @@ async fn charge_sets(
     if let [only] = sets.as_slice() {
         return Ok(vec![charge_set(gateway, peer, only).await?]);
     }
-    let mut charged: Vec<Reservation> = Vec::new();
+    let mut charged = ChargedSets::default();
     for set in sets {
         match limiter.reserve_all(set.iter().map(|limit| limit.request())).await {
             Ok(reservation) => {
                 record(gateway, peer, &set, reservation.decision());
-                charged.push(reservation);
+                charged.add(reservation);
             }
             Err(rejection) => {
                 if let Some(decision) = rejection.decision() {
                     record(gateway, peer, &set, decision);
                 }
-                for reservation in charged {
-                    if let Err(error) = reservation.cancel().await {
-                        metrics::counter!("limiter_server_failed_refunds_total").increment(1);
-                        tracing::warn!(error = %error.diagnostic(), "refund failed");
-                    }
-                }
+                charged.refund().await;
                 return Err(rejection);
             }
         }
     }
-    Ok(charged
-        .iter()
-        .map(|reservation| reservation.decision().clone())
-        .collect())
+    Ok(charged.keep())
 }
 
 /// Charges the limits of one set.
