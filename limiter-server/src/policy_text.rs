@@ -218,8 +218,12 @@ impl PolicyText {
         if new.policy().algorithm_name() != old.policy().algorithm_name() {
             return false;
         }
+        // Another generation discards the usage of all keys.
+        let generation = old.policy().generation();
+        if new.policy().generation() != generation {
+            return false;
+        }
         let renumbered = old.policy().with_numbers_of(new.policy());
-        let generation = new.policy().generation();
         let expected = (**old)
             .clone()
             .with_policy(renumbered.with_generation(generation))
@@ -348,6 +352,7 @@ rate = '10/s'
             ("token_bucket", "funnel", false),
             ("note =", "deadline = '5ms'\nnote =", false),
             ("note =", "enforcement = 'off'\nnote =", false),
+            ("note =", "generation = 7\nnote =", false),
         ] {
             let changed = parse(&SEARCH.replace(from, to));
             assert_eq!(changed.differs_in_numbers_only(&text), numbers_only, "{to}");

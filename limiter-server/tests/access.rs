@@ -9,6 +9,8 @@
 
 mod support;
 
+use std::process::Command;
+
 use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use serde_json::{Value, json};
 use support::access::{TOKEN, bearer, entry};
@@ -223,6 +225,18 @@ fn edited_tokens_apply_without_a_restart() {
     server.wait_for_log("keeping the last tokens and clients");
     assert!(server.log().contains("fly:*"), "{}", server.log());
     assert_eq!([status(TOKEN), status(&other)], [401, 200]);
+}
+
+#[test]
+fn settings_file_that_blocks_keeps_server_and_clients() {
+    let server = Server::with_settings(POLICIES, &entry("ann", TOKEN, &["check:*"]), &[]);
+    let file = server.directory().path().join("limiter-server.toml");
+    std::fs::remove_file(&file).unwrap();
+    let made = Command::new("mkfifo").arg(&file).status().unwrap();
+    assert!(made.success());
+    server.signal("HUP");
+    server.wait_for_log("keeping the last tokens and clients");
+    assert_eq!(post(&server, Some(TOKEN), "/v1/check", &search()).status, 200);
 }
 
 #[test]

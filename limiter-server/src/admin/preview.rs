@@ -3,7 +3,11 @@
 mod effect;
 mod rules;
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use limiter_core::{Enforcement, Inheritance};
+use metrics::NoopRecorder;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
@@ -15,8 +19,24 @@ use crate::publish::timestamp;
 use crate::store::now_micros;
 
 /// The effect of a new text in place of the previous one, with numbers, also for these keys, and
-/// with curves.
-pub async fn preview_in_numbers(
+/// with curves. The metrics of the process do not count the decisions of the computation.
+#[must_use]
+pub fn preview_in_numbers(
+    before: Option<&PolicyText>,
+    new: &PolicyText,
+    inheritance: Inheritance,
+    keys: &[UsedKey],
+) -> Value {
+    let computed = pin!(numbers(before, new, inheritance, keys));
+    let mut context = Context::from_waker(Waker::noop());
+    // A decision in process under a manual clock is ready at the first poll.
+    match metrics::with_local_recorder(&NoopRecorder, || computed.poll(&mut context)) {
+        Poll::Ready(found) => found,
+        Poll::Pending => preview(before, new, inheritance),
+    }
+}
+
+async fn numbers(
     before: Option<&PolicyText>,
     new: &PolicyText,
     inheritance: Inheritance,
@@ -127,6 +147,20 @@ mod tests {
         assert!(warned(&small, &text(10, "enforcement = 'off'"), "limits nothing"));
         let reset = preview(Some(&small), &small, Inheritance::Reset);
         assert!(reset["warnings"].to_string().contains("reset"));
+    }
+
+    #[test]
+    fn preview_in_numbers_counts_no_decisions() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let found = metrics::with_local_recorder(&recorder, || {
+            preview_in_numbers(Some(&text(10, "")), &text(20, ""), Inheritance::AsIs, &[])
+        });
+        assert!(
+            !found["curves"]["after"].as_array().unwrap().is_empty(),
+            "{found}"
+        );
+        let metrics = recorder.handle().render();
+        assert!(!metrics.contains("limiter_decisions"), "{metrics}");
     }
 
     #[test]

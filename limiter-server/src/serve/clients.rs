@@ -7,6 +7,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::access::Access;
 use crate::settings::ClientSource;
 
@@ -26,6 +28,8 @@ struct FollowerState {
     source: ClientSource,
     /// The text that was applied or rejected last.
     last: Mutex<Option<String>>,
+    /// Requests to read the file now.
+    reload: Notify,
 }
 
 impl ClientFollower {
@@ -33,31 +37,46 @@ impl ClientFollower {
     pub(super) fn start(access: &Access, source: &ClientSource) -> Self {
         let last = Mutex::new(source.text.clone());
         let (access, source) = (access.clone(), source.clone());
-        let follower = Self(Arc::new(FollowerState { access, source, last }));
+        let reload = Notify::new();
+        let follower = Self(Arc::new(FollowerState {
+            access,
+            source,
+            last,
+            reload,
+        }));
         tokio::spawn(follower.clone().follow());
         follower
     }
 
     async fn follow(self) {
         loop {
-            tokio::time::sleep(INTERVAL).await;
-            let read = self.0.source.read();
+            let is_settled = tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => false,
+                () = self.0.reload.notified() => true,
+            };
+            let Some(read) = self.read().await else { continue };
             if self.is_applied(&read) {
                 continue;
             }
-            tokio::time::sleep(SETTLED_AFTER).await;
-            if self.0.source.read() == read {
-                self.apply(read);
+            if !is_settled {
+                tokio::time::sleep(SETTLED_AFTER).await;
+                if self.read().await.as_ref() != Some(&read) {
+                    continue;
+                }
             }
+            self.apply(read);
         }
     }
 
-    /// Reads the file now.
+    /// Reads the file on a thread that may block: the file system may not answer.
+    async fn read(&self) -> Option<Option<String>> {
+        let source = self.0.source.clone();
+        tokio::task::spawn_blocking(move || source.read()).await.ok()
+    }
+
+    /// Makes the task read the file now.
     pub(super) fn reload(&self) {
-        let read = self.0.source.read();
-        if !self.is_applied(&read) {
-            self.apply(read);
-        }
+        self.0.reload.notify_one();
     }
 
     fn is_applied(&self, read: &Option<String>) -> bool {
@@ -65,7 +84,9 @@ impl ClientFollower {
     }
 
     fn apply(&self, read: Option<String>) {
-        let FollowerState { access, source, last } = &*self.0;
+        let FollowerState {
+            access, source, last, ..
+        } = &*self.0;
         let file = source.path.display();
         match source.clients(read.as_deref()) {
             Ok(table) => {

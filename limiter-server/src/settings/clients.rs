@@ -17,9 +17,13 @@ pub(crate) struct ClientSource {
 }
 
 impl ClientSource {
-    /// Reads the file; `None` if it cannot be read.
+    /// Reads the file, and blocks the thread; `None` if it cannot be read. Only a regular file is
+    /// read: the read of a pipe ends when its writer ends it, which may never happen.
     pub(crate) fn read(&self) -> Option<String> {
-        std::fs::read_to_string(&self.path).ok()
+        let is_file = std::fs::metadata(&self.path).is_ok_and(|metadata| metadata.is_file());
+        is_file
+            .then(|| std::fs::read_to_string(&self.path).ok())
+            .flatten()
     }
 
     /// The clients of a text of the file.

@@ -68,7 +68,7 @@ pub(super) async fn preview(
     let sampled: Vec<UsedKey> = sampled.collect();
     used.extend(sampled);
     let inheritance = Inheritance::from(body.inheritance);
-    let mut effect = preview_in_numbers(before.as_ref(), &new, inheritance, &used).await;
+    let mut effect = preview_in_numbers(before.as_ref(), &new, inheritance, &used);
     let replicas = replicas(&admin, &namespace, &new).await;
     let shadow = match before.as_ref().filter(|old| leaves_shadow(old, &new)) {
         Some(_) => Some(last_day(&admin, &namespace, &name).await?),

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
 use utoipa::{IntoResponses, OpenApi, ToSchema};
@@ -25,14 +26,14 @@ struct Description;
 
 /// The text of the description. Cheap to clone; clones share the text.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Document(Arc<OnceLock<String>>);
+pub(super) struct Document(Arc<OnceLock<Bytes>>);
 
 impl Document {
     /// Sets the text, when all routes are known.
     pub(super) fn describe(&self, document: &utoipa::openapi::OpenApi) {
         // A description is always JSON.
         self.0
-            .get_or_init(|| serde_json::to_string(document).unwrap_or_default());
+            .get_or_init(|| serde_json::to_vec(document).unwrap_or_default().into());
     }
 }
 
