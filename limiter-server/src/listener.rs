@@ -8,6 +8,7 @@ pub(crate) mod call_span;
 pub mod http;
 mod stream;
 mod tls;
+mod unsent;
 
 use std::io;
 use std::net::SocketAddr;

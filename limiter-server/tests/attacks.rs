@@ -310,3 +310,77 @@ fn calls_above_the_limit_are_unavailable_and_counted() {
     });
     wait_until(|| send().unwrap().status == 200, || server.log());
 }
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length.get(1..).unwrap().to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Reads one frame: its kind, flags and payload.
+fn read_frame(stream: &mut TcpStream) -> std::io::Result<(u8, u8, Vec<u8>)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    let [high, middle, low, kind, flags, ..] = head;
+    let mut payload = vec![0; usize::try_from(u32::from_be_bytes([0, high, middle, low])).unwrap()];
+    stream.read_exact(&mut payload)?;
+    Ok((kind, flags, payload))
+}
+
+#[test]
+fn client_that_answers_pings_and_accepts_no_response_is_disconnected() {
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const ACK: u8 = 1;
+    let server = Server::with_policies(POLICIES, &["--idle-timeout", "1s"]);
+    let mut stream = connect(server.http(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // SETTINGS_INITIAL_WINDOW_SIZE = 0: no byte of a body may be sent.
+    stream
+        .write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
+        .unwrap();
+    // GET http /openapi.json with the authority `localhost`, in HPACK: two indexed fields, and two
+    // literals with indexed names.
+    let mut fields = vec![0x82, 0x86, 0x04, 13];
+    fields.extend(b"/openapi.json");
+    fields.extend([0x01, 9]);
+    fields.extend(b"localhost");
+    for number in 0..50 {
+        // END_STREAM and END_HEADERS.
+        stream
+            .write_all(&frame(HEADERS, 5, 2 * number + 1, &fields))
+            .unwrap();
+    }
+    let mut responses = 0;
+    // The read timeout of the stream fails the test if the connection stays open without a ping.
+    let started = std::time::Instant::now();
+    let error = loop {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "the connection stays open"
+        );
+        match read_frame(&mut stream) {
+            Ok((PING, flags, payload)) if flags & ACK == 0 => {
+                if let Err(error) = stream.write_all(&frame(PING, ACK, 0, &payload)) {
+                    break error;
+                }
+            }
+            Ok((HEADERS, ..)) => responses += 1,
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        "{error}"
+    );
+    assert_eq!(responses, 50);
+    let metrics = http::get(server.http(), "/metrics", &[]).unwrap().body;
+    let closed = "limiter_server_closed_connections_total{reason=\"unread_response\"} 1";
+    assert!(metrics.contains(closed), "{metrics}");
+    assert_others_are_served(&server);
+}

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
@@ -17,11 +18,12 @@ use tower::Service;
 use tracing::Instrument as _;
 
 use crate::access::Client;
+use crate::listener::unsent::{CountedBody, UnsentChunks};
 use crate::listener::{ClientConnection, Listener, PendingConnection, call_span};
 use crate::settings::ListenerLimits;
 
 /// The largest number of requests at once on one HTTP/2 connection.
-const MAX_STREAMS: u32 = 1_024;
+const MAX_STREAMS: u32 = 256;
 /// The bytes of request bodies that one HTTP/2 connection buffers before they are read.
 const WINDOW: u32 = 1 << 20;
 /// The largest number of connections that are accepted after the end.
@@ -45,6 +47,7 @@ where
     S::Future: Send + 'static,
 {
     let builder = builder(versions, listener.limits());
+    let idle_timeout = listener.limits().idle_timeout;
     let protocol = listener.protocol();
     let each_end = end.clone();
     let mut connections = JoinSet::new();
@@ -52,7 +55,7 @@ where
         tokio::select! {
             connection = listener.accept() => {
                 let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
-                connections.spawn(serve_connection(builder, (protocol, versions), connection, routes, end));
+                connections.spawn(serve_connection(builder, (protocol, versions, idle_timeout), connection, routes, end));
             }
             Some(_) = connections.join_next() => {}
             // An error means that the sender is gone, which is an end as well.
@@ -65,7 +68,7 @@ where
             biased;
             connection = listener.accept() => {
                 let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
-                connections.spawn(serve_connection(builder, (protocol, versions), connection, routes, end));
+                connections.spawn(serve_connection(builder, (protocol, versions, idle_timeout), connection, routes, end));
             }
             () = std::future::ready(()) => break,
         }
@@ -102,7 +105,7 @@ fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExec
 
 async fn serve_connection<S>(
     builder: Builder<TokioExecutor>,
-    (protocol, versions): (&'static str, HttpVersions),
+    (protocol, versions, idle_timeout): (&'static str, HttpVersions, Duration),
     connection: PendingConnection,
     routes: S,
     mut end: watch::Receiver<bool>,
@@ -128,11 +131,19 @@ async fn serve_connection<S>(
         HttpVersions::Http2 => stream,
     };
     let phase = stream.phase();
+    let unsent = Arc::new(UnsentChunks::default());
+    let chunks = unsent.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        match request.version() {
-            Version::HTTP_2 => phase.without_phases(),
-            _ => phase.answering(),
-        }
+        let unsent = match request.version() {
+            Version::HTTP_2 => {
+                phase.without_phases();
+                Some(chunks.clone())
+            }
+            _ => {
+                phase.answering();
+                None
+            }
+        };
         if client != Client::Anonymous {
             request.extensions_mut().insert(client.clone());
         }
@@ -151,7 +162,7 @@ async fn serve_connection<S>(
                 phase.idle();
             }
             Ok::<_, Infallible>(match answer {
-                Ok(answer) => answer,
+                Ok(answer) => answer.map(|body| CountedBody::new(body, unsent)),
                 Err(never) => match never {},
             })
         }
@@ -161,21 +172,41 @@ async fn serve_connection<S>(
         // An error means that the sender is gone, which is an end as well.
         let _ = end.wait_for(|end| *end).await;
     };
-    let ended = tokio::select! {
-        // First read the bytes that have arrived.
-        biased;
-        ended = served.as_mut() => Some(ended),
-        () = ends => None,
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            served.as_mut().graceful_shutdown();
-            served.await
+    let serving = async {
+        let ended = tokio::select! {
+            // First read the bytes that have arrived.
+            biased;
+            ended = served.as_mut() => Some(ended),
+            () = ends => None,
+        };
+        match ended {
+            Some(ended) => ended,
+            None => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended with an error");
+    tokio::select! {
+        biased;
+        ended = serving => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended with an error");
+            }
+        }
+        () = overdue(&unsent, idle_timeout) => {
+            metrics::counter!("limiter_server_closed_connections_total", "reason" => "unread_response").increment(1);
+        }
     }
     drop(permit);
+}
+
+/// Waits until the peer has not accepted a part of a response for an interval.
+async fn overdue(unsent: &UnsentChunks, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        if unsent.begin_interval() {
+            return;
+        }
+    }
 }
