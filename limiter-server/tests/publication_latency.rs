@@ -23,7 +23,7 @@ const POLICIES: usize = 1_000;
 const SUBSCRIBERS: usize = 12;
 const SAVES: usize = 200;
 const BOUND: Duration = Duration::from_secs(1);
-const IMPORT_BOUND: Duration = Duration::from_secs(300);
+const IMPORT_BOUND: Duration = Duration::from_secs(30);
 
 fn policy(number: usize, capacity: usize) -> String {
     format!("[policy.p{number}]\nalgorithm = 'token_bucket'\ncapacity = {capacity}\nrate = '1/h'\n")
@@ -35,7 +35,7 @@ fn limit_of(server: &Server, policy: &str) -> Option<u64> {
     json_of(&answer)["limits"][0]["limit"].as_u64()
 }
 
-/// Waits until a policy is in force. The import writes one transaction per policy.
+/// Waits until a policy is in force. The import is one transaction.
 fn wait_for_import(server: &Server, policy: &str) {
     let started = Instant::now();
     while limit_of(server, policy) != Some(5) {
