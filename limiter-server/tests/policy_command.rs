@@ -95,6 +95,39 @@ fn apply_deletes_its_own_policies_and_refuses_those_of_others() {
 }
 
 #[test]
+fn file_without_policies_deletes_none() {
+    let workspace = Workspace::new();
+    assert_eq!(workspace.apply(POLICIES, &[]).0, Some(0));
+    for args in [&[][..], &["--dry-run"]] {
+        let (code, _, errors) = workspace.apply("# nothing\n", args);
+        assert_eq!(code, Some(1));
+        assert!(errors.contains("--delete-all"), "{errors}");
+    }
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(exported.contains("mail"), "{exported}");
+    let (code, output, errors) = workspace.apply("# nothing\n", &["--delete-all"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("delete policy mail"), "{output}");
+}
+
+#[test]
+fn policy_that_a_rule_names_is_not_deleted() {
+    let workspace = Workspace::new();
+    let rule = "[[rule]]\ndomain = 'edge'\nmatch = ['route=mail']\npolicy = 'mail'\n";
+    let (code, _, errors) = workspace.apply(&format!("{POLICIES}\n{rule}"), &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (one, _) = POLICIES.split_once("[policy.mail]").unwrap();
+    let (code, _, errors) = workspace.apply(one, &[]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("rule") && errors.contains("mail"), "{errors}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(exported.contains("mail"), "{exported}");
+    let other = rule.replace("policy = 'mail'", "policy = 'search'");
+    let (code, _, errors) = workspace.apply(&format!("{one}\n{other}"), &[]);
+    assert_eq!(code, Some(0), "{errors}");
+}
+
+#[test]
 fn exported_file_applies_without_changes() {
     let workspace = Workspace::new();
     let rules =

@@ -59,6 +59,9 @@ pub(super) struct ApplyArgs {
     /// Change policies of other owners too, and own them from now on.
     #[arg(long)]
     take_over: bool,
+    /// Accept a file without policies, which deletes all policies of the owner.
+    #[arg(long)]
+    delete_all: bool,
     /// The owner of the policies of this file, such as the address of a repository.
     #[arg(long, value_name = "NAME", default_value = "git")]
     managed_by: String,
@@ -126,6 +129,16 @@ fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
             .await
             .map_err(|error| message(&error))?;
         let changes = plan(&desired, &documents, args)?;
+        let deletes = changes
+            .iter()
+            .any(|change| matches!(change, PlannedChange::Delete { .. }));
+        if deletes && desired.names().is_empty() && !args.delete_all {
+            return Err(format!(
+                "{} contains no policy, which would delete all policies of `{}`; use --delete-all if you mean that",
+                args.file.display(),
+                args.managed_by
+            ));
+        }
         if changes.is_empty() {
             println!("no changes");
             return Ok(ExitCode::SUCCESS);

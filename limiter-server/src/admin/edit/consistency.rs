@@ -7,7 +7,8 @@ use limiter_core::registry::PolicyRegistry;
 use crate::admin::edit::EditError;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, parse_rules};
-use crate::store::{DocumentKind, StoredDocument};
+use crate::publish::timestamp;
+use crate::store::{DocumentKind, StoredDocument, now_micros};
 
 /// The texts that replace saved ones.
 #[derive(Debug, Default)]
@@ -17,8 +18,8 @@ pub(in crate::admin) struct ChangedTexts<'a> {
     pub(in crate::admin) overlays: Option<&'a str>,
 }
 
-/// Checks the registry that results from a change: a rule cannot name a concurrency policy, and
-/// the whole text has a largest size.
+/// Checks the registry that results from a change: a rule cannot name a deleted or a concurrency
+/// policy, and the whole text has a largest size.
 pub(in crate::admin) fn require_consistent(
     documents: &[StoredDocument],
     changes: &ChangedTexts<'_>,
@@ -27,7 +28,7 @@ pub(in crate::admin) fn require_consistent(
     let invalid = |error: limiter_core::ConfigError| EditError::Invalid(error.to_string());
     let changed: BTreeSet<&str> = changes.policies.iter().map(|text| text.name()).collect();
     let unchanged = |of: &&StoredDocument| match of.kind {
-        DocumentKind::Policy => !changed.contains(of.name.as_str()),
+        DocumentKind::Policy => !of.is_deleted && !changed.contains(of.name.as_str()),
         DocumentKind::Overlays => changes.overlays.is_none(),
         DocumentKind::Rules => changes.rules.is_none(),
     };
@@ -39,7 +40,9 @@ pub(in crate::admin) fn require_consistent(
             DocumentKind::Rules => rules = Some(&document.body),
         }
     }
-    for policy in &changes.policies {
+    let now = timestamp(now_micros());
+    // The text of a deletion is a tombstone, which has ended.
+    for policy in changes.policies.iter().filter(|text| !text.is_ended_at(now)) {
         policy.put_into(&registry).map_err(invalid)?;
     }
     if let Some(overlays) = overlays {
