@@ -7,6 +7,7 @@
 mod admin_listener;
 mod first_import;
 mod monitor;
+mod priority;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -117,10 +118,12 @@ pub(super) fn start(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("control")
+        .on_thread_start(priority::lower)
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime of the control plane: {error}"))?;
     let run = move || {
+        priority::lower();
         if let Err(reason) = runtime.block_on(plane.run(listener, end)) {
             // The receiver can only be gone at the end of the process.
             let _ = report.send(reason);
