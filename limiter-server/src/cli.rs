@@ -21,6 +21,7 @@ mod replay;
 mod token;
 mod user;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -151,4 +152,16 @@ fn serve_with(args: ServeArgs) -> Result<(), String> {
     serve::init_log();
     let settings = Settings::resolve(args).map_err(|error| error.to_string())?;
     serve::run(&settings)
+}
+
+/// Writes the result of a command to standard output. A reader that has ended, such as `head`, is no
+/// error.
+fn print_text(text: &str) -> Result<(), String> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -15,7 +15,7 @@ mod tokens;
 
 use std::time::Instant;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::watch;
 
 use crate::gateway::readiness::Readiness;
@@ -54,9 +54,20 @@ pub(crate) fn run_with(
     runtime.block_on(serve(settings, metrics, usage, on_start))
 }
 
+/// The buckets of `limiter_decision_seconds`.
+const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
+/// The buckets of `limiter_batch_requests`.
+const REQUESTS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+
 /// Installs the recorder of the metrics. With a database, it also counts the usage of policies.
 fn install_recorder(settings: &Settings, usage: &UsageCounts) -> Result<PrometheusHandle, String> {
-    let recorder = PrometheusBuilder::new().build_recorder();
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("limiter_decision_seconds".to_owned()), &SECONDS)
+        .and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Full("limiter_batch_requests".to_owned()), &REQUESTS)
+        })
+        .map_err(|error| format!("cannot configure the metrics recorder: {error}"))?
+        .build_recorder();
     let handle = recorder.handle();
     let installed = match &settings.control {
         Some(_) => metrics::set_global_recorder(UsageRecorder::new(recorder, usage.clone())).is_ok(),

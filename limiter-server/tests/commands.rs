@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::process::Stdio;
+
 use limiter_core::Limiter;
 use limiter_testing::RedisServer;
 use support::server::{Directory, run};
@@ -233,4 +235,30 @@ fn conversion_of_the_guide_matches_the_command() {
     });
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert_eq!(Some(output.trim()), toml.first().map(|text| text.trim()));
+}
+
+#[test]
+fn errors_name_the_file() {
+    let (code, _, errors) = check("[policy.a]\nalgorithm = 'token_bucket'\ncapacity = 0\nrate = '1/s'\n");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("policies.toml:3:"), "{errors}");
+}
+
+#[test]
+fn output_to_an_ended_reader_is_no_error() {
+    let directory = Directory::new();
+    let path = directory.write("policies.yaml", "domain: a\ndescriptors: []\n");
+    let mut child = support::server::command()
+        .args(["import", "envoy", path.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !errors.contains("panicked") && !errors.contains("pipe"),
+        "{errors}"
+    );
 }

@@ -225,6 +225,13 @@ async fn kill_needs_redis_only() {
         assert!(code == Some(1) && errors.contains(expected), "{errors}");
     }
     assert_eq!(kill(&redis, &["search", "--end"]).0, Some(2), "not a scope");
+    let (code, _, errors) = kill(&redis, &["policy:serch", "--end"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no suspension of `policy:serch`"), "{errors}");
+    let mistaken = ["policy:serch", "--enforcement", "off", "--reason", "a mistake"];
+    let (code, _, errors) = kill(&redis, &mistaken);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("no policy `serch`"), "{errors}");
 }
 
 /// A suspension by `kill` becomes a revision of the database, and is published again after Redis

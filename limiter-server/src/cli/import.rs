@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::cli::print_text;
 use crate::import::convert;
 
 /// Prints the policies and rules of a file as TOML, and warnings to standard error.
@@ -14,6 +15,6 @@ pub(super) fn envoy(file: &Path) -> Result<(), String> {
     for warning in &imported.warnings {
         eprintln!("warning: {warning}");
     }
-    print!("{}", imported.registry.to_toml());
+    print_text(&imported.registry.to_toml())?;
     Ok(())
 }

@@ -185,6 +185,9 @@ async fn write(
              never was one"
         ));
     }
+    if let Some((_, text)) = &read {
+        check_scope(args, text)?;
+    }
     let edited = redis.edit(|draft| match suspension {
         Some(suspension) => draft.suspend(suspension.clone()),
         None => {
@@ -193,6 +196,36 @@ async fn write(
         }
     });
     edited.await.map_err(|error| policies::message(&error))
+}
+
+/// Compares the scope with the names in the registry: a name with a mistake suspends nothing.
+fn check_scope(args: &KillArgs, text: &str) -> Result<(), String> {
+    // A text that needs a newer version is edited in its parts that this version knows.
+    let Ok(registry) = PolicyRegistry::from_toml(text) else {
+        return Ok(());
+    };
+    let active = registry.suspensions();
+    if args.end && !active.iter().any(|of| *of.scope() == args.scope) {
+        let scopes: Vec<String> = active.iter().map(|of| of.scope().to_string()).collect();
+        return Err(format!(
+            "no suspension of `{}` exists, expected one of: {}",
+            args.scope,
+            match scopes.is_empty() {
+                true => "none".to_owned(),
+                false => scopes.join(", "),
+            }
+        ));
+    }
+    if let SuspensionScope::Policy(name) = &args.scope
+        && !args.end
+        && registry.get(name).is_none()
+    {
+        eprintln!(
+            "warning: the registry has no policy `{name}`; check the name. The suspension applies to a policy that is \
+             published under it later"
+        );
+    }
+    Ok(())
 }
 
 /// A time as a registry writes it.

@@ -11,6 +11,7 @@ use limiter_core::registry::PolicyRegistry;
 use crate::admin::edit::{self, BatchEdit, BatchFailure, EditError, MANAGED_BY_UI, PolicyEdit, RulesEdit};
 use crate::admin::preview::unified_diff;
 use crate::cli::database::{DatabaseArgs, message, operator};
+use crate::cli::print_text;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::publish::timestamp;
@@ -102,7 +103,7 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
         PolicyCommand::Diff(args) => apply(&args, true),
         PolicyCommand::Export { database } => {
             let text = database.run(async |store| export(&store, &database.namespace).await)?;
-            print!("{text}");
+            print_text(&text)?;
             Ok(ExitCode::SUCCESS)
         }
         PolicyCommand::Rollback {

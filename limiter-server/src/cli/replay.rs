@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::cli::print_text;
 use crate::replay::suggest::{DenialTarget, Percent};
 use crate::replay::{DEFAULT_MAX_KEYS, KeyField, LogFormat, PolicyChoice, Progress, ReplayOptions, replay};
 
@@ -117,11 +118,11 @@ pub(super) fn run(args: ReplayArgs) -> Result<(), String> {
     }
     if args.json {
         let json = serde_json::to_string_pretty(&report);
-        println!("{}", json.map_err(|error| format!("cannot write JSON: {error}"))?);
+        let json = json.map_err(|error| format!("cannot write JSON: {error}"))?;
+        print_text(&format!("{json}\n"))
     } else {
-        print!("{}", report.to_text());
+        print_text(&report.to_text())
     }
-    Ok(())
 }
 
 /// One line on a terminal that shows the progress.

@@ -119,7 +119,16 @@ pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness, is_cached: boo
 pub(crate) fn read(path: &Path) -> Result<PolicyRegistry, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the policy file {}: {error}", path.display()))?;
-    PolicyRegistry::from_toml(&text).map_err(|error| message(&error))
+    PolicyRegistry::from_toml(&text).map_err(|error| match &error {
+        RegistryError::Parse { errors } => {
+            let lines = errors.iter().map(|error| {
+                let (line, column) = (error.line(), error.column());
+                format!("{}:{line}:{column}: {}", path.display(), error.message())
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        _ => message(&error),
+    })
 }
 
 /// An error with its causes.
