@@ -57,6 +57,9 @@ fn options(directory: &Path, log: PathBuf) -> Result<ReplayOptions, String> {
     })
 }
 
+/// The log in the form of a compression.
+type Encode<'a> = &'a dyn Fn() -> std::io::Result<Vec<u8>>;
+
 fn measure(directory: &Path, format: &str) -> Result<(), String> {
     let mut text = String::new();
     for number in 0..LINES {
@@ -69,8 +72,7 @@ fn measure(directory: &Path, format: &str) -> Result<(), String> {
     };
     let plain = || Ok(text.as_bytes().to_vec());
     let zstd = || zstd::encode_all(text.as_bytes(), 3);
-    let compressions: [(&str, &dyn Fn() -> std::io::Result<Vec<u8>>); 3] =
-        [("plain", &plain), ("gzip", &gzip), ("zstd", &zstd)];
+    let compressions: [(&str, Encode<'_>); 3] = [("plain", &plain), ("gzip", &gzip), ("zstd", &zstd)];
     for (compression, encode) in compressions {
         let log = directory.join("access.log");
         let written = encode().and_then(|bytes| std::fs::write(&log, bytes));

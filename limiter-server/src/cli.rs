@@ -154,8 +154,8 @@ fn serve_with(args: ServeArgs) -> Result<(), String> {
     serve::run(&settings)
 }
 
-/// Writes the result of a command to standard output. A reader that has ended, such as `head`, is no
-/// error.
+/// Writes the result of a command to standard output. A reader that has ended, such as `head`, is
+/// no error.
 fn print_text(text: &str) -> Result<(), String> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

@@ -17,6 +17,10 @@ const MAX: u64 = 5;
 const TASKS: usize = 32;
 const CYCLES: u64 = 5_000;
 const INSIDE: &str = "inside";
+/// Exists as soon as all permits were held at once.
+const REACHED: &str = "reached";
+/// Bounds the wait for that; a read takes a round trip.
+const READS: usize = 100_000;
 
 /// Environment variables that pass settings to a child process.
 const URL: &str = "LIMITER_TEST_CYCLES_URL";
@@ -44,6 +48,7 @@ async fn child_acquires_and_releases() {
         let (left, most_inside) = (Arc::clone(&left), Arc::clone(&most_inside));
         tasks.spawn(async move {
             let take = |left: u64| left.checked_sub(1);
+            let mut is_first = true;
             while left
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
                 .is_ok()
@@ -59,6 +64,9 @@ async fn child_acquires_and_releases() {
                     .await
                     .unwrap();
                 most_inside.fetch_max(inside, Ordering::SeqCst);
+                if std::mem::take(&mut is_first) {
+                    hold_until_full(&mut counter, inside).await;
+                }
                 let _: u64 = redis::cmd("DECR")
                     .arg(INSIDE)
                     .query_async(&mut counter)
@@ -72,6 +80,20 @@ async fn child_acquires_and_releases() {
     // Reports the remaining counts too.
     limits.shutdown(PATIENT).await;
     println!("\nmost: {}", most_inside.load(Ordering::SeqCst));
+}
+
+/// Returns when all permits were held at once, in the first cycle of the tasks.
+async fn hold_until_full(counter: &mut redis::aio::MultiplexedConnection, inside: u64) {
+    if inside == MAX {
+        let set = redis::cmd("SET").arg(REACHED).arg(1).query_async(counter).await;
+        return set.unwrap();
+    }
+    for _ in 0..READS {
+        let reached: Option<u64> = redis::cmd("GET").arg(REACHED).query_async(counter).await.unwrap();
+        if reached.is_some() {
+            return;
+        }
+    }
 }
 
 struct Cycles(Child);

@@ -85,6 +85,8 @@ pub fn rule_changes(before: &Arc<[Rule]>, after: &Arc<[Rule]>) -> Vec<Descriptor
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
     use crate::policy_text::parse_rules;
 
@@ -118,17 +120,17 @@ mod tests {
     #[test]
     fn changed_policy_key_and_group_are_found() {
         let login = rule("['route=login', 'ip']", "policy = 'login'");
-        assert_eq!(changes(&[login.clone()], &[login.clone()]), Vec::<String>::new());
+        assert_eq!(changes(from_ref(&login), from_ref(&login)), Vec::<String>::new());
         assert_eq!(
             changes(
-                &[login.clone()],
+                from_ref(&login),
                 &[rule("['route=login', 'ip']", "policy = 'other'")]
             ),
             ["route=login,ip={ip}: login {ip} - > other {ip} -"]
         );
         assert_eq!(
             changes(
-                &[login.clone()],
+                from_ref(&login),
                 &[rule("['route=login', 'ip']", "policy = 'login'\ngroup = 'edge'")]
             ),
             ["route=login,ip={ip}: login {ip} - > login {ip} edge"]
@@ -145,7 +147,7 @@ mod tests {
         let login = rule("['route=login', 'ip']", "policy = 'login'");
         let all = rule("['route', '...']", "policy = 'all'");
         assert_eq!(
-            changes(&[login.clone()], &[all.clone(), login.clone()]),
+            changes(from_ref(&login), &[all.clone(), login.clone()]),
             [
                 "route=login,ip={ip}: login {ip} - > all login -",
                 "route={route}: none > all {route} -",
