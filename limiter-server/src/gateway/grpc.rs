@@ -40,7 +40,10 @@ const SERVICES: &[&str] = &[
 /// The reason why the services cannot be described.
 pub async fn serve(gateway: Gateway, listener: Listener, end: watch::Receiver<bool>) -> Result<(), String> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    let reporting = tokio::spawn(report_health(gateway.clone(), health));
+    let mut states = gateway.readiness().subscribe();
+    // Before the first connection, which would not find the services.
+    report_health(&health, &mut states).await;
+    let reporting = tokio::spawn(follow_readiness(states, health));
     let described = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .register_file_descriptor_set(file_descriptor_set());
@@ -88,18 +91,19 @@ impl Service<Request<Incoming>> for GrpcServices {
 }
 
 /// Keeps the health service in agreement with the readiness of the gateway.
-async fn report_health(gateway: Gateway, health: HealthReporter) {
-    let mut states = gateway.readiness().subscribe();
-    loop {
-        let status = match *states.borrow_and_update() {
-            ReadinessState::Ready => ServingStatus::Serving,
-            ReadinessState::WaitsForPolicies | ReadinessState::Ending => ServingStatus::NotServing,
-        };
-        for service in SERVICES {
-            health.set_service_status(*service, status).await;
-        }
-        if states.changed().await.is_err() {
-            return;
-        }
+async fn follow_readiness(mut states: watch::Receiver<ReadinessState>, health: HealthReporter) {
+    while states.changed().await.is_ok() {
+        report_health(&health, &mut states).await;
+    }
+}
+
+/// Reports the current state of the gateway as the health of all services.
+async fn report_health(health: &HealthReporter, states: &mut watch::Receiver<ReadinessState>) {
+    let status = match *states.borrow_and_update() {
+        ReadinessState::Ready => ServingStatus::Serving,
+        ReadinessState::WaitsForPolicies | ReadinessState::Ending => ServingStatus::NotServing,
+    };
+    for service in SERVICES {
+        health.set_service_status(*service, status).await;
     }
 }
