@@ -49,9 +49,9 @@
 //! default this replica enforces its share of the policy in process; the alternatives allow or deny
 //! the call. [`Decision::origin`] returns the [`Origin`] of the decision. A call that may have been
 //! charged is never sent again. Five consecutive calls without a reply open the circuit breaker of
-//! a server: further calls with these deadlines or shorter ones fail over immediately, and one call
-//! at a time probes the server. The limiter uses a recovered server within 300 ms plus the time to
-//! connect.
+//! a server: further calls with these deadlines or shorter ones fail over immediately, and start
+//! probes of the server for which no call waits. The limiter uses a recovered server within 300 ms
+//! plus the time to connect.
 //!
 //! Each change of state emits a `tracing` event. Level warn: the circuit breaker of a server opens,
 //! decisions start to be made in process, or the slot map of a cluster cannot be loaded. Level

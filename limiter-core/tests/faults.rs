@@ -123,7 +123,7 @@ async fn stopped_server_times_out_until_it_resumes() {
         observed.push(failure_mode_of_policy_applies(&limits).await);
     }
     assert_eq!(observed.first(), Some(&StoreErrorKind::Timeout));
-    // Soon the circuit breaker opens, and only one call at a time probes the server.
+    // Soon the circuit breaker opens.
     assert!(observed.contains(&StoreErrorKind::CircuitOpen), "{observed:?}");
     server.resume();
     answers_again(&limits, Duration::from_millis(500)).await;

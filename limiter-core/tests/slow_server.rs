@@ -13,8 +13,8 @@ use support::{millis, namespace, secs};
 const DEADLINE: Duration = millis(12);
 const CALLS: u32 = 2_000;
 const INTERVAL: Duration = Duration::from_micros(500);
-/// The calls of the first deadline and of the time in which five of them exceed it (30), those
-/// that the operating system delays, and one probe per 50, 100 and then 200 ms.
+/// The calls of the first deadline and of the time in which five of them exceed it (30), and those
+/// that the operating system delays.
 const MOST_DELAYED: usize = 60;
 
 fn policy(name: &str, deadline: Duration) -> Policy {
@@ -22,9 +22,8 @@ fn policy(name: &str, deadline: Duration) -> Policy {
     policy.deadline(deadline).build().unwrap()
 }
 
-/// The number of calls that waited for most of their deadline, while another caller with a longer
-/// deadline uses the server.
-async fn delayed_calls(fail: impl FnOnce(&RedisServer, &Proxy)) -> usize {
+/// A server behind a proxy, and a limiter that is connected to it.
+async fn proxied() -> (RedisServer, Proxy, Limiter) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limits = Limiter::redis(proxy.url())
@@ -32,6 +31,13 @@ async fn delayed_calls(fail: impl FnOnce(&RedisServer, &Proxy)) -> usize {
         .build()
         .unwrap();
     limits.ready().await.unwrap();
+    (server, proxy, limits)
+}
+
+/// The number of calls that waited for most of their deadline, while another caller with a longer
+/// deadline uses the server.
+async fn delayed_calls(fail: impl FnOnce(&RedisServer, &Proxy)) -> usize {
+    let (server, proxy, limits) = proxied().await;
     let (short, long) = (policy("short", DEADLINE), policy("long", secs(1)));
     let _first = limits.check(&short, "key").await.unwrap();
     fail(&server, &proxy);
@@ -71,13 +77,7 @@ async fn stopped_server_does_not_delay_each_call() {
 
 #[tokio::test]
 async fn longer_deadline_uses_slow_server() {
-    let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
-    let limits = Limiter::redis(proxy.url())
-        .namespace(namespace())
-        .build()
-        .unwrap();
-    limits.ready().await.unwrap();
+    let (_server, proxy, limits) = proxied().await;
     proxy.set_delay(millis(30));
     let (short, long) = (policy("short", DEADLINE), policy("long", secs(10)));
     for _ in 0..20 {
@@ -91,5 +91,83 @@ async fn longer_deadline_uses_slow_server() {
     while limits.check(&short, "key").await.unwrap().origin() != Origin::Redis {
         assert!(started.elapsed() < secs(10), "the breaker closes");
         tokio::task::yield_now().await;
+    }
+}
+
+/// The deadline is far above the delays of a busy machine.
+#[tokio::test]
+async fn no_call_waits_for_a_probe() {
+    let (server, _proxy, limits) = proxied().await;
+    let deadline = millis(400);
+    let policy = policy("patient", deadline);
+    let _first = limits.check(&policy, "key").await.unwrap();
+    server.pause();
+    let mut opening = tokio::task::JoinSet::new();
+    for key in 0..10 {
+        let (limits, policy) = (limits.clone(), policy.clone());
+        opening.spawn(async move { limits.check(&policy, key.to_string()).await.unwrap() });
+    }
+    opening.join_all().await;
+    // Several pauses and probes.
+    let until = Instant::now() + secs(2);
+    while Instant::now() < until {
+        let started = Instant::now();
+        let decision = limits.check(&policy, "key").await.unwrap();
+        assert_eq!(decision.origin(), Origin::LocalFallback);
+        let took = started.elapsed();
+        assert!(took < deadline / 2, "{took:?}");
+        tokio::time::sleep(millis(1)).await;
+    }
+    server.resume();
+    let resumed = Instant::now();
+    while limits.check(&policy, "key").await.unwrap().origin() != Origin::Redis {
+        assert!(resumed.elapsed() < secs(10), "the breaker closes");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An idle client must not keep a server busy.
+#[tokio::test]
+async fn slow_server_is_not_probed_without_calls() {
+    let (server, proxy, limits) = proxied().await;
+    let policy = policy("short", DEADLINE);
+    proxy.set_delay(millis(30));
+    while limits.check(&policy, "key").await.unwrap().origin() == Origin::Redis {}
+    let scripts = || {
+        let statistics = server.command(&["INFO", "commandstats"]);
+        let lines = statistics.text().to_owned();
+        let line = lines.lines().find(|line| line.contains("cmdstat_evalsha"));
+        line.map(str::to_owned)
+    };
+    // The last call, and a probe that it may have started.
+    tokio::time::sleep(millis(200)).await;
+    let before = scripts();
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(scripts(), before);
+}
+
+/// The runtime does not run a probe after the rejected call that started it.
+#[test]
+fn caller_that_blocks_for_each_call_uses_server_again() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (server, _proxy, limits) = runtime.block_on(proxied());
+    let policy = policy("blocking", DEADLINE);
+    let origin = || {
+        runtime
+            .block_on(limits.check(&policy, "key").into_future())
+            .unwrap()
+            .origin()
+    };
+    server.pause();
+    for _ in 0..20 {
+        assert_eq!(origin(), Origin::LocalFallback);
+    }
+    server.resume();
+    let resumed = Instant::now();
+    while origin() != Origin::Redis {
+        assert!(resumed.elapsed() < secs(10), "the breaker closes");
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! A node sends a call of a script within a deadline, alone or in a batch of concurrent calls:
 //! `pools` keeps connections and batch queues of each runtime, `batch` executes a batch,
-//! `repeat` decides a request several times.
+//! `repeat` decides a request several times, and `probe` tests a server whose breaker is open.
 
 mod batch;
 mod batched_call;
 mod dial_failures;
 mod operation;
 mod pools;
+mod probe;
 pub(crate) mod repeat;
 #[cfg(test)]
 pub(crate) mod repeat_tests;
@@ -20,14 +21,14 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "registry")]
 use bb8_redis::bb8::ManageConnection as _;
-use bb8_redis::bb8::{Pool, RunError};
+use bb8_redis::bb8::Pool;
 use bb8_redis::redis::Value;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::breaker::{Breaker, Pass};
-use crate::redis::client::connection::Connection;
+use crate::redis::client::breaker::Breaker;
+use crate::redis::client::connection::{Connection, Driver};
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
@@ -43,6 +44,7 @@ use crate::redis::topology::dialer::Dialer;
 use crate::request::Verdict;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
+use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 
 /// One server. Cheap to clone.
@@ -61,6 +63,8 @@ struct NodeInner {
     pools: RuntimePools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
+    /// The task of the last probe, which ends with the node.
+    probe_task: Mutex<Option<Driver>>,
     open_log: LogThrottle,
     close_log: LogThrottle,
     /// Bounds the calls to a slow server, which would otherwise pile up until their deadlines.
@@ -78,14 +82,14 @@ pub(crate) struct NodeSettings {
 
 impl Node {
     pub(crate) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
-        let breaker = Arc::new(Breaker::for_server(&dialer));
         Self(Arc::new(NodeInner {
+            failures: DialFailures::new(dialer.clone()),
+            breaker: Arc::new(Breaker::for_server(&dialer)),
             dialer,
             settings,
             clock,
             pools: RuntimePools::default(),
-            failures: Arc::new(DialFailures::default()),
-            breaker,
+            probe_task: Mutex::new(None),
             open_log: LogThrottle::default(),
             close_log: LogThrottle::default(),
             in_flight: InFlightLimit::new(settings.max_in_flight),
@@ -100,7 +104,7 @@ impl Node {
         wait: &CallDeadline,
     ) -> Result<Verdict, Failure> {
         let _slot = self.in_flight_slot()?;
-        let pass = self.admit(wait)?;
+        self.admit(wait)?;
         // The connections are not kept while the caller waits, so that its future stays small.
         let lane = Arc::clone(&self.local().map_err(Failure::Unreachable)?.lane);
         let admission = lane.enter(part, input, *wait);
@@ -109,7 +113,7 @@ impl Node {
             // On the heap, so that the futures of waiting callers stay small and cheap to move.
             Admission::Alone(slot) => {
                 Box::pin(async move {
-                    let verdicts = self.decide_alone((slot, pass), part, input.input(), 1, wait);
+                    let verdicts = self.decide_alone(slot, part, input.input(), 1, wait);
                     let verdict = verdicts.await?.into_iter().next();
                     verdict
                         .unwrap_or_else(|| Err(missing_verdict()))
@@ -118,7 +122,7 @@ impl Node {
                 .await
             }
             Admission::Waits(reply) => {
-                let call = BatchedCall::new(self, pass, wait);
+                let call = BatchedCall::new(self, wait);
                 call.finish(reply.await.unwrap_or_else(|_| Err(runtime_ended())))
             }
         }
@@ -127,7 +131,7 @@ impl Node {
     /// Decides a request `times` times in a row by its own call.
     pub(crate) async fn decide_alone(
         &self,
-        (slot, pass): (InFlightBatch, Pass<'_>),
+        slot: InFlightBatch,
         part: BatchPart,
         input: &ScriptInput,
         times: usize,
@@ -138,7 +142,7 @@ impl Node {
         // another node.
         let call = wire::call(&items, self.injected(), wait.deadline()).with_deadline(*wait);
         observe::batch(1);
-        let reply = self.run_alone(&call, part.asking, pass).await?;
+        let reply = self.run_alone(&call, part.asking).await?;
         slot.answered();
         drop(slot);
         let verdicts = reply::verdicts(&reply, &items).map_err(Failure::Undecided)?;
@@ -150,17 +154,17 @@ impl Node {
     /// for a slot that the node is importing.
     pub(crate) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let _slot = self.in_flight_slot()?;
-        let pass = self.admit(call.wait())?;
-        self.run_alone(call, asking, pass).await
+        self.admit(call.wait())?;
+        self.run_alone(call, asking).await
     }
 
-    async fn run_alone(&self, call: &Call<'_>, asking: bool, pass: Pass<'_>) -> Result<Value, Failure> {
-        let mut pass = Some(pass);
-        let on_timeout = || self.overdue(pass.take(), call.wait());
+    async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+        let on_timeout = || self.overdue(call.wait());
         let exchange = pin!(self.exchange(call, asking));
         let answer = call.wait().for_answer(exchange, on_timeout).await;
-        if let Some(pass) = pass {
-            self.record(pass, &answer, call.wait());
+        match connection_error(&answer) {
+            Some(error) => self.on_opening(self.0.breaker.unreachable(Instant::now()), Some(&error)),
+            None => self.on_closing(self.0.breaker.answered(call.wait().elapsed())),
         }
         answer
     }
@@ -178,24 +182,16 @@ impl Node {
         })
     }
 
-    /// Admits a call, unless the breaker is open for its deadline.
-    pub(crate) fn admit(&self, wait: &CallDeadline) -> Result<Pass<'_>, Failure> {
-        let pass = self.0.breaker.admit(wait.deadline(), Instant::now);
-        pass.ok_or_else(circuit_open)
-    }
-
-    /// Records the result of a call.
-    fn record<T>(&self, pass: Pass<'_>, answer: &Result<T, Failure>, wait: &CallDeadline) {
-        match answer {
-            Err(Failure::Unreachable(error)) => {
-                self.on_opening(pass.unreachable(Instant::now()), Some(error))
+    /// Admits a call, unless the breaker is open for its deadline. A rejected call starts the probe
+    /// that is due.
+    pub(crate) fn admit(&self, wait: &CallDeadline) -> Result<(), Failure> {
+        let admitted = self.0.breaker.admit(wait.deadline(), Instant::now);
+        admitted.map_err(|probe| {
+            if let Some(probe) = probe {
+                self.start_probe(probe);
             }
-            Err(Failure::Answered(error)) if error.is_io_error() => {
-                let opened = pass.unreachable(Instant::now());
-                self.on_opening(opened, Some(&error.clone().into()));
-            }
-            _ => self.on_closing(pass.answered(wait.elapsed())),
-        }
+            circuit_open()
+        })
     }
 
     /// Records the reply to a batch.
@@ -210,8 +206,8 @@ impl Node {
 
     /// Records a call without a reply at its deadline. If the breaker opens, calls that wait for a
     /// batch fail immediately.
-    fn overdue(&self, pass: Option<Pass<'_>>, wait: &CallDeadline) {
-        let opened = pass.is_some_and(|pass| pass.overdue(Instant::now(), wait.deadline()));
+    fn overdue(&self, wait: &CallDeadline) {
+        let opened = self.0.breaker.overdue(Instant::now(), wait.deadline());
         self.on_opening(opened, None);
         if let Some(local) = self.local().ok().filter(|_| opened) {
             let rejects = |other: &CallDeadline| other.deadline() <= wait.deadline();
@@ -254,54 +250,15 @@ impl Node {
     }
 
     async fn exchange(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
-        let mut connection = self
-            .connection(call.wait().deadline())
-            .await
-            .map_err(Failure::Unreachable)?;
-        let answer = connection.send(call.by_hash(), asking, call.wait()).await;
-        match answer {
-            // NOSCRIPT proves that nothing was executed.
-            Err(error) if is_unknown(&error) => connection.send(call.by_text(), asking, call.wait()).await,
-            answer => answer,
-        }
-        .map_err(Failure::Answered)
+        let connection = self.connection(call.wait().deadline()).await;
+        let mut connection = connection.map_err(Failure::Unreachable)?;
+        send(&mut connection, call, asking).await
     }
 
     /// Returns a healthy connection for a call with this deadline, and dials one if there is none.
     /// Sends nothing of the call.
     pub(crate) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
-        let local = self.local()?;
-        match local.in_use(deadline) {
-            Some(connection) => Ok(connection),
-            // On the heap, since it is rare and would enlarge the future of every call.
-            None => Box::pin(self.another_connection(&local, deadline)).await,
-        }
-    }
-
-    async fn another_connection(
-        &self,
-        local: &RuntimeConnections,
-        deadline: Duration,
-    ) -> Result<Connection, StoreError> {
-        loop {
-            // Registered before `pool.get()`, so that a failure in between is not lost.
-            let failed = self.0.failures.next();
-            tokio::pin!(failed);
-            failed.as_mut().enable();
-            let connection = tokio::select! {
-                biased;
-                connection = local.pool.get() => connection.map_err(|error| match error {
-                    RunError::User(error) => StoreError::from(error).unsent(),
-                    RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "timed out waiting for a connection").unsent(),
-                })?,
-                () = failed => return Err(self.0.failures.last(&self.0.dialer).unsent()),
-            };
-            // The pool discards a broken connection when it is dropped.
-            if connection.is_healthy(deadline) {
-                local.switch_to(connection.clone());
-                return Ok(connection.clone());
-            }
-        }
+        self.local()?.connection(deadline).await
     }
 
     /// Opens a connection outside of the pools.
@@ -332,8 +289,28 @@ impl Node {
                     runtime.spawn(async move { batch::execute(&Self(node), start).await });
                 }
             });
-            RuntimeConnections::new(self.0.new_pool(), lane)
+            RuntimeConnections::new(self.0.new_pool(), Arc::clone(&self.0.failures), lane)
         })
+    }
+}
+
+/// Sends a call of a script.
+async fn send(connection: &mut Connection, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+    let answer = connection.send(call.by_hash(), asking, call.wait()).await;
+    match answer {
+        // NOSCRIPT proves that nothing was executed.
+        Err(error) if is_unknown(&error) => connection.send(call.by_text(), asking, call.wait()).await,
+        answer => answer,
+    }
+    .map_err(Failure::Answered)
+}
+
+/// Returns the reason for which the server did not reply.
+fn connection_error<T>(answer: &Result<T, Failure>) -> Option<StoreError> {
+    match answer {
+        Err(Failure::Unreachable(error)) => Some(error.clone()),
+        Err(Failure::Answered(error)) if error.is_io_error() => Some(error.clone().into()),
+        _ => None,
     }
 }
 

@@ -1,24 +1,31 @@
-//! Circuit breaker of one Redis server: rejects calls whose deadline the server exceeds and probes
-//! it with one of them at a time.
+//! Circuit breaker of one Redis server: rejects calls whose deadline the server exceeds, and probes
+//! it meanwhile.
 //!
 //! Five calls in a row without a reply before their deadline open the breaker for calls with that
 //! deadline or a shorter one. While it is open, these calls fail immediately; calls with longer
 //! deadlines pass, so a slow server serves callers that wait for it. Failed connections open the
-//! breaker for all calls. After a pause, one call probes the server; a failure doubles the pause up
-//! to 200 ms. A probe without a result after 200 ms is replaced by another. A reply within the
-//! exceeded deadline closes the breaker; a later one does not. Pauses vary by a quarter, so that
-//! replicas do not probe in step. A new connection ends the pause.
+//! breaker for all calls. After a pause, the next rejected call starts a probe, which a task sends
+//! and no call waits for; a failure doubles the pause up to 200 ms. A reply within the exceeded
+//! deadline closes the breaker; a later one does not. Pauses vary by a quarter, so that replicas do
+//! not probe in step. A new connection ends the pause.
 //!
-//! Invariants: at most one probe is in flight, and a server that is reachable again is used within
-//! 300 ms plus the time to connect. Tests: `tests.rs`, `tests/slow_server.rs`, and `model.rs` under
-//! every schedule.
+//! A runtime that is driven only while a call waits does not run the task of a probe. A probe
+//! without a result counts as abandoned 200 ms after its deadline; then one call passes in its
+//! place.
+//!
+//! Invariants: at most one probe is in flight, an idle client does not probe, and a server that is
+//! reachable again is used within 300 ms plus the time to connect. Tests: `tests.rs`,
+//! `tests/slow_server.rs`, and `model.rs` under every schedule.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::observe;
 use crate::observe::BreakerState;
+use crate::redis::client::dial::DIAL_TIMEOUT;
 use crate::support::jitter::varied;
+use crate::support::real_time::after;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -50,10 +57,9 @@ struct BreakerRecord {
 enum BreakerPhase {
     /// Calls pass.
     Closed,
-    /// No rejected call passes before `until`.
+    /// From `until` on, the next rejected call starts a probe.
     Open(Rejecting),
-    /// A probe is in flight. No other rejected call passes before `until`; then the probe counts
-    /// as abandoned, since its caller may no longer poll it.
+    /// A probe is in flight. From `until` on it counts as abandoned.
     Probing(Rejecting),
 }
 
@@ -65,14 +71,15 @@ struct Rejecting {
     deadline: Duration,
 }
 
-/// Permission to send a call. Dropped without a result, it does not change the breaker.
+/// Permission to test whether the server replies again. Dropped without a result, for example with
+/// its runtime, it ends the pause: the next rejected call starts another probe.
 #[derive(Debug)]
-#[must_use = "the breaker learns from the call's result"]
-pub(crate) struct Pass<'a> {
-    breaker: &'a Breaker,
-    /// The end of the probe; `None` for calls that are not probes. Boxed, since probes are rare and
-    /// the futures of all calls contain this.
-    probe: Option<Box<Instant>>,
+#[must_use = "the breaker learns from the probe's result"]
+pub(crate) struct Probe {
+    breaker: Arc<Breaker>,
+    /// Identifies the probe among those of the breaker.
+    until: Instant,
+    deadline: Duration,
 }
 
 impl Breaker {
@@ -90,21 +97,26 @@ impl Breaker {
     }
 
     #[cfg(test)]
-    fn new() -> Self {
-        Self::for_server(&"test")
+    fn new() -> Arc<Self> {
+        Arc::new(Self::for_server(&"test"))
     }
 
-    /// Admits a call with this deadline, unless the breaker is open for it and no probe is due.
+    /// Admits a call with this deadline, unless the breaker is open for it. The error contains the
+    /// probe that the rejected caller starts, if one is due.
     #[inline]
-    pub(crate) fn admit(&self, deadline: Duration, now: impl FnOnce() -> Instant) -> Option<Pass<'_>> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        deadline: Duration,
+        now: impl FnOnce() -> Instant,
+    ) -> Result<(), Option<Probe>> {
         if self.rejects(deadline) {
-            return self.admit_probe(now());
+            return self.reject(now());
         }
         self.gauge.keep_shown();
-        Some(self.pass(None))
+        Ok(())
     }
 
-    /// Returns whether calls with this deadline are rejected, except for probes.
+    /// Returns whether calls with this deadline are rejected.
     #[inline]
     pub(crate) fn rejects(&self, deadline: Duration) -> bool {
         match self.rejected_us.load(Ordering::Relaxed) {
@@ -114,27 +126,35 @@ impl Breaker {
     }
 
     #[cold]
-    fn admit_probe(&self, now: Instant) -> Option<Pass<'_>> {
+    fn reject(self: &Arc<Self>, now: Instant) -> Result<(), Option<Probe>> {
         let mut state = self.lock();
         match state.phase {
-            BreakerPhase::Closed => Some(self.pass(None)),
-            BreakerPhase::Open(rejecting) | BreakerPhase::Probing(rejecting) if now >= rejecting.until => {
-                let until = now + LONGEST_PAUSE;
+            BreakerPhase::Closed => Ok(()),
+            BreakerPhase::Open(rejecting) if now >= rejecting.until => {
+                // After a failed connection, a reply of any age proves that the server is back.
+                let deadline = Some(rejecting.deadline).filter(|deadline| *deadline < Duration::MAX);
+                let deadline = deadline.unwrap_or(DIAL_TIMEOUT);
+                let until = after(now, deadline.saturating_add(LONGEST_PAUSE));
                 state.phase = BreakerPhase::Probing(Rejecting { until, ..rejecting });
                 self.gauge.is(BreakerState::HalfOpen);
-                Some(self.pass(Some(Box::new(until))))
+                Err(Some(Probe {
+                    breaker: Arc::clone(self),
+                    until,
+                    deadline,
+                }))
             }
-            BreakerPhase::Open(_) | BreakerPhase::Probing(_) => None,
+            BreakerPhase::Probing(rejecting) if now >= rejecting.until => {
+                let until = now + varied(LONGEST_PAUSE);
+                state.phase = BreakerPhase::Open(Rejecting { until, ..rejecting });
+                self.gauge.is(BreakerState::Open);
+                Ok(())
+            }
+            BreakerPhase::Open(_) | BreakerPhase::Probing(_) => Err(None),
         }
     }
 
-    /// The pass of a call, or of this probe.
-    pub(crate) fn pass(&self, probe: Option<Box<Instant>>) -> Pass<'_> {
-        Pass { breaker: self, probe }
-    }
-
     /// Ends the pause after a successful connection: the server replied to the login, so the next
-    /// call probes immediately.
+    /// rejected call starts a probe.
     pub(crate) fn connected(&self, now: Instant) {
         if let BreakerPhase::Open(Rejecting { until, .. }) = &mut self.lock().phase {
             *until = now.min(*until);
@@ -165,18 +185,16 @@ impl Breaker {
 
     /// Records a failed connection. Returns whether it opened the breaker.
     pub(crate) fn unreachable(&self, now: Instant) -> bool {
-        self.fail(now, Duration::MAX, None)
+        self.overdue(now, Duration::MAX)
     }
 
     /// Records a call without a reply within `deadline`. Returns whether the breaker rejects more
     /// calls than before.
-    fn fail(&self, now: Instant, deadline: Duration, probe: Option<Instant>) -> bool {
+    pub(crate) fn overdue(&self, now: Instant, deadline: Duration) -> bool {
         let mut state = self.lock();
-        if probe.is_some_and(|probe| self.fail_probe(&mut state, now, (probe, deadline))) {
-            return false;
-        }
         match state.phase {
-            // A call from before the opening, or a replaced probe: its failure is already counted.
+            // A call from before the opening, or in place of an abandoned probe: the server's
+            // failure is already counted.
             BreakerPhase::Open(rejecting) | BreakerPhase::Probing(rejecting)
                 if deadline <= rejecting.deadline =>
             {
@@ -195,23 +213,6 @@ impl Breaker {
         true
     }
 
-    /// Opens the breaker after a failed probe, unless the probe was replaced.
-    fn fail_probe(
-        &self,
-        state: &mut BreakerRecord,
-        now: Instant,
-        (probe, deadline): (Instant, Duration),
-    ) -> bool {
-        match state.phase {
-            BreakerPhase::Probing(rejecting) if rejecting.until == probe => {
-                let pause = (rejecting.pause * 2).min(LONGEST_PAUSE);
-                self.open(state, now, pause, rejecting.deadline.max(deadline));
-                true
-            }
-            _ => false,
-        }
-    }
-
     fn open(&self, state: &mut BreakerRecord, now: Instant, pause: Duration, deadline: Duration) {
         state.phase = BreakerPhase::Open(Rejecting {
             until: now + varied(pause),
@@ -227,51 +228,58 @@ impl Breaker {
     }
 }
 
-impl Pass<'_> {
-    /// Returns the probe, if the call is one, for [`Breaker::pass`].
-    pub(crate) fn into_probe(mut self) -> Option<Box<Instant>> {
-        self.probe.take()
+impl Probe {
+    /// Returns the time within which a reply closes the breaker.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Records a reply that took this time, including an error reply. Returns whether it closed the
     /// breaker.
-    pub(crate) fn answered(mut self, took: Duration) -> bool {
+    pub(crate) fn answered(self, took: Duration, now: Instant) -> bool {
         let closed = self.breaker.answered(took);
-        if let Some(probe) = self.probe.take().filter(|_| !closed) {
-            // Too late for the deadline that the server exceeds.
-            let mut state = self.breaker.lock();
-            self.breaker
-                .fail_probe(&mut state, Instant::now(), (*probe, Duration::ZERO));
+        if !closed {
+            self.overdue(now);
         }
         closed
     }
 
-    /// Records a missing reply at the deadline. Returns whether the breaker rejects more calls than
-    /// before.
-    pub(crate) fn overdue(mut self, now: Instant, deadline: Duration) -> bool {
-        let probe = self.probe.take();
-        self.breaker.fail(now, deadline, probe.map(|probe| *probe))
+    /// Records a missing reply.
+    pub(crate) fn overdue(self, now: Instant) {
+        self.fail(now, Duration::ZERO);
     }
 
-    /// Records a failed connection. Returns whether the breaker rejects more calls than before.
-    pub(crate) fn unreachable(mut self, now: Instant) -> bool {
-        let probe = self.probe.take();
-        self.breaker.fail(now, Duration::MAX, probe.map(|probe| *probe))
+    /// Records a failed connection.
+    pub(crate) fn unreachable(self, now: Instant) {
+        self.fail(now, Duration::MAX);
+    }
+
+    /// Opens the breaker for a longer pause and at least this deadline.
+    fn fail(&self, now: Instant, deadline: Duration) {
+        let mut state = self.breaker.lock();
+        if let Some(rejecting) = self.rejecting(&state) {
+            let pause = (rejecting.pause * 2).min(LONGEST_PAUSE);
+            let deadline = rejecting.deadline.max(deadline);
+            self.breaker.open(&mut state, now, pause, deadline);
+        }
+    }
+
+    /// Returns the state that the probe began, unless another state has replaced it.
+    fn rejecting(&self, state: &BreakerRecord) -> Option<Rejecting> {
+        match state.phase {
+            BreakerPhase::Probing(rejecting) if rejecting.until == self.until => Some(rejecting),
+            _ => None,
+        }
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Probe {
     fn drop(&mut self) {
-        if let Some(probe) = self.probe.take() {
-            let mut state = self.breaker.lock();
-            if let BreakerPhase::Probing(rejecting) = state.phase {
-                if rejecting.until == *probe {
-                    // The probe was cancelled: the next call probes in its place.
-                    let until = Instant::now();
-                    state.phase = BreakerPhase::Open(Rejecting { until, ..rejecting });
-                    self.breaker.gauge.is(BreakerState::Open);
-                }
-            }
+        let mut state = self.breaker.lock();
+        if let Some(rejecting) = self.rejecting(&state) {
+            let until = Instant::now();
+            state.phase = BreakerPhase::Open(Rejecting { until, ..rejecting });
+            self.breaker.gauge.is(BreakerState::Open);
         }
     }
 }

@@ -13,13 +13,23 @@ use crate::redis::topology::dialer::Dialer;
 use crate::support::sync::Mutex;
 
 /// The failed dials of one node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DialFailures {
+    /// Names the server in errors.
+    dialer: Dialer,
     happened: Notify,
     last: Mutex<Option<RedisError>>,
 }
 
 impl DialFailures {
+    pub(crate) fn new(dialer: Dialer) -> Arc<Self> {
+        Arc::new(Self {
+            dialer,
+            happened: Notify::new(),
+            last: Mutex::new(None),
+        })
+    }
+
     /// The sink to which a pool reports dial errors.
     pub(crate) fn sink(self: &Arc<Self>) -> Box<dyn ErrorSink<RedisError>> {
         Box::new(Sink(Arc::clone(self)))
@@ -31,11 +41,11 @@ impl DialFailures {
     }
 
     /// Returns the error of the last failed dial.
-    pub(crate) fn last(&self, dialer: &Dialer) -> StoreError {
+    pub(crate) fn last(&self) -> StoreError {
         let last = self.last.lock().clone();
         let error = StoreError::new(
             StoreErrorKind::Connection,
-            format!("no connection to Redis at {dialer}"),
+            format!("no connection to Redis at {}", self.dialer),
         );
         match last {
             Some(cause) => error.with_source(cause),

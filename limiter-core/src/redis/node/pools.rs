@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bb8_redis::bb8::{CustomizeConnection, Pool};
+use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::RedisError;
 use tokio::runtime;
 use tokio::runtime::Handle;
@@ -17,6 +17,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::client::breaker::Breaker;
 use crate::redis::client::connection::Connection;
 use crate::redis::dispatch::BatchQueue;
+use crate::redis::node::dial_failures::DialFailures;
 use crate::redis::topology::dialer::Dialer;
 use crate::support::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
@@ -31,7 +32,8 @@ pub(crate) struct RuntimePools(RwLock<Vec<RuntimeEntry>>);
 /// Connections and batch queue of one runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeConnections {
-    pub(crate) pool: Pool<Dialer>,
+    pool: Pool<Dialer>,
+    failures: Arc<DialFailures>,
     pub(crate) lane: Arc<BatchQueue>,
     /// The connection that carries all calls while it is healthy, so that the server receives them
     /// in order. The other connections of the pool are spares.
@@ -90,13 +92,50 @@ impl RuntimePools {
 }
 
 impl RuntimeConnections {
-    pub(crate) fn new(pool: Pool<Dialer>, lane: Arc<BatchQueue>) -> Self {
-        let used = Mutex::new(None);
-        Self { pool, lane, used }
+    /// Creates a set from a pool that reports its failed dials to `failures`.
+    pub(crate) fn new(pool: Pool<Dialer>, failures: Arc<DialFailures>, lane: Arc<BatchQueue>) -> Self {
+        Self {
+            pool,
+            failures,
+            lane,
+            used: Mutex::new(None),
+        }
+    }
+
+    /// Returns a healthy connection for a call with this deadline, and dials one if there is none.
+    /// Sends nothing of the call.
+    pub(crate) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
+        match self.in_use(deadline) {
+            Some(connection) => Ok(connection),
+            // On the heap, since it is rare and would enlarge the future of every call.
+            None => Box::pin(self.another_connection(deadline)).await,
+        }
+    }
+
+    async fn another_connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
+        loop {
+            // Registered before `pool.get()`, so that a failure in between is not lost.
+            let failed = self.failures.next();
+            tokio::pin!(failed);
+            failed.as_mut().enable();
+            let connection = tokio::select! {
+                biased;
+                connection = self.pool.get() => connection.map_err(|error| match error {
+                    RunError::User(error) => StoreError::from(error).unsent(),
+                    RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "timed out waiting for a connection").unsent(),
+                })?,
+                () = failed => return Err(self.failures.last().unsent()),
+            };
+            // The pool discards a broken connection when it is dropped.
+            if connection.is_healthy(deadline) {
+                self.switch_to(connection.clone());
+                return Ok(connection.clone());
+            }
+        }
     }
 
     /// Returns the connection in use, if it is healthy enough for this deadline.
-    pub(crate) fn in_use(&self, deadline: Duration) -> Option<Connection> {
+    fn in_use(&self, deadline: Duration) -> Option<Connection> {
         let mut used = self.lock();
         if used
             .as_ref()
@@ -108,7 +147,7 @@ impl RuntimeConnections {
     }
 
     /// Makes this connection the one in use.
-    pub(crate) fn switch_to(&self, connection: Connection) {
+    fn switch_to(&self, connection: Connection) {
         *self.lock() = Some(connection);
         self.lane.forget_round_trip();
     }
@@ -172,12 +211,10 @@ mod tests {
         let endpoint = Endpoint::parse(&"redis://127.0.0.1:1/".into(), &Certificates::default()).unwrap();
         // Without background tasks.
         let builder = Pool::builder().max_lifetime(None).idle_timeout(None);
-        let new = |_| {
-            RuntimeConnections::new(
-                builder.build_unchecked(Dialer::To(endpoint)),
-                BatchQueue::new(drop),
-            )
-        };
+        let dialer = Dialer::To(endpoint);
+        let failures = DialFailures::new(dialer.clone());
+        let new =
+            |_| RuntimeConnections::new(builder.build_unchecked(dialer), failures, BatchQueue::new(drop));
         runtime.block_on(async { pools.current(new).unwrap() })
     }
 

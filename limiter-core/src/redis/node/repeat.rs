@@ -54,15 +54,12 @@ impl Node {
         wait: &CallDeadline,
     ) -> Result<Replies, Failure> {
         let _slot = self.in_flight_slot()?;
-        let pass = self.admit(wait)?;
+        self.admit(wait)?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter_repeated(part, input, times, *wait) {
-            QueuedRun::Alone(slot) => {
-                self.decide_alone((slot, pass), part, input.input(), times, wait)
-                    .await
-            }
+            QueuedRun::Alone(slot) => self.decide_alone(slot, part, input.input(), times, wait).await,
             QueuedRun::Waits(receivers) => {
-                let call = BatchedCall::new(self, pass, wait);
+                let call = BatchedCall::new(self, wait);
                 let mut verdicts = Replies::new();
                 for receiver in receivers {
                     match receiver.await.unwrap_or_else(|_| Err(runtime_ended())) {

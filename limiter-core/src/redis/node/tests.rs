@@ -42,3 +42,35 @@ async fn deadline_counts_from_start_of_call() {
     let wait = CallDeadline::after(Duration::from_millis(50));
     assert!(node.admit(&wait).is_err(), "five calls timed out");
 }
+
+/// The probe would wait for a minute.
+#[tokio::test]
+async fn probe_ends_with_node() {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    let server = RedisServer::start();
+    let node = node_of(&server);
+    node.prepare(&wire::call(&[], None, Duration::from_secs(5)))
+        .await
+        .unwrap();
+    server.pause();
+    let started = Instant::now().checked_sub(DEADLINE).unwrap();
+    let overdue = CallDeadline::since(started, DEADLINE);
+    while node.admit(&overdue).is_ok() {
+        node.overdue(&overdue);
+    }
+    while node.0.probe_task.lock().is_none() {
+        assert!(node.admit(&overdue).is_err());
+        tokio::task::yield_now().await;
+    }
+    tokio::task::yield_now().await;
+    drop(node);
+    let tasks = tokio::runtime::Handle::current();
+    let ended = async {
+        while tasks.metrics().num_alive_tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout_at((Instant::now() + DEADLINE / 2).into(), ended)
+        .await
+        .unwrap();
+}

@@ -12,57 +12,60 @@ const DEADLINE: Duration = Duration::from_millis(50);
 const IN_TIME: Duration = Duration::from_millis(1);
 
 /// An open breaker, and a moment at which a probe is due.
-fn open() -> (Breaker, Instant) {
+fn open() -> (Arc<Breaker>, Instant) {
     let (breaker, now) = (Breaker::new(), Instant::now());
-    while !breaker.admit(DEADLINE, || now).unwrap().overdue(now, DEADLINE) {}
+    while !fail(&breaker, now) {}
     (breaker, now + LONGEST_PAUSE * 2)
+}
+
+/// A call without a reply. Returns whether it opened the breaker.
+fn fail(breaker: &Arc<Breaker>, now: Instant) -> bool {
+    breaker.admit(DEADLINE, || now).is_ok() && breaker.overdue(now, DEADLINE)
 }
 
 /// Runs `threads` threads with one breaker until all have ended.
 fn together(
-    breaker: Breaker,
+    breaker: &Arc<Breaker>,
     threads: usize,
-    run: impl Fn(&Breaker, usize) + Send + Sync + 'static,
-) -> Breaker {
-    let shared = Arc::new((breaker, run));
+    run: impl Fn(&Arc<Breaker>, usize) + Send + Sync + 'static,
+) {
+    let run = Arc::new(run);
     let running: Vec<_> = (0..threads)
         .map(|number| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || (shared.1)(&shared.0, number))
+            let (breaker, run) = (Arc::clone(breaker), Arc::clone(&run));
+            thread::spawn(move || run(&breaker, number))
         })
         .collect();
     running.into_iter().for_each(|thread| thread.join().unwrap());
-    Arc::into_inner(shared).unwrap().0
 }
 
-/// A later call probes, and its reply closes the breaker.
-fn recovers(breaker: &Breaker, later: Instant) {
-    let much_later = later + LONGEST_PAUSE * 2;
-    breaker
-        .admit(DEADLINE, || much_later)
-        .expect("the breaker never stays open")
-        .answered(IN_TIME);
-    let passes = [
-        breaker.admit(DEADLINE, || much_later),
-        breaker.admit(DEADLINE, || much_later),
-    ];
-    assert!(passes.iter().all(Option::is_some));
+/// A later call starts a probe, and its reply closes the breaker.
+fn recovers(breaker: &Arc<Breaker>, later: Instant) {
+    let much_later = later + LONGEST_PAUSE * 4;
+    // A call replaces an abandoned probe; a call of a closed breaker passes.
+    if let Err(probe) = breaker.admit(DEADLINE, || much_later) {
+        let probe = probe.expect("the breaker never stays open");
+        assert!(probe.answered(IN_TIME, much_later));
+    } else {
+        breaker.answered(IN_TIME);
+    }
+    assert!((0..2).all(|_| breaker.admit(DEADLINE, || much_later).is_ok()));
 }
 
 fn one_probe_at_a_time(threads: usize) {
     let (breaker, later) = open();
     let out = AtomicUsize::new(0);
-    let breaker = together(breaker, threads, move |breaker, number| {
-        let Some(pass) = breaker.admit(DEADLINE, || later) else {
+    together(&breaker, threads, move |breaker, number| {
+        let Some(probe) = breaker.admit(DEADLINE, || later).unwrap_err() else {
             return;
         };
         assert_eq!(out.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
         thread::yield_now();
         out.fetch_sub(1, Ordering::SeqCst);
         if number == 0 {
-            pass.overdue(later, DEADLINE);
+            probe.overdue(later);
         } else {
-            drop(pass);
+            drop(probe);
         }
     });
     recovers(&breaker, later);
@@ -72,12 +75,9 @@ fn assert_opening_is_reported_once(threads: usize, failures: usize) {
     let (breaker, now) = (Breaker::new(), Instant::now());
     let opened = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&opened);
-    let breaker = together(breaker, threads, move |breaker, _| {
+    together(&breaker, threads, move |breaker, _| {
         for _ in 0..failures {
-            let reported = breaker
-                .admit(DEADLINE, || now)
-                .is_some_and(|pass| pass.overdue(now, DEADLINE));
-            count.fetch_add(usize::from(reported), Ordering::SeqCst);
+            count.fetch_add(usize::from(fail(breaker, now)), Ordering::SeqCst);
         }
     });
     assert_eq!(opened.load(Ordering::SeqCst), 1);
@@ -87,26 +87,24 @@ fn assert_opening_is_reported_once(threads: usize, failures: usize) {
 /// Combines calls from before the opening, an abandoned probe and probes with every result.
 fn all_call_results_interleave() {
     let (breaker, now) = (Breaker::new(), Instant::now());
-    let breaker = together(breaker, 3, move |breaker, number| {
-        let early = breaker.admit(DEADLINE, || now);
-        while breaker
-            .admit(DEADLINE, || now)
-            .is_some_and(|pass| !pass.overdue(now, DEADLINE))
-        {}
+    together(&breaker, 3, move |breaker, number| {
+        let early = breaker.admit(DEADLINE, || now).is_ok();
+        while breaker.admit(DEADLINE, || now).is_ok() && !breaker.overdue(now, DEADLINE) {}
         let later = now + LONGEST_PAUSE * 2;
-        let probe = breaker.admit(DEADLINE, || later);
+        let probe = breaker.admit(DEADLINE, || later).err().flatten();
         match (number, early, probe) {
-            (0, Some(early), probe) => {
-                early.answered(IN_TIME);
+            (0, true, probe) => {
+                breaker.answered(IN_TIME);
                 drop(probe);
             }
-            (1, early, Some(probe)) => {
-                std::mem::forget(probe);
-                drop(early);
-            }
+            (1, _, Some(probe)) => std::mem::forget(probe),
             (_, early, probe) => {
-                early.map(|early| early.overdue(later, DEADLINE));
-                probe.map(|probe| probe.overdue(later, DEADLINE));
+                if early {
+                    breaker.overdue(later, DEADLINE);
+                }
+                if let Some(probe) = probe {
+                    probe.overdue(later);
+                }
             }
         }
     });

@@ -3,10 +3,29 @@ use crate::redis::client::breaker::*;
 const DEADLINE: Duration = Duration::from_millis(50);
 const IN_TIME: Duration = Duration::from_millis(1);
 
-fn fail(breaker: &Breaker, now: Instant) -> bool {
-    breaker
-        .admit(DEADLINE, || now)
-        .is_some_and(|pass| pass.overdue(now, DEADLINE))
+/// Whether calls pass. A probe that is due is dropped.
+fn passes(breaker: &Arc<Breaker>, deadline: Duration, now: Instant) -> bool {
+    breaker.admit(deadline, || now).is_ok()
+}
+
+/// The probe of a rejected call.
+fn probe(breaker: &Arc<Breaker>, now: Instant) -> Option<Probe> {
+    breaker.admit(DEADLINE, || now).unwrap_err()
+}
+
+fn fail(breaker: &Arc<Breaker>, now: Instant) -> bool {
+    passes(breaker, DEADLINE, now) && breaker.overdue(now, DEADLINE)
+}
+
+fn open_for(breaker: &Arc<Breaker>, deadline: Duration, now: Instant) {
+    while !(passes(breaker, deadline, now) && breaker.overdue(now, deadline)) {}
+}
+
+/// A breaker that is open for `DEADLINE`, and a time at which a probe is due.
+fn open() -> (Arc<Breaker>, Instant) {
+    let (breaker, now) = (Breaker::new(), Instant::now());
+    open_for(&breaker, DEADLINE, now);
+    (breaker, now + FIRST_PAUSE * 5 / 4)
 }
 
 #[test]
@@ -15,33 +34,31 @@ fn consecutive_failures_open_breaker_and_reply_resets_count() {
     for _ in 0..FAILURES_UNTIL_OPEN - 1 {
         assert!(!fail(&breaker, now));
     }
-    assert!(!breaker.admit(DEADLINE, || now).unwrap().answered(IN_TIME));
+    assert!(!breaker.answered(IN_TIME));
     for _ in 0..FAILURES_UNTIL_OPEN - 1 {
         assert!(!fail(&breaker, now));
     }
     assert!(fail(&breaker, now));
-    assert!(breaker.admit(DEADLINE, || now).is_none());
+    assert!(!passes(&breaker, DEADLINE, now));
 }
 
 #[test]
-fn one_call_probes_and_its_reply_closes_breaker() {
-    let (breaker, now) = (Breaker::new(), Instant::now());
-    while !fail(&breaker, now) {}
-    let later = now + FIRST_PAUSE * 5 / 4;
-    let probe = breaker.admit(DEADLINE, || later).unwrap();
-    assert!(breaker.admit(DEADLINE, || later).is_none(), "one at a time");
-    assert!(probe.answered(IN_TIME));
-    assert!(breaker.admit(DEADLINE, || later).is_some());
+fn rejected_call_starts_one_probe_and_its_reply_closes_breaker() {
+    let (breaker, later) = open();
+    let first = probe(&breaker, later).unwrap();
+    assert_eq!(first.deadline(), DEADLINE);
+    assert!(probe(&breaker, later).is_none(), "one at a time");
+    assert!(first.answered(IN_TIME, later));
+    assert!(passes(&breaker, DEADLINE, later));
 }
 
 #[test]
 fn failed_probes_repeat_within_300_ms() {
-    let (breaker, mut now) = (Breaker::new(), Instant::now());
-    while !fail(&breaker, now) {}
+    let (breaker, mut now) = open();
     for _ in 0..20 {
         now += Duration::from_millis(300);
-        assert!(!breaker.admit(DEADLINE, || now).unwrap().overdue(now, DEADLINE));
-        assert!(breaker.admit(DEADLINE, || now + FIRST_PAUSE).is_none());
+        probe(&breaker, now).unwrap().overdue(now);
+        assert!(probe(&breaker, now + FIRST_PAUSE).is_none());
     }
 }
 
@@ -52,19 +69,17 @@ fn breakers_of_many_processes_do_not_probe_in_step() {
     let breakers: Vec<_> = (0..BREAKERS).map(|_| Breaker::new()).collect();
     // All breakers open at the same time and are called every millisecond.
     for breaker in &breakers {
-        while !fail(breaker, started) {}
+        open_for(breaker, DEADLINE, started);
     }
     let mut probes = Vec::new();
     for millis in 1..=2_500 {
         let now = started + Duration::from_millis(millis);
-        let admitted: Vec<_> = breakers
+        let due: Vec<_> = breakers
             .iter()
-            .filter_map(|breaker| breaker.admit(DEADLINE, || now))
+            .filter_map(|breaker| probe(breaker, now))
             .collect();
-        probes.push(admitted.len());
-        for probe in admitted {
-            probe.overdue(now, DEADLINE);
-        }
+        probes.push(due.len());
+        due.into_iter().for_each(|probe| probe.overdue(now));
     }
     // The first probes still coincide.
     let at_once = probes[1_500..].windows(10).map(|window| window.iter().sum());
@@ -75,102 +90,94 @@ fn breakers_of_many_processes_do_not_probe_in_step() {
 #[test]
 fn new_connection_ends_pause() {
     let (breaker, now) = (Breaker::new(), Instant::now());
-    while !fail(&breaker, now) {}
-    assert!(breaker.admit(DEADLINE, || now).is_none());
+    open_for(&breaker, DEADLINE, now);
+    assert!(probe(&breaker, now).is_none());
     breaker.connected(now);
-    let probe = breaker.admit(DEADLINE, || now).unwrap();
+    let first = probe(&breaker, now).unwrap();
     breaker.connected(now);
-    assert!(breaker.admit(DEADLINE, || now).is_none(), "one at a time");
-    assert!(
-        !probe.overdue(now, DEADLINE) && breaker.admit(DEADLINE, || now).is_none(),
-        "one connection allows one probe"
-    );
+    assert!(probe(&breaker, now).is_none(), "one at a time");
+    first.overdue(now);
+    assert!(probe(&breaker, now).is_none(), "one connection allows one probe");
 }
 
 #[test]
 fn cancelled_probe_is_replaced_by_next_call() {
-    let (breaker, now) = (Breaker::new(), Instant::now());
-    while !fail(&breaker, now) {}
+    let (breaker, now) = open();
     let later = now + Duration::from_secs(60);
-    drop(breaker.admit(DEADLINE, || later).unwrap());
-    assert!(breaker.admit(DEADLINE, || later).is_some());
+    drop(probe(&breaker, later).unwrap());
+    assert!(probe(&breaker, later).is_some());
 }
 
 #[test]
-fn abandoned_probe_is_replaced_after_longest_pause() {
-    let (breaker, now) = (Breaker::new(), Instant::now());
-    while !fail(&breaker, now) {}
-    let later = now + FIRST_PAUSE * 5 / 4;
-    let _forgotten = breaker.admit(DEADLINE, || later).unwrap();
-    assert!(breaker.admit(DEADLINE, || later + LONGEST_PAUSE / 2).is_none());
+fn one_call_replaces_abandoned_probe() {
+    let (breaker, later) = open();
+    let forgotten = probe(&breaker, later).unwrap();
+    assert!(probe(&breaker, later + DEADLINE + LONGEST_PAUSE / 2).is_none());
+    let later = later + DEADLINE + LONGEST_PAUSE;
+    assert!(passes(&breaker, DEADLINE, later));
+    assert!(probe(&breaker, later).is_none(), "one at a time");
+    assert!(!breaker.overdue(later, DEADLINE), "the breaker is open");
+    forgotten.overdue(later);
     assert!(
-        breaker
-            .admit(DEADLINE, || later + LONGEST_PAUSE)
-            .unwrap()
-            .answered(IN_TIME)
+        probe(&breaker, later).is_none(),
+        "an abandoned probe has no effect"
     );
+    assert!(breaker.answered(IN_TIME));
 }
 
 #[test]
-fn replaced_probe_does_not_affect_next_probe() {
-    let (breaker, now) = (Breaker::new(), Instant::now());
-    while !fail(&breaker, now) {}
-    let later = now + LONGEST_PAUSE;
-    let (cancelled, failed) = (
-        breaker.admit(DEADLINE, || later),
-        breaker.admit(DEADLINE, || later + LONGEST_PAUSE),
-    );
-    let later = later + 2 * LONGEST_PAUSE;
-    let _probe = breaker.admit(DEADLINE, || later).unwrap();
+fn abandoned_probe_does_not_affect_next_probe() {
+    let (breaker, later) = open();
+    let cancelled = probe(&breaker, later).unwrap();
+    let later = later + DEADLINE + LONGEST_PAUSE;
+    assert!(passes(&breaker, DEADLINE, later));
+    let later = later + LONGEST_PAUSE * 2;
+    let next = probe(&breaker, later).unwrap();
     drop(cancelled);
-    assert!(!failed.unwrap().overdue(later, DEADLINE));
-    assert!(breaker.admit(DEADLINE, || later).is_none(), "one at a time");
-    assert!(breaker.admit(DEADLINE, || later + LONGEST_PAUSE).is_some());
+    assert!(probe(&breaker, later).is_none(), "one at a time");
+    assert!(next.answered(IN_TIME, later));
 }
 
 #[test]
 fn late_results_of_earlier_calls_do_not_affect_probe() {
-    let (breaker, now) = (Breaker::new(), Instant::now());
-    let (early, earlier) = (
-        breaker.admit(DEADLINE, || now).unwrap(),
-        breaker.admit(DEADLINE, || now).unwrap(),
-    );
-    while !fail(&breaker, now) {}
-    let later = now + FIRST_PAUSE * 5 / 4;
-    let probe = breaker.admit(DEADLINE, || later).unwrap();
-    assert!(!early.overdue(later, DEADLINE));
-    assert!(breaker.admit(DEADLINE, || later).is_none());
-    assert!(earlier.answered(IN_TIME), "the server answers after all");
-    assert!(!probe.overdue(later, DEADLINE) && breaker.admit(DEADLINE, || later).is_some());
-}
-
-fn open_for(breaker: &Breaker, deadline: Duration, now: Instant) {
-    while !breaker
-        .admit(deadline, || now)
-        .is_some_and(|pass| pass.overdue(now, deadline))
-    {}
+    let (breaker, later) = open();
+    let first = probe(&breaker, later).unwrap();
+    assert!(!breaker.overdue(later, DEADLINE));
+    assert!(probe(&breaker, later).is_none());
+    assert!(breaker.answered(IN_TIME), "the server answers after all");
+    first.overdue(later);
+    assert!(passes(&breaker, DEADLINE, later));
 }
 
 #[test]
 fn breaker_rejects_only_exceeded_deadlines() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     open_for(&breaker, DEADLINE, now);
-    assert!(breaker.admit(DEADLINE / 2, || now).is_none());
-    assert!(breaker.admit(DEADLINE * 2, || now).is_some());
+    assert!(!passes(&breaker, DEADLINE / 2, now));
+    assert!(passes(&breaker, DEADLINE * 2, now));
     open_for(&breaker, DEADLINE * 2, now);
-    assert!(breaker.admit(DEADLINE * 2, || now).is_none());
-    assert!(breaker.admit(DEADLINE * 3, || now).is_some());
+    assert!(!passes(&breaker, DEADLINE * 2, now));
+    assert!(passes(&breaker, DEADLINE * 3, now));
+}
+
+/// Otherwise calls with a short deadline would keep a slow server from calls that wait for it.
+#[test]
+fn probe_of_short_call_waits_for_longest_exceeded_deadline() {
+    let (breaker, now) = (Breaker::new(), Instant::now());
+    open_for(&breaker, DEADLINE * 2, now);
+    let later = now + LONGEST_PAUSE;
+    let probe = breaker.admit(DEADLINE / 2, || later).unwrap_err().unwrap();
+    assert_eq!(probe.deadline(), DEADLINE * 2);
+    assert!(probe.answered(DEADLINE, later));
 }
 
 #[test]
 fn only_reply_within_exceeded_deadline_closes_breaker() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     open_for(&breaker, DEADLINE, now);
-    assert!(!breaker.admit(DEADLINE * 2, || now).unwrap().answered(DEADLINE));
+    assert!(passes(&breaker, DEADLINE * 2, now) && !breaker.answered(DEADLINE));
     assert!(breaker.rejects(DEADLINE));
-    assert!(!breaker.answered(DEADLINE));
-    assert!(breaker.rejects(DEADLINE));
-    assert!(breaker.admit(DEADLINE * 2, || now).unwrap().answered(IN_TIME));
+    assert!(passes(&breaker, DEADLINE * 2, now) && breaker.answered(IN_TIME));
     assert!(!breaker.rejects(DEADLINE));
 }
 
@@ -189,16 +196,24 @@ fn failed_connections_reject_all_calls_until_any_reply() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     open_for(&breaker, DEADLINE, now);
     while !breaker.unreachable(now) {}
-    assert!(breaker.admit(Duration::MAX, || now).is_none());
-    assert!(breaker.answered(DEADLINE * 100));
-    assert!(breaker.admit(Duration::ZERO, || now).is_some());
+    assert!(!passes(&breaker, Duration::MAX, now));
+    let later = now + LONGEST_PAUSE;
+    let probe = probe(&breaker, later).unwrap();
+    assert_eq!(probe.deadline(), DIAL_TIMEOUT);
+    assert!(probe.answered(DEADLINE * 100, later));
+    assert!(passes(&breaker, Duration::ZERO, later));
 }
 
 #[test]
 fn late_reply_to_probe_counts_as_failure() {
-    let (breaker, now) = (Breaker::new(), Instant::now());
-    open_for(&breaker, DEADLINE, now);
-    let probe = breaker.admit(DEADLINE, || now + LONGEST_PAUSE).unwrap();
-    assert!(!probe.answered(DEADLINE));
-    assert!(breaker.admit(DEADLINE, Instant::now).is_none());
+    let (breaker, later) = open();
+    assert!(!probe(&breaker, later).unwrap().answered(DEADLINE, later));
+    assert!(probe(&breaker, later).is_none());
+}
+
+#[test]
+fn probe_that_cannot_connect_rejects_all_calls() {
+    let (breaker, later) = open();
+    probe(&breaker, later).unwrap().unreachable(later);
+    assert!(breaker.rejects(Duration::MAX));
 }
