@@ -74,6 +74,21 @@ impl Shape {
         .unwrap_or_else(|broken| unreachable!("{self:?}: {broken}"));
     }
 
+    /// Asserts that a permit was denied only where it would have exceeded the bound.
+    fn assert_used(self, log: &Log) {
+        assert!(!log.denials.is_empty(), "{self:?}: the load exceeds the rate");
+        match self {
+            Self::Window => promise::window_is_used(&log.grants, &log.denials, CAPACITY, WINDOW_MICROS),
+            _ => promise::level_is_used(
+                &log.grants,
+                &log.denials,
+                CAPACITY * 1_000,
+                (RATE * 1_000, 1_000_000),
+            ),
+        }
+        .unwrap_or_else(|broken| unreachable!("{self:?}: {broken}"));
+    }
+
     /// True if less than a hundredth of the smaller policy's permits was unused.
     fn is_used(self, log: &Log) -> bool {
         let asked_for = log.span() - self.idle_micros(log);
@@ -117,12 +132,20 @@ const RUNS: u32 = 3;
 #[derive(Debug, Default)]
 struct Log {
     grants: Vec<Grant>,
+    /// The times of denials in microseconds, at most one per task and millisecond.
+    denials: Vec<u64>,
     decisions: u64,
     first: u64,
     last: u64,
 }
 
 impl Log {
+    fn denied(&mut self, at: u64) {
+        if self.denials.last().is_none_or(|last| last.abs_diff(at) >= 1_000) {
+            self.denials.push(at);
+        }
+    }
+
     fn decided(&mut self, at: u64) {
         self.first = if self.decisions == 0 {
             at
@@ -143,6 +166,7 @@ impl Log {
             self.last = self.last.max(other.last);
             self.decisions += other.decisions;
             self.grants.extend(other.grants);
+            self.denials.extend(other.denials);
         }
     }
 
@@ -182,6 +206,8 @@ async fn load(url: &str, namespace: &str, policies: &[Policy], lasting: Duration
                 log.decided(decision.decided_at().as_micros());
                 if decision.is_allowed() {
                     log.grants.push(Grant::of(&decision, 1, turn == 1));
+                } else {
+                    log.denied(decision.decided_at().as_micros());
                 }
             }
             log
@@ -200,14 +226,9 @@ async fn tasks_on_several_limiters_share_a_budget_exactly() {
     for shape in SHAPES {
         loads.spawn(async move {
             let url = RedisServer::shared().url();
-            for _ in 0..RUNS {
-                let log = load(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
-                shape.assert_kept(&log, false);
-                if shape.is_used(&log) {
-                    return;
-                }
-            }
-            unreachable!("{shape:?}: permits are left unused");
+            let log = load(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
+            shape.assert_kept(&log, false);
+            shape.assert_used(&log);
         });
     }
     while let Some(finished) = loads.join_next().await {

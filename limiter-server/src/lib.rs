@@ -29,6 +29,7 @@ pub mod library_usage;
 pub mod listener;
 pub mod overlay_text;
 pub mod policy_text;
+mod priority;
 pub mod publish;
 pub mod replay;
 pub mod retention;

@@ -87,3 +87,61 @@ pub(crate) fn window_of_each(grants: &[Grant], limits: [(u64, u64); 2]) -> Resul
     }
     Ok(())
 }
+
+/// Every denial of one permit is necessary: at its time, the permit would have exceeded the bound of
+/// [`level`]. A grant at the time of a denial was made before it. Denials in any order.
+pub(crate) fn level_is_used(
+    grants: &[Grant],
+    denials: &[u64],
+    capacity: u64,
+    (amount, period): (u64, u64),
+) -> Result<(), String> {
+    let (capacity, amount, period) = (i128::from(capacity), i128::from(amount), i128::from(period));
+    let mut denials = denials.to_vec();
+    denials.sort_unstable();
+    let mut earlier = grants.iter().peekable();
+    let (mut sum, mut least) = (0, None::<i128>);
+    for denied_at in denials {
+        while let Some(grant) = earlier.next_if(|grant| grant.at <= denied_at) {
+            let f = sum * period - amount * i128::from(grant.at);
+            least = Some(least.map_or(f, |least| least.min(f)));
+            sum += i128::from(grant.cost);
+        }
+        let f = sum * period - amount * i128::from(denied_at);
+        let used = f - least.unwrap_or(f).min(f);
+        if used + 1_000 * period <= capacity * period {
+            return Err(format!(
+                "denied at {denied_at} with {used} of {} parts used",
+                capacity * period
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Every denial of one permit is necessary: at its time, `limit` permits were used within the last
+/// window. A grant at the time of a denial was made before it. Denials in any order.
+pub(crate) fn window_is_used(
+    grants: &[Grant],
+    denials: &[u64],
+    limit: u64,
+    length: u64,
+) -> Result<(), String> {
+    for &denied_at in denials {
+        let end = grants.partition_point(|grant| grant.at <= denied_at);
+        let start = grants.partition_point(|grant| grant.at + length <= denied_at);
+        let used: u64 = grants
+            .get(start..end)
+            .unwrap_or_default()
+            .iter()
+            .map(|grant| grant.cost)
+            .sum();
+        if used + 1_000 > limit * 1_000 {
+            continue;
+        }
+        return Err(format!(
+            "denied at {denied_at} with {used} thousandths used of {limit} permits"
+        ));
+    }
+    Ok(())
+}

@@ -7,7 +7,6 @@
 mod admin_listener;
 mod first_import;
 mod monitor;
-mod priority;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +22,7 @@ use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
 use crate::gateway::Gateway;
 use crate::library_usage::{self, LibraryUsageStatus};
 use crate::listener::Listener;
+use crate::priority;
 use crate::publish::tokens::TokenPublisher;
 use crate::publish::{PublicationTarget, Publisher};
 use crate::retention;

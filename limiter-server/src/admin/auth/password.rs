@@ -1,4 +1,4 @@
-//! Passwords: argon2id, at most two computations at once.
+//! Passwords: argon2id, at most two at once.
 //!
 //! Each computation needs 19 MiB and some 20 ms. A sign-in with an unknown name computes the same
 //! as one with a wrong password, so the time reveals no names.
@@ -9,12 +9,16 @@ use std::time::Duration;
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::priority;
 
 /// The largest number of concurrent computations.
 const MAX_COMPUTATIONS: usize = 2;
 /// How long a sign-in waits for its computation.
 const MAX_WAIT: Duration = Duration::from_secs(5);
+/// How long a computation waits for an idle processor.
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(1);
 /// The shortest password in characters.
 pub const MIN_LENGTH: usize = 12;
 /// The longest password in bytes.
@@ -86,18 +90,37 @@ impl Passwords {
         Ok(matches && is_known)
     }
 
+    /// Runs a computation when processors are idle, and a second time with the priority of the
+    /// control plane if they are busy for too long.
     async fn run<T: Send + 'static>(
         &self,
-        computation: impl FnOnce() -> T + Send + 'static,
+        computation: impl Fn() -> T + Clone + Send + 'static,
     ) -> Result<T, PasswordError> {
         let acquire = Arc::clone(&self.computations).acquire_owned();
         let permit = tokio::time::timeout(MAX_WAIT, acquire).await;
-        let permit = permit.ok().and_then(Result::ok).ok_or(PasswordError::Busy)?;
-        let task = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            computation()
-        });
-        task.await.map_err(|_| PasswordError::Busy)
+        let permit = Arc::new(permit.ok().and_then(Result::ok).ok_or(PasswordError::Busy)?);
+        let (result, mut results) = mpsc::unbounded_channel();
+        let start = |prepare: fn()| {
+            let (computation, result, permit) = (computation.clone(), result.clone(), Arc::clone(&permit));
+            let compute = move || {
+                prepare();
+                // The receiver is gone after the first result, or if the client has left.
+                let _ = result.send(computation());
+                drop(permit);
+            };
+            // A thread of its own, since no thread leaves the idle policy without privileges.
+            std::thread::Builder::new()
+                .name("password".to_owned())
+                .spawn(compute)
+                .map_err(|_| PasswordError::Busy)
+        };
+        start(priority::run_when_idle)?;
+        if let Ok(result) = tokio::time::timeout(MAX_IDLE_WAIT, results.recv()).await {
+            return result.ok_or(PasswordError::Busy);
+        }
+        start(|| {})?;
+        drop(result);
+        results.recv().await.ok_or(PasswordError::Busy)
     }
 }
 
@@ -118,6 +141,24 @@ fn matches(password: &[u8], hash: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn computation_without_an_idle_processor_is_repeated() {
+        let passwords = Passwords::new().unwrap();
+        let is_first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(std::sync::Mutex::new(released));
+        let computation = move || {
+            if is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                // Waits until the test ends.
+                let _ = released.lock().unwrap().recv();
+                return "first";
+            }
+            "second"
+        };
+        assert_eq!(passwords.run(computation).await, Ok("second"));
+        drop(release);
+    }
 
     #[tokio::test]
     async fn password_matches_its_own_hash_only() {
