@@ -45,6 +45,29 @@ const OVERFLOW: &str = "
       .filter(element => element.getBoundingClientRect().right > width + 1)
       .map(element => element.outerHTML.slice(0, 120));";
 
+/// Pairs of texts that cover each other. Hidden texts and boxes that scroll are left out.
+const OVERLAP: &str = "
+    const texts = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const range = document.createRange();
+    while (walker.nextNode()) {
+      const node = walker.currentNode, parent = node.parentElement;
+      if (node.data.trim() === '' || !parent.checkVisibility()) continue;
+      if (parent.closest('.hidden, .skip, pre, .scroll, select')) continue;
+      range.selectNodeContents(node);
+      for (const box of range.getClientRects()) texts.push({ box, text: node.data.trim().slice(0, 40) });
+    }
+    const cover = (one, other) =>
+      Math.min(one.right, other.right) - Math.max(one.left, other.left) > 2
+      && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 4;
+    const found = [];
+    texts.forEach((one, at) => {
+      for (const other of texts.slice(at + 1)) {
+        if (cover(one.box, other.box)) found.push(`${one.text} / ${other.text}`);
+      }
+    });
+    return found;";
+
 /// Waits until the plot of the page is drawn, if there is one.
 pub(crate) fn wait_for_plot(browser: &Chromium) {
     browser.wait_until("the plot is not drawn", |browser| {
@@ -72,6 +95,10 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
                 let overflow = browser.script(OVERFLOW);
                 if overflow != Value::Array(Vec::new()) {
                     problems.push(format!("{shown}: too wide: {overflow}"));
+                }
+                let overlap = browser.script(OVERLAP);
+                if overlap != Value::Array(Vec::new()) {
+                    problems.push(format!("{shown}: texts cover each other: {overlap}"));
                 }
                 let shift = browser.async_script(LAYOUT_SHIFT).as_f64().unwrap();
                 if shift >= 0.02 {
