@@ -10,6 +10,8 @@
 const STEPS = { minute: 60, hour: 3600 };
 const INTERVAL = 5_000;
 const STALE_AFTER = 30_000;
+/** In pixels, as in style.css. */
+const LEGEND_HEIGHT = 48;
 
 const SERIES = [
   { name: "allowed", label: "Allowed", colour: "--ok" },
@@ -77,13 +79,13 @@ class Plot {
     const axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
     const options = {
       width: this.canvas.clientWidth,
-      height: this.canvas.clientHeight - 32,
+      height: this.canvas.clientHeight - LEGEND_HEIGHT,
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (_, __, highest) => [0, Math.max(5, highest * 1.1)] } },
       axes: [{ ...axis, values: (_, splits) => splits.map(tick) }, { ...axis, size: 48 }],
       series: [
-        { label: "Time", value: (_, at) => (at === null ? "" : minutes.format(new Date(at * 1_000))) },
+        { label: "Time", value: (_, at) => (at === null ? "--" : minutes.format(new Date(at * 1_000))) },
         ...SERIES.map(({ label, colour: name }) => ({
           label,
           stroke: colour(name),
