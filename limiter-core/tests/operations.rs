@@ -79,6 +79,12 @@ async fn keys_take_documented_bytes() {
         .namespace("prod:checkout")
         .build()
         .unwrap();
+    let memory = server.command(&["INFO", "memory"]).text();
+    let rounding = if memory.contains("mem_allocator:libc") {
+        48
+    } else {
+        0
+    };
     for row in table("Memory per key") {
         let [algorithm, permits, value, usage] = &row[..] else {
             panic!("{row:?}")
@@ -113,13 +119,14 @@ async fn keys_take_documented_bytes() {
         assert_eq!(key.len(), "prod:checkout|tb|search|{user:00000001}".len());
         let result: i64 = value.parse().unwrap();
         assert_eq!(server.command(&["STRLEN", key]).integer(), result, "{row:?}");
-        // Releases of Redis and of its allocator differ a little.
+        // Releases of Redis and of its allocator differ a little. The allocator of the C library
+        // adds up to 16 bytes to each of the three allocations, where a free block is larger.
         let (result, used): (i64, _) = (
             usage.parse().unwrap(),
             server.command(&["MEMORY", "USAGE", key]).integer(),
         );
         assert!(
-            (result * 85 / 100..=result * 115 / 100).contains(&used),
+            (result * 85 / 100..=result * 115 / 100 + rounding).contains(&used),
             "{row:?}, but {used}"
         );
         limits.reset(&policy, "user:00000001").await.unwrap();

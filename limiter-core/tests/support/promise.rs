@@ -88,8 +88,8 @@ pub(crate) fn window_of_each(grants: &[Grant], limits: [(u64, u64); 2]) -> Resul
     Ok(())
 }
 
-/// Every denial of one permit is necessary: at its time, the permit would have exceeded the bound of
-/// [`level`]. A grant at the time of a denial was made before it. Denials in any order.
+/// Every denial of one permit is necessary: at its time, the permit would have exceeded the bound
+/// of [`level`]. A grant at the time of a denial was made before it. Denials in any order.
 pub(crate) fn level_is_used(
     grants: &[Grant],
     denials: &[u64],
