@@ -22,6 +22,7 @@ pub mod access;
 pub mod admin;
 pub mod cli;
 pub mod demo;
+mod error_text;
 pub mod gateway;
 pub mod host_name;
 pub mod import;

@@ -103,7 +103,11 @@ async fn serve(
     let mut source = policies::Source::open(&settings.policies, settings.state_dir.as_deref())?;
     let limiter = limits::build(&settings.store, source.policies())?;
     let readiness = Readiness::new(source.has_policies());
-    policies::subscribe(&limiter, &readiness, source.is_cached());
+    policies::subscribe(
+        &limiter,
+        control::namespace(&settings.store),
+        (&readiness, source.is_cached()),
+    );
     if let Some(directory) = &settings.state_dir {
         tokio::spawn(cache::follow(directory.clone(), limiter.registry().clone()));
         tokens::cache(&settings.access, directory);

@@ -137,6 +137,64 @@ fn limits_are_charged_atomically() {
 }
 
 #[test]
+fn headers_show_the_limits_that_are_closest_to_a_denial() {
+    let server = Server::with_token(POLICIES, &[]);
+    let limits = (0..100).map(|key| {
+        let cost = if key == 70 { 9 } else { 1 };
+        json!({"policy": "search", "key": key.to_string(), "cost": cost})
+    });
+    let limits: Vec<_> = limits.collect();
+    let allowed = post(&server, "/v1/check", &json!({"limits": limits}));
+    assert_eq!(allowed.status, 200, "{}", allowed.body);
+    assert_eq!(json_of(&allowed)["limits"].as_array().unwrap().len(), 100);
+    for name in ["ratelimit", "ratelimit-policy"] {
+        let lines = allowed.headers.iter().filter(|(of, _)| of == name);
+        let lines: Vec<_> = lines.map(|(_, value)| value.split(", ").count()).collect();
+        assert_eq!(lines, [16], "{name}: {:?}", allowed.headers);
+    }
+    let shown = allowed.header("ratelimit").unwrap();
+    assert!(shown.starts_with(r#""search";r=1;"#), "{shown}");
+}
+
+#[test]
+fn rejections_of_other_kinds_of_policies_name_the_path() {
+    let server = Server::with_token(POLICIES, &[]);
+    for (path, policy, expected) in [
+        ("/v1/check", "export", "use /v1/acquire"),
+        ("/v1/peek", "export", "use /v1/acquire"),
+        ("/v1/reserve", "export", "use /v1/acquire"),
+        ("/v1/acquire", "search", "use /v1/check"),
+    ] {
+        let rejected = post(&server, path, &json!({"policy": policy, "key": "ann"}));
+        assert_eq!(rejected.status, 400, "{path}: {}", rejected.body);
+        assert!(rejected.body.contains(expected), "{path}: {}", rejected.body);
+    }
+}
+
+#[test]
+fn id_with_long_key_is_usable_or_not_issued() {
+    let server = Server::with_token(POLICIES, &[]);
+    let acquire = |bytes| {
+        let body = json!({"policy": "export", "key": "k".repeat(bytes)});
+        post(&server, "/v1/acquire", &body)
+    };
+    for (path, policy) in [("/v1/acquire", "export"), ("/v1/reserve", "search")] {
+        let body = json!({"policy": policy, "key": "k".repeat(33 * 1_024)});
+        let rejected = post(&server, path, &body);
+        assert_eq!(rejected.status, 400, "{}", rejected.body);
+        assert!(
+            rejected.body.contains("expected at most 32768"),
+            "{}",
+            rejected.body
+        );
+    }
+    let acquired = acquire(32_700);
+    assert_eq!(acquired.status, 200, "{}", acquired.body);
+    let released = post(&server, "/v1/release", &json!({"id": json_of(&acquired)["id"]}));
+    assert_eq!(json_of(&released)["released"], true, "{}", released.body);
+}
+
+#[test]
 fn invalid_requests_have_their_status_and_name_the_error() {
     let server = Server::with_token(POLICIES, &[]);
     for (body, status, detail) in [

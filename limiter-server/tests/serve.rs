@@ -27,6 +27,17 @@ fn server_prints_addresses_and_replies_to_health_checks() {
 }
 
 #[test]
+fn namespace_without_registry_is_reported() {
+    let redis = RedisServer::start();
+    let args = ["--redis", &redis.url(), "--namespace", "unknown"];
+    let server = Server::start(Directory::new(), &args);
+    server.wait_for_log("Redis has no registry in this namespace");
+    wait_until(|| server.get("/readyz").status == 200, || server.log());
+    let ready = server.get("/readyz").body;
+    assert!(ready.contains("without policies"), "{ready}");
+}
+
+#[test]
 fn terminated_server_finishes_its_connections_and_succeeds() {
     let server = Server::with_policies(POLICIES, &[]);
     let mut open = TcpStream::connect(server.http()).unwrap();

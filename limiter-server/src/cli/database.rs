@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::admin::permissions::Actor;
+use crate::error_text::with_causes;
 use crate::settings::DEFAULT_NAMESPACE;
 use crate::store::{AuditLines, Store};
 
@@ -47,7 +48,7 @@ impl DatabaseArgs {
             .build()
             .map_err(|error| format!("cannot start the runtime: {error}"))?;
         runtime.block_on(async {
-            let store = Store::open(&url).await.map_err(|error| message(&error))?;
+            let store = Store::open(&url).await.map_err(|error| with_causes(&error))?;
             let store = store.with_audit_lines(AuditLines::Stderr);
             let result = command(store.clone()).await;
             store.close().await;
@@ -64,15 +65,4 @@ pub(super) fn operator() -> Actor {
         is_server_admin: true,
         roles: Vec::new(),
     }
-}
-
-/// An error with its causes.
-pub(super) fn message(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::admin::auth::password::Passwords;
 use crate::demo::{content, temporary, traffic};
+use crate::error_text::with_causes;
 use crate::secret::{Secret, random_id};
 use crate::serve;
 use crate::settings::{DEFAULT_NAMESPACE, ListenAddress, ServeArgs, Settings};
@@ -89,7 +90,7 @@ async fn fill(settings: &Settings, password: &str) -> Result<Secret, String> {
         return Err("the demonstration has no database".to_owned());
     };
     let store = Store::open(&control.database).await;
-    let store = store.map_err(|error| super::database::message(&error))?;
+    let store = store.map_err(|error| with_causes(&error))?;
     let hash = Passwords::new()?.hash(password.to_owned()).await;
     let hash = hash.map_err(|error| format!("cannot hash the password: {error:?}"))?;
     let (namespace, now) = (DEFAULT_NAMESPACE, now_micros());

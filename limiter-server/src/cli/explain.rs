@@ -6,6 +6,7 @@ use clap::Args;
 use limiter_core::Limiter;
 use limiter_core::registry::PolicyRegistry;
 
+use crate::error_text::with_causes;
 use crate::gateway::rules::RuleSet;
 use crate::serve::policies;
 
@@ -52,13 +53,13 @@ impl RegistrySource {
         let limiter = Limiter::redis(url).namespace(namespace).build();
         let limiter = limiter.map_err(|error| format!("cannot use the Redis settings: {error}"))?;
         let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
-        let read = redis.read().await.map_err(|error| policies::message(&error))?;
+        let read = redis.read().await.map_err(|error| with_causes(&error))?;
         let Some((revision, text)) = read else {
             return Err(format!(
                 "the namespace {namespace} of Redis has no registry, expected that of the server in --namespace"
             ));
         };
-        let registry = PolicyRegistry::from_toml(&text).map_err(|error| policies::message(&error))?;
+        let registry = PolicyRegistry::from_toml(&text).map_err(|error| with_causes(&error))?;
         Ok((registry, format!("revision {revision} in Redis")))
     }
 }

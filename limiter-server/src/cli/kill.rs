@@ -9,7 +9,8 @@ use clap::Args;
 use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
 use limiter_core::{Timestamp, parse_duration};
 
-use crate::serve::{limits, policies};
+use crate::error_text::with_causes;
+use crate::serve::limits;
 use crate::settings::{RedisDeployment, StoreSettings};
 
 /// The arguments of `kill`.
@@ -177,7 +178,7 @@ async fn write(
 ) -> Result<u64, String> {
     let limiter = limits::build(settings, &PolicyRegistry::new())?;
     let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
-    let read = redis.read().await.map_err(|error| policies::message(&error))?;
+    let read = redis.read().await.map_err(|error| with_causes(&error))?;
     if read.is_none() && !args.create {
         let namespace = &args.redis.namespace;
         return Err(format!(
@@ -195,7 +196,7 @@ async fn write(
             Ok(())
         }
     });
-    edited.await.map_err(|error| policies::message(&error))
+    edited.await.map_err(|error| with_causes(&error))
 }
 
 /// Compares the scope with the names in the registry: a name with a mistake suspends nothing.

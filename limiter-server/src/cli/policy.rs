@@ -10,8 +10,9 @@ use limiter_core::registry::PolicyRegistry;
 
 use crate::admin::edit::{self, BatchEdit, BatchFailure, EditError, MANAGED_BY_UI, PolicyEdit, RulesEdit};
 use crate::admin::preview::unified_diff;
-use crate::cli::database::{DatabaseArgs, message, operator};
+use crate::cli::database::{DatabaseArgs, operator};
 use crate::cli::print_text;
+use crate::error_text::with_causes;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::publish::timestamp;
@@ -128,7 +129,7 @@ fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
         let documents = store
             .documents(namespace)
             .await
-            .map_err(|error| message(&error))?;
+            .map_err(|error| with_causes(&error))?;
         let changes = plan(&desired, &documents, args)?;
         let deletes = changes
             .iter()
@@ -227,7 +228,7 @@ fn plan_overlays(
     desired: &PolicyRegistry,
     current: Option<&StoredDocument>,
 ) -> Result<Option<PlannedChange>, String> {
-    let invalid = |error: &dyn std::error::Error| format!("suspensions and blocks: {}", message(error));
+    let invalid = |error: &dyn std::error::Error| format!("suspensions and blocks: {}", with_causes(error));
     let before = current.map_or("", |of| of.body.as_str());
     let merged = overlay_text::parse(before).map_err(|error| invalid(&error))?;
     let before = overlay_text::of(&merged).map_err(|error| invalid(&error))?;
@@ -331,10 +332,10 @@ async fn export(store: &Store, namespace: &str) -> Result<String, String> {
     let documents = store
         .documents(namespace)
         .await
-        .map_err(|error| message(&error))?;
+        .map_err(|error| with_causes(&error))?;
     let registry = PolicyRegistry::new();
     for document in documents.iter().filter(|of| !of.is_deleted) {
-        let invalid = |error: &dyn std::error::Error| format!("{}: {}", document.name, message(error));
+        let invalid = |error: &dyn std::error::Error| format!("{}: {}", document.name, with_causes(error));
         match document.kind {
             DocumentKind::Policy => {
                 let text = document.policy().map_err(|error| invalid(&error))?;
@@ -366,13 +367,13 @@ async fn rollback(
     let current = store
         .document(namespace, kind, name)
         .await
-        .map_err(|error| message(&error))?;
+        .map_err(|error| with_causes(&error))?;
     let current = current.ok_or_else(|| {
         format!("there is no policy `{name}` in namespace `{namespace}`; `policy export` lists all")
     })?;
     let number = to.unwrap_or(current.revision - 1);
     let revision = store.revision(namespace, kind, name, number).await;
-    let revision = revision.map_err(|error| message(&error))?;
+    let revision = revision.map_err(|error| with_causes(&error))?;
     let revision = revision.filter(|of| !of.is_deletion);
     let revision = revision.ok_or_else(|| {
         format!("policy `{name}` has no text of revision {number}, expected an earlier revision in --to")
@@ -402,7 +403,7 @@ fn edit_message(name: &str, error: EditError) -> String {
     let reason = match error {
         EditError::Hidden => "there is no such policy".to_owned(),
         EditError::Forbidden(reason) | EditError::Invalid(reason) | EditError::Managed(reason) => reason,
-        EditError::Store(error) => message(&error),
+        EditError::Store(error) => with_causes(&error),
     };
     format!("{name}: {reason}")
 }

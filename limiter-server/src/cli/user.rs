@@ -5,7 +5,8 @@ use std::io::Read as _;
 use clap::Subcommand;
 
 use crate::admin::auth::password::{PasswordError, Passwords};
-use crate::cli::database::{DatabaseArgs, message, operator};
+use crate::cli::database::{DatabaseArgs, operator};
+use crate::error_text::with_causes;
 use crate::store::{NewAccount, Store, now_micros};
 
 #[derive(Debug, Subcommand)]
@@ -53,10 +54,10 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
             let hash = read_password().await?;
             let operator = operator();
             let set = store.set_password(&name, &hash, &operator.name, now_micros());
-            set.await.map_err(|error| message(&error))
+            set.await.map_err(|error| with_causes(&error))
         }),
         UserCommand::List { database } => database.run(async |store| {
-            for account in store.accounts().await.map_err(|error| message(&error))? {
+            for account in store.accounts().await.map_err(|error| with_causes(&error))? {
                 let role = if account.is_admin { "admin" } else { "user" };
                 let state = if account.is_disabled {
                     "disabled"
@@ -70,7 +71,7 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
         UserCommand::Remove { database, name } => database.run(async |store| {
             let operator = operator();
             let removed = store.remove_account(&name, &operator.name, now_micros());
-            removed.await.map_err(|error| message(&error))
+            removed.await.map_err(|error| with_causes(&error))
         }),
     }
 }
@@ -83,7 +84,7 @@ async fn add(store: &Store, name: String, is_admin: bool) -> Result<(), String> 
     };
     let operator = operator();
     let added = store.add_account(&new, &operator.name, now_micros());
-    added.await.map_err(|error| message(&error))
+    added.await.map_err(|error| with_causes(&error))
 }
 
 /// Reads a password from standard input and hashes it.

@@ -141,6 +141,10 @@ async fn alive() -> &'static str {
 )]
 async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {
     match gateway.readiness().state() {
+        ReadinessState::Ready if has_no_policies(&gateway) => (
+            StatusCode::OK,
+            "ready, without policies: publish policies, or check the namespace\n",
+        ),
         ReadinessState::Ready => (StatusCode::OK, "ready\n"),
         ReadinessState::WaitsForPolicies => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -148,6 +152,12 @@ async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {
         ),
         ReadinessState::Ending => (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n"),
     }
+}
+
+/// A registry in Redis under another namespace has no policies here.
+fn has_no_policies(gateway: &Gateway) -> bool {
+    let registry = gateway.limiter().registry();
+    registry.published().is_none() && registry.names().is_empty()
 }
 
 /// Whether decisions are possible, as `/readyz`. The name states that it does not depend on the

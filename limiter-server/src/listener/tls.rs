@@ -111,19 +111,28 @@ impl FileContents {
 
 /// Reloads changed files until the listener has ended.
 async fn follow(tls: Weak<FollowedFiles>, settings: TlsSettings, mut last: FileContents) {
+    let settings = Arc::new(settings);
     loop {
         tokio::time::sleep(INTERVAL).await;
         let Some(tls) = tls.upgrade() else { return };
-        let read = FileContents::read(&settings);
-        if read == last {
+        let Some(read) = read_apart(&settings).await.filter(|read| *read != last) else {
             continue;
-        }
+        };
         tokio::time::sleep(SETTLED_AFTER).await;
-        if FileContents::read(&settings) == read {
-            tls.reload();
+        if read_apart(&settings).await.as_ref() == Some(&read) {
+            // The task ends early only with the runtime.
+            let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
             last = read;
         }
     }
+}
+
+/// Reads the files in a thread for blocking calls: a file system that hangs must not hold up the
+/// calls of other clients. `None` while the runtime shuts down.
+async fn read_apart(settings: &Arc<TlsSettings>) -> Option<FileContents> {
+    let settings = Arc::clone(settings);
+    let read = tokio::task::spawn_blocking(move || FileContents::read(&settings));
+    read.await.ok()
 }
 
 /// Reads the files of TLS for a protocol.

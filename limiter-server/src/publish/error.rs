@@ -2,6 +2,7 @@
 
 use limiter_core::registry::RegistryError;
 
+use crate::error_text::with_causes;
 use crate::policy_text::TextError;
 use crate::store::StoreError;
 
@@ -26,13 +27,7 @@ impl std::fmt::Display for PublishError {
             Self::Unreadable(reason) => return f.write_str(reason),
             Self::Busy => return f.write_str("other nodes publish at the same time"),
         };
-        write!(f, "{error}")?;
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        f.write_str(&with_causes(error))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use limiter_core::Limiter;
 use limiter_core::registry::{FileSource, PolicyRegistry, RegistryError};
 
+use crate::error_text::with_causes;
 use crate::gateway::readiness::Readiness;
 use crate::serve::cache;
 use crate::settings::Policies;
@@ -31,7 +32,7 @@ impl Source {
         match policies {
             Policies::File(path) => {
                 let registry = PolicyRegistry::new();
-                let source = FileSource::follow(&registry, path).map_err(|error| message(&error))?;
+                let source = FileSource::follow(&registry, path).map_err(|error| with_causes(&error))?;
                 Ok(Self {
                     registry,
                     file: Some((path.clone(), source)),
@@ -40,7 +41,7 @@ impl Source {
                 })
             }
             Policies::Example => Ok(Self {
-                registry: PolicyRegistry::from_toml(EXAMPLE).map_err(|error| message(&error))?,
+                registry: PolicyRegistry::from_toml(EXAMPLE).map_err(|error| with_causes(&error))?,
                 file: None,
                 has_policies: true,
                 is_cached: false,
@@ -84,7 +85,7 @@ impl Source {
                 tracing::info!(path = %path.display(), "policy file read again");
             }
             Err(error) => {
-                let reason = message(&error);
+                let reason = with_causes(&error);
                 tracing::warn!(path = %path.display(), %reason, "policy file rejected; keeping the last policies");
             }
         }
@@ -93,16 +94,16 @@ impl Source {
 
 /// Follows the registry in Redis in a task, if the limiter uses Redis. The gateway is ready when
 /// Redis has answered once, also if it has no registry yet.
-pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness, is_cached: bool) {
+pub(super) fn subscribe(limiter: &Limiter, namespace: &str, (readiness, is_cached): (&Readiness, bool)) {
     let Ok(redis) = limiter.redis_registry() else {
         return;
     };
     let source = redis.follow();
     let readiness = readiness.clone();
-    let registry = limiter.registry().clone();
+    let (registry, namespace) = (limiter.registry().clone(), namespace.to_owned());
     tokio::spawn(async move {
         if let Err(error) = source.synced().await {
-            tracing::warn!(reason = %message(&error), "the registry in Redis cannot be read; trying again");
+            tracing::warn!(reason = %with_causes(&error), "the registry in Redis cannot be read; trying again");
             while source.last_error().is_some() {
                 tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
             }
@@ -110,6 +111,13 @@ pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness, is_cached: boo
         // A Redis server that lost its data does not end the limits.
         if is_cached && registry.published().is_some() {
             cache::clear(&registry);
+        }
+        if registry.published().is_none() && registry.names().is_empty() {
+            tracing::warn!(
+                %namespace,
+                "Redis has no registry in this namespace: no policy is in force; publish policies, or \
+                 check --namespace"
+            );
         }
         readiness.policies_received();
     });
@@ -127,17 +135,6 @@ pub(crate) fn read(path: &Path) -> Result<PolicyRegistry, String> {
             });
             lines.collect::<Vec<_>>().join("\n")
         }
-        _ => message(&error),
+        _ => with_causes(&error),
     })
-}
-
-/// An error with its causes.
-pub(crate) fn message(error: &RegistryError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

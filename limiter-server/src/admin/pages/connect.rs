@@ -101,9 +101,11 @@ impl AddressesView {
             },
             Snippet {
                 title: "nginx",
-                hint: "The names of the limit are in the query.",
+                hint: "The names of the limit are in the query. The server reads the client's address \
+                       from this proxy only if --trusted-proxies contains the address of nginx.",
                 text: format!(
-                    "location / {{\n    auth_request /_limit;\n    error_page 403 =429 @limited;\n    \
+                    "# limiter-server needs --trusted-proxies with the address of nginx\n\
+                     location / {{\n    auth_request /_limit;\n    error_page 403 =429 @limited;\n    \
                      proxy_pass http://backend;\n}}\nlocation = /_limit {{\n    internal;\n    \
                      proxy_pass {scheme}://{http}/forward-auth?policy={}&key=client_ip&deny_status=403;\n    \
                      proxy_pass_request_body off;\n    proxy_set_header Content-Length \"\";\n    \

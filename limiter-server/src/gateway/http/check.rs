@@ -37,6 +37,7 @@ impl FoundLimit {
         let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
         let key = limit.key.to_key();
         let policy = gateway.limiter().policy(&limit.policy, &key).map_err(rejected)?;
+        require_kind(&policy, action)?;
         let cost = limit.cost().map_err(|error| rejected(error.into()))?;
         Ok(Self {
             policy,
@@ -57,6 +58,22 @@ impl FoundLimit {
             None => self.key.clone(),
         }
     }
+}
+
+/// Requires a concurrency policy for permits, and another policy for charges. The library's own
+/// rejection names its functions.
+pub(super) fn require_kind(policy: &Policy, action: Action) -> Result<(), Problem> {
+    let name = policy.name();
+    let detail = match (action, policy.algorithm_name() == "concurrency") {
+        (Action::Acquire, false) => {
+            format!("policy `{name}` limits a rate, expected a concurrency policy: use /v1/check")
+        }
+        (Action::Check | Action::Peek | Action::Reserve | Action::Refund, true) => {
+            format!("policy `{name}` limits concurrent requests, expected a rate policy: use /v1/acquire")
+        }
+        _ => return Ok(()),
+    };
+    Err(Problem::bad_request(detail.into()))
 }
 
 pub(super) fn find_all(

@@ -16,6 +16,7 @@ use limiter_tower::key::{Extraction, KeyExtractor};
 
 use crate::access::Action;
 use crate::gateway::http::caller::Caller;
+use crate::gateway::http::check::require_kind;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
 
@@ -76,6 +77,7 @@ pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Res
     drop(request);
     let rejected = |rejection| Problem::of_rejection(gateway, &rejection).with_deny_status(query.deny_status);
     let policy: Policy = gateway.limiter().policy(&query.policy, &key).map_err(rejected)?;
+    require_kind(&policy, Action::Check)?;
     let limit = LimitRequest::new(&policy, &key).cost(query.cost);
     let checked = gateway.limiter().check_all([limit]).await;
     if let Ok(decision) = &checked {

@@ -13,7 +13,7 @@ use crate::access::Action;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
-use crate::gateway::http::client_id::ClientId;
+use crate::gateway::http::client_id::{ClientId, EncodedLimits};
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
@@ -28,7 +28,7 @@ use crate::gateway::http::request::{self, IdBody, LimitsBody};
 )]
 pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let body: LimitsBody = request::read(&body)?;
-    let names = body.names();
+    let encoded = EncodedLimits::new(&body.names())?;
     let limits = find_all(&caller, Action::Acquire, body)?;
     let gateway = caller.gateway;
     let [limit] = limits.as_slice() else {
@@ -38,12 +38,8 @@ pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, 
     let acquired = acquire.cost(limit.cost).detached().await;
     let permit = acquired.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
     gateway.issued_policies().record(&limit.policy);
-    let id = ClientId {
-        id: permit.id().to_owned(),
-        limits: names,
-    };
     let mut fields = expiring(permit.expires_at());
-    fields.insert("id".into(), json!(id.to_text()));
+    fields.insert("id".into(), json!(encoded.with_id(permit.id())));
     Ok(reply::allowed(&gateway, &[permit.decision().clone()], fields))
 }
 

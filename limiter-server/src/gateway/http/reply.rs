@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use limiter_core::{Amount, Decision, LimitOutcome};
 use limiter_tower::RateLimitHeaders;
@@ -15,6 +15,9 @@ use crate::gateway::explanation::origin_name;
 
 /// The length of most answers in bytes, for which the buffer is reserved.
 const USUAL_BYTES: usize = 256;
+
+/// The largest number of limits in the rate limit headers.
+const MAX_LIMITS_IN_HEADERS: usize = 16;
 
 /// The body of an allowed decision. It is written without intermediate JSON values, because this is
 /// the most frequent answer.
@@ -101,10 +104,44 @@ pub(super) fn allowed(gateway: &Gateway, decisions: &[Decision], more: Map<Strin
         more,
     };
     let mut response = json(&body);
-    for decision in decisions {
-        RateLimitHeaders::default().write(decision, response.headers_mut());
-    }
+    write_headers(decisions, response.headers_mut());
     response
+}
+
+/// Writes the rate limit headers, one line each. Of more limits than the headers contain, they show
+/// the sets with the smallest remaining share of a limit.
+fn write_headers(decisions: &[Decision], headers: &mut HeaderMap) {
+    let mut shown: Vec<&Decision> = decisions.iter().collect();
+    let mut free = MAX_LIMITS_IN_HEADERS;
+    let limits: usize = decisions.iter().map(|decision| decision.limits().len()).sum();
+    if limits > free {
+        shown.sort_by_key(|decision| smallest_share(decision));
+    }
+    for decision in shown {
+        let Some(left) = free.checked_sub(decision.limits().len()) else {
+            break;
+        };
+        free = left;
+        RateLimitHeaders::default().write(decision, headers);
+    }
+    for name in ["ratelimit-policy", "ratelimit"] {
+        let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+        // A list of header values is a header value.
+        if lines.len() > 1
+            && let Ok(line) = HeaderValue::from_bytes(&lines.join(&b", "[..]))
+        {
+            headers.insert(name, line);
+        }
+    }
+}
+
+/// The smallest remaining share of a limit, in millionths of its capacity.
+fn smallest_share(decision: &Decision) -> u128 {
+    let shares = decision.limits().iter().map(|limit| {
+        let capacity = limit.policy().quota().as_thousandths().max(1);
+        limit.remaining().as_thousandths().saturating_mul(1_000_000) / capacity
+    });
+    shares.min().unwrap_or(u128::MAX)
 }
 
 /// A JSON object.

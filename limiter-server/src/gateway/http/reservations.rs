@@ -11,7 +11,7 @@ use crate::access::Action;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::find_all;
-use crate::gateway::http::client_id::ClientId;
+use crate::gateway::http::client_id::{ClientId, EncodedLimits};
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::permits::expiring;
 use crate::gateway::http::problem::Problem;
@@ -32,7 +32,7 @@ pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, 
     let rejected = |rejection: Rejection| Problem::of_rejection(&caller.gateway, &rejection);
     let body: LimitsBody = request::read(&body)?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
-    let names = body.names();
+    let encoded = EncodedLimits::new(&body.names())?;
     let limits = find_all(&caller, Action::Reserve, body)?;
     let gateway = &caller.gateway;
     let reserved = gateway
@@ -43,12 +43,8 @@ pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, 
     for limit in &limits {
         gateway.issued_policies().record(&limit.policy);
     }
-    let id = ClientId {
-        id: reservation.id().to_owned(),
-        limits: names,
-    };
     let mut fields = expiring(reservation.expires_at());
-    fields.insert("id".into(), json!(id.to_text()));
+    fields.insert("id".into(), json!(encoded.with_id(reservation.id())));
     Ok(reply::allowed(gateway, &[reservation.decision().clone()], fields))
 }
 
