@@ -88,3 +88,12 @@ fn envoy_follows_its_configuration_and_then_its_assignment() {
     let excess = meter.excess(BUDGET, BUDGET);
     assert!(excess <= 0.0, "{excess} above the budget");
 }
+
+#[test]
+fn first_request_passes_if_the_configuration_allows_it() {
+    let server = Server::with_policies(POLICIES, &[]);
+    for (edits, status) in [(&[][..], 429), (&[("DENY_ALL", "ALLOW_ALL")], 200)] {
+        let proxy = envoy(&[server.grpc()], edits);
+        assert_eq!(proxy.get("/api", &[]).status, status, "{edits:?}");
+    }
+}
