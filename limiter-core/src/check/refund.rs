@@ -20,7 +20,10 @@ impl Limiter {
     /// In a window, a refund returns the permits that would expire next. The store cannot match a
     /// refund with a charge, so refund an allowed call that had no effect, once, and while its
     /// permit is still in use: a refund after the end of a fixed window reduces the usage of the
-    /// next one. [`reserve`](Self::reserve) tracks this. If calls are not charged, because the
+    /// next one. [`reserve`](Self::reserve) tracks this. A refund to a bucket or funnel repays its
+    /// debt first. A window does not store its debt, so a refund after a
+    /// [`charge`](Self::charge) beyond the limit makes permits available at once. If calls are not
+    /// charged, because the
     /// policy is [`Off`](crate::Enforcement::Off) or the key is on a list, nothing is refunded.
     ///
     /// ```
