@@ -4,7 +4,7 @@ use limiter_server::settings::Settings;
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, PASSWORD, json_of, policy, policy_of_all};
+use crate::support::admin::{AdminClient, PASSWORD, json_of, policy, policy_of_all, with_database};
 use crate::support::http::{self, Response};
 use crate::support::server::{Directory, Server, wait_until};
 
@@ -32,11 +32,7 @@ impl Environments {
             ),
         );
         let url = format!("sqlite:{}", database.display());
-        let server = Server::start(directory, &["--database", &url, "--admin", "127.0.0.1:0"]);
-        wait_until(
-            || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
-            || server.log(),
-        );
+        let server = with_database(directory, &url, &[]);
         let root = AdminClient::set_up(&server);
         Self {
             server,

@@ -3,7 +3,7 @@
 use limiter_testing::RedisServer;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, Credentials, policy};
+use crate::support::admin::{AdminClient, Credentials, policy, with_database};
 use crate::support::databases::Database;
 use crate::support::http;
 use crate::support::server::{Directory, Server, wait_until};
@@ -19,19 +19,7 @@ fn revision_in_force(server: &Server, name: &str) -> Option<String> {
 /// A server with two policies in force and a rule, its database, an administrator and a viewer.
 fn with_policies(redis: &RedisServer, database: &Database) -> (Server, AdminClient, AdminClient) {
     let (url, redis_url) = (database.create("outage"), redis.url());
-    let args = [
-        "--database",
-        &url,
-        "--redis",
-        &redis_url,
-        "--admin",
-        "127.0.0.1:0",
-    ];
-    let server = Server::start(Directory::new(), &args);
-    wait_until(
-        || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
-        || server.log(),
-    );
+    let server = with_database(Directory::new(), &url, &["--redis", &redis_url]);
     let root = AdminClient::set_up(&server);
     let viewer = root.add_user("vera", &[("shop", "viewer")]);
     for (name, app) in [("search", "shop"), ("secret", "bank")] {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use limiter_testing::RedisServer;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_database, with_sqlite};
 use crate::support::databases::Database;
 use crate::support::http;
 use crate::support::server::{Directory, Server, run, wait_until};
@@ -114,19 +114,7 @@ fn hundred_concurrent_editors_lose_no_update() {
 fn suspension_by_command_applies_within_a_second_without_the_database() {
     let (redis, database) = (RedisServer::start(), Database::postgres());
     let (url, redis_url) = (database.create("outage"), redis.url());
-    let args = [
-        "--database",
-        &url,
-        "--redis",
-        &redis_url,
-        "--admin",
-        "127.0.0.1:0",
-    ];
-    let server = Server::start(Directory::new(), &args);
-    wait_until(
-        || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
-        || server.log(),
-    );
+    let server = with_database(Directory::new(), &url, &["--redis", &redis_url]);
     let root = AdminClient::set_up(&server);
     assert_eq!(
         root.put_policy("search", 0, &policy_of_all("search", 1)).status,

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all};
-use crate::support::http;
+use crate::support::admin::{AdminClient, json_of, policy_of_all, with_database};
 use crate::support::server::{Directory, Server, wait_until};
 
 /// A receiver that answers with the statuses of a list, and with the last one from then on.
@@ -73,11 +72,7 @@ fn server_with(receiver: &Receiver) -> (Server, AdminClient) {
     let settings = format!("[webhook]\nurl = 'http://{}/events?key=k'\n", receiver.address);
     directory.write("limiter-server.toml", &settings);
     let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
-    let server = Server::start(directory, &["--database", &url, "--admin", "127.0.0.1:0"]);
-    wait_until(
-        || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
-        || server.log(),
-    );
+    let server = with_database(directory, &url, &[]);
     let root = AdminClient::set_up(&server);
     (server, root)
 }

@@ -152,7 +152,12 @@ pub(crate) fn setup_token(server: &Server) -> String {
 pub(crate) fn with_sqlite(args: &[&str]) -> Server {
     let directory = Directory::new();
     let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
-    let usual = ["--database", url.as_str(), "--admin", "127.0.0.1:0"];
+    with_database(directory, &url, args)
+}
+
+/// A server with the admin part on a database, with these further arguments. Its routes answer.
+pub(crate) fn with_database(directory: Directory, url: &str, args: &[&str]) -> Server {
+    let usual = ["--database", url, "--admin", "127.0.0.1:0"];
     let server = Server::start(directory, &[&usual, args].concat());
     wait_until(
         || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200),
