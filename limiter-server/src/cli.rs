@@ -10,6 +10,7 @@
     reason = "a command line prints its results"
 )]
 
+mod author;
 mod check;
 mod database;
 mod demo;

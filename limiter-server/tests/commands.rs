@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use limiter_core::Limiter;
@@ -196,6 +197,15 @@ fn explain_reads_the_registry_in_redis() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(output.contains("policy: login"), "{output}");
     assert!(output.contains("key: login"), "{output}");
+    let directory = Directory::new();
+    let file = directory.write("redis-url", &format!("{}\n", redis.url()));
+    let with_file = args.map(|of| match of {
+        "--redis" => "--redis-file".to_owned(),
+        of if of.starts_with("redis:") => file.display().to_string(),
+        of => of.to_owned(),
+    });
+    let (code, from_file, errors) = run(&with_file.each_ref().map(String::as_str));
+    assert_eq!((code, from_file), (Some(0), output), "{errors}");
 }
 
 /// The code blocks of a page in a language.
@@ -245,6 +255,15 @@ fn errors_name_the_file() {
 }
 
 #[test]
+fn check_warns_of_a_file_without_policies() {
+    let (code, output, errors) = check("");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(output.contains("policies: 0, rules: 0"), "{output}");
+    assert!(output.contains("warning: the file has no policy"), "{output}");
+    assert!(!check(POLICIES).1.contains("no policy"));
+}
+
+#[test]
 fn output_to_an_ended_reader_is_no_error() {
     let directory = Directory::new();
     let path = directory.write("policies.yaml", "domain: a\ndescriptors: []\n");
@@ -261,4 +280,48 @@ fn output_to_an_ended_reader_is_no_error() {
         !errors.contains("panicked") && !errors.contains("pipe"),
         "{errors}"
     );
+}
+
+/// All test files of a crate: path and text.
+fn test_files(directory: &Path, files: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            test_files(&path, files);
+        } else if path.extension().is_some_and(|of| of == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            files.push((path, text));
+        }
+    }
+}
+
+/// The guide names a test for each request of users, as `FILE NAME`.
+#[test]
+fn tests_that_the_guide_names_exist() {
+    let page = include_str!("../../docs/guide/control-plane.md");
+    let (_, table) = page.split_once("| request | command | test |").unwrap();
+    let rows = table
+        .lines()
+        .take_while(|line| line.is_empty() || line.starts_with('|'));
+    let tests = rows.filter_map(|line| line.trim_end_matches('|').rsplit('|').next());
+    let spans = tests.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let mut files = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for tests in ["tests", "../limiter-core/tests"] {
+        test_files(&root.join(tests), &mut files);
+    }
+    let mut found = 0;
+    for span in spans {
+        let (file, name) = span.split_once(' ').unwrap_or(("support", span));
+        let is_in_file = |path: &Path| {
+            let mut parts = path.components().filter_map(|of| of.as_os_str().to_str());
+            parts.any(|part| part.trim_end_matches(".rs") == file)
+        };
+        let definition = format!("fn {name}(");
+        let of_file = files.iter().filter(|(path, _)| is_in_file(path));
+        let mut texts = of_file.map(|(_, text)| text);
+        assert!(texts.any(|text| text.contains(&definition)), "{span}");
+        found += 1;
+    }
+    assert!(found >= 20, "{found}");
 }

@@ -44,6 +44,8 @@ impl Workspace {
 #[test]
 fn dry_run_prints_the_diff_and_exits_with_2() {
     let workspace = Workspace::new();
+    let (code, output, errors) = workspace.apply("", &[]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"), "{errors}");
     let (code, output, errors) = workspace.apply(POLICIES, &["--dry-run"]);
     assert_eq!(code, Some(2), "{errors}");
     assert!(
@@ -63,6 +65,69 @@ fn dry_run_prints_the_diff_and_exits_with_2() {
     assert_eq!(code, Some(2));
     assert!(output.contains("-capacity = 5\n+capacity = 6"), "{output}");
     assert!(!output.contains("mail"), "{output}");
+}
+
+#[test]
+fn commands_that_read_create_no_database() {
+    let workspace = Workspace::new();
+    let file = workspace.0.write("policies.toml", POLICIES);
+    let file = file.to_str().unwrap();
+    let path = workspace.0.path().join("limiter.db");
+    for args in [
+        &["diff", "-f", file][..],
+        &["apply", "-f", file, "--dry-run"],
+        &["export"],
+        &["rollback", "search"],
+    ] {
+        let (code, output, errors) = workspace.policy(args);
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{args:?}: {errors}");
+        assert!(errors.contains("there is no database"), "{args:?}: {errors}");
+        assert!(!path.exists(), "{args:?}");
+    }
+    // A database of another program.
+    std::fs::write(&path, "").unwrap();
+    let (code, _, errors) = workspace.policy(&["export"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("there is no database"), "{errors}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+}
+
+/// The authors in the lines of the audit.
+fn authors(errors: &str) -> Vec<String> {
+    let lines = errors
+        .lines()
+        .map(|line| line.parse::<serde_json::Value>().unwrap());
+    let authors = lines.map(|line| line.get("actor").unwrap().as_str().unwrap().to_owned());
+    authors.collect()
+}
+
+#[test]
+fn author_of_commands_is_named_or_the_user_of_the_system() {
+    let workspace = Workspace::new();
+    let (code, _, errors) = workspace.apply(POLICIES, &["--author", "ann"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(authors(&errors), ["command:ann", "command:ann"]);
+    let changed = POLICIES.replace("capacity = 5", "capacity = 6");
+    let path = workspace.0.write("policies.toml", &changed);
+    let url = format!("sqlite:{}", workspace.0.path().join("limiter.db").display());
+    let mut apply = command();
+    apply.args([
+        "policy",
+        "apply",
+        "-f",
+        path.to_str().unwrap(),
+        "--database",
+        &url,
+    ]);
+    // A service has no variables of a user.
+    let output = apply.env_remove("USER").env_remove("SUDO_USER").output().unwrap();
+    let user = std::process::Command::new("id").arg("-un").output().unwrap();
+    let user = String::from_utf8(user.stdout).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(authors(&errors), [format!("command:{}", user.trim())]);
+    let (code, _, errors) = workspace.policy(&["rollback", "search", "--author", "a\nb"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("control characters"), "{errors}");
 }
 
 #[test]
@@ -212,6 +277,7 @@ rate = '9/s'
 until = 2100-01-01T00:00:00Z
 ";
     let workspace = Workspace::new();
+    assert_eq!(workspace.apply("", &[]).0, Some(0));
     let file = format!("{POLICIES}{OVERLAYS}");
     let (code, output, errors) = workspace.apply(&file, &["--dry-run"]);
     assert_eq!(code, Some(2), "{errors}");

@@ -13,6 +13,9 @@ pub(super) fn run(file: &Path) -> Result<(), String> {
     let rules = registry.rules();
     let (policies, file) = (registry.names().len(), file.display());
     println!("{file}: policies: {policies}, rules: {}", rules.len());
+    if policies == 0 {
+        println!("warning: the file has no policy, so no call is limited");
+    }
     for (number, earlier) in unreachable(&rules) {
         println!("warning: rule[{number}] is never used, because rule[{earlier}] has the same patterns");
     }

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::admin::permissions::Actor;
 use crate::error_text::with_causes;
 use crate::settings::DEFAULT_NAMESPACE;
-use crate::store::{AuditLines, Store};
+use crate::store::{AuditLines, Store, StoreError};
 
 /// The arguments that select a database and a namespace.
 #[derive(Args, Debug)]
@@ -34,8 +33,25 @@ pub(super) struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    /// Opens the database and runs a command on it.
+    /// Opens the database, creates it if it is absent, and runs a command on it.
     pub(super) fn run<T>(&self, command: impl AsyncFnOnce(Store) -> Result<T, String>) -> Result<T, String> {
+        self.run_on(async |url: &str| Store::open(url).await, command)
+    }
+
+    /// Opens the database and runs a command on it. A command that only reads must not create a
+    /// database from a URL with a mistake.
+    pub(super) fn run_existing<T>(
+        &self,
+        command: impl AsyncFnOnce(Store) -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.run_on(async |url: &str| Store::open_existing(url).await, command)
+    }
+
+    fn run_on<T>(
+        &self,
+        open: impl AsyncFnOnce(&str) -> Result<Store, StoreError>,
+        command: impl AsyncFnOnce(Store) -> Result<T, String>,
+    ) -> Result<T, String> {
         let url = match (&self.database, &self.database_file) {
             (Some(url), _) => url.clone(),
             (None, Some(path)) => std::fs::read_to_string(path)
@@ -48,21 +64,11 @@ impl DatabaseArgs {
             .build()
             .map_err(|error| format!("cannot start the runtime: {error}"))?;
         runtime.block_on(async {
-            let store = Store::open(&url).await.map_err(|error| with_causes(&error))?;
+            let store = open(&url).await.map_err(|error| with_causes(&error))?;
             let store = store.with_audit_lines(AuditLines::Stderr);
             let result = command(store.clone()).await;
             store.close().await;
             result
         })
-    }
-}
-
-/// The operator of the command. Access to the database is access to everything.
-pub(super) fn operator() -> Actor {
-    let user = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
-    Actor {
-        name: format!("command:{user}"),
-        is_server_admin: true,
-        roles: Vec::new(),
     }
 }

@@ -3,65 +3,50 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use limiter_core::Limiter;
 use limiter_core::registry::PolicyRegistry;
 
 use crate::error_text::with_causes;
 use crate::gateway::rules::RuleSet;
-use crate::serve::policies;
+use crate::serve::{limits, policies};
+use crate::settings::{StoreArgs, StoreSettings};
 
 /// Where the policies and rules come from.
 #[derive(Args, Debug)]
 pub(super) struct RegistrySource {
     /// The policy file.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "LIMITER_POLICIES",
-        required_unless_present = "redis"
-    )]
+    #[arg(long, value_name = "FILE", env = "LIMITER_POLICIES")]
     policies: Option<PathBuf>,
-    /// Redis server whose registry is read, unless a policy file is given.
-    #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
-    redis: Option<String>,
-    /// First part of every key in Redis.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "LIMITER_NAMESPACE",
-        default_value = crate::settings::DEFAULT_NAMESPACE
-    )]
-    namespace: String,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 impl RegistrySource {
-    /// Reads the policies and rules: the registry, its origin, and the revision in Redis.
+    /// Reads the policies and rules: the registry and its origin.
     fn read(&self) -> Result<(PolicyRegistry, String), String> {
-        match (&self.policies, &self.redis) {
-            (Some(file), _) => Ok((policies::read(file)?, file.display().to_string())),
-            (None, Some(url)) => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
-                runtime.block_on(self.read_redis(url))
-            }
-            (None, None) => Err("no policies: give --policies or --redis".to_owned()),
+        if let Some(file) = &self.policies {
+            return Ok((policies::read(file)?, file.display().to_string()));
         }
-    }
-
-    async fn read_redis(&self, url: &str) -> Result<(PolicyRegistry, String), String> {
-        let namespace = &self.namespace;
-        let limiter = Limiter::redis(url).namespace(namespace).build();
-        let limiter = limiter.map_err(|error| format!("cannot use the Redis settings: {error}"))?;
-        let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
-        let read = redis.read().await.map_err(|error| with_causes(&error))?;
-        let Some((revision, text)) = read else {
-            return Err(format!(
-                "the namespace {namespace} of Redis has no registry, expected that of the server in --namespace"
-            ));
+        let settings = self.store.resolve().map_err(|error| error.to_string())?;
+        let StoreSettings::Redis { namespace, .. } = &settings else {
+            return Err("no policies: set --policies, --redis or --redis-file".to_owned());
         };
-        let registry = PolicyRegistry::from_toml(&text).map_err(|error| with_causes(&error))?;
-        Ok((registry, format!("revision {revision} in Redis")))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
+        runtime.block_on(read_redis(&settings, namespace))
     }
+}
+
+async fn read_redis(settings: &StoreSettings, namespace: &str) -> Result<(PolicyRegistry, String), String> {
+    let limiter = limits::build(settings, &PolicyRegistry::new())?;
+    let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
+    let read = redis.read().await.map_err(|error| with_causes(&error))?;
+    let Some((revision, text)) = read else {
+        return Err(format!(
+            "the namespace {namespace} of Redis has no registry, expected that of the server in --namespace"
+        ));
+    };
+    let registry = PolicyRegistry::from_toml(&text).map_err(|error| with_causes(&error))?;
+    Ok((registry, format!("revision {revision} in Redis")))
 }
 
 /// Prints the limit of a descriptor.

@@ -9,9 +9,10 @@ use clap::Args;
 use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
 use limiter_core::{Timestamp, parse_duration};
 
+use crate::cli::author::AuthorArgs;
 use crate::error_text::with_causes;
 use crate::serve::limits;
-use crate::settings::{RedisDeployment, StoreSettings};
+use crate::settings::{StoreArgs, StoreSettings};
 
 /// The arguments of `kill`.
 #[derive(Args, Debug)]
@@ -39,75 +40,9 @@ pub(super) struct KillArgs {
     #[arg(long)]
     create: bool,
     #[command(flatten)]
-    redis: RedisArgs,
-}
-
-/// The deployment of Redis.
-#[derive(Args, Debug)]
-struct RedisArgs {
-    /// Redis server with the registry.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "LIMITER_REDIS",
-        hide_env_values = true,
-        required_unless_present_any = ["redis_cluster", "redis_sentinel"]
-    )]
-    redis: Option<String>,
-    /// Nodes of a Redis Cluster.
-    #[arg(
-        long,
-        value_name = "URL,…",
-        value_delimiter = ',',
-        env = "LIMITER_REDIS_CLUSTER",
-        hide_env_values = true
-    )]
-    redis_cluster: Option<Vec<String>>,
-    /// Redis Sentinels.
-    #[arg(
-        long,
-        value_name = "URL,…",
-        value_delimiter = ',',
-        env = "LIMITER_REDIS_SENTINEL",
-        hide_env_values = true,
-        requires = "sentinel_master"
-    )]
-    redis_sentinel: Option<Vec<String>>,
-    /// Name of the primary that the sentinels watch.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "LIMITER_SENTINEL_MASTER",
-        hide_env_values = true
-    )]
-    sentinel_master: Option<String>,
-    /// First part of every key in Redis.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "LIMITER_NAMESPACE",
-        default_value = crate::settings::DEFAULT_NAMESPACE
-    )]
-    namespace: String,
-}
-
-impl RedisArgs {
-    fn settings(&self) -> Result<StoreSettings, String> {
-        let master = self.sentinel_master.clone().unwrap_or_default();
-        let deployment = match (&self.redis, &self.redis_cluster, &self.redis_sentinel) {
-            (Some(url), None, None) => RedisDeployment::Standalone(url.clone()),
-            (None, Some(urls), None) => RedisDeployment::Cluster(urls.clone()),
-            (None, None, Some(urls)) => RedisDeployment::Sentinel {
-                urls: urls.clone(),
-                master,
-            },
-            _ => return Err("expected one of --redis, --redis-cluster and --redis-sentinel".to_owned()),
-        };
-        Ok(StoreSettings::Redis {
-            deployment,
-            namespace: self.namespace.clone(),
-        })
-    }
+    author: AuthorArgs,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 impl KillArgs {
@@ -123,9 +58,8 @@ impl KillArgs {
                 (SystemTime::now() + duration).into()
             }
         };
-        let user = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
         let suspension = Suspension::new(self.scope.clone(), mode, until);
-        let suspension = suspension.with_author(format!("command:{user}"));
+        let suspension = suspension.with_author(self.author.name());
         Ok(Some(match &self.reason {
             Some(reason) => suspension.with_reason(reason.clone()),
             None => suspension,
@@ -155,7 +89,7 @@ pub(super) fn run(args: &KillArgs) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    let settings = args.redis.settings()?;
+    let settings = args.store.resolve().map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
     let revision = runtime.block_on(write(args, &settings, suspension.as_ref()))?;
@@ -176,11 +110,16 @@ async fn write(
     settings: &StoreSettings,
     suspension: Option<&Suspension>,
 ) -> Result<u64, String> {
+    let StoreSettings::Redis { namespace, .. } = settings else {
+        return Err(
+            "no Redis: set --redis, --redis-cluster or --redis-sentinel, or a file with the URL such as --redis-file"
+                .to_owned(),
+        );
+    };
     let limiter = limits::build(settings, &PolicyRegistry::new())?;
     let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
     let read = redis.read().await.map_err(|error| with_causes(&error))?;
     if read.is_none() && !args.create {
-        let namespace = &args.redis.namespace;
         return Err(format!(
             "the namespace {namespace} of Redis has no registry: publish the policies first, or use --create if there \
              never was one"

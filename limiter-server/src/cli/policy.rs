@@ -1,6 +1,7 @@
 //! `limiter-server policy`: applies policy files to the database, prints and restores policies.
 
-use std::collections::BTreeSet;
+mod plan;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,15 +10,15 @@ use limiter_core::Inheritance;
 use limiter_core::registry::PolicyRegistry;
 
 use crate::admin::edit::{self, BatchEdit, BatchFailure, EditError, MANAGED_BY_UI, PolicyEdit, RulesEdit};
-use crate::admin::preview::unified_diff;
-use crate::cli::database::{DatabaseArgs, operator};
+use crate::cli::author::AuthorArgs;
+use crate::cli::database::DatabaseArgs;
+use crate::cli::policy::plan::{PlannedChange, plan, print_change};
 use crate::cli::print_text;
 use crate::error_text::with_causes;
 use crate::overlay_text;
-use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
-use crate::publish::timestamp;
+use crate::policy_text::parse_rules;
 use crate::serve::policies;
-use crate::store::{DocumentKind, OVERLAYS, Origin, RULES, Store, StoredDocument, now_micros};
+use crate::store::{DocumentKind, Origin, Store};
 
 /// The exit code of a dry run that would change something.
 const WOULD_CHANGE: u8 = 2;
@@ -45,6 +46,8 @@ pub(super) enum PolicyCommand {
         /// The reason in the history.
         #[arg(long)]
         reason: Option<String>,
+        #[command(flatten)]
+        author: AuthorArgs,
     },
 }
 
@@ -70,28 +73,8 @@ pub(super) struct ApplyArgs {
     /// The reason in the history.
     #[arg(long)]
     reason: Option<String>,
-}
-
-/// A change that makes the database equal to a file.
-#[derive(Debug)]
-enum PlannedChange {
-    Save {
-        text: PolicyText,
-        revision: i64,
-    },
-    Delete {
-        name: String,
-        revision: i64,
-    },
-    Rules {
-        text: String,
-        revision: i64,
-    },
-    /// Adds suspensions and blocks, which have no owner.
-    Overlays {
-        added: PolicyRegistry,
-        text: String,
-    },
+    #[command(flatten)]
+    author: AuthorArgs,
 }
 
 /// Runs the command.
@@ -103,7 +86,7 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
         }
         PolicyCommand::Diff(args) => apply(&args, true),
         PolicyCommand::Export { database } => {
-            let text = database.run(async |store| export(&store, &database.namespace).await)?;
+            let text = database.run_existing(async |store| export(&store, &database.namespace).await)?;
             print_text(&text)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -112,10 +95,12 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
             name,
             to,
             reason,
+            author,
         } => {
             let namespace = &database.namespace;
-            let revision =
-                database.run(async |store| rollback(&store, namespace, &name, to, reason).await)?;
+            let rollback =
+                async |store: Store| rollback(&store, (namespace, &name), to, reason, &author).await;
+            let revision = database.run_existing(rollback)?;
             println!("{name}: revision {revision}");
             Ok(ExitCode::SUCCESS)
         }
@@ -124,13 +109,13 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
 
 fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
     let desired = policies::read(&args.file)?;
-    args.database.run(async |store| {
+    let apply = async |store: Store| {
         let namespace = &args.database.namespace;
         let documents = store
             .documents(namespace)
             .await
             .map_err(|error| with_causes(&error))?;
-        let changes = plan(&desired, &documents, args)?;
+        let changes = plan(&desired, &documents, (&args.managed_by, args.take_over))?;
         let deletes = changes
             .iter()
             .any(|change| matches!(change, PlannedChange::Delete { .. }));
@@ -151,126 +136,14 @@ fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
         if is_dry_run {
             return Ok(ExitCode::from(WOULD_CHANGE));
         }
-        let saved = edit::save_batch(&store, &operator(), batch(args, changes)).await;
+        let saved = edit::save_batch(&store, &args.author.operator(), batch(args, changes)).await;
         saved.map_err(batch_message)?;
         Ok(ExitCode::SUCCESS)
-    })
-}
-
-/// The changes, or the policies of other owners that they would change.
-fn plan(
-    desired: &PolicyRegistry,
-    documents: &[StoredDocument],
-    args: &ApplyArgs,
-) -> Result<Vec<PlannedChange>, String> {
-    let mut changes = Vec::new();
-    let mut foreign = Vec::new();
-    let names: BTreeSet<String> = desired.names().into_iter().collect();
-    let find = |kind, name: &str| documents.iter().find(|of| of.kind == kind && of.name == name);
-    for name in &names {
-        let text = PolicyText::of(desired, name)
-            .ok_or_else(|| format!("the name of policy `{name}` is too long, expected at most 255 bytes"))?;
-        let current = find(DocumentKind::Policy, name).filter(|of| !of.is_deleted);
-        let before = current.and_then(|of| of.policy().ok());
-        // Quotas that are set by the API stay, unless the file lists quotas of the policy.
-        let text = match &before {
-            Some(before) if text.overrides().is_empty() => text.with_overrides_of(before),
-            _ => text,
-        };
-        let is_same = before.as_ref().is_some_and(|before| before.has_content_of(&text));
-        let is_foreign = current.is_some_and(|of| of.managed_by != args.managed_by);
-        if is_same && !(is_foreign && args.take_over) {
-            continue;
-        }
-        if is_foreign && !args.take_over {
-            foreign.push(name.clone());
-        }
-        let revision = current.map_or(0, |of| of.revision);
-        changes.push(PlannedChange::Save { text, revision });
-    }
-    for document in documents {
-        let is_removed = document.kind == DocumentKind::Policy
-            && !document.is_deleted
-            && document.managed_by == args.managed_by
-            && !names.contains(&document.name);
-        if is_removed {
-            changes.push(PlannedChange::Delete {
-                name: document.name.clone(),
-                revision: document.revision,
-            });
-        }
-    }
-    let rules = desired.rules();
-    if !rules.is_empty() {
-        let text = rules_to_toml(&rules).map_err(|error| error.to_string())?;
-        let current = find(DocumentKind::Rules, RULES);
-        if current.is_none_or(|of| of.body != text) {
-            let revision = current.map_or(0, |of| of.revision);
-            changes.push(PlannedChange::Rules { text, revision });
-        }
-    }
-    if overlay_text::is_in(desired) {
-        let current = find(DocumentKind::Overlays, OVERLAYS);
-        changes.extend(plan_overlays(desired, current)?);
-    }
-    match foreign.is_empty() {
-        true => Ok(changes),
-        false => Err(format!(
-            "these policies have another owner than `{}`: {}; use --take-over to change them",
-            args.managed_by,
-            foreign.join(", ")
-        )),
-    }
-}
-
-/// The addition of the suspensions and blocks of a file; `None` if the database contains them.
-fn plan_overlays(
-    desired: &PolicyRegistry,
-    current: Option<&StoredDocument>,
-) -> Result<Option<PlannedChange>, String> {
-    let invalid = |error: &dyn std::error::Error| format!("suspensions and blocks: {}", with_causes(error));
-    let before = current.map_or("", |of| of.body.as_str());
-    let merged = overlay_text::parse(before).map_err(|error| invalid(&error))?;
-    let before = overlay_text::of(&merged).map_err(|error| invalid(&error))?;
-    overlay_text::add(desired, &merged, timestamp(now_micros())).map_err(|error| invalid(&error))?;
-    let text = overlay_text::of(&merged).map_err(|error| invalid(&error))?;
-    let added = PolicyRegistry::new();
-    overlay_text::copy(desired, &added).map_err(|error| invalid(&error))?;
-    Ok((text != before).then_some(PlannedChange::Overlays { added, text }))
-}
-
-fn print_change(change: &PlannedChange, documents: &[StoredDocument]) {
-    let body = |kind, name: &str| {
-        let found = documents.iter().find(|of| of.kind == kind && of.name == name);
-        found.filter(|of| !of.is_deleted)
     };
-    let content = |name: &str| {
-        let text = body(DocumentKind::Policy, name).and_then(|of| of.policy().ok());
-        text.map(|text| text.content()).unwrap_or_default()
-    };
-    let (title, before, after) = match change {
-        PlannedChange::Save { text, revision } => {
-            let action = if *revision == 0 { "create" } else { "change" };
-            let title = format!("{action} policy {}", text.name());
-            (title, content(text.name()), text.content())
-        }
-        PlannedChange::Delete { name, .. } => (format!("delete policy {name}"), content(name), String::new()),
-        PlannedChange::Rules { text, .. } => {
-            let before = body(DocumentKind::Rules, RULES).map(|of| of.body.clone());
-            (
-                "change rules".to_owned(),
-                before.unwrap_or_default(),
-                text.clone(),
-            )
-        }
-        PlannedChange::Overlays { text, .. } => {
-            let before = body(DocumentKind::Overlays, OVERLAYS).map(|of| of.body.clone());
-            let title = "change suspensions and blocks".to_owned();
-            (title, before.unwrap_or_default(), text.clone())
-        }
-    };
-    println!("{title}");
-    print!("{}", unified_diff(&before, &after));
+    match is_dry_run {
+        true => args.database.run_existing(apply),
+        false => args.database.run(apply),
+    }
 }
 
 /// The changes as one edit.
@@ -358,10 +231,10 @@ async fn export(store: &Store, namespace: &str) -> Result<String, String> {
 
 async fn rollback(
     store: &Store,
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
     to: Option<i64>,
     reason: Option<String>,
+    author: &AuthorArgs,
 ) -> Result<i64, String> {
     let kind = DocumentKind::Policy;
     let current = store
@@ -392,7 +265,7 @@ async fn rollback(
         },
         takes_over: false,
     };
-    match edit::save_policy(store, &operator(), edit).await {
+    match edit::save_policy(store, &author.operator(), edit).await {
         Ok(edit::EditOutcome::Saved { revision }) => Ok(revision),
         Ok(edit::EditOutcome::Proposed { exceeded, .. }) => Err(exceeded),
         Err(error) => Err(edit_message(name, error)),

@@ -5,7 +5,8 @@ use std::io::Read as _;
 use clap::Subcommand;
 
 use crate::admin::auth::password::{PasswordError, Passwords};
-use crate::cli::database::{DatabaseArgs, operator};
+use crate::cli::author::AuthorArgs;
+use crate::cli::database::DatabaseArgs;
 use crate::error_text::with_causes;
 use crate::store::{NewAccount, Store, now_micros};
 
@@ -20,6 +21,8 @@ pub(super) enum UserCommand {
         /// Make the user an administrator of the server.
         #[arg(long)]
         admin: bool,
+        #[command(flatten)]
+        author: AuthorArgs,
     },
     /// Set the password of a user and end the user's sessions. Reads it from standard input.
     Password {
@@ -27,6 +30,8 @@ pub(super) enum UserCommand {
         database: DatabaseArgs,
         /// The name.
         name: String,
+        #[command(flatten)]
+        author: AuthorArgs,
     },
     /// List the users.
     List {
@@ -39,6 +44,8 @@ pub(super) enum UserCommand {
         database: DatabaseArgs,
         /// The name.
         name: String,
+        #[command(flatten)]
+        author: AuthorArgs,
     },
 }
 
@@ -49,14 +56,19 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
             database,
             name,
             admin,
-        } => database.run(async |store| add(&store, name, admin).await),
-        UserCommand::Password { database, name } => database.run(async |store| {
+            author,
+        } => database.run(async |store| add(&store, name, admin, &author).await),
+        UserCommand::Password {
+            database,
+            name,
+            author,
+        } => database.run_existing(async |store| {
             let hash = read_password().await?;
-            let operator = operator();
-            let set = store.set_password(&name, &hash, &operator.name, now_micros());
+            let author = author.name();
+            let set = store.set_password(&name, &hash, &author, now_micros());
             set.await.map_err(|error| with_causes(&error))
         }),
-        UserCommand::List { database } => database.run(async |store| {
+        UserCommand::List { database } => database.run_existing(async |store| {
             for account in store.accounts().await.map_err(|error| with_causes(&error))? {
                 let role = if account.is_admin { "admin" } else { "user" };
                 let state = if account.is_disabled {
@@ -68,22 +80,26 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
             }
             Ok(())
         }),
-        UserCommand::Remove { database, name } => database.run(async |store| {
-            let operator = operator();
-            let removed = store.remove_account(&name, &operator.name, now_micros());
+        UserCommand::Remove {
+            database,
+            name,
+            author,
+        } => database.run_existing(async |store| {
+            let author = author.name();
+            let removed = store.remove_account(&name, &author, now_micros());
             removed.await.map_err(|error| with_causes(&error))
         }),
     }
 }
 
-async fn add(store: &Store, name: String, is_admin: bool) -> Result<(), String> {
+async fn add(store: &Store, name: String, is_admin: bool, author: &AuthorArgs) -> Result<(), String> {
     let new = NewAccount {
         name,
         password: Some(read_password().await?),
         is_admin,
     };
-    let operator = operator();
-    let added = store.add_account(&new, &operator.name, now_micros());
+    let author = author.name();
+    let added = store.add_account(&new, &author, now_micros());
     added.await.map_err(|error| with_causes(&error))
 }
 

@@ -10,9 +10,9 @@ use crate::settings::{RedisDeployment, SettingsError, StoreSettings};
 /// The namespace of a server and of commands without a setting.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// The arguments for [`StoreSettings`].
+/// The arguments for [`StoreSettings`], for `serve` and for commands that use Redis.
 #[derive(Args, Clone, Debug, Default)]
-pub(super) struct StoreArgs {
+pub(crate) struct StoreArgs {
     /// Redis server that stores the limits and the registry. Default: limits in this process.
     #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
     pub(super) redis: Option<String>,
@@ -129,7 +129,7 @@ impl StoreArgs {
     }
 
     /// The store without [namespace tables](crate::settings::namespaces).
-    pub(super) fn resolve(&self) -> Result<StoreSettings, SettingsError> {
+    pub(crate) fn resolve(&self) -> Result<StoreSettings, SettingsError> {
         let namespace = self.namespace.clone();
         Ok(match self.deployment()? {
             None => StoreSettings::InProcess,

@@ -15,6 +15,8 @@ pub enum StoreError {
     Url(String),
     /// The database gave no answer, or rejected a statement.
     Database(sqlx::Error),
+    /// The database has no tables of this program.
+    Missing(sqlx::Error),
     /// The store was closed.
     Closed,
     /// An earlier request had no answer, and this one was not sent.
@@ -90,6 +92,9 @@ impl fmt::Display for StoreError {
                 }
                 Ok(())
             }
+            Self::Missing(_) => f.write_str(
+                "there is no database of limiter-server at this URL: start the server or apply a policy file to create it",
+            ),
             Self::Closed => f.write_str("the store was closed"),
             Self::Unavailable => f.write_str("the database does not answer"),
             Self::Conflict { expected, current } => {
@@ -113,7 +118,7 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Database(error) => Some(error),
+            Self::Database(error) | Self::Missing(error) => Some(error),
             _ => None,
         }
     }

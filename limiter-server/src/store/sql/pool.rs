@@ -40,16 +40,42 @@ enum Connections {
     MySql(MySqlPool),
 }
 
+/// Whether a file of SQLite is created.
+#[derive(Clone, Copy, Debug)]
+enum IfMissing {
+    Create,
+    Fail,
+}
+
 impl SqlPool {
     /// Prepares connections to the database of a URL. Connects with the first statement.
+    /// Creates the file of SQLite if it is absent.
     pub(in crate::store) fn open(url: &str) -> Result<Self, StoreError> {
+        Self::connect(url, IfMissing::Create)
+    }
+
+    /// As [`open`](Self::open), and neither creates nor changes a file of SQLite, which may be that
+    /// of another program.
+    pub(in crate::store) fn open_existing(url: &str) -> Result<Self, StoreError> {
+        Self::connect(url, IfMissing::Fail)
+    }
+
+    fn connect(url: &str, if_missing: IfMissing) -> Result<Self, StoreError> {
+        let url = match url.strip_prefix("mariadb:") {
+            Some(rest) => &format!("mysql:{rest}"),
+            None => url,
+        };
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         let connections = match scheme {
             "sqlite" => {
                 let options: SqliteConnectOptions = url.parse().map_err(invalid_url)?;
+                let options = match if_missing {
+                    IfMissing::Create => options
+                        .create_if_missing(true)
+                        .journal_mode(SqliteJournalMode::Wal),
+                    IfMissing::Fail => options.create_if_missing(false),
+                };
                 let options = options
-                    .create_if_missing(true)
-                    .journal_mode(SqliteJournalMode::Wal)
                     .synchronous(SqliteSynchronous::Full)
                     .busy_timeout(BUSY_TIMEOUT);
                 let pool = SqlitePoolOptions::new()
@@ -66,7 +92,7 @@ impl SqlPool {
                     .connect_lazy_with(options.application_name("limiter-server"));
                 Ok(Connections::Postgres(pool))
             }
-            "mysql" | "mariadb" => {
+            "mysql" => {
                 let options: MySqlConnectOptions = url.parse().map_err(invalid_url)?;
                 let pool = MySqlPoolOptions::new()
                     .max_connections(MAX_CONNECTIONS)
