@@ -1,6 +1,6 @@
 //! The suspensions and blocks of a namespace as one text.
 
-use limiter_core::registry::PolicyRegistry;
+use limiter_core::registry::{Block, PolicyRegistry};
 use limiter_core::{ConfigError, Timestamp};
 
 use crate::policy_text::TextError;
@@ -91,6 +91,53 @@ pub fn make_room(registry: &PolicyRegistry, now: Timestamp) -> Result<(), Config
     }
 }
 
+/// The changes from one registry to another in words, for the history. Each names the author and
+/// the reason that the entry states.
+#[must_use]
+pub fn changes(before: &PolicyRegistry, after: &PolicyRegistry) -> Vec<String> {
+    let mut changes = Vec::new();
+    let (old, new) = (before.suspensions(), after.suspensions());
+    for suspension in new.iter().filter(|of| !old.contains(of)) {
+        let stated = stated(suspension.author(), suspension.reason());
+        changes.push(format!(
+            "suspended {} ({}){stated}",
+            suspension.scope(),
+            suspension.mode()
+        ));
+    }
+    for suspension in old {
+        if !new.iter().any(|of| of.scope() == suspension.scope()) {
+            let stated = stated(suspension.author(), suspension.reason());
+            changes.push(format!("ended the suspension of {}{stated}", suspension.scope()));
+        }
+    }
+    let (old, new) = (before.blocks(), after.blocks());
+    for block in new.iter().filter(|of| !old.contains(of)) {
+        let stated = stated(block.author(), block.reason());
+        let target = block.target();
+        changes.push(format!("blocked {} {}{stated}", target.field(), target.value()));
+    }
+    for block in old {
+        let is_it = |of: &Block| of.target() == block.target() && of.app() == block.app();
+        if !new.iter().any(is_it) {
+            let (target, stated) = (block.target(), stated(block.author(), block.reason()));
+            changes.push(format!(
+                "ended the block of {} {}{stated}",
+                target.field(),
+                target.value()
+            ));
+        }
+    }
+    changes
+}
+
+/// The author and the reason that an entry states.
+fn stated(author: Option<&str>, reason: Option<&str>) -> String {
+    let author = author.map(|author| format!(", by {author}"));
+    let reason = reason.map(|reason| format!(": {reason}"));
+    author.unwrap_or_default() + &reason.unwrap_or_default()
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
@@ -110,5 +157,24 @@ mod tests {
         );
         assert_eq!(of(&parse(&text).unwrap()).unwrap(), text);
         assert!(parse("[policy.p]\nalgorithm = 'concurrency'\nmax = 1\n").is_err());
+    }
+
+    #[test]
+    fn changes_name_scope_author_and_reason() {
+        let old = "[[suspend]]\nscope = 'app:shop'\nenforcement = 'off'\nuntil = 2030-01-01T00:00:00Z\n\
+                   by = 'ann'\nreason = 'outage'\n[[block]]\nkey = 'eve'\nby = 'ann'\n";
+        let new = "[[suspend]]\nscope = 'policy:p'\nenforcement = 'deny'\nuntil = 2030-01-01T00:00:00Z\n\
+                   by = 'command:bob'\nreason = 'attack'\n[[block]]\nkey = 'mallory'\nreason = 'spam'\n";
+        let (old, new) = (parse(old).unwrap(), parse(new).unwrap());
+        assert_eq!(
+            changes(&old, &new),
+            [
+                "suspended policy:p (deny), by command:bob: attack",
+                "ended the suspension of app:shop, by ann: outage",
+                "blocked key mallory: spam",
+                "ended the block of key eve, by ann",
+            ]
+        );
+        assert!(changes(&new, &new).is_empty());
     }
 }

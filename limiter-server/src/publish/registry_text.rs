@@ -13,6 +13,9 @@ use crate::store::{DocumentKind, ImportedDocument, OVERLAYS, RULES, StoredDocume
 /// The comment in the first line of a published text.
 const MARK: &str = "# limiter-server database ";
 
+/// The largest number of changes that one entry of the history lists.
+const MAX_CHANGES: usize = 20;
+
 /// Adds the database and its newest change to a text.
 pub(super) fn with_mark(text: &str, database: &str, change: i64) -> String {
     format!("{MARK}{database} change {change}\n{text}")
@@ -123,6 +126,7 @@ pub(super) fn imported(
             is_deletion: false,
             apps: None,
             note: None,
+            summary: summary(*kind, known, found),
         });
     }
     let of_registry = PolicyText::of(found, name).filter(|text| !has_ended(text, now));
@@ -137,8 +141,30 @@ pub(super) fn imported(
         body: text.to_toml(),
         is_deletion,
         apps: text.apps(),
-        note: text.entry().metadata().note().map(str::to_owned),
+        note: text.entry().metadata().note().map(stored_text),
+        summary: None,
     })
+}
+
+/// The changes of the suspensions and blocks in words.
+fn summary(kind: DocumentKind, known: &KnownState, found: &PolicyRegistry) -> Option<String> {
+    if kind != DocumentKind::Overlays {
+        return None;
+    }
+    let before = known.documents.get(&(kind, OVERLAYS.to_owned()));
+    let before = before.map_or("", |of| of.document.body.as_str());
+    let changes = overlay_text::changes(&overlay_text::parse(before).ok()?, found);
+    let listed = changes.iter().take(MAX_CHANGES).map(|text| stored_text(text));
+    let mut listed: Vec<String> = listed.collect();
+    if changes.len() > MAX_CHANGES {
+        listed.push(format!("{} more changes", changes.len() - MAX_CHANGES));
+    }
+    (!listed.is_empty()).then(|| listed.join("; "))
+}
+
+/// A text of another program without NUL, which PostgreSQL rejects.
+fn stored_text(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }
 
 #[cfg(test)]

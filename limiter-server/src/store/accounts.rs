@@ -146,7 +146,8 @@ impl Store {
                 .execute("DELETE FROM signin WHERE account = ?", binds![name])
                 .await?;
         }
-        record(&mut transaction, author, "user.change", name, at).await?;
+        let detail = account_detail(is_admin, is_disabled);
+        record_with(&mut transaction, author, ("user.change", name), Some(detail), at).await?;
         transaction.commit().await
     }
 
@@ -292,7 +293,8 @@ async fn insert(
         Err(error) if error.is_duplicate() => return Err(StoreError::Exists),
         result => result?,
     };
-    record(transaction, author, "user.create", &new.name, at).await
+    let detail = account_detail(new.is_admin, false);
+    record_with(transaction, author, ("user.create", &new.name), Some(detail), at).await
 }
 
 /// Fails if a user is the only enabled administrator. Locks the administrators.
@@ -346,13 +348,30 @@ pub(super) async fn record(
     object: &str,
     at: i64,
 ) -> Result<(), StoreError> {
+    record_with(transaction, actor, (action, object), None, at).await
+}
+
+/// The role and the state of a user in words.
+fn account_detail(is_admin: bool, is_disabled: bool) -> String {
+    let role = if is_admin { "administrator" } else { "user" };
+    let state = if is_disabled { "disabled" } else { "enabled" };
+    format!("{role}, {state}")
+}
+
+async fn record_with(
+    transaction: &mut SqlTransaction,
+    actor: &str,
+    (action, object): (&str, &str),
+    detail: Option<String>,
+    at: i64,
+) -> Result<(), StoreError> {
     let entry = audit::NewEntry {
         namespace: "",
         actor,
         action,
         object,
         apps: None,
-        detail: None,
+        detail,
         at,
     };
     audit::insert(transaction, entry).await

@@ -57,6 +57,9 @@ pub struct AuditFilter {
     pub before: i64,
     /// The largest number of entries.
     pub limit: i64,
+    /// Whether changes of users, which belong to no namespace, are listed as well. Sign-ins are
+    /// not.
+    pub includes_users: bool,
 }
 
 pub(super) struct NewEntry<'a> {
@@ -168,9 +171,14 @@ impl Store {
     ///
     /// [`StoreError`] when the database does not answer.
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, StoreError> {
-        let mut sql = "SELECT id, namespace, created_at, actor, action, object, apps, detail FROM audit \
-                       WHERE namespace = ? AND id < ?"
-            .to_owned();
+        let users = match filter.includes_users {
+            true => " OR (namespace = '' AND action <> 'user.signin')",
+            false => "",
+        };
+        let mut sql = format!(
+            "SELECT id, namespace, created_at, actor, action, object, apps, detail FROM audit \
+             WHERE (namespace = ?{users}) AND id < ?"
+        );
         let mut values: Vec<Bind> = binds![&filter.namespace, filter.before];
         if let Some(object) = &filter.object {
             sql.push_str(" AND object = ?");

@@ -45,6 +45,8 @@ pub struct ImportedDocument {
     pub apps: Option<Vec<String>>,
     /// The note of the policy.
     pub note: Option<String>,
+    /// The change in words, for the history.
+    pub summary: Option<String>,
 }
 
 impl Store {
@@ -307,17 +309,26 @@ async fn import_document(
         note: imported.note.clone(),
         managed_by: "ui".to_owned(),
     };
-    insert_revision(transaction, &request, author, number, DocumentState::Published).await?;
+    let author = Author {
+        reason: imported.summary.clone().or_else(|| author.reason.clone()),
+        ..author.clone()
+    };
+    insert_revision(transaction, &request, &author, number, DocumentState::Published).await?;
+    let conflict = match has_conflict {
+        true => "; an edit that was not in force is in conflict",
+        false => "",
+    };
+    let summary = author.reason.as_ref().map(|reason| format!(": {reason}"));
     let entry = audit::NewEntry {
         namespace,
         actor: &author.name,
         action: &format!("{kind}.import"),
         object: name,
         apps,
-        detail: Some(match has_conflict {
-            true => format!("revision {number}; an edit that was not in force is in conflict"),
-            false => format!("revision {number}"),
-        }),
+        detail: Some(format!(
+            "revision {number}{conflict}{}",
+            summary.unwrap_or_default()
+        )),
         at: author.at,
     };
     audit::insert(transaction, entry).await?;

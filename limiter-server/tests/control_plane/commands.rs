@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
 use crate::support::http;
 use crate::support::server::{run, wait_until};
 
@@ -127,4 +127,46 @@ fn thousand_policies_are_applied_and_published_at_once() {
         assert!(entries.iter().all(|of| of["at"] == entries[0]["at"]), "{errors}");
     });
     assert!(seen.is_subset(&BTreeSet::from([0, POLICIES])), "{seen:?}");
+}
+
+/// `kill` needs no database, so the server that imports its change records scope and reason.
+#[test]
+fn audit_of_kill_names_scope_author_and_reason() {
+    let redis = RedisServer::start();
+    let server = with_sqlite(&["--redis", &redis.url()]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    wait_until(|| published_policies(&redis) == 1, || server.log());
+    let file = server.directory().write("redis-url", &redis.url());
+    let file = file.to_str().unwrap();
+    let kill = |args: &[&str]| {
+        let (code, _, errors) = run(&[&["kill", "policy:search", "--redis-file", file], args].concat());
+        assert_eq!(code, Some(0), "{errors}");
+    };
+    let detail = |expected: &str| {
+        let entries = json_of(&root.get("/namespaces/default/audit"));
+        let entries = entries["entries"].as_array().unwrap().clone();
+        let imports = entries.iter().filter(|of| of["action"] == "overlays.import");
+        let details: Vec<&str> = imports.filter_map(|of| of["detail"].as_str()).collect();
+        details.iter().any(|of| of.contains(expected))
+    };
+    kill(&[
+        "--enforcement",
+        "off",
+        "--reason",
+        "a broken client",
+        "--author",
+        "ann",
+    ]);
+    let suspended = "suspended policy:search (off), by command:ann: a broken client";
+    wait_until(|| detail(suspended), || server.log());
+    kill(&["--end"]);
+    let ended = "ended the suspension of policy:search, by command:ann: a broken client";
+    wait_until(|| detail(ended), || server.log());
+    let (code, _, errors) = run(&["kill", "all", "--enforcement", "off", "--reason", "a test"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("--redis-file"), "{errors}");
 }

@@ -125,6 +125,44 @@ fn settings_are_for_administrators() {
 }
 
 #[test]
+fn changes_of_users_are_shown_to_administrators_of_the_server() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.add_user("olga", &[("*", "admin")]);
+    let mut browser = Browser::signed_in(&server, "root");
+    assert_eq!(
+        browser
+            .post("/settings/users", &[("name", "eve"), ("password", PASSWORD)])
+            .status,
+        303
+    );
+    let changed = browser.post("/settings/users/eve", &[("admin", "1"), ("disabled", "1")]);
+    assert_eq!(changed.status, 303);
+    assert_eq!(browser.post("/settings/users/eve/remove", &[]).status, 303);
+    let page = browser.get("/e/default/changes").body;
+    for expected in [
+        "created the user",
+        "changed the user",
+        "administrator, disabled",
+        "removed the user",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    assert!(!page.contains("signin"), "{page}");
+    let export = browser.get("/e/default/changes/export?object=eve").body;
+    assert_eq!(export.lines().count(), 3, "{export}");
+    // An administrator of the environment sees its changes only.
+    let olga = Browser::signed_in(&server, "olga");
+    let page = olga.get("/e/default/changes").body;
+    assert!(
+        page.contains("granted a role to") && !page.contains("eve"),
+        "{page}"
+    );
+    let client = root.sign_in("olga");
+    assert_eq!(client.get("/namespaces/default/audit?users=true").status, 403);
+}
+
+#[test]
 fn password_needs_the_current_one() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);

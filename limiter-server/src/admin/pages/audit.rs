@@ -60,6 +60,11 @@ impl AuditView {
             "key.read" => "looked at a key",
             "token.confirm" => "confirmed the token",
             "namespace.change" => "changed the environment",
+            "user.create" => "created the user",
+            "user.change" => "changed the user",
+            "user.remove" => "removed the user",
+            "user.password" => "set the password of",
+            "credentials.distrust" => "ended sessions and suspended tokens of",
             "policy.conflict" => "found another version of the policy in Redis",
             "overlays.conflict" => "found other suspensions and blocks in Redis",
             other => return other.replace(['.', '_'], " "),
@@ -91,7 +96,7 @@ impl AuditView {
     fn revision(&self) -> Option<i64> {
         let (kind, _) = self.action.split_once('.')?;
         let detail = self.detail.as_deref()?.strip_prefix("revision ")?;
-        let number = detail.split(' ').next()?.parse().ok()?;
+        let number = detail.split([' ', ':', ';']).next()?.parse().ok()?;
         (kind == "policy").then_some(number)
     }
 

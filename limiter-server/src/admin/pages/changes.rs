@@ -1,4 +1,5 @@
-//! All changes of an environment in one timeline.
+//! All changes of an environment in one timeline, for administrators of the server with the changes
+//! of users.
 
 use askama::Template;
 use axum::extract::{Path, Query};
@@ -64,7 +65,12 @@ async fn read(
 ) -> Result<EntryListView, PageFailure> {
     let before = query.before.unwrap_or(i64::MAX);
     let path = links::api(environment, &["audit"]);
-    let path = format!("{path}?limit={limit}&before={before}{}", query.filters());
+    let users = if caller.actor.is_server_admin {
+        "&users=true"
+    } else {
+        ""
+    };
+    let path = format!("{path}?limit={limit}&before={before}{users}{}", query.filters());
     caller.api.get(&path).await
 }
 
