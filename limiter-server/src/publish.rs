@@ -275,6 +275,13 @@ impl Publisher {
             }
             Step::PublishAll { went_back } => {
                 if went_back {
+                    // Another node may have published and confirmed between the two reads. A
+                    // registry that is still the older one after the read of the confirmation has
+                    // lost data, since confirmations follow publications.
+                    let revision = redis.read().await?.map_or(0, |(revision, _)| revision);
+                    if revision != replaced {
+                        return Ok(true);
+                    }
                     let detail =
                         "Redis lost the registry or has an older one; the policies were published again";
                     inner

@@ -22,6 +22,8 @@ mod namespaces;
 mod outage_pages;
 #[path = "control_plane/outages.rs"]
 mod outages;
+#[path = "control_plane/races.rs"]
+mod races;
 #[path = "control_plane/retention.rs"]
 mod retention;
 mod support;
