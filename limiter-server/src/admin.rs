@@ -15,9 +15,12 @@ pub mod preview;
 pub mod sentence;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::http::HeaderMap;
+use limiter_core::Key;
 use limiter_core::usage::FleetUsage;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -30,7 +33,7 @@ use crate::gateway::Gateway;
 use crate::library_usage::LibraryUsageStatus;
 use crate::publish::Publisher;
 use crate::secret::Secret;
-use crate::settings::{ProxySettings, RetentionSettings};
+use crate::settings::{ForwardingProxies, ProxySettings, RetentionSettings};
 use crate::store::{NamespaceLook, Store, StoreError, micros, now_micros};
 
 /// The lifetime of the link of the first run.
@@ -52,6 +55,7 @@ struct AdminInner {
     looks: OnceLock<BTreeMap<String, NamespaceLook>>,
     fleet_usage: OnceLock<(BTreeMap<String, FleetUsage>, LibraryUsageStatus)>,
     retention: OnceLock<RetentionSettings>,
+    forwarding: OnceLock<ForwardingProxies>,
     gateway: Option<GatewayHandle>,
     outage: Outage,
 }
@@ -104,6 +108,7 @@ impl Admin {
             looks: OnceLock::new(),
             fleet_usage: OnceLock::new(),
             retention: OnceLock::new(),
+            forwarding: OnceLock::new(),
             gateway,
             outage: Outage::default(),
         })))
@@ -153,6 +158,20 @@ impl Admin {
         // Later calls have no effect, as documented.
         let _ = self.0.retention.set(retention);
         self
+    }
+
+    /// Sets the proxies that name the addresses of clients. The first call counts. Default: none.
+    #[must_use]
+    pub fn with_forwarding(self, proxies: ForwardingProxies) -> Self {
+        // Later calls have no effect, as documented.
+        let _ = self.0.forwarding.set(proxies);
+        self
+    }
+
+    /// The address of the client of a request, as a key.
+    fn client_address(&self, headers: &HeaderMap, peer: SocketAddr) -> Key<'static> {
+        let proxies = self.0.forwarding.get_or_init(|| ForwardingProxies::new([]));
+        proxies.client_of(headers, peer)
     }
 
     /// How long records are kept.
@@ -276,7 +295,7 @@ pub async fn serve(
         // An error means that the sender is gone, which is an end as well.
         let _ = end.wait_for(|end| *end).await;
     };
-    let service = router(admin, &[]).into_make_service_with_connect_info::<std::net::SocketAddr>();
+    let service = router(admin, &[]).into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service)
         .with_graceful_shutdown(ended)
         .await

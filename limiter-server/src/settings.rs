@@ -35,9 +35,10 @@ use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 pub use crate::settings::limits::ListenerLimits;
 pub(crate) use crate::settings::namespaces::NAMESPACE_COLOURS;
 pub use crate::settings::namespaces::NamespaceSettings;
+pub(crate) use crate::settings::proxies::FORWARDED_FOR;
 pub use crate::settings::proxies::ForwardingProxies;
 pub use crate::settings::retention::RetentionSettings;
-pub(crate) use crate::settings::store::DEFAULT_NAMESPACE;
+pub(crate) use crate::settings::store::{DEFAULT_NAMESPACE, StoreArgs};
 pub use crate::settings::tls::TlsSettings;
 pub use crate::settings::webhook::WebhookSettings;
 

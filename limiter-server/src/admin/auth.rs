@@ -1,23 +1,25 @@
 //! Identifies the caller of the admin part: by a session, a bearer token, or a trusted proxy.
 //!
 //! Sessions and tokens are random secrets, stored as hashes. A cookie is accepted for a request
-//! that changes something only if the browser states that the page is of the same origin. Names
-//! and addresses of failed sign-ins are limited by the library.
+//! that changes something only if the browser states that the page is of the same origin.
+//! [`SigninLimits`] limits sign-ins and password changes.
 
 mod cookie;
+mod limits;
 mod origin;
 pub mod password;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
-use limiter_core::{Limiter, Policy};
+use limiter_core::Key;
 
 use crate::admin::Admin;
 pub use crate::admin::auth::cookie::{COOKIE, LOOPBACK_COOKIE};
 use crate::admin::auth::cookie::{session_of, set_cookie};
+pub use crate::admin::auth::limits::SigninLimits;
 pub use crate::admin::auth::origin::require_same_origin;
 use crate::admin::auth::password::PasswordError;
 use crate::admin::permissions::{Actor, Role};
@@ -64,51 +66,6 @@ impl From<PasswordError> for AuthError {
     }
 }
 
-/// The limits of sign-ins.
-#[derive(Clone, Debug)]
-pub struct SigninLimits {
-    limiter: Limiter,
-    per_name: Policy,
-    per_address: Policy,
-}
-
-impl SigninLimits {
-    /// Limits in this process.
-    ///
-    /// # Errors
-    ///
-    /// The reason as one message.
-    pub fn new() -> Result<Self, String> {
-        let invalid = |error: limiter_core::ConfigError| error.to_string();
-        let per_name = Policy::token_bucket("signin_name").capacity(10_u32).rate("6/min");
-        let per_address = Policy::token_bucket("signin_address")
-            .capacity(30_u32)
-            .rate("30/min");
-        Ok(Self {
-            limiter: Limiter::in_process().build(),
-            per_name: per_name.build().map_err(invalid)?,
-            per_address: per_address.build().map_err(invalid)?,
-        })
-    }
-
-    /// Charges an attempt.
-    async fn charge(&self, name: &str, address: IpAddr) -> Result<(), AuthError> {
-        for (policy, key) in [
-            (&self.per_address, address.to_string()),
-            (&self.per_name, secret::hash(name)),
-        ] {
-            let decision = self.limiter.check(policy, key).await;
-            let retry_after = match &decision {
-                Ok(decision) if decision.is_allowed() => continue,
-                Ok(decision) => decision.retry_after().unwrap_or(Duration::from_secs(10)),
-                Err(_) => Duration::from_secs(10),
-            };
-            return Err(AuthError::Limited(retry_after));
-        }
-        Ok(())
-    }
-}
-
 /// A started session.
 #[derive(Clone, Debug)]
 pub struct StartedSession {
@@ -142,17 +99,18 @@ impl Admin {
         &self,
         user: &str,
         password: String,
-        address: IpAddr,
+        address: &Key<'static>,
     ) -> Result<StartedSession, AuthError> {
-        self.signin_limits().charge(user, address).await?;
+        self.signin_limits().charge_signin(user, address).await?;
         let account = self.store().account(user).await?;
         let account = account.filter(|account| !account.is_disabled);
         let hash = account.as_ref().and_then(|account| account.password.clone());
         if !self.passwords().verify(password, hash).await? {
             // The name is untrusted, and may be a password that was typed into the wrong field.
-            tracing::warn!(%address, "sign-in failed: unknown name or wrong password");
+            tracing::warn!(?address, "sign-in failed: unknown name or wrong password");
             return Err(AuthError::Unauthenticated);
         }
+        self.signin_limits().remember(user, address);
         self.start_session(user).await
     }
 
@@ -166,9 +124,9 @@ impl Admin {
         link: &str,
         user: &str,
         password: String,
-        address: IpAddr,
+        address: &Key<'static>,
     ) -> Result<StartedSession, AuthError> {
-        self.signin_limits().charge("", address).await?;
+        self.signin_limits().charge_signin("", address).await?;
         let hash = secret::hash(link);
         if !self.store().is_setup_link(&hash, now_micros()).await? {
             return Err(AuthError::Unauthenticated);

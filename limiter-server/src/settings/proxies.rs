@@ -1,15 +1,21 @@
 //! The proxies whose `X-Forwarded-*` headers are read.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use axum::http::{HeaderMap, Request};
 use ipnet::IpNet;
-use limiter_tower::key::{self, ClientIp, TrustedProxies};
+use limiter_core::Key;
+use limiter_tower::key::{self, ClientIp, Extraction, KeyExtractor as _, TrustedProxies};
+
+/// The header in which proxies name the address of their client.
+pub(crate) const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// The configured proxies.
 #[derive(Clone, Debug)]
 pub struct ForwardingProxies {
     networks: Vec<IpNet>,
     client_ip: ClientIp,
+    client_ip_or_peer: ClientIp,
 }
 
 impl ForwardingProxies {
@@ -17,8 +23,10 @@ impl ForwardingProxies {
     #[must_use]
     pub fn new(networks: impl IntoIterator<Item = key::IpNet>) -> Self {
         let networks: Vec<key::IpNet> = networks.into_iter().collect();
+        let client_ip = || key::client_ip(TrustedProxies::networks(networks.iter().copied()));
         Self {
-            client_ip: key::client_ip(TrustedProxies::networks(networks.iter().copied())).or_reject(400),
+            client_ip: client_ip().or_reject(400),
+            client_ip_or_peer: client_ip().or_peer_ip(),
             networks: networks.into_iter().map(IpNet::from).collect(),
         }
     }
@@ -30,8 +38,57 @@ impl ForwardingProxies {
         self.networks.iter().any(|network| network.contains(&peer))
     }
 
+    /// The address of the client that sent these headers, as a key: the address that a trusted
+    /// proxy names, or else that of the peer. IPv6: the first 64 bits.
+    #[must_use]
+    pub fn client_of(&self, headers: &HeaderMap, peer: SocketAddr) -> Key<'static> {
+        let mut request = Request::new(());
+        for line in headers.get_all(FORWARDED_FOR) {
+            request.headers_mut().append(FORWARDED_FOR, line.clone());
+        }
+        request.extensions_mut().insert(peer);
+        match self.client_ip_or_peer.extract(&request) {
+            Extraction::Key(key) => key.into_owned(),
+            // The peer is known, so the extraction returns a key.
+            _ => Key::from(peer.ip().to_string()),
+        }
+    }
+
     /// Finds the client of a request from a trusted peer.
     pub fn client_ip(&self) -> &ClientIp {
         &self.client_ip
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn client(peer: &str, forwarded: &[&'static str]) -> String {
+        let proxies = ForwardingProxies::new(["10.0.7.0/24".parse().unwrap()]);
+        let mut headers = HeaderMap::new();
+        for line in forwarded {
+            headers.append(FORWARDED_FOR, HeaderValue::from_static(line));
+        }
+        let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+        format!("{:?}", proxies.client_of(&headers, peer))
+    }
+
+    #[test]
+    fn only_trusted_proxies_name_the_client() {
+        let (ann, peer) = (client("192.0.2.1", &[]), client("10.0.7.9", &[]));
+        assert!(ann.contains("192.0.2.1"), "{ann}");
+        assert_eq!(client("10.0.7.9", &["192.0.2.1"]), ann);
+        assert_eq!(client("10.0.7.9", &["203.0.113.5, 192.0.2.1"]), ann);
+        assert_eq!(client("10.0.7.9", &["203.0.113.5", "192.0.2.1"]), ann);
+        assert_eq!(client("192.0.2.1", &["203.0.113.5"]), ann);
+        assert_eq!(client("10.0.7.9", &["unknown"]), peer);
+        assert_eq!(
+            client("10.0.7.9", &["2001:db8::1"]),
+            client("10.0.7.9", &["2001:db8::2"])
+        );
     }
 }

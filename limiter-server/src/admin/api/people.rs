@@ -143,6 +143,7 @@ pub(super) async fn set_password(
 ) -> Result<StatusCode, AdminProblem> {
     match body.current {
         Some(current) if caller.0.name == name => {
+            admin.signin_limits().charge_password_change(&name).await?;
             let account = admin.store().account(&name).await?;
             let hash = account.and_then(|account| account.password);
             let verified = admin

@@ -37,8 +37,9 @@ pub(super) async fn set_up(
     JsonBody(body): JsonBody<SetupBody>,
 ) -> Result<Response, AdminProblem> {
     require_name(&body.user)?;
+    let address = admin.client_address(&headers, peer);
     let session = admin
-        .set_up(&body.token, &body.user, body.password, peer.ip())
+        .set_up(&body.token, &body.user, body.password, &address)
         .await?;
     Ok(started(&headers, &session))
 }
@@ -50,7 +51,8 @@ pub(super) async fn sign_in(
     JsonBody(body): JsonBody<SigninBody>,
 ) -> Result<Response, AdminProblem> {
     require_same_origin(&Method::POST, &headers)?;
-    let session = admin.sign_in(&body.user, body.password, peer.ip()).await?;
+    let address = admin.client_address(&headers, peer);
+    let session = admin.sign_in(&body.user, body.password, &address).await?;
     Ok(started(&headers, &session))
 }
 

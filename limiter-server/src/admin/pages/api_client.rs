@@ -13,6 +13,7 @@ use tower::ServiceExt as _;
 
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::permissions::Actor;
+use crate::settings::FORWARDED_FOR;
 
 /// The API on behalf of the user of a page.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub(super) struct PageApi {
     /// The identified user; `None` on the sign-in page.
     actor: Option<Actor>,
     peer: SocketAddr,
-    /// The headers that sign a user in and out.
+    /// The headers that sign a user in and out, and those that name the address of the client.
     headers: HeaderMap,
 }
 
@@ -55,6 +56,9 @@ impl PageApi {
             if let Some(value) = page_headers.get(&name) {
                 headers.insert(name, value.clone());
             }
+        }
+        for line in page_headers.get_all(FORWARDED_FOR) {
+            headers.append(FORWARDED_FOR, line.clone());
         }
         Self {
             router,
