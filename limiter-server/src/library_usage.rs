@@ -124,7 +124,8 @@ impl LibraryUsageFold {
             (UsageKind::Policy, policy_totals as fn(&UsageCell) -> UsageTotals),
             (UsageKind::Trial, trial_totals),
         ] {
-            let fits = |name: &str| name.chars().count() <= MAX_NAME;
+            // PostgreSQL stores no NUL.
+            let fits = |name: &str| name.chars().count() <= MAX_NAME && !name.contains('\0');
             let rows = minute.cells.iter().filter_map(|cell| {
                 let app = cell.app.as_deref().unwrap_or_default();
                 let totals = totals(cell);

@@ -339,3 +339,47 @@ fn decisions_are_counted_by_policy_and_minute() {
     let refused = root.get(&format!("{POLICIES}/search/usage?from=5&to=5"));
     assert_eq!(refused.status, 400, "{}", refused.body);
 }
+
+#[test]
+fn history_of_another_app_under_a_reused_name_is_hidden() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let path = "/namespaces/default/policies/search";
+    assert_eq!(
+        root.put_policy("search", 0, &policy("search", 7, "bank")).status,
+        200
+    );
+    let deleted = root.send("DELETE", path, &[("if-match", "1")], &Value::Null);
+    assert_eq!(deleted.status, 200, "{}", deleted.body);
+    assert_eq!(
+        root.put_policy("search", 0, &policy("search", 5, "shop")).status,
+        200
+    );
+    assert_eq!(
+        root.put_policy("search", 3, &policy("search", 6, "shop")).status,
+        200
+    );
+    let numbers = |client: &AdminClient, query: &str| -> Vec<i64> {
+        let history = json_of(&client.get(&format!("{path}/history{query}")));
+        let revisions = history["revisions"].as_array().unwrap().iter();
+        revisions.map(|of| of["revision"].as_i64().unwrap()).collect()
+    };
+    let owner = root.add_user("olga", &[("shop", "owner")]);
+    assert_eq!(numbers(&owner, ""), [4, 3]);
+    assert_eq!(numbers(&owner, "?before=3"), [] as [i64; 0]);
+    assert_eq!(numbers(&root, ""), [4, 3, 2, 1]);
+    assert_eq!(
+        numbers(&root.add_user("nora", &[("*", "viewer")]), ""),
+        [4, 3, 2, 1]
+    );
+    for (revision, status) in [(1, 404), (2, 404), (3, 200)] {
+        let read = owner.get(&format!("{path}/history/{revision}"));
+        assert_eq!(read.status, status, "{}", read.body);
+    }
+    let body = json!({ "revision": 1 });
+    let restored = owner.send("POST", &format!("{path}/restore"), &[("if-match", "4")], &body);
+    assert_eq!(restored.status, 404, "{}", restored.body);
+    assert!(!owner.get("/namespaces/default/audit").body.contains("bank"));
+    let page = owner.page("/e/default/policies/search").body;
+    assert!(page.contains("shop") && !page.contains("bank"), "{page}");
+}

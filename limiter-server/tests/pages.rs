@@ -12,6 +12,8 @@
 mod attacks;
 #[path = "pages/edit.rs"]
 mod edit;
+#[path = "pages/injection.rs"]
+mod injection;
 #[path = "pages/overlays.rs"]
 mod overlays;
 #[path = "pages/people.rs"]

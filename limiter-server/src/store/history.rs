@@ -1,5 +1,6 @@
 //! Earlier versions of documents.
 
+use crate::policy_text::PolicyText;
 use crate::store::sql::{SqlRow, binds};
 use crate::store::{DocumentKind, DocumentState, Store, StoreError};
 
@@ -41,6 +42,16 @@ impl StoredRevision {
             body: row.text(7)?,
             created_at: row.int(8)?,
         })
+    }
+}
+
+impl StoredRevision {
+    /// The apps of a version of a policy, `None` inside for all; `None` for a text that this
+    /// program cannot read.
+    #[must_use]
+    pub fn apps(&self) -> Option<Option<Vec<String>>> {
+        let text = PolicyText::parse(&self.name, &self.body).ok()?;
+        Some(text.apps())
     }
 }
 

@@ -4,11 +4,16 @@ use limiter_server::admin::pages::forms::FORMS;
 
 use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::{Browser, encode};
+use crate::support::http::Response;
 
 /// Contains all characters that end an attribute, a text or a script.
 const ATTACK: &str = "</textarea><script>alert(1)</script>\"'&x";
 /// The beginning of the attack as a browser would run it.
 const UNESCAPED: &str = "<script>alert(1)";
+
+/// The parameters of pages.
+pub(crate) const PARAMETERS: &str = "next token notice key policy at time hours allowed denied \
+    would_deny domain entries descriptor scope enforcement start reason object actor before after q app as with";
 
 /// A form of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,12 +90,12 @@ fn is_sent(form: &Form) -> bool {
     !ends_session.iter().any(|of| form.action.contains(of)) && !form.action.starts_with("/setup")
 }
 
-#[test]
-fn scripts_in_every_field_of_every_form_are_text() {
-    let server = with_sqlite(&[]);
-    let root = AdminClient::set_up(&server);
-    root.put_policy("search", 0, &policy("search", 5, "shop"));
-    let mut browser = Browser::signed_in(&server, "root");
+/// Sends a text in every field of every form of every page. Returns the number of fields.
+pub(crate) fn send_in_every_field(
+    browser: &mut Browser,
+    text: &str,
+    mut check: impl FnMut(&str, &Response),
+) -> usize {
     let mut tried = 0;
     let mut sent: Vec<Form> = Vec::new();
     for page in crate::PAGES {
@@ -105,7 +110,7 @@ fn scripts_in_every_field_of_every_form_are_text() {
                     .fields
                     .iter()
                     .map(|(name, value)| match name == attacked {
-                        true => (name.as_str(), ATTACK),
+                        true => (name.as_str(), text),
                         false => (name.as_str(), value.as_str()),
                     })
                     .collect();
@@ -124,15 +129,27 @@ fn scripts_in_every_field_of_every_form_are_text() {
                 };
                 let shown = format!("{page}: {} {attacked}", form.action);
                 assert!(answer.status < 500, "{shown}: {}", answer.status);
-                assert!(
-                    !answer.body.contains(UNESCAPED),
-                    "{shown} is reflected:\n{}",
-                    answer.body
-                );
+                check(&shown, &answer);
                 tried += 1;
             }
         }
     }
+    tried
+}
+
+#[test]
+fn scripts_in_every_field_of_every_form_are_text() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let mut browser = Browser::signed_in(&server, "root");
+    let tried = send_in_every_field(&mut browser, ATTACK, |shown, answer| {
+        assert!(
+            !answer.body.contains(UNESCAPED),
+            "{shown} is reflected:\n{}",
+            answer.body
+        );
+    });
     assert!(tried > 100, "{tried} fields");
     // The accepted texts are stored now.
     for page in crate::PAGES {
@@ -149,11 +166,9 @@ fn scripts_in_every_parameter_of_every_page_are_text() {
     let root = AdminClient::set_up(&server);
     root.put_policy("search", 0, &policy("search", 5, "shop"));
     let browser = Browser::signed_in(&server, "root");
-    let names = "next token notice key policy at time hours allowed denied would_deny domain entries descriptor \
-                 scope enforcement start reason object actor before after q app as with";
     for page in crate::PAGES {
         let path = page.split('?').next().unwrap_or_default();
-        for name in names.split_whitespace() {
+        for name in PARAMETERS.split_whitespace() {
             let query = page.split_once('?').map_or("", |(_, query)| query);
             let others = query
                 .split('&')

@@ -5,12 +5,16 @@ use std::net::SocketAddr;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::admin::Admin;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{Actor, AdminAction, Object, may};
+
+/// NUL in a text of JSON.
+const NUL_ESCAPE: &[u8] = b"\\u0000";
 
 /// The identified caller.
 #[derive(Debug)]
@@ -20,6 +24,7 @@ impl FromRequestParts<Admin> for AdminCaller {
     type Rejection = AdminProblem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Self, Self::Rejection> {
+        require_text(&parts.uri)?;
         // A page has identified its user. Requests from outside have no such extension.
         if let Some(actor) = parts.extensions.get::<Actor>() {
             return Ok(Self(actor.clone()));
@@ -77,9 +82,49 @@ impl<T: DeserializeOwned> FromRequest<Admin> for JsonBody<T> {
         }
         let bytes = Bytes::from_request(request, admin).await;
         let bytes = bytes.map_err(|error| AdminProblem::new(error.status(), error.body_text()))?;
-        serde_json::from_slice(&bytes)
-            .map(Self)
-            .map_err(|error| AdminProblem::bad_request(format!("the body is not as expected: {error}")))
+        let invalid = |error| AdminProblem::bad_request(format!("the body is not as expected: {error}"));
+        if bytes.windows(NUL_ESCAPE.len()).any(|part| part == NUL_ESCAPE) {
+            let body: Value = serde_json::from_slice(&bytes).map_err(invalid)?;
+            if let Some(field) = field_with_nul(&body) {
+                return Err(AdminProblem::of_nul(&format!("the field `{field}`")));
+            }
+        }
+        serde_json::from_slice(&bytes).map(Self).map_err(invalid)
+    }
+}
+
+/// Fails if the path or a parameter of the query contains NUL, which PostgreSQL rejects in texts.
+fn require_text(uri: &Uri) -> Result<(), AdminProblem> {
+    let has_nul = |text: &str| text.contains("%00");
+    let parameters = uri.query().unwrap_or_default().split('&');
+    let parameter = parameters.into_iter().find(|pair| has_nul(pair));
+    match (has_nul(uri.path()), parameter) {
+        (true, _) => Err(AdminProblem::of_nul("a name in the path")),
+        (false, Some(pair)) => {
+            let name = pair.split('=').next().unwrap_or_default();
+            Err(AdminProblem::of_nul(&format!("the parameter `{name}`")))
+        }
+        (false, None) => Ok(()),
+    }
+}
+
+/// The path of the first text with NUL in a body, such as `policies.0.name`.
+fn field_with_nul(value: &Value) -> Option<String> {
+    let join = |name: &str, rest: String| match rest.is_empty() {
+        true => name.to_owned(),
+        false => format!("{name}.{rest}"),
+    };
+    match value {
+        Value::String(text) => text.contains('\0').then(String::new),
+        Value::Array(values) => values
+            .iter()
+            .enumerate()
+            .find_map(|(number, value)| Some(join(&number.to_string(), field_with_nul(value)?))),
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| match name.contains('\0') {
+            true => Some(name.escape_debug().to_string()),
+            false => Some(join(name, field_with_nul(value)?)),
+        }),
+        _ => None,
     }
 }
 
@@ -96,5 +141,19 @@ pub(super) fn expected_revision(headers: &HeaderMap) -> Result<i64, AdminProblem
             StatusCode::PRECONDITION_REQUIRED,
             "expected `If-Match` with the ETag that you read, or `If-None-Match: *` for a new object",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn field_with_nul_is_named() {
+        let body = json!({ "reason": "a", "policies": [{ "name": "p" }, { "name": "p\0" }] });
+        assert_eq!(field_with_nul(&body).as_deref(), Some("policies.1.name"));
+        assert_eq!(field_with_nul(&json!({ "reason": "\\u0000", "number": 7 })), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{self, EditOutcome, MANAGED_BY_UI, PolicyEdit};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
 use crate::policy_text::PolicyText;
-use crate::store::{DocumentKind, Origin, StoredDocument};
+use crate::store::{DocumentKind, Origin, StoredDocument, StoredRevision};
 
 /// The default and the largest number of entries of a page.
 pub(super) const PAGE: (i64, i64) = (100, 1_000);
@@ -44,6 +44,9 @@ pub(super) struct NewestQuery {
     pub(super) limit: Option<i64>,
     pub(super) object: Option<String>,
     pub(super) actor: Option<String>,
+    /// Whether the changes of a namespace include those of users.
+    #[serde(default)]
+    pub(super) users: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +93,16 @@ impl From<InheritanceName> for Inheritance {
 /// Whether the caller may read an object of these apps.
 pub(super) fn is_readable(actor: &Actor, namespace: &str, apps: Option<&[String]>) -> bool {
     may(actor, AdminAction::Read, Object::Policy { namespace, apps }) == Permission::Allowed
+}
+
+/// Whether the caller may read a version of a policy. A name that was deleted can belong to another
+/// app later, and the readers of that app must not see the earlier versions.
+fn is_readable_revision(actor: &Actor, namespace: &str, revision: &StoredRevision) -> bool {
+    match revision.apps() {
+        Some(apps) => is_readable(actor, namespace, apps.as_deref()),
+        // The apps of a text that this program cannot read are not known.
+        None => actor.apps_in(namespace).is_none(),
+    }
 }
 
 /// The number of entries of a page.
@@ -250,6 +263,7 @@ pub(super) async fn restore(
         .store()
         .revision(&namespace, kind, &name, body.revision)
         .await?;
+    let revision = revision.filter(|of| is_readable_revision(&caller.0, &namespace, of));
     let revision = revision.ok_or_else(AdminProblem::not_found)?;
     if revision.is_deletion {
         let detail = "the revision is a deletion: delete the policy instead";
@@ -335,7 +349,10 @@ pub(super) async fn history(
         .await?;
     let is_full = i64::try_from(revisions.len()).is_ok_and(|count| count == limit);
     let next = revisions.last().filter(|_| is_full).map(|last| last.number);
-    let revisions: Vec<Value> = revisions.iter().map(revision_json).collect();
+    let readable = revisions
+        .iter()
+        .filter(|of| is_readable_revision(&caller.0, &namespace, of));
+    let revisions: Vec<Value> = readable.map(revision_json).collect();
     Ok(Json(json!({ "revisions": revisions, "next": next })))
 }
 
@@ -348,6 +365,7 @@ pub(super) async fn revision(
     let kind = DocumentKind::Policy;
     let found = admin.store().revision(&namespace, kind, &name, number).await?;
     found
+        .filter(|of| is_readable_revision(&caller.0, &namespace, of))
         .map(|revision| Json(revision_json(&revision)))
         .ok_or_else(AdminProblem::not_found)
 }

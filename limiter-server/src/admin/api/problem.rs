@@ -73,6 +73,12 @@ impl AdminProblem {
         problem
     }
 
+    /// A text of the request contains NUL.
+    pub(crate) fn of_nul(place: &str) -> Self {
+        let detail = format!("{place} contains the character NUL, expected a text without it");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
     /// The status, and the members of the problem.
     pub(crate) fn into_parts(self) -> (StatusCode, Value) {
         (self.status, Value::Object(self.fields))

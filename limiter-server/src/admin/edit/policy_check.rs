@@ -103,6 +103,8 @@ impl SavedState {
             metadata = metadata.with_note(note);
         }
         let text = text.with_metadata(metadata);
+        require_without_nul("name", Some(&edit.name))?;
+        require_without_nul("note", note.as_deref())?;
         let managed_by = match current {
             // A change of quotas leaves the policy to its owner.
             Some(current) if !edit.takes_over => current.managed_by.clone(),
@@ -207,6 +209,16 @@ fn require_visible(actor: &Actor, document: &StoredDocument) -> Result<(), EditE
     match may(actor, AdminAction::Read, object) {
         Permission::Allowed => Ok(()),
         _ => Err(EditError::Hidden),
+    }
+}
+
+/// Fails for a text that PostgreSQL cannot store. TOML has an escape for NUL.
+fn require_without_nul(field: &str, text: Option<&str>) -> Result<(), EditError> {
+    match text.is_some_and(|text| text.contains('\0')) {
+        false => Ok(()),
+        true => Err(EditError::Invalid(format!(
+            "the {field} of the policy contains the character NUL, expected a text without it"
+        ))),
     }
 }
 
