@@ -191,3 +191,25 @@ fn gateway_without_the_database_follows_the_tokens_in_redis() {
     assert_ne!(kept.status(&alone, "/v1/peek"), 401, "{}", alone.log());
     assert_eq!(revoked.status(&alone, "/v1/peek"), 401);
 }
+
+#[test]
+fn use_at_the_gateway_is_shown_as_last_use() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    let (used, idle) = (
+        Issued::new(&root, TOKENS, &["check:*"]),
+        Issued::new(&root, TOKENS, &["check:*"]),
+    );
+    wait_until(|| used.is_accepted(&server), || server.log());
+    let day = |id: &str| {
+        let list = json_of(&root.get(TOKENS));
+        let tokens = list["tokens"].as_array().unwrap().clone();
+        tokens.into_iter().find(|of| of["id"] == id).unwrap()["used_day"].clone()
+    };
+    wait_until(|| day(&used.id).is_i64(), || server.log());
+    assert_eq!(day(&idle.id), Value::Null);
+}

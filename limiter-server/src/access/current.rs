@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 
 use crate::access::issued::parse_issued;
-use crate::access::{AccessDenial, AccessTable, Action, Client, Target, Token};
+use crate::access::{AccessDenial, AccessTable, Action, Client, Target, Token, TokenHash};
 
 /// The table in force, which a reload replaces. Cheap to clone; clones share the table.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +67,11 @@ impl Access {
         Ok(())
     }
 
+    /// The hashes of the tokens that calls have used since the last call of this method.
+    pub(crate) fn take_used(&self) -> Vec<TokenHash> {
+        self.table().take_used()
+    }
+
     /// A receiver of the text of the issued tokens: `[[token]]` entries as in the settings file.
     #[must_use]
     pub fn issued(&self) -> watch::Receiver<Arc<str>> {
@@ -112,7 +117,6 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::TokenHash;
 
     fn entry(secret: &str) -> String {
         let hash = TokenHash::of(secret);
@@ -136,6 +140,21 @@ mod tests {
         access.replace(AccessTable::default());
         assert!(!is_valid("configured") && is_valid("issued"));
         assert!(access.validate(&Client::Anonymous).is_err());
+    }
+
+    #[test]
+    fn used_tokens_are_returned_once() {
+        let access = Access::default();
+        access
+            .set_issued(&[entry("used"), entry("idle")].concat())
+            .unwrap();
+        for secret in ["used", "used", "unknown"] {
+            let _ = access.validate(&Client::of_secret(secret));
+        }
+        assert_eq!(access.take_used(), [TokenHash::of("used")]);
+        assert_eq!(access.take_used(), []);
+        access.validate(&Client::of_secret("idle")).unwrap();
+        assert_eq!(access.take_used(), [TokenHash::of("idle")]);
     }
 
     #[test]

@@ -157,6 +157,13 @@ impl AccessTable {
         self.tokens.values().map(Vec::len).sum::<usize>() + self.certificates.len()
     }
 
+    /// The hashes of the tokens that calls have used since the last call of this method.
+    pub(super) fn take_used(&self) -> Vec<TokenHash> {
+        let tokens = self.tokens.values().flatten();
+        let used = tokens.filter(|token| token.usage.take());
+        used.map(|token| token.hash).collect()
+    }
+
     /// Whether a client is configured and valid, and its name. Without configured clients,
     /// anonymous ones are valid.
     ///
@@ -204,6 +211,7 @@ impl AccessTable {
                     let name = token.name.clone();
                     return Err(AccessDenial::TokenExpired { name });
                 }
+                token.usage.mark();
                 Ok(Some((&token.name, &token.scopes)))
             }
             Client::Certificate(names) => {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -28,17 +30,47 @@ pub struct Token {
     pub scopes: Vec<Scope>,
     /// The end of its validity.
     pub expires: Expiry,
+    /// Whether a call used the token since the last record.
+    #[serde(skip)]
+    pub(super) usage: TokenUsage,
+}
+
+/// Whether a token was used. Clones share the mark; it is no part of the identity of a token.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TokenUsage(Arc<AtomicBool>);
+
+impl PartialEq for TokenUsage {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for TokenUsage {}
+
+impl TokenUsage {
+    /// Marks the token. A marked token is not written, since all threads share the cache line.
+    pub(super) fn mark(&self) {
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the mark. Returns whether there was one.
+    pub(super) fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl Token {
     /// A token.
     #[must_use]
-    pub const fn new(name: String, hash: TokenHash, scopes: Vec<Scope>, expires: Expiry) -> Self {
+    pub fn new(name: String, hash: TokenHash, scopes: Vec<Scope>, expires: Expiry) -> Self {
         Self {
             name,
             hash,
             scopes,
             expires,
+            usage: TokenUsage::default(),
         }
     }
 }

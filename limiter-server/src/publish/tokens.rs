@@ -21,8 +21,9 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(350);
 /// After this many passes, the text is read even if it has no later revision: Redis can lose its
 /// data.
 const FULL_PASS: u64 = 10;
+const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// A token is named as expired for this time, in microseconds; then it is unknown.
-const NAMED_AFTER_END: i64 = 86_400_000_000;
+const NAMED_AFTER_END: i64 = MICROS_PER_DAY;
 
 /// Publishes the tokens of one namespace.
 #[derive(Debug)]
@@ -79,6 +80,7 @@ impl TokenPublisher {
         // revision that was read, and compare-and-set detects it.
         let read = self.read(is_full).await;
         let tokens = self.store.tokens(&self.namespace).await?;
+        self.record_use(&tokens).await?;
         let text = issued_text(&tokens, now_micros());
         if let Some(Err(reason)) = self.access.as_ref().map(|access| access.set_issued(&text)) {
             tracing::error!(%reason, "the tokens of the database cannot be written as TOML");
@@ -92,6 +94,21 @@ impl TokenPublisher {
             // Another node has published; the next pass reads its text.
             Err(RegistryError::Conflict { .. }) => self.published.0 = 0,
             Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Records the day on which the gateway of this process last accepted each token, with one
+    /// statement per token and day.
+    async fn record_use(&self, tokens: &[StoredToken]) -> Result<(), PublishError> {
+        let Some(access) = self.access.as_ref().filter(|_| !self.store.is_read_only()) else {
+            return Ok(());
+        };
+        let day = now_micros() / MICROS_PER_DAY;
+        let used: Vec<String> = access.take_used().iter().map(ToString::to_string).collect();
+        let is_new = |of: &&StoredToken| of.used_day != Some(day) && used.contains(&of.hash);
+        for token in tokens.iter().filter(is_new) {
+            self.store.mark_token_used(&token.id, day).await?;
         }
         Ok(())
     }
