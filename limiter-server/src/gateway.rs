@@ -18,12 +18,13 @@ pub mod resp;
 pub mod rules;
 pub mod unmatched;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use limiter_core::Limiter;
+use limiter_core::{LimitOutcome, Limiter, Origin};
 
 use crate::access::{Access, AccessDenial, Action, Client, Target};
-use crate::gateway::activity::{DecidedCall, KeyActivity};
+use crate::gateway::activity::{DecidedCall, KeptCall, KeyActivity};
 use crate::gateway::admission::Admission;
 use crate::gateway::issued_policies::IssuedPolicies;
 use crate::gateway::policies::PreparedPolicies;
@@ -182,20 +183,43 @@ impl Gateway {
         &self.0.activity
     }
 
-    /// Records the decision about a limit for the admin UI. `key` is called if the key is kept.
+    /// Records the decision about a limit for the admin UI. `key` is called if the key is kept, and
+    /// returns the key and the rule that led to the policy.
     pub(crate) fn record_call(
         &self,
         policy: &str,
-        (peer, is_allowed): (Option<std::net::IpAddr>, bool),
-        outcome: Option<&limiter_core::LimitOutcome>,
-        key: impl FnOnce() -> String,
+        decision: RecordedDecision<'_>,
+        key: impl FnOnce() -> (String, Option<String>),
     ) {
+        let outcome = decision.outcome;
         let call = DecidedCall {
             policy,
-            peer,
-            is_allowed,
+            peer: decision.peer,
+            is_allowed: decision.is_allowed,
             numbers: outcome.map(|of| (of.remaining().whole(), of.policy().quota().whole())),
+            origin: decision.origin,
         };
-        self.0.activity.record(call, key, crate::store::now_micros());
+        let kept = || {
+            let (key, rule) = key();
+            KeptCall {
+                key,
+                rule,
+                revision: self.revision(),
+            }
+        };
+        self.0.activity.record(call, kept, crate::store::now_micros());
     }
+}
+
+/// A decision about one limit, for the admin UI.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordedDecision<'a> {
+    /// The address of the client, as far as it is known.
+    pub(crate) peer: Option<IpAddr>,
+    /// Whether the call passed.
+    pub(crate) is_allowed: bool,
+    /// The origin of the decision.
+    pub(crate) origin: Origin,
+    /// The numbers.
+    pub(crate) outcome: Option<&'a LimitOutcome>,
 }

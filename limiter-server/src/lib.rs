@@ -23,6 +23,7 @@ pub mod admin;
 pub mod cli;
 pub mod demo;
 mod error_text;
+pub mod denials;
 pub mod gateway;
 pub mod host_name;
 pub mod import;

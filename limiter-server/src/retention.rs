@@ -3,6 +3,7 @@
 //! | record | kept |
 //! |---|---|
 //! | counts of decisions per minute and per hour | [`RetentionSettings`] |
+//! | samples of denials | [`RetentionSettings`] |
 //! | quotas of keys, suspensions and blocks | after their end |
 //! | entries of the audit | until they are in the export; all without an export |
 //! | revisions of policies | without end |
@@ -30,6 +31,8 @@ const TASK: &str = "retention";
 pub struct PrunedRecords {
     /// Counts of decisions.
     pub counts: u64,
+    /// Samples of denials.
+    pub denials: u64,
     /// Policies and overlays without their ended entries.
     pub documents: u64,
     /// Entries of the audit that were moved to the export.
@@ -110,6 +113,7 @@ pub async fn prune(
     let counts = store
         .prune_counts(before(settings.usage_minutes), before(settings.usage_hours))
         .await?;
+    let denials = store.prune_denials(before(settings.denials)).await?;
     let mut documents = 0;
     for namespace in namespaces {
         documents += ended::prune(store, namespace, before(settings.ended), now).await?;
@@ -120,6 +124,7 @@ pub async fn prune(
     };
     Ok(PrunedRecords {
         counts,
+        denials,
         documents,
         audit,
     })

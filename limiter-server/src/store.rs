@@ -8,6 +8,7 @@ mod accounts;
 mod alerts;
 mod audit;
 mod audit_lines;
+mod denials;
 mod document;
 mod error;
 mod events;
@@ -32,6 +33,7 @@ pub use crate::store::accounts::{Account, NewAccount, SigninSession};
 pub use crate::store::alerts::Alert;
 pub use crate::store::audit::{AuditEntry, AuditFilter, RecordedAction};
 pub use crate::store::audit_lines::AuditLines;
+pub use crate::store::denials::{DenialFilter, DenialSample};
 pub use crate::store::document::{Author, DocumentKind, DocumentState, Origin, StoredDocument};
 pub use crate::store::error::StoreError;
 pub use crate::store::grants::{GrantedRole, StoredApp, StoredGrant, SubjectKind};
@@ -80,11 +82,7 @@ impl Store {
     ///
     /// [`StoreError`] for an invalid URL and when the database does not answer.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        let url = match url.strip_prefix("mariadb:") {
-            Some(rest) => format!("mysql:{rest}"),
-            None => url.to_owned(),
-        };
-        let pool = SqlPool::open(&url)?;
+        let pool = SqlPool::open(url)?;
         let found = migrations::run(&pool).await?;
         let is_read_only = found > migrations::NEWEST;
         let mut store = Self {
@@ -94,6 +92,23 @@ impl Store {
         };
         store.id = store.identify().await?;
         Ok(store)
+    }
+
+    /// As [`open`](Self::open), for a database that has tables of this program.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Missing`] for a database without them, which stays as it is.
+    pub async fn open_existing(url: &str) -> Result<Self, StoreError> {
+        let pool = SqlPool::open_existing(url)?;
+        let version = pool.rows("SELECT MAX(version) FROM schema_version", Vec::new());
+        let version = version.await;
+        pool.close().await;
+        version.map_err(|error| match error {
+            StoreError::Database(cause @ sqlx::Error::Database(_)) => StoreError::Missing(cause),
+            error => error,
+        })?;
+        Self::open(url).await
     }
 
     /// Selects where this process writes the entries of the audit besides the database.

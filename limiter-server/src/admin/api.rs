@@ -56,6 +56,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/policies/{name}/test-calls", post(connect::test_calls))
         .route("/keys", get(keys::list))
         .route("/keys/activity", get(activity::list))
+        .route("/denials", get(activity::denials))
         .route(
             "/policies/{name}/quotas",
             post(quotas::set).delete(quotas::remove),

@@ -10,6 +10,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use limiter_core::Origin;
+
 const SHARDS: usize = 16;
 /// The largest number of keys of a policy in one minute.
 const KEYS_PER_MINUTE: usize = 20;
@@ -38,6 +40,19 @@ pub struct DecidedCall<'a> {
     pub is_allowed: bool,
     /// The remaining permits and the limit; `None` if the decision has no numbers.
     pub numbers: Option<(u64, u64)>,
+    /// The origin of the decision.
+    pub origin: Origin,
+}
+
+/// The key of a call, for keys that are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptCall {
+    /// The parts of the key, separated by ` / `.
+    pub key: String,
+    /// The rule that led to the policy; `None` if the client named the policy.
+    pub rule: Option<String>,
+    /// The revision of the registry.
+    pub revision: u64,
 }
 
 /// The last call of a policy.
@@ -60,6 +75,12 @@ pub struct ActiveKey {
     pub error: u64,
     /// The highest usage of the limit in percent.
     pub used_percent: u8,
+    /// The rule of the last denial, or else of the last call.
+    pub rule: Option<String>,
+    /// The revision of the registry at the last denial; `None` without one.
+    pub revision: Option<u64>,
+    /// The origin of the last denial.
+    pub origin: Option<Origin>,
     /// The time of the first recorded call.
     pub first_at: i64,
     /// The time of the last recorded call.
@@ -89,8 +110,8 @@ pub struct KeyActivity {
 }
 
 impl KeyActivity {
-    /// Records a decision. `key` is called if the key is kept.
-    pub fn record(&self, call: DecidedCall<'_>, key: impl FnOnce() -> String, now: i64) {
+    /// Records a decision. `kept` is called if the key is kept.
+    pub fn record(&self, call: DecidedCall<'_>, kept: impl FnOnce() -> KeptCall, now: i64) {
         let mut shard = match self.shard(call.policy).try_lock() {
             Ok(shard) => shard,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
@@ -113,10 +134,21 @@ impl KeyActivity {
         if call.is_allowed && used_percent < MIN_USED_PERCENT {
             return;
         }
-        let is_new_minute = policy.add(call.is_allowed, used_percent, key, now);
+        let is_new_minute = policy.add((call, used_percent), kept, now);
         if is_new_minute {
             remove_oldest(&mut shard);
         }
+    }
+
+    /// The names of the policies that were called.
+    #[must_use]
+    pub fn policies(&self) -> Vec<String> {
+        let shards = self.shards.iter();
+        let names = shards.flat_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.keys().cloned().collect::<Vec<_>>()
+        });
+        names.collect()
     }
 
     /// The last call of a policy.
@@ -166,7 +198,12 @@ impl KeyActivity {
 
 impl PolicyActivity {
     /// Counts a call of a key. Returns whether this is the first one of its minute.
-    fn add(&mut self, is_allowed: bool, used_percent: u8, key: impl FnOnce() -> String, now: i64) -> bool {
+    fn add(
+        &mut self,
+        (call, used_percent): (DecidedCall<'_>, u8),
+        kept: impl FnOnce() -> KeptCall,
+        now: i64,
+    ) -> bool {
         let minute = minute_of(now);
         let is_new = self.minutes.back().is_none_or(|last| last.minute < minute);
         if is_new {
@@ -178,11 +215,15 @@ impl PolicyActivity {
         }
         // The newest table exists. A clock that goes back uses it as well.
         if let Some(table) = self.minutes.back_mut() {
+            let KeptCall { key, rule, revision } = kept();
             table.add(ActiveKey {
-                key: key().chars().take(KEPT_CHARS).collect(),
-                denied: u64::from(!is_allowed),
+                key: key.chars().take(KEPT_CHARS).collect(),
+                denied: u64::from(!call.is_allowed),
                 error: 0,
                 used_percent,
+                rule: rule.map(|rule| rule.chars().take(KEPT_CHARS).collect()),
+                revision: (!call.is_allowed).then_some(revision),
+                origin: (!call.is_allowed).then_some(call.origin),
                 first_at: now,
                 last_at: now,
             });
@@ -236,6 +277,10 @@ impl ActiveKey {
         self.error = self.error.saturating_add(other.error);
         self.used_percent = self.used_percent.max(other.used_percent);
         self.first_at = self.first_at.min(other.first_at);
+        if other.denied > 0 && (self.revision.is_none() || other.last_at >= self.last_at) {
+            self.rule.clone_from(&other.rule);
+            (self.revision, self.origin) = (other.revision, other.origin);
+        }
         self.last_at = self.last_at.max(other.last_at);
     }
 }
@@ -270,79 +315,4 @@ fn used_percent((remaining, limit): (u64, u64)) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MINUTE: i64 = MICROS_PER_MINUTE;
-
-    fn call(policy: &str, numbers: (u64, u64)) -> DecidedCall<'_> {
-        DecidedCall {
-            policy,
-            peer: None,
-            is_allowed: numbers.0 > 0,
-            numbers: Some(numbers),
-        }
-    }
-
-    fn shown(activity: &KeyActivity, range: (i64, i64)) -> Vec<(String, u64, u8)> {
-        let keys = activity.keys("search", range).into_iter();
-        keys.map(|of| (of.key, of.denied, of.used_percent)).collect()
-    }
-
-    #[test]
-    fn denied_and_full_keys_are_kept_by_minute() {
-        let activity = KeyActivity::default();
-        for (key, numbers, at) in [
-            ("idle", (9, 10), 1),
-            ("full", (2, 10), 2),
-            ("denied", (0, 10), 3),
-            ("denied", (0, 10), MINUTE + 1),
-        ] {
-            activity.record(call("search", numbers), || key.to_owned(), at);
-        }
-        let row = |key: &str, denied, used| (key.to_owned(), denied, used);
-        assert_eq!(
-            shown(&activity, (0, MINUTE)),
-            [row("denied", 2, 100), row("full", 0, 80)]
-        );
-        assert_eq!(shown(&activity, (MINUTE, MINUTE)), [row("denied", 1, 100)]);
-        assert_eq!(shown(&activity, (2 * MINUTE, 3 * MINUTE)), []);
-        assert_eq!(activity.last_call("search").map(|call| call.at), Some(MINUTE + 1));
-        assert_eq!(activity.last_call("absent"), None);
-    }
-
-    #[test]
-    fn most_denied_keys_survive_many_others_with_a_stated_error() {
-        let activity = KeyActivity::default();
-        for number in 0..2_000_u32 {
-            activity.record(call("search", (0, 1)), || format!("once {number}"), 5);
-            activity.record(call("search", (0, 1)), || "often".to_owned(), 6);
-        }
-        let keys = activity.keys("search", (0, 10));
-        assert_eq!(keys.len(), KEYS_PER_MINUTE);
-        assert_eq!((keys[0].key.as_str(), keys[0].denied), ("often", 2_000));
-        assert!(keys[1..].iter().all(|of| of.denied - of.error <= 1));
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let activity = KeyActivity::default();
-        for minute in 0..2_000 {
-            for number in 0..KEYS_PER_MINUTE {
-                let key = || format!("{number} {}", "x".repeat(1_000));
-                activity.record(call("search", (0, 1)), key, minute * MINUTE);
-            }
-        }
-        let shard = activity.locked("search");
-        let tables = &shard["search"].minutes;
-        let keys: usize = tables.iter().map(|table| table.keys.len()).sum();
-        assert!(keys <= MAX_KEYS + KEYS_PER_MINUTE, "{keys}");
-        assert_eq!(tables[0].keys[0].key.chars().count(), KEPT_CHARS);
-        drop(shard);
-        for number in 0..20_000 {
-            activity.record(call(&number.to_string(), (9, 10)), String::new, 0);
-        }
-        let policies: usize = activity.shards.iter().map(|of| of.lock().unwrap().len()).sum();
-        assert!(policies <= SHARDS * MAX_POLICIES);
-    }
-}
+mod tests;

@@ -21,12 +21,14 @@ use limiter_core::{Policy, Rejection};
 use tonic::Status;
 
 use crate::access::{AccessDenial, Action, Client, Target};
-use crate::gateway::Gateway;
 use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
 use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 pub use crate::gateway::envoy::rpc::{RATE_LIMIT_SERVICE, RateLimitServer, SHOULD_RATE_LIMIT};
+use crate::gateway::explanation::rule_text;
+use crate::gateway::rules::RuleSet;
+use crate::gateway::{Gateway, RecordedDecision};
 use crate::listener::call_span;
 use crate::settings::Unmatched;
 
@@ -54,6 +56,8 @@ struct Requested {
     operation: Operation,
     limit: Option<RequestedLimit>,
     values: Vec<String>,
+    /// The number of the rule that matches.
+    rule: Option<usize>,
 }
 
 impl Gateway {
@@ -84,11 +88,12 @@ impl Gateway {
             ));
         }
         self.validate(&request)?;
-        let requested = self.requested(client, &request)?;
+        let rules = self.policies().rules(self.limiter());
+        let requested = self.requested(client, &request, &rules)?;
         let deadline = self.envoy_settings().decision_deadline + GRACE;
         match deadline::within(deadline, self.decide(&requested)).await {
             Some(Ok(results)) => {
-                self.record(peer, &requested, &results);
+                self.record((peer, &rules), &requested, &results);
                 let response = self.response(&requested, results);
                 call_span::record_rate_limit(&request.domain, response.overall_code());
                 Ok(response)
@@ -119,8 +124,12 @@ impl Gateway {
         }
     }
 
-    fn requested(&self, client: &Client, request: &RateLimitRequest) -> Result<Vec<Requested>, Status> {
-        let rules = self.policies().rules(self.limiter());
+    fn requested(
+        &self,
+        client: &Client,
+        request: &RateLimitRequest,
+        rules: &RuleSet,
+    ) -> Result<Vec<Requested>, Status> {
         let each = request.descriptors.iter().map(|descriptor| {
             let matched = rules.find(&request.domain, &descriptor.entries);
             let cost = cost(request, descriptor);
@@ -146,6 +155,7 @@ impl Gateway {
                         operation: Operation::Zero,
                         limit: None,
                         values,
+                        rule: None,
                     },
                     Some(policy) => Requested {
                         operation: operation(descriptor, cost, false),
@@ -156,6 +166,7 @@ impl Gateway {
                             group: None,
                         }),
                         values,
+                        rule: None,
                     },
                 });
             }
@@ -171,6 +182,7 @@ impl Gateway {
                     operation: Operation::Unmatched,
                     limit: None,
                     values: Vec::new(),
+                    rule: None,
                 });
             };
             Ok(Requested {
@@ -182,6 +194,7 @@ impl Gateway {
                     key: matched.key,
                 }),
                 values: matched.values,
+                rule: matched.number,
             })
         });
         each.collect()
@@ -246,14 +259,27 @@ impl Gateway {
     }
 
     /// Records the decided checks for the admin UI.
-    fn record(&self, peer: Option<IpAddr>, requested: &[Requested], results: &[Option<LimitResult>]) {
+    fn record(
+        &self,
+        (peer, rules): (Option<IpAddr>, &RuleSet),
+        requested: &[Requested],
+        results: &[Option<LimitResult>],
+    ) {
         for (requested, result) in requested.iter().zip(results) {
             if let (Operation::Check, Some(limit), Some(result)) =
                 (&requested.operation, &requested.limit, result)
             {
-                let decided = (peer, result.allowed);
-                let key = || requested.values.join(" / ");
-                self.record_call(limit.policy.name(), decided, result.outcome.as_ref(), key);
+                let decided = RecordedDecision {
+                    peer,
+                    is_allowed: result.allowed,
+                    origin: result.origin,
+                    outcome: result.outcome.as_ref(),
+                };
+                let key = || {
+                    let rule = requested.rule.and_then(|number| rules.rules().get(number));
+                    (requested.values.join(" / "), rule.map(rule_text))
+                };
+                self.record_call(limit.policy.name(), decided, key);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use hmac::{Hmac, Mac};
 use limiter_core::Origin;
+use limiter_core::registry::Rule;
 use sha2::Sha256;
 
 use crate::gateway::Gateway;
@@ -40,6 +41,18 @@ fn hashed(secret: &[u8], key: &str) -> String {
     let digits = mac.finalize().into_bytes();
     let digits: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
     digits.chars().take(HASH_DIGITS).collect()
+}
+
+/// A rule as one line: its domain and patterns, such as `edge: route=login, remote_address`.
+#[must_use]
+pub(crate) fn rule_text(rule: &Rule) -> String {
+    let patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
+    let more = if rule.allows_more_entries() { ", ..." } else { "" };
+    let patterns = format!("{}{more}", patterns.join(", "));
+    match rule.domain() {
+        Some(domain) => format!("{domain}: {patterns}"),
+        None => patterns,
+    }
 }
 
 /// The name of an origin.

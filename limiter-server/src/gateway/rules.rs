@@ -43,6 +43,8 @@ pub struct MatchedLimit<'a> {
     pub key: Key<'static>,
     /// The matching rule; `None` in the default mapping.
     pub rule: Option<&'a Rule>,
+    /// The number of the matching rule in [`RuleSet::rules`].
+    pub number: Option<usize>,
     /// The values of the key in clear text.
     pub values: Vec<String>,
 }
@@ -107,9 +109,11 @@ impl RuleSet {
         let first = entries.first()?;
         let candidates = self.by_first_key.get(first.key());
         let candidates = candidates.unwrap_or(&self.without_patterns);
-        let rules = candidates.iter().filter_map(|number| self.rules.get(*number));
-        let rule = rules.into_iter().find(|rule| matches(rule, domain, entries))?;
-        Some(apply(rule, entries))
+        let mut rules = candidates
+            .iter()
+            .filter_map(|number| Some((*number, self.rules.get(*number)?)));
+        let found = rules.find(|(_, rule)| matches(rule, domain, entries))?;
+        Some(apply(found, entries))
     }
 }
 
@@ -129,7 +133,7 @@ pub fn matches<E: DescriptorEntry>(rule: &Rule, domain: &str, entries: &[E]) -> 
             .all(|(pattern, entry)| pattern.matches(entry.key(), entry.value()))
 }
 
-fn apply<'a, E: DescriptorEntry>(rule: &'a Rule, entries: &[E]) -> MatchedLimit<'a> {
+fn apply<'a, E: DescriptorEntry>((number, rule): (usize, &'a Rule), entries: &[E]) -> MatchedLimit<'a> {
     let is_part = |pattern: &EntryPattern| match pattern.prefix() {
         Some(_) => !rule.shares_prefixes(),
         None => pattern.exact_value().is_none(),
@@ -146,6 +150,7 @@ fn apply<'a, E: DescriptorEntry>(rule: &'a Rule, entries: &[E]) -> MatchedLimit<
         policy: Cow::Borrowed(rule.policy()),
         key,
         rule: Some(rule),
+        number: Some(number),
         values,
     }
 }
@@ -166,6 +171,7 @@ fn default_mapping<E: DescriptorEntry>(domain: &str, entries: &[E]) -> MatchedLi
         policy: policy.into(),
         key: key_of(values.iter().map(String::as_str)),
         rule: None,
+        number: None,
         values,
     }
 }

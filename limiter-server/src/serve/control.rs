@@ -7,6 +7,7 @@
 mod admin_listener;
 mod first_import;
 mod monitor;
+mod presentation;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,8 @@ use limiter_core::usage::FleetUsage;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use crate::admin::{self, Admin, GatewayAddresses, GatewayHandle};
+use crate::admin::{self, Admin, GatewayHandle};
+use crate::denials::{self, DenialRecorder};
 use crate::gateway::Gateway;
 use crate::library_usage::{self, LibraryUsageStatus};
 use crate::listener::Listener;
@@ -29,12 +31,10 @@ use crate::retention;
 use crate::secret::random_id;
 use crate::serve::control::admin_listener::{offer_setup, serve};
 use crate::serve::control::first_import::import_file;
+use crate::serve::control::presentation::{addresses, looks};
 use crate::serve::limits;
-use crate::settings::{
-    ControlSettings, DEFAULT_NAMESPACE, ListenAddress, NamespaceSettings, Policies, ProcessRole, Settings,
-    StoreSettings,
-};
-use crate::store::{AuditLines, NamespaceLook, NodeRecord, Store, StoreError, micros, now_micros};
+use crate::settings::{ControlSettings, DEFAULT_NAMESPACE, Policies, ProcessRole, Settings, StoreSettings};
+use crate::store::{AuditLines, NodeRecord, Store, StoreError, micros, now_micros};
 use crate::usage::{self, UsageCounts};
 use crate::webhook;
 
@@ -227,6 +227,7 @@ impl ControlPlane {
                 .with_addresses(addresses(&self.settings))
                 .with_fleet_usage(fleets.clone(), library_status.clone())
                 .with_retention(self.control.retention.clone())
+                .with_forwarding(self.settings.trusted_proxies.clone())
                 .with_looks(looks(&self.control.namespaces));
             offer_setup(&admin, &self.settings, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
@@ -261,6 +262,7 @@ impl ControlPlane {
                 webhook::run(store.clone(), webhook, node, instance).await;
             }
         };
+        let denials = denials::run(self.denial_recorders(store, &publishers, &fleets));
         let library_usage = library_usage::run(fleets, store.clone(), library_status);
         let monitor = monitor::run(store.clone(), publishers.clone());
         let publishing_tokens = async {
@@ -273,12 +275,35 @@ impl ControlPlane {
             heartbeats,
             ready,
             usage,
+            denials,
             library_usage,
             retention,
             webhook,
             monitor
         );
         Ok(())
+    }
+
+    /// The recorders of all namespaces: the gateway serves one of them.
+    fn denial_recorders(
+        &self,
+        store: &Store,
+        publishers: &[Publisher],
+        fleets: &BTreeMap<String, FleetUsage>,
+    ) -> Vec<DenialRecorder> {
+        let own = namespace(&self.settings.store);
+        let recorders = publishers.iter().map(|of| {
+            let name = of.namespace();
+            let mut recorder = DenialRecorder::new(store.clone(), name);
+            if let Some(fleet) = fleets.get(name) {
+                recorder = recorder.with_library(fleet.clone());
+            }
+            match name == own && self.settings.role != ProcessRole::Admin {
+                true => recorder.with_gateway(self.gateway.clone(), &self.settings.node, &self.instance),
+                false => recorder,
+            }
+        });
+        recorders.collect()
     }
 
     /// The gateway, unless the limits are those of other processes.
@@ -360,36 +385,4 @@ fn redis_target(store: &StoreSettings) -> Result<(PublicationTarget, Option<Flee
     let limiter = limits::build(store, &PolicyRegistry::new())?;
     let registry = limiter.redis_registry().map_err(|error| error.to_string())?;
     Ok((PublicationTarget::Redis(registry), limiter.fleet_usage()))
-}
-
-/// The addresses of the listeners. Those on unix sockets and, with the role admin, on free ports
-/// are not known.
-fn addresses(settings: &Settings) -> GatewayAddresses {
-    let known = |address: &ListenAddress| match address {
-        ListenAddress::Tcp(address) if address.port() != 0 && !address.ip().is_unspecified() => {
-            Some(address.to_string())
-        }
-        _ => None,
-    };
-    GatewayAddresses {
-        http: known(&settings.http),
-        grpc: known(&settings.grpc),
-        tls: settings.tls.is_some(),
-    }
-}
-
-/// The names and colours that the settings file gives to namespaces.
-fn looks(namespaces: &[NamespaceSettings]) -> BTreeMap<String, NamespaceLook> {
-    let configured = namespaces
-        .iter()
-        .filter(|of| of.label.is_some() || of.colour.is_some());
-    let looks = configured.map(|of| {
-        let default = NamespaceLook::default();
-        let look = NamespaceLook {
-            label: of.label.clone().unwrap_or(default.label),
-            colour: of.colour.clone().unwrap_or(default.colour),
-        };
-        (of.name.clone(), look)
-    });
-    looks.collect()
 }

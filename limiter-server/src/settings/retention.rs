@@ -19,6 +19,8 @@ pub struct RetentionSettings {
     pub usage_minutes: Duration,
     /// Counts of decisions per hour.
     pub usage_hours: Duration,
+    /// Samples of denials, by hour.
+    pub denials: Duration,
     /// Quotas of keys, suspensions and blocks, after their end.
     pub ended: Duration,
     /// Entries of the audit.
@@ -34,6 +36,7 @@ impl Default for RetentionSettings {
             usage_minutes: HOUR * 48,
             // 13 months.
             usage_hours: DAY * 396,
+            denials: DAY * 30,
             ended: DAY * 30,
             audit: DAY * 400,
             audit_export: None,
@@ -47,6 +50,7 @@ impl Default for RetentionSettings {
 pub(super) struct RetentionTable {
     usage_minutes: Option<String>,
     usage_hours: Option<String>,
+    denials: Option<String>,
     ended: Option<String>,
     audit: Option<String>,
     audit_export: Option<PathBuf>,
@@ -66,6 +70,7 @@ impl RetentionTable {
                 default.usage_minutes,
             )?,
             usage_hours: time("retention.usage_hours", &self.usage_hours, default.usage_hours)?,
+            denials: time("retention.denials", &self.denials, default.denials)?,
             ended: time("retention.ended", &self.ended, default.ended)?,
             audit: time("retention.audit", &self.audit, default.audit)?,
             audit_export: self.audit_export.clone(),

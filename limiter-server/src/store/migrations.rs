@@ -8,10 +8,11 @@ use crate::store::StoreError;
 use crate::store::sql::{Dialect, SqlPool, SqlTransaction, binds};
 
 /// The migrations, in order. The position is the version.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
+    include_str!("migrations/0004.sql"),
 ];
 /// The key of the lock of PostgreSQL that serializes the migrations of several nodes.
 const LOCK: i64 = 0x6c69_6d69_7465_7201;

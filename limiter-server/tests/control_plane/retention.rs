@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use limiter_server::retention::{PrunedRecords, prune};
 use limiter_server::settings::{RetentionSettings, Settings};
-use limiter_server::store::{AuditFilter, DocumentKind, OVERLAYS, Store, UsageKind, UsageSpan, UsageTotals};
+use limiter_server::store::{
+    AuditFilter, DenialSample, DocumentKind, OVERLAYS, Store, UsageKind, UsageSpan, UsageTotals,
+};
 
 use crate::support::server::Directory;
 use crate::{bucket, open, save};
@@ -89,6 +91,35 @@ async fn counts_are_removed_by_settings() {
     assert_eq!(count(UsageSpan::Hour).await, 0);
 }
 
+#[tokio::test]
+async fn samples_of_denials_are_removed_after_thirty_days() {
+    let directory = Directory::new();
+    let store = open(&directory).await;
+    let sample = DenialSample {
+        policy: "search".to_owned(),
+        start_at: END,
+        node: "n1".to_owned(),
+        app: None,
+        key: "ann".to_owned(),
+        rule: None,
+        revision: None,
+        origin: None,
+        first_at: END,
+        last_at: END,
+        error: 0,
+        denied: 1,
+    };
+    store.record_denials("prod", "process", &[sample]).await.unwrap();
+    let settings = RetentionSettings::default();
+    assert_eq!(prune_at(&store, &settings, END + 30 * DAY).await.denials, 0);
+    assert_eq!(prune_at(&store, &settings, END + 30 * DAY + 1).await.denials, 1);
+    directory.write(
+        "limiter-server.toml",
+        "database = 'sqlite:unused.db'\n[retention]\ndenials = '2h'\n",
+    );
+    assert_eq!(settings_of(&directory).denials, Duration::from_secs(7_200));
+}
+
 /// The settings of a directory's settings file.
 fn settings_of(directory: &Directory) -> RetentionSettings {
     let path = directory.path().join("limiter-server.toml");
@@ -120,6 +151,7 @@ async fn old_audit_is_moved_to_files_and_the_newest_entry_stays() {
         actor: None,
         before: i64::MAX,
         limit: 10,
+        includes_users: false,
     };
     let left = store.audit(&filter).await.unwrap();
     assert_eq!((left.len(), left[0].object.as_str()), (1, "third"));

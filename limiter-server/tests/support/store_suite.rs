@@ -1,5 +1,6 @@
 //! The requirements of the store, which every database meets.
 
+mod denials;
 mod together;
 
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub(crate) fn run(database: &Database) {
         alerts_are_raised_once,
         usage_is_summed_by_minute_and_hour,
         library_usage_is_recorded_once,
+        denials::higher_samples_replace_lower_ones,
     ];
 }
 
@@ -111,6 +113,7 @@ async fn save_writes_revision_audit_and_outbox(store: Store, _: &str) {
         actor: None,
         before: i64::MAX,
         limit: 10,
+        includes_users: false,
     };
     let audit = store.audit(&filter).await.expect("an audit");
     let actions: Vec<_> = audit.iter().map(|of| of.action.as_str()).collect();
@@ -235,6 +238,7 @@ async fn import_puts_pending_edit_into_conflict(store: Store, _: &str) {
         is_deletion: false,
         apps: None,
         note: None,
+        summary: None,
     };
     let outside = author("outside", 5);
     let documents = [imported("search"), imported("new")];

@@ -1,8 +1,6 @@
 //! Keys that were denied or are nearly exhausted, as the gateway of this node decided, and the most
 //! denied keys of library processes, as they report them to Redis.
 
-mod denied_keys;
-
 use std::collections::BTreeSet;
 
 use axum::Json;
@@ -11,16 +9,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admin::Admin;
-use crate::admin::api::activity::denied_keys::SeenKey;
 use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
-use crate::store::{DocumentKind, now_micros};
+use crate::denials::seen_key::{SeenKey, read_library};
+use crate::store::{DenialFilter, DocumentKind, UsageSpan, now_micros};
 
 /// The range without `from`.
 const RECENT: i64 = 5 * 60_000_000;
 /// The largest number of keys of an answer.
 const MAX_KEYS: usize = 100;
+/// The largest number of samples among which those of readable policies are selected.
+const MAX_SAMPLES: i64 = 2_000;
+/// The range of samples without `from`.
+const DAY: i64 = 24 * 3_600_000_000;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ActivityQuery {
@@ -42,7 +44,7 @@ pub(super) async fn list(
     let readable = readable(&admin, &caller, &namespace, query.policy.as_deref()).await?;
     let library = match admin.fleet_usage(&namespace) {
         None => Ok(Vec::new()),
-        Some(usage) => denied_keys::read(usage, (from, to)).await,
+        Some(usage) => read_library(usage, (from, to)).await,
     };
     let is_library_known = library.is_ok();
     let mut found = library.unwrap_or_else(|error| {
@@ -74,6 +76,56 @@ pub(super) async fn list(
         "keys": keys,
         "is_library_known": is_library_known,
     })))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DenialQuery {
+    policy: Option<String>,
+    key: Option<String>,
+    from: Option<i64>,
+    to: Option<i64>,
+}
+
+/// The recorded samples of denials of the policies that the caller may read, by hour, of all nodes
+/// and library processes.
+pub(super) async fn denials(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<DenialQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let to = query.to.unwrap_or_else(now_micros);
+    let from = query.from.unwrap_or_else(|| to.saturating_sub(DAY));
+    let from = UsageSpan::Hour.start(from);
+    let readable = readable(&admin, &caller, &namespace, query.policy.as_deref()).await?;
+    let filter = DenialFilter {
+        namespace: &namespace,
+        policy: query.policy.as_deref(),
+        key: query.key.as_deref(),
+        range: (from, to),
+        limit: MAX_SAMPLES,
+    };
+    let mut samples = admin.store().denials(filter).await?;
+    samples.retain(|of| readable.contains(&of.policy));
+    let samples = samples.iter().take(MAX_KEYS).map(|of| {
+        json!({
+            "policy": of.policy,
+            "start_at": of.start_at,
+            "node": Some(&of.node).filter(|node| !node.is_empty()),
+            "app": of.app,
+            "key": of.key,
+            "rule": of.rule,
+            "revision": of.revision,
+            "origin": of.origin,
+            "denied": of.denied,
+            "error": of.error,
+            "first_at": of.first_at,
+            "last_at": of.last_at,
+        })
+    });
+    let samples: Vec<Value> = samples.collect();
+    Ok(Json(json!({ "from": from, "to": to, "denials": samples })))
 }
 
 /// The names of the policies that the caller may read.

@@ -12,6 +12,7 @@ use crate::admin::api::keys::{gateway, key_under};
 use crate::admin::api::policies::{find, is_readable};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
+use crate::gateway::RecordedDecision;
 use crate::store::{DocumentKind, StoredDocument};
 
 /// The number of test calls.
@@ -94,9 +95,13 @@ pub(super) async fn test_calls(
                 false => denied += 1_u32,
             }
             would_deny += u32::from(decision.would_deny() && decision.is_allowed());
-            let decided = (None, decision.is_allowed());
-            let outcome = decision.outcome_at(0);
-            gateway.record_call(&name, decided, outcome, || TEST_KEY.to_owned());
+            let decided = RecordedDecision {
+                peer: None,
+                is_allowed: decision.is_allowed(),
+                origin: decision.origin(),
+                outcome: decision.outcome_at(0),
+            };
+            gateway.record_call(&name, decided, || (TEST_KEY.to_owned(), None));
         }
         Some((allowed, denied, would_deny))
     });

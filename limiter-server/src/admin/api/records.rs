@@ -91,10 +91,12 @@ fn filter(namespace: &str, query: NewestQuery) -> AuditFilter {
         actor: query.actor,
         before: query.before.unwrap_or(i64::MAX),
         limit: page(query.limit),
+        includes_users: query.users,
     }
 }
 
-/// The changes of a namespace that concern the apps of the caller.
+/// The changes of a namespace that concern the apps of the caller; for an administrator of the
+/// server with the changes of users, if the query asks for them.
 pub(super) async fn audit(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -102,6 +104,9 @@ pub(super) async fn audit(
     Query(query): Query<NewestQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
+    if query.users {
+        caller.require_server_admin()?;
+    }
     let filter = filter(&namespace, query);
     let entries = admin.store().audit(&filter).await?;
     let next = next_page(&entries, filter.limit);
@@ -167,6 +172,7 @@ pub(super) async fn retention(
     Ok(Json(json!({
         "usage_minutes": kept.usage_minutes.as_secs(),
         "usage_hours": kept.usage_hours.as_secs(),
+        "denials": kept.denials.as_secs(),
         "ended": kept.ended.as_secs(),
         "audit": kept.audit.as_secs(),
         "audit_is_exported": kept.audit_export.is_some(),

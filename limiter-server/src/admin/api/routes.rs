@@ -10,7 +10,7 @@ pub use crate::admin::api::routes::route::{Route, RouteAccess};
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 67] = [
+pub const ROUTES: [Route; 68] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -110,6 +110,12 @@ pub const ROUTES: [Route; 67] = [
         "/namespaces/{namespace}/keys/activity",
         Viewer,
         "Denied and nearly exhausted keys at this node; policy, from, to.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/denials",
+        Viewer,
+        "Recorded samples of denials by hour; policy, key, from, to.",
     ),
     route(
         "GET",
@@ -331,7 +337,7 @@ pub const ROUTES: [Route; 67] = [
         "GET",
         "/namespaces/{namespace}/audit",
         Viewer,
-        "Changes, the newest first.",
+        "Changes, the newest first; object, actor, before, limit, users.",
     ),
     route(
         "DELETE",

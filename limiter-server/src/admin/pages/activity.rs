@@ -8,6 +8,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::count;
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
+use crate::store::UsageSpan;
 
 /// The number of keys in a list.
 const SHOWN: usize = 8;
@@ -23,9 +24,22 @@ pub(super) struct KeyActivityView {
     error: u64,
     /// The app of library processes, empty for processes without one; `None` for the gateway.
     app: Option<String>,
+    rule: Option<String>,
+    revision: Option<u64>,
+    origin: Option<String>,
     /// The usage of the limit; `None` if it is not known.
+    #[serde(default)]
     pub(super) used_percent: Option<u8>,
+    /// The node that recorded the sample; `None` for library processes and outside of samples.
+    #[serde(default)]
+    node: Option<String>,
     pub(super) last_at: PageTime,
+}
+
+/// The recorded samples of an hour, from the API.
+#[derive(Debug, Deserialize)]
+struct DenialListView {
+    denials: Vec<KeyActivityView>,
 }
 
 /// The keys of a range of time, from the API.
@@ -83,6 +97,26 @@ impl KeyActivityView {
         self.app.is_none()
     }
 
+    /// The circumstances of the last denial, as far as they are recorded: rule, revision, origin.
+    pub(super) fn circumstances(&self) -> String {
+        let rule = self.rule.as_ref().map(|rule| format!(", by rule {rule}"));
+        let revision = self.revision.map(|number| format!(", revision {number}"));
+        let origin = self
+            .origin
+            .as_ref()
+            .map(|origin| format!(", decided by {origin}"));
+        let parts = [rule, revision, origin];
+        parts.into_iter().flatten().collect()
+    }
+
+    /// The place of the decision: a node, or library processes.
+    pub(super) fn place(&self) -> String {
+        match &self.node {
+            Some(node) => format!("at node {node}"),
+            None => format!("by the {}", self.source()),
+        }
+    }
+
     /// The component that decided the calls.
     pub(super) fn source(&self) -> String {
         match self.app.as_deref() {
@@ -125,6 +159,23 @@ pub(super) async fn read(
     }
     let path = links::api(environment, &["keys", "activity"]);
     caller.api.get(&format!("{path}?{}", query.join("&"))).await
+}
+
+/// Reads the recorded samples of a policy in the hour that contains a time, of one key or of all.
+pub(super) async fn samples(
+    caller: &PageCaller,
+    environment: &str,
+    (policy, key): (&str, &str),
+    at: i64,
+) -> Result<Vec<KeyActivityView>, PageFailure> {
+    let start = UsageSpan::Hour.start(at);
+    let mut query = format!("policy={}&from={start}&to={}", links::encode(policy), start + 1);
+    if !key.is_empty() {
+        query.push_str(&format!("&key={}", links::encode(key)));
+    }
+    let path = links::api(environment, &["denials"]);
+    let list: DenialListView = caller.api.get(&format!("{path}?{query}")).await?;
+    Ok(list.denials)
 }
 
 impl KeyTables {

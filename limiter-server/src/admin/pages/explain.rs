@@ -69,6 +69,8 @@ struct Explanation {
     /// The suspensions and blocks that were active.
     overlays: Vec<String>,
     denials: MinuteDenials,
+    /// The recorded samples of the hour, of all nodes and library processes.
+    samples: Vec<KeyActivityView>,
     /// The numbers of the rules that lead to the policy now.
     rules: Vec<(usize, String)>,
     next_edit: Option<ExplainedRevision>,
@@ -146,6 +148,8 @@ async fn explain(
     let usage: PointListView = caller.api.get(&range).await?;
     let counts = usage.points.first().map(|point| point.counts);
     let denials = denials(caller, environment, query, minute).await?;
+    let of_key = (query.policy.as_str(), query.key.trim());
+    let samples = activity::samples(caller, environment, of_key, at).await?;
     let of_policy = text.as_ref().and_then(PolicyText::apps);
     let overlays = overlays(caller, environment, query, (at, of_policy.as_deref())).await?;
     let rules: RulesTextView = caller.api.get(&links::api(environment, &["rules"])).await?;
@@ -178,6 +182,7 @@ async fn explain(
         is_counted: counts.is_some(),
         overlays,
         denials,
+        samples,
         rules: rules.collect(),
         next_edit,
     })

@@ -66,6 +66,7 @@ struct UserRow {
 struct RetentionView {
     usage_minutes: u64,
     usage_hours: u64,
+    denials: u64,
     ended: u64,
     audit: u64,
     audit_is_exported: bool,
@@ -83,7 +84,7 @@ struct SettingsTemplate {
 
 impl RetentionView {
     /// The kinds of records with their times in words.
-    fn rows(&self) -> [(&'static str, String); 5] {
+    fn rows(&self) -> [(&'static str, String); 6] {
         let audit = match self.audit_is_exported {
             true => format!("{}, then exported to files", time_text(self.audit)),
             false => "no end, because the settings name no directory for its export".to_owned(),
@@ -92,6 +93,7 @@ impl RetentionView {
         [
             ("Counts per minute", time_text(self.usage_minutes)),
             ("Counts per hour", time_text(self.usage_hours)),
+            ("Samples of denials", time_text(self.denials)),
             (ended, time_text(self.ended)),
             ("Audit", audit),
             ("Revisions", "no end".to_owned()),

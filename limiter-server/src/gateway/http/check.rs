@@ -10,7 +10,6 @@ use limiter_core::{Amount, Decision, Key, LimitOutcome, LimitRequest, Policy, Re
 use serde_json::Map;
 
 use crate::access::Action;
-use crate::gateway::Gateway;
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
@@ -18,6 +17,7 @@ use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, KeyBody, LimitBody, LimitsBody};
+use crate::gateway::{Gateway, RecordedDecision};
 
 /// A limit whose policy was found.
 #[derive(Clone, Debug)]
@@ -235,9 +235,14 @@ async fn charge_set(
 fn record(gateway: &Gateway, peer: Option<IpAddr>, set: &[&FoundLimit], decision: &Decision) {
     for (number, limit) in set.iter().enumerate() {
         let outcome = decision.outcome_at(number);
-        let is_allowed = decision.is_allowed() || outcome.is_some_and(LimitOutcome::is_allowed);
-        let key = || limit.sent_key.to_string();
-        gateway.record_call(limit.policy.name(), (peer, is_allowed), outcome, key);
+        let decided = RecordedDecision {
+            peer,
+            is_allowed: decision.is_allowed() || outcome.is_some_and(LimitOutcome::is_allowed),
+            origin: decision.origin(),
+            outcome,
+        };
+        let key = || (limit.sent_key.to_string(), None);
+        gateway.record_call(limit.policy.name(), decided, key);
     }
 }
 

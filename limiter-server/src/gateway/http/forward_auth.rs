@@ -15,6 +15,7 @@ use limiter_tower::RateLimitHeaders;
 use limiter_tower::key::{Extraction, KeyExtractor};
 
 use crate::access::Action;
+use crate::gateway::RecordedDecision;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::require_kind;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
@@ -81,14 +82,14 @@ pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Res
     let limit = LimitRequest::new(&policy, &key).cost(query.cost);
     let checked = gateway.limiter().check_all([limit]).await;
     if let Ok(decision) = &checked {
-        match shown {
-            Some(shown) => {
-                let decided = (caller.peer, decision.is_allowed());
-                gateway.record_call(&query.policy, decided, decision.outcome_at(0), || shown);
-            }
-            // The call is recorded without its key.
-            None => gateway.record_call(&query.policy, (caller.peer, true), None, String::new),
-        }
+        // Without a shown key, the call is recorded without its result.
+        let decided = RecordedDecision {
+            peer: caller.peer,
+            is_allowed: shown.is_none() || decision.is_allowed(),
+            origin: decision.origin(),
+            outcome: shown.as_ref().and_then(|_| decision.outcome_at(0)),
+        };
+        gateway.record_call(&query.policy, decided, || (shown.unwrap_or_default(), None));
     }
     let allowed = checked.and_then(Decision::require).map_err(rejected)?;
     let mut response = StatusCode::OK.into_response();

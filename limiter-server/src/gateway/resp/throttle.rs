@@ -12,10 +12,10 @@ use std::time::Duration;
 use limiter_core::{Key, Limiter, Origin, Policy, Rate, Rejection};
 
 use crate::access::{AccessDenial, Action, Client, Target};
-use crate::gateway::Gateway;
 use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
 use crate::gateway::readiness::ReadinessState;
 use crate::gateway::resp::reply::{Reply, access_error, shown};
+use crate::gateway::{Gateway, RecordedDecision};
 
 /// The policy name of limits that the command describes.
 const POLICY: &str = "CL.THROTTLE";
@@ -89,9 +89,13 @@ impl ThrottleCommand {
             }
         };
         if let (Ok(Some(result)), 1..) = (&decided, self.quantity) {
-            let key = || self.key.clone();
-            let decided = (None, result.allowed);
-            gateway.record_call(limit.policy.name(), decided, result.outcome.as_ref(), key);
+            let decided = RecordedDecision {
+                peer: None,
+                is_allowed: result.allowed,
+                origin: result.origin,
+                outcome: result.outcome.as_ref(),
+            };
+            gateway.record_call(limit.policy.name(), decided, || (self.key.clone(), None));
         }
         match decided {
             Ok(Some(result)) => result_reply(&limit.policy, &result),

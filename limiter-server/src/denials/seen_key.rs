@@ -1,4 +1,4 @@
-//! The denied keys of library processes in Redis.
+//! A denied or full key, as the gateway or the library processes saw it.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,39 @@ use crate::gateway::explanation::origin_name;
 
 /// A key, as a source saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct SeenKey {
-    pub(super) policy: String,
+pub(crate) struct SeenKey {
+    pub(crate) policy: String,
     /// The parts of the key, separated by ` / `.
-    key: String,
+    pub(crate) key: String,
     /// The app of library processes, empty for processes without one; `None` for the gateway.
-    app: Option<String>,
+    pub(crate) app: Option<String>,
+    /// The rule that led to the policy at the last denial; `None` if the client named the policy.
+    pub(crate) rule: Option<String>,
     /// The number of denied calls, which is too high by `error` at most.
-    pub(super) denied: u64,
-    error: u64,
+    pub(crate) denied: u64,
+    pub(crate) error: u64,
     /// The highest usage of the limit; `None` if it is not known.
-    pub(super) used_percent: Option<u8>,
+    pub(crate) used_percent: Option<u8>,
     /// The component that made the last denial.
-    origin: Option<&'static str>,
+    pub(crate) origin: Option<&'static str>,
     /// The revision of the registry at the last denial.
-    revision: Option<u64>,
-    first_at: i64,
-    last_at: i64,
+    pub(crate) revision: Option<u64>,
+    pub(crate) first_at: i64,
+    pub(crate) last_at: i64,
 }
 
 impl SeenKey {
-    pub(super) fn by_gateway(policy: &str, key: ActiveKey) -> Self {
+    pub(crate) fn by_gateway(policy: &str, key: ActiveKey) -> Self {
         Self {
             policy: policy.to_owned(),
             key: key.key,
             app: None,
+            rule: key.rule,
             denied: key.denied,
             error: key.error,
             used_percent: Some(key.used_percent),
-            origin: None,
-            revision: None,
+            origin: key.origin.map(origin_name),
+            revision: key.revision,
             first_at: key.first_at,
             last_at: key.last_at,
         }
@@ -52,6 +55,7 @@ impl SeenKey {
             key: shown(&denied.key),
             policy: denied.policy,
             app: Some(denied.app.unwrap_or_default()),
+            rule: None,
             denied: denied.denied,
             error: denied.error,
             used_percent: None,
@@ -75,8 +79,11 @@ impl SeenKey {
     }
 }
 
-/// Reads the keys from a time to a later one.
-pub(super) async fn read(usage: &FleetUsage, (from, to): (i64, i64)) -> Result<Vec<SeenKey>, StoreError> {
+/// Reads the keys of library processes in Redis from a time to a later one.
+pub(crate) async fn read_library(
+    usage: &FleetUsage,
+    (from, to): (i64, i64),
+) -> Result<Vec<SeenKey>, StoreError> {
     let timestamp = |at: i64| Timestamp::from_micros(u64::try_from(at).unwrap_or_default());
     let minutes = usage.denied_keys(timestamp(from), timestamp(to)).await?;
     let mut merged: BTreeMap<(String, String, Option<String>), SeenKey> = BTreeMap::new();

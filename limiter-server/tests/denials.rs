@@ -1,0 +1,182 @@
+//! Samples of denials: from the gateway and from library processes to the database and the pages.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use limiter_core::usage::UsageReporting;
+use limiter_core::{Limiter, ManualClock, Policy};
+use limiter_server::denials::DenialRecorder;
+use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::store::{DenialFilter, Store};
+use limiter_testing::RedisServer;
+use serde_json::{Value, json};
+use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::browser::Browser;
+use support::databases::Database;
+use support::rls::RlsClient;
+use support::server::{Server, wait_until};
+
+const PATIENT: Duration = Duration::from_secs(20);
+const RULES: &str = "[[rule]]\ndomain = 'edge'\nmatch = ['route=search', 'customer']\npolicy = 'search'\n";
+
+fn entry(key: &str, value: &str) -> Entry {
+    Entry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+fn call(server: &Server, customer: &str) {
+    let descriptor = RateLimitDescriptor {
+        entries: vec![entry("route", "search"), entry("customer", customer)],
+        ..RateLimitDescriptor::default()
+    };
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 0,
+    };
+    RlsClient::connect(server.grpc()).ask(&request).unwrap();
+}
+
+#[test]
+fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
+    let mut server = with_sqlite(&["--node", "n1"]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    let rules = root.send(
+        "PUT",
+        "/namespaces/default/rules",
+        &[("if-none-match", "*")],
+        &json!({ "toml": RULES }),
+    );
+    assert_eq!(rules.status, 200, "{}", rules.body);
+    let read = |client: &AdminClient| -> Value {
+        let answer = client.get("/namespaces/default/denials?policy=search");
+        json_of(&answer)["denials"].clone()
+    };
+    // The first calls can precede the publication of the rules.
+    let is_recorded = || {
+        call(&server, "acme");
+        let denials = read(&root);
+        denials[0]["denied"].as_i64().is_some_and(|denied| denied >= 3)
+    };
+    wait_until(is_recorded, || server.log());
+    let activity = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+    let (sample, now) = (&read(&root)[0], &activity["keys"][0]);
+    for of in [sample, now] {
+        assert_eq!(of["key"], "acme", "{of}");
+        assert_eq!(of["rule"], "edge: route=search, customer", "{of}");
+        assert_eq!(of["origin"], "memory", "{of}");
+        assert!(of["revision"].as_u64().unwrap() > 0, "{of}");
+        assert!(of["first_at"].as_i64() <= of["last_at"].as_i64(), "{of}");
+    }
+    assert_eq!((&sample["node"], &sample["app"]), (&json!("n1"), &Value::Null));
+    let viewer = root.add_user("vera", &[("bank", "viewer")]);
+    assert_eq!(read(&viewer).as_array().unwrap().len(), 1, "a policy of all apps");
+
+    server.kill();
+    let server = server.restart(&["--admin", "127.0.0.1:0"]);
+    let root = AdminClient::new(server.admin(), root.credentials);
+    wait_until(|| root.get("/session").status == 200, || server.log());
+    let denied = read(&root)[0]["denied"].as_i64().unwrap();
+    assert!(denied >= 3, "{denied}");
+    let page = Browser::signed_in(&server, "root").get("/e/default/explain?policy=search&key=acme");
+    for expected in [
+        "Denied calls of this key in this hour",
+        "at node n1, by rule edge: route=search, customer, revision ",
+        "decided by memory",
+    ] {
+        assert!(page.body.contains(expected), "{expected}\n{}", page.body);
+    }
+}
+
+/// A policy that denies all calls of a key but the first.
+fn search() -> Policy {
+    let policy = Policy::token_bucket("search").capacity(1).rate("1/d");
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+/// Makes calls in a library process, which reports and ends.
+async fn report(redis: &RedisServer, clock: &ManualClock, key: &str, calls: u32) {
+    let builder = Limiter::redis(redis.url()).namespace("prod").app("shop");
+    let builder = builder.usage(UsageReporting::CountsAndDeniedKeys);
+    let limits = builder.clock(clock).build().unwrap();
+    for _ in 0..calls {
+        let _ = limits.check(&search(), key).await.unwrap();
+    }
+    limits.shutdown(PATIENT).await;
+}
+
+async fn samples_of_library_are_recorded_once(url: &str) {
+    let (redis, clock) = (RedisServer::start(), ManualClock::new());
+    let store = Store::open(url).await.unwrap();
+    let reader = Limiter::redis(redis.url()).namespace("prod").clock(&clock);
+    let fleet = reader.build().unwrap().fleet_usage().unwrap();
+    let node = || DenialRecorder::new(store.clone(), "prod").with_library(fleet.clone());
+    let now = || i64::try_from(clock.now().as_micros()).unwrap();
+    let (mut first, mut second) = (node(), node());
+    report(&redis, &clock, "acme:ann", 4).await;
+    first.record_library(now()).await.unwrap();
+    second.record_library(now()).await.unwrap();
+    let read = async || {
+        let filter = DenialFilter {
+            namespace: "prod",
+            policy: Some("search"),
+            key: None,
+            range: (0, i64::MAX),
+            limit: 100,
+        };
+        store.denials(filter).await.unwrap()
+    };
+    let counts = async || -> Vec<(String, i64)> {
+        let samples = read().await.into_iter();
+        samples.map(|of| (of.key, of.denied)).collect()
+    };
+    assert_eq!(counts().await, [("acme / ann".to_owned(), 3)]);
+    let sample = read().await.remove(0);
+    assert_eq!((sample.app.as_deref(), sample.node.as_str()), (Some("shop"), ""));
+    assert_eq!(sample.rule, None);
+    assert_eq!(sample.origin.as_deref(), Some("deny_cache"));
+    // A later report of the same minute, and a key that PostgreSQL cannot store.
+    report(&redis, &clock, "acme:ann", 2).await;
+    report(&redis, &clock, "nul\0", 3).await;
+    second.record_library(now()).await.unwrap();
+    node().record_library(now()).await.unwrap();
+    first.record_library(now()).await.unwrap();
+    let expected = [("acme / ann".to_owned(), 5), ("nul\u{fffd}".to_owned(), 2)];
+    assert_eq!(counts().await, expected);
+    // Each hour has samples of its own.
+    clock.advance(Duration::from_secs(3_600));
+    report(&redis, &clock, "acme:ann", 1).await;
+    first.record_library(now()).await.unwrap();
+    assert_eq!(counts().await.len(), 3);
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap()
+}
+
+#[test]
+fn samples_are_recorded_once_in_sqlite() {
+    let database = Database::sqlite();
+    runtime().block_on(samples_of_library_are_recorded_once(&database.create("library")));
+}
+
+#[test]
+fn samples_are_recorded_once_in_postgres() {
+    let database = Database::postgres();
+    runtime().block_on(samples_of_library_are_recorded_once(&database.create("library")));
+}

@@ -1,0 +1,60 @@
+//! Samples of denials.
+
+use limiter_server::store::{DenialFilter, DenialSample, Store};
+
+const HOUR: i64 = 3_600_000_000;
+const MINUTE: i64 = 60_000_000;
+
+fn sample(key: &str, start_at: i64, denied: i64) -> DenialSample {
+    DenialSample {
+        policy: "search".to_owned(),
+        start_at,
+        node: "n1".to_owned(),
+        app: None,
+        key: key.to_owned(),
+        rule: Some("edge: route".to_owned()),
+        revision: Some(denied),
+        origin: Some("memory".to_owned()),
+        first_at: start_at + 1,
+        last_at: start_at + denied,
+        error: 0,
+        denied,
+    }
+}
+
+/// Sums only grow, and processes are separate sources.
+pub(super) async fn higher_samples_replace_lower_ones(store: Store, _: &str) {
+    let filter = DenialFilter {
+        namespace: "prod",
+        policy: None,
+        key: Some("ann"),
+        range: (HOUR, 2 * HOUR),
+        limit: 100,
+    };
+    for denied in [2, 7, 5] {
+        let samples = [sample("ann", HOUR, denied), sample("bob", HOUR, denied)];
+        store
+            .record_denials("prod", "process", &samples)
+            .await
+            .expect("an answer");
+    }
+    let of_other = [sample("ann", HOUR + MINUTE, 1)];
+    store
+        .record_denials("prod", "other", &of_other)
+        .await
+        .expect("an answer");
+    let found = store.denials(filter).await.expect("an answer");
+    assert_eq!(
+        found,
+        [
+            sample("ann", HOUR, 7),
+            DenialSample {
+                start_at: HOUR,
+                ..sample("ann", HOUR + MINUTE, 1)
+            }
+        ]
+    );
+    assert_eq!(store.prune_denials(HOUR).await.expect("an answer"), 0);
+    assert_eq!(store.prune_denials(HOUR + 1).await.expect("an answer"), 3);
+    assert_eq!(store.denials(filter).await.expect("an answer"), []);
+}
