@@ -1,6 +1,7 @@
 //! The rate limiters under comparison, behind one trait for asynchronous limiters and one for
 //! limiters in process.
 
+mod cell;
 mod governor;
 mod incrby;
 mod ours;
@@ -14,6 +15,7 @@ pub(crate) use ours::{OursInProcess, policy};
 pub(crate) use trypema::TrypemaLocal;
 
 use crate::stage::Address;
+use cell::RedisCell;
 use incrby::Incrby;
 use ours::Ours;
 use script::{ScriptMultiplexed, ScriptPool};
@@ -25,6 +27,8 @@ pub(crate) enum Contender {
     Ours,
     /// INCRBY on one multiplexed connection, which is the least that a decision in Redis can be.
     Incrby,
+    /// The module redis-cell, if its path is given.
+    RedisCell,
     ScriptMultiplexed,
     ScriptBb8,
     TrypemaRedis,
@@ -44,6 +48,7 @@ impl Contender {
         match self {
             Self::Ours => "ours",
             Self::Incrby => "incrby",
+            Self::RedisCell => "redis-cell",
             Self::ScriptMultiplexed => "script-multiplexed",
             Self::ScriptBb8 => "script-bb8",
             Self::TrypemaRedis => "trypema-redis",
@@ -61,6 +66,7 @@ impl Contender {
         [
             Self::Ours,
             Self::Incrby,
+            Self::RedisCell,
             Self::ScriptMultiplexed,
             Self::ScriptBb8,
             Self::TrypemaRedis,
@@ -186,6 +192,7 @@ pub(crate) async fn introduce<G: ContenderVisitor>(
                 .meet(Incrby::new(setup.address.multiplexed().await, &setup))
                 .await
         }
+        Contender::RedisCell => guest.meet(RedisCell::connect(&setup).await).await,
         Contender::ScriptMultiplexed if setup.address.is_cluster() => {
             guest
                 .meet(ScriptMultiplexed::new(setup.address.cluster().await, &setup).await)

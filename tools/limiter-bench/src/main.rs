@@ -14,6 +14,7 @@ mod memory;
 mod options;
 mod report;
 mod sample;
+mod scaling;
 mod series;
 mod stage;
 mod targets;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     match args.split_first() {
         Some((role, rest)) if role == exact::ROLE => exact::child(rest),
         Some((role, rest)) if role == memory::ROLE => memory::child(rest),
+        Some((role, rest)) if role == scaling::ROLE => scaling::child(rest),
         _ => match Options::parse(&args).and_then(|options| options.run()) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(message) => {

@@ -9,13 +9,13 @@ use crate::exact;
 use crate::machine::Machine;
 use crate::memory::{self, Bytes};
 use crate::report::{self, Report};
+use crate::scaling;
 use crate::series::{Series, Shared};
 use crate::stage::Stage;
 use crate::targets::{TARGETS, Target};
 use crate::workload::{Pace, WORKLOADS, Workload};
 
-pub(crate) const USAGE: &str =
-    "limiter-bench [--json] [--quick] [--only <workload>]… [--list] [--counts <file>]";
+pub(crate) const USAGE: &str = "limiter-bench [--json] [--quick] [--only <workload>]… [--list] [--counts <file>] [--scaling] [--redis-cell <module>]";
 
 /// Not a workload, but measured with them.
 const MEMORY: &str = "memory";
@@ -25,7 +25,10 @@ pub(crate) struct Options {
     json: bool,
     quick: bool,
     list: bool,
+    scaling: bool,
     only: Vec<String>,
+    /// The path of the module redis-cell, which is a contender then.
+    cell: Option<String>,
     /// The file with the instructions per decision.
     counts: Option<String>,
 }
@@ -39,6 +42,10 @@ impl Options {
                 "--json" => options.json = true,
                 "--quick" => options.quick = true,
                 "--list" => options.list = true,
+                "--scaling" => options.scaling = true,
+                "--redis-cell" => {
+                    options.cell = Some(args.next().ok_or("--redis-cell expects a module")?.clone());
+                }
                 "--counts" => options.counts = Some(args.next().ok_or("--counts expects a file")?.clone()),
                 "--only" => options
                     .only
@@ -55,6 +62,9 @@ impl Options {
 
     /// Measures and prints the figures; a full run also writes them to files.
     pub(crate) fn run(&self) -> Result<(), String> {
+        if self.scaling {
+            return scaling::run(self.pace());
+        }
         let chosen = self.chosen();
         if self.list {
             for (workload, contenders) in chosen {
@@ -70,7 +80,7 @@ impl Options {
             return Ok(());
         }
         let counts = self.counts.as_deref().map(read_counts).transpose()?;
-        let stage = Stage::default();
+        let stage = Stage::with_cell(self.cell.clone());
         let machine = Machine::detect(&stage);
         eprintln!("{}", machine.describe());
         let mut all = Vec::new();
@@ -111,8 +121,10 @@ impl Options {
         let contenders = |workload: &'static Workload| {
             let targets = TARGETS.iter().filter(|target| target.workload == workload.name);
             let needed: Vec<Contender> = targets.flat_map(Target::needs).collect();
-            let wanted =
-                |contender: &Contender| !self.quick || !self.only.is_empty() || needed.contains(contender);
+            let wanted = |contender: &Contender| {
+                (!self.quick || !self.only.is_empty() || needed.contains(contender))
+                    && (*contender != Contender::RedisCell || self.cell.is_some())
+            };
             let all = workload.contenders.iter().copied();
             (workload, all.filter(wanted).collect::<Vec<_>>())
         };

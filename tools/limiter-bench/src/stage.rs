@@ -22,14 +22,40 @@ pub(crate) enum Place {
 /// The servers and proxies of the benchmark, which are stopped when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
+    /// The nodes of the cluster; 3 if it is not given.
+    nodes: Option<u16>,
+    /// The path of the module redis-cell.
+    cell: Option<String>,
     server: OnceLock<RedisServer>,
     cluster: OnceLock<RedisCluster>,
     proxy: OnceLock<Proxy>,
 }
 
 impl Stage {
+    /// Servers with a cluster of this number of nodes.
+    pub(crate) fn with_nodes(nodes: u16) -> Self {
+        Self {
+            nodes: Some(nodes),
+            ..Self::default()
+        }
+    }
+
+    /// Servers with the module redis-cell, if its path is given.
+    pub(crate) fn with_cell(cell: Option<String>) -> Self {
+        Self {
+            cell,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn server(&self) -> &RedisServer {
-        self.server.get_or_init(RedisServer::start)
+        self.server.get_or_init(|| {
+            let builder = RedisServer::builder();
+            match &self.cell {
+                Some(path) => builder.arg("loadmodule", path).start(),
+                None => builder.start(),
+            }
+        })
     }
 
     /// Those that decide at this place.
@@ -55,7 +81,8 @@ impl Stage {
     }
 
     fn cluster(&self) -> &RedisCluster {
-        self.cluster.get_or_init(RedisCluster::start)
+        self.cluster
+            .get_or_init(|| RedisCluster::builder().primaries(self.nodes.unwrap_or(3)).start())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The targets of the figures. A missed target fails nothing; the table shows it.
 
-use crate::contender::Contender::{self, Bare, Governor, Incrby, Ours, ScriptMultiplexed, TowerGovernor};
+use crate::contender::Contender::{
+    self, Bare, Governor, Incrby, Ours, RedisCell, ScriptMultiplexed, TowerGovernor,
+};
 use crate::memory::Bytes;
 use crate::sample::Sample;
 use crate::series::Series;
@@ -21,6 +23,8 @@ enum Measure {
     Latency(Contender, f64),
     /// Processor time of the server, in microseconds a decision.
     ServerTime(f64),
+    /// Processor time of the server per decision, of that of another workload.
+    ServerTimeOf(&'static str, f64),
     /// Processor time of the callers, in nanoseconds a decision.
     ClientTime(f64),
     /// Time a decision, of the other's.
@@ -34,26 +38,33 @@ const fn target(workload: &'static str, measure: Measure) -> Target {
 }
 
 pub(crate) const TARGETS: &[Target] = &[
-    target("strict-10k-64", Measure::Throughput(Incrby, 0.65)),
+    target("strict-10k-64", Measure::Throughput(Incrby, 0.6)),
+    target("strict-10k-64", Measure::Throughput(RedisCell, 1.0)),
     target("strict-10k-64", Measure::Throughput(ScriptMultiplexed, 2.0)),
     target("strict-10k-64", Measure::ServerTime(4.5)),
     target("strict-10k-512", Measure::Throughput(Incrby, 0.65)),
+    target("strict-10k-512", Measure::Throughput(RedisCell, 1.3)),
     target("strict-10k-512", Measure::Throughput(ScriptMultiplexed, 2.5)),
     target("single-1", Measure::Latency(Incrby, 1.5)),
-    target("hot-512", Measure::Throughput(Incrby, 2.0)),
+    target("hot-512", Measure::Throughput(Incrby, 1.7)),
     target("hot-denied-64", Measure::Throughput(Incrby, 20.0)),
     target("hot-denied-64", Measure::ClientTime(250.0)),
     target("lease-hot-64", Measure::Throughput(Incrby, 10.0)),
-    target("window-10k-64", Measure::Throughput(Incrby, 0.45)),
-    target("local-1", Measure::Time(Governor, 0.8)),
-    target("local-1-2t", Measure::Time(Governor, 0.8)),
-    target("local-10k", Measure::Time(Governor, 0.8)),
-    target("local-10k-2t", Measure::Time(Governor, 0.8)),
-    target("local-1m", Measure::Time(Governor, 0.8)),
-    target("local-1m-2t", Measure::Time(Governor, 0.8)),
-    target("layer-local", Measure::AddedTime(TowerGovernor, 0.8)),
-    target("layer-axum", Measure::AddedTime(TowerGovernor, 0.8)),
-    target("layer-axum-headers", Measure::AddedTime(TowerGovernor, 0.8)),
+    target("window-10k-64", Measure::Throughput(Incrby, 0.47)),
+    target("window-10k-64", Measure::ServerTime(7.5)),
+    target("multi-10k-64", Measure::Throughput(Incrby, 0.45)),
+    target("multi-10k-64", Measure::ServerTimeOf("strict-10k-64", 2.0)),
+    target("cluster-10k-64", Measure::Throughput(Incrby, 0.62)),
+    target("cluster-10k-64", Measure::ServerTime(11.0)),
+    target("local-1", Measure::Time(Governor, 0.9)),
+    target("local-1-2t", Measure::Time(Governor, 1.0)),
+    target("local-10k", Measure::Time(Governor, 1.0)),
+    target("local-10k-2t", Measure::Time(Governor, 1.0)),
+    target("local-1m", Measure::Time(Governor, 1.0)),
+    target("local-1m-2t", Measure::Time(Governor, 1.0)),
+    target("layer-local", Measure::AddedTime(TowerGovernor, 1.0)),
+    target("layer-axum", Measure::AddedTime(TowerGovernor, 1.0)),
+    target("layer-axum-headers", Measure::AddedTime(TowerGovernor, 1.15)),
 ];
 
 /// A permit of a window in Redis, in bytes; a key in process: no more than governor's.
@@ -76,7 +87,7 @@ impl Target {
                 vec![Ours, other]
             }
             Measure::AddedTime(other, _) => vec![Ours, other, Bare],
-            Measure::ServerTime(_) | Measure::ClientTime(_) => vec![Ours],
+            Measure::ServerTime(_) | Measure::ServerTimeOf(..) | Measure::ClientTime(_) => vec![Ours],
         }
     }
 
@@ -114,6 +125,18 @@ impl Target {
                     format!("server ≤ {most} µs a decision"),
                     format!("{spent:.2} µs"),
                     spent <= most,
+                )
+            }
+            Measure::ServerTimeOf(workload, most) => {
+                let other = all
+                    .iter()
+                    .find(|series| series.workload.name == workload && series.contender == Ours)?;
+                let spent = |series: &Series| series.known(|sample| sample.server_us);
+                let ratio = spent(ours)? / spent(other)?;
+                verdict(
+                    format!("server ≤ {most} × that of {workload}"),
+                    format!("{ratio:.2} ×"),
+                    ratio <= most,
                 )
             }
             Measure::ClientTime(most) => {

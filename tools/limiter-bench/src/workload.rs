@@ -14,8 +14,8 @@ use crate::keys::Spread;
 use crate::sample::Sample;
 use crate::stage::{Place, Stage};
 
-pub(crate) use remote::runtime;
-pub(crate) use table::WORKLOADS;
+pub(crate) use remote::{runtime, turn};
+pub(crate) use table::{STRICT, WORKLOADS};
 
 /// So large that no call is denied, with one permit refilled in half a minute: the state of a key
 /// is kept for the whole turn. A bucket that refills at once could be removed from memory.
@@ -62,8 +62,11 @@ pub(crate) struct Load {
     pub(crate) place: Place,
     pub(crate) quota: Quota,
     pub(crate) mode: Mode,
-    /// Limits a decision.
+    /// Limits per decision.
     pub(crate) limits: usize,
+    /// Up to this number of keys, all exist before the measurement; of more keys, at least the
+    /// frequent ones.
+    pub(crate) filled: usize,
 }
 
 impl Load {

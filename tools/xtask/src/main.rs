@@ -71,8 +71,9 @@ fn help() -> String {
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
          faults [--quick] [--json] [--only <fault>] [--list]\n\
          \x20                                   cause faults of the limiter's servers, and measure its guarantees\n\
-         bench [--quick] [--json] [--only <workload>] [--list]\n\
+         bench [--quick] [--json] [--only <workload>] [--list] [--redis-cell <module>]\n\
          \x20                                   how fast decisions are, beside others'; without --quick it writes BENCHMARKS.md\n\
+         bench --scaling                    growth with keys, callers, processes, nodes, limits and load\n\
          bench --instructions [--record | --against <file>]\n\
          \x20                                   count instructions of each path, and compare them with the baseline\n\
          bench --gateway                    calls per second of limiter-server beside other servers\n\

@@ -37,13 +37,18 @@ decisions is counted, not the Redis server. The limiters in process use a manual
 a few instructions.
 ";
 
-/// Manual explanations of the rows that miss their targets.
-const BOUNDS: &str = include_str!("bounds.md");
+/// The limiting factors, written by hand.
+const LIMITS: &str = include_str!("limits.md");
 
+/// BENCHMARKS.md: plots, targets and limiting factors.
 pub(super) fn page(report: &Report) -> String {
     let mut page = String::from("# Benchmarks\n\nWritten by `cargo xtask bench`.\n\n");
-    let _ = writeln!(page, "Measured on: {}.\n\n{HOW}", report.machine.describe());
-    page.push_str("## Targets\n\n| workload | target | reached | |\n|---|---|---|---|\n");
+    let _ = writeln!(page, "Measured on: {}.\n", report.machine.describe());
+    for (name, _) in plot::all(&report.series) {
+        let _ = writeln!(page, "![{}](benchmarks/{name})\n", name.trim_end_matches(".svg"));
+    }
+    page.push_str("![scaling](benchmarks/scaling.svg)\n\n## Targets\n\n");
+    page.push_str("| workload | target | reached | |\n|---|---|---|---|\n");
     for Verdict {
         workload,
         target,
@@ -54,12 +59,19 @@ pub(super) fn page(report: &Report) -> String {
         let met = if met { "met" } else { "not met" };
         let _ = writeln!(page, "| {workload} | {target} | {reached} | {met} |");
     }
-    page.push('\n');
-    page.push_str(BOUNDS);
-    page.push('\n');
-    for (name, _) in plot::all(&report.series) {
-        let _ = writeln!(page, "![{}](benchmarks/{name})\n", name.trim_end_matches(".svg"));
-    }
+    let _ = write!(page, "\n## Limiting factors\n\n{LIMITS}\n{FURTHER}");
+    page
+}
+
+const FURTHER: &str = "\
+[All figures](benchmarks/figures.md) with the method, [growth](benchmarks/scaling.md) with keys, callers, processes, limits
+and nodes, and the [variants](docs/design/benchmark-variants.md) that were measured.
+";
+
+/// The method and all figures.
+pub(super) fn figures(report: &Report) -> String {
+    let mut page = String::from("# Figures\n\nWritten by `cargo xtask bench`.\n\n");
+    let _ = writeln!(page, "Measured on: {}.\n\n{HOW}", report.machine.describe());
     if let Some(counts) = &report.counts {
         let _ = writeln!(
             page,

@@ -21,16 +21,15 @@ const WARM: u8 = 0;
 const MEASURED: u8 = 1;
 const OVER: u8 = 2;
 
-/// Up to this number of keys, all exist before the measurement; of more keys, at least the frequent
-/// ones.
-const FILLED: usize = 10_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time in which the keys are filled.
+const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Where a decision may take less than a microsecond, only each sixteenth is timed: the clock would
 /// be most of it.
 const SELDOM: u64 = 16;
 
-pub(super) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage, pace: Pace) -> Sample {
+/// One turn of a contender under this load.
+pub(crate) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage, pace: Pace) -> Sample {
     for server in stage.servers(load.place) {
         server.command(&["FLUSHALL"]);
     }
@@ -116,7 +115,7 @@ impl ContenderVisitor for Tasks {
 
     async fn meet<D: Decide>(self, contender: D) -> Self::Answer {
         let (contender, order) = (Arc::new(contender), Order::new(self.load.spread));
-        let (tasks, keys) = (self.load.tasks, self.load.spread.keys().min(FILLED));
+        let (tasks, keys) = (self.load.tasks, self.load.spread.keys().min(self.load.filled));
         let may_be_quick = self.load.denies() || self.load.mode == Mode::Leased;
         let every = if may_be_quick { SELDOM } else { 1 };
         let all_filled = Arc::new(Barrier::new(tasks));

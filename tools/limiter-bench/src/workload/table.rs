@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{App, Kind, Load, Workload};
 use crate::contender::Contender::{
-    self, AxumGovernor, Bare, ByHand, Governor, Incrby, Ours, ScriptBb8, ScriptMultiplexed, TowerGovernor,
-    TrypemaHybrid, TrypemaLocal, TrypemaRedis,
+    self, AxumGovernor, Bare, ByHand, Governor, Incrby, Ours, RedisCell, ScriptBb8, ScriptMultiplexed,
+    TowerGovernor, TrypemaHybrid, TrypemaLocal, TrypemaRedis,
 };
 use crate::contender::{Mode, Quota};
 use crate::keys::Spread;
@@ -14,6 +14,7 @@ use crate::stage::Place;
 const REDIS: &[Contender] = &[
     Ours,
     Incrby,
+    RedisCell,
     ScriptMultiplexed,
     ScriptBb8,
     TrypemaRedis,
@@ -41,13 +42,15 @@ const WINDOW: Quota = Quota {
     seconds: 1,
 };
 
-const STRICT: Load = Load {
+/// 10,000 keys, 64 tasks, one bucket per decision.
+pub(crate) const STRICT: Load = Load {
     spread: Spread::Even(10_000),
     tasks: 64,
     place: Place::Server,
     quota: STEADY,
     mode: Mode::Bucket,
     limits: 1,
+    filled: 10_000,
 };
 const HOT: Load = Load {
     spread: Spread::Even(1),
