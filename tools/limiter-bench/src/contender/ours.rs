@@ -11,6 +11,8 @@ use super::{Decide, DecideNow, Mode, Quota, Setup};
 
 /// Long enough for a slow machine, so that Redis makes all decisions.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// More than an open loop has while the machine is busy, so that Redis makes all decisions.
+const MAX_IN_FLIGHT: u32 = 1_000_000;
 /// For how long permits are borrowed.
 const LEASE: Duration = Duration::from_secs(1);
 /// More than any workload has.
@@ -33,6 +35,7 @@ impl Ours {
         };
         let limiter = builder
             .namespace(&setup.prefix)
+            .max_in_flight(MAX_IN_FLIGHT)
             .build()
             .expect("the settings are valid");
         limiter.ready().await.expect("Redis answers");

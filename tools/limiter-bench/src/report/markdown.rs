@@ -10,7 +10,8 @@ Contenders take turns in one process, on one Redis server that the benchmark sta
 keys. A turn begins with an empty server and new connections, one call for every key (at most for the first 10,000), and a
 warm-up that is not measured. Figures are medians over the turns, ratios are the medians of the ratios within a round of
 turns. Tasks call in a closed loop: each awaits its decision before the next call, so latencies are those of that number of
-callers. `ours` runs with its default settings, except for a deadline that is long enough for Redis to make every decision.
+callers. `ours` runs with its default settings, except for a deadline and a bound on calls in flight with which Redis makes
+every decision.
 
 - *± %*: half the distance between the fastest and the slowest turn.
 - *server µs*: processor time of the Redis processes per decision, including sockets (`used_cpu_user` and `used_cpu_sys` of
