@@ -173,7 +173,7 @@ fn added_micros(with: &Series, without: &Series) -> Option<f64> {
     let added: Option<Vec<f64>> = turns
         .map(|(with, without)| Some(with.client_us? - without.client_us?))
         .collect();
-    Some(crate::sample::median(added?.into_iter()))
+    Some(crate::sample::median(added?))
 }
 
 /// How the figures of memory stand.
