@@ -241,12 +241,12 @@ impl Node {
     }
 
     /// Connects and runs the script once without keys, which loads it into the server and verifies
-    /// the permissions.
+    /// the permissions. The breaker does not reject this call; as a probe does, a reply closes it.
     pub(crate) async fn prepare(&self, empty: &Call<'_>) -> Result<(), StoreError> {
-        self.exchange(empty, false)
-            .await
-            .map(|_| ())
-            .map_err(StoreError::from)
+        let started = Instant::now();
+        self.exchange(empty, false).await.map_err(StoreError::from)?;
+        self.on_closing(self.0.breaker.answered(started.elapsed()));
+        Ok(())
     }
 
     async fn exchange(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {

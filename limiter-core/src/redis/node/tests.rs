@@ -43,6 +43,19 @@ async fn deadline_counts_from_start_of_call() {
     assert!(node.admit(&wait).is_err(), "five calls timed out");
 }
 
+#[tokio::test]
+async fn prepared_node_admits_calls_after_an_outage() {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    let server = RedisServer::start();
+    let node = node_of(&server);
+    let wait = CallDeadline::after(DEADLINE);
+    while node.admit(&wait).is_ok() {
+        node.overdue(&wait);
+    }
+    node.prepare(&wire::call(&[], None, DEADLINE)).await.unwrap();
+    assert!(node.admit(&wait).is_ok());
+}
+
 /// The probe would wait for a minute.
 #[tokio::test]
 async fn probe_ends_with_node() {
