@@ -54,7 +54,12 @@ pub(super) fn headless(tree: &Tree) -> (Vec<Finding>, Vec<String>) {
 }
 
 fn is_prose(file: &File) -> bool {
-    !file.path.contains("/tests/") && !file.path.contains("/src/tidy/") && file.path != "BENCHMARKS.md"
+    !file.path.contains("/tests/") && !file.path.contains("/src/tidy/") && !is_generated(file)
+}
+
+/// The pages that `cargo xtask bench` writes.
+fn is_generated(file: &File) -> bool {
+    file.path == "BENCHMARKS.md" || file.path.starts_with("benchmarks/")
 }
 
 /// Sentences of documentation, each with the line on which its block starts or, in Markdown, its
@@ -159,7 +164,7 @@ fn headless_clauses(sentence: &str) -> Vec<&'static str> {
 /// Comments and Markdown text wider than the limit. Tables, links and code cannot be wrapped.
 pub(super) fn width(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.files.iter().filter(|file| file.path != "BENCHMARKS.md") {
+    for file in tree.files.iter().filter(|file| !is_generated(file)) {
         let mut in_code = false;
         for (number, line) in file.text.lines().enumerate() {
             let trimmed = line.trim_start();
