@@ -8,6 +8,8 @@ pub(crate) mod clock;
 #[cfg(feature = "redis")]
 pub(crate) mod deadline;
 pub(crate) mod jitter;
+#[cfg(feature = "redis")]
+pub(crate) mod join;
 pub(crate) mod log_throttle;
 pub(crate) mod one_or_many;
 pub(crate) mod real_time;

@@ -28,6 +28,7 @@ use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
+use crate::support::join::join_completed;
 
 /// The pause between two rounds of reports.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -144,7 +145,7 @@ impl ReconcilerState {
                 let (shared, limit) = (Arc::clone(&self), limit.clone());
                 reports.spawn(async move { shared.report(&limit).await });
             }
-            if !reports.join_all().await.contains(&true) {
+            if !join_completed(reports).await.contains(&true) {
                 return;
             }
         }

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::token_lease::table::{LeaseTable, RefillRequest};
 use crate::support::background_task::TaskNumber;
+use crate::support::join::join_completed;
 use crate::support::sync::atomic::Ordering;
 
 /// Upper bound of the returns in flight. Grants of one epoch end together, so thousands of balances
@@ -52,7 +53,7 @@ async fn maintain<L: TokenLender>(
                     let table = Arc::clone(&table);
                     running.spawn(async move { table.return_all(&entry.leased_limit, &mut entry.balance, now).await });
                 }
-                running.join_all().await;
+                join_completed(running).await;
                 return;
             }
             () = table.clock.sleep(now, pause) => {}
@@ -79,7 +80,7 @@ async fn execute_all<L: TokenLender>(
         let table = Arc::clone(table);
         running.spawn(async move { table.execute(operation).await.is_ok() });
     }
-    running.join_all().await;
+    join_completed(running).await;
 }
 
 #[cfg(test)]
