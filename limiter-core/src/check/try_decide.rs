@@ -2,8 +2,8 @@
 //!
 //! [`Check::try_decide`] is the only function that decides without waiting. Awaited checks, named
 //! policies, annotated functions and layers call it first, and query the store only if it returns
-//! `Pending`. In process it always decides. With Redis it decides from leased tokens and from the
-//! deny cache.
+//! `Pending`. In process it decides every plain check. With Redis it decides those that leased
+//! tokens or the deny cache decide.
 //!
 //! One plain limit is decided in place, without building a request: it is borrowed, its
 //! identity and cost are computed once, and the decision is written into the caller's place.

@@ -228,7 +228,8 @@ pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
     Call::new(&CONCURRENCY, iter::empty::<String>(), wire::head(None), deadline)
 }
 
-/// Counts are bounded by [`MOST_HELD_AT_ONCE`](crate::concurrency::table::MOST_HELD_AT_ONCE).
+/// A command names the permits of one batch, and a permit costs at most
+/// [`MAX_PERMIT_COST`](crate::concurrency::table::MAX_PERMIT_COST).
 fn saturating_u16(count: impl TryInto<u16>) -> u16 {
     count.try_into().unwrap_or(u16::MAX)
 }

@@ -1,9 +1,9 @@
 //! Changes of policies and rules: validation, permission, save.
 //!
 //! The API, the pages and the commands change policies by [`save_policy`], and many documents at
-//! once by [`save_batch`]. Both compare the new text
-//! with the saved one, maps the difference to an action, and decides by [`may`]. A change of
-//! numbers beyond the bounds of an app by an editor is stored as a proposal.
+//! once by [`save_batch`]. Both compare the new text with the saved one, map the difference to an
+//! action, and decide by [`may`]. A change of numbers beyond the bounds of an app by an editor is
+//! stored as a proposal.
 //!
 //! Invariants: a save states the revision that its author read; the server sets authors and times,
 //! also if the text contains others; the policies and rules of a namespace fit together after each
