@@ -34,7 +34,7 @@ pub(crate) use crate::algorithm::change::force_charge;
 pub(crate) use crate::algorithm::change::refund;
 pub(crate) use crate::algorithm::change::{Change, change, missing_until};
 pub(crate) use crate::algorithm::counter_window::WindowCounters;
-pub(crate) use crate::algorithm::fast_level::{FastLevel, FastOutcome};
+pub(crate) use crate::algorithm::fast_level::{FastLevel, FastOutcome, has_fast_level, step_fast};
 pub(crate) use crate::algorithm::fixed_window::PeriodCount;
 use crate::algorithm::leased_level::LeasedLevel;
 #[cfg(feature = "redis")]
@@ -219,22 +219,6 @@ pub(crate) fn step(
     match step_fast(algorithm, state, cost, now, mode) {
         Some(outcome) => outcome.outcome(algorithm),
         None => step_slow(algorithm, state, cost, now, mode),
-    }
-}
-
-/// Executes the step on a fast level, which only one policy has charged. This is the common case,
-/// and its result fits in registers.
-#[inline(always)]
-pub(crate) fn step_fast(
-    algorithm: &Algorithm,
-    state: &mut StepState,
-    cost: u64,
-    now: u64,
-    mode: Mode,
-) -> Option<FastOutcome> {
-    match state {
-        StepState::Fast(fast) => fast.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
-        _ => None,
     }
 }
 

@@ -22,7 +22,6 @@ pub(crate) mod memory;
 mod permits;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-mod single_limit;
 pub(crate) mod without_store;
 
 use std::fmt;
@@ -34,8 +33,7 @@ use crate::algorithm::{Change, Mode};
 use crate::backend::memory::MemoryBackend;
 #[cfg(feature = "redis")]
 use crate::backend::redis::RedisBackend;
-pub(crate) use crate::backend::single_limit::{SingleLimit, SingleOutcome};
-use crate::decision::{Decision, Decisions, Origin, Rejection};
+use crate::decision::{Decision, Decisions, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::identity::Identity;
@@ -80,13 +78,16 @@ impl Backend {
     #[inline]
     pub(crate) fn try_decide_one<R>(
         &self,
-        limit: SingleLimit<'_>,
+        limit: IdentifiedLimit<'_>,
+        mode: Mode,
         finish: impl Fn(Option<Result<SingleOutcome, StoreError>>) -> R,
     ) -> R {
         match self {
-            Self::Memory(memory) => memory.decide_one(limit, |outcome| finish(Some(outcome))),
+            Self::Memory(memory) => memory
+                .store
+                .decide_one(limit, mode, |outcome| finish(Some(outcome))),
             #[cfg(feature = "redis")]
-            Self::Redis(redis) => redis.try_decide_one(limit, finish),
+            Self::Redis(redis) => redis.try_decide_one(limit, mode, finish),
         }
     }
 

@@ -1,41 +1,56 @@
-//! Checks and peeks.
+//! Checks and peeks: the builder, its future, and the decision that needs no waiting.
 //!
-//! A [`Check`] is a builder. Its future ([`CheckFuture`]) decides without waiting if it can
-//! ([`Check::try_decide`]), evaluates modes, key lists and penalties if a policy has them
-//! ([`EnforcementPlan`](crate::enforcement::EnforcementPlan)), and queries the store otherwise.
+//! [`Check::try_decide`] is the only function that decides without waiting. Awaited checks, named
+//! policies, annotated functions and layers call it first, and query the store (`query.rs`) only if
+//! it returns `Pending`. In process it decides every plain check. With Redis it decides those that
+//! leased tokens or the deny cache decide.
+//!
+//! One plain limit is decided in place, without building a request: it is borrowed, its identity
+//! and cost are computed once, and the decision is written into the caller's place. A check is
+//! plain if its result depends on the store alone: the limiter enforces decisions, and no policy is
+//! in shadow, is off, has a key list or a penalty. All other checks are evaluated by an
+//! [`EnforcementPlan`](crate::enforcement::EnforcementPlan).
+//!
+//! Tests: `tests/entry_points.rs` compares all entry points; `cargo xtask bench --instructions`
+//! counts the instructions of this path.
 
 mod acquire;
 mod acquire_concurrency;
 pub(crate) mod acquire_detached;
 mod admit;
-pub(crate) mod future;
 mod policy_handle;
 pub(crate) mod policy_ref;
+mod query;
 mod refund;
 pub(crate) mod registry_lookup;
 mod reserve;
+mod several;
 pub(crate) mod try_decide;
 
-use std::mem;
+use std::cell::Cell;
 use std::pin::Pin;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::{fmt, mem};
 
 use crate::algorithm::Mode;
 pub use crate::check::acquire::Acquire;
 pub use crate::check::acquire_concurrency::{AcquireConcurrency, ConcurrencyFuture};
 pub use crate::check::admit::Admit;
-pub use crate::check::future::CheckFuture;
 pub use crate::check::policy_handle::PolicyHandle;
+use crate::check::policy_ref::Lookup;
 pub use crate::check::policy_ref::PolicyRef;
+use crate::check::query::PendingDecision;
 pub use crate::check::refund::{Charge, Refund};
+use crate::check::registry_lookup::ResolvedPolicies;
 pub use crate::check::reserve::Reserve;
-use crate::decision::{Decision, Rejection};
+use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::Limiter;
-use crate::observe;
-use crate::policy::{OnDenial, Policy};
-use crate::request::{DecisionRequest, LimitCharge, LimitRequest};
+use crate::limiter::{EnforcementSwitch, Limiter, shut_down};
+use crate::observe::{self, ReportedLimit};
+use crate::policy::Policy;
+use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
@@ -75,44 +90,6 @@ impl Limiter {
         Check::alone(self, LimitRequest::new(policy, key), Mode::Charge)
     }
 
-    /// Requests permits of several limits as one decision: either all are charged or none.
-    ///
-    /// The keys must share a group (the same key, or [`Key::in_group`]), so that one node of a
-    /// cluster can decide them.
-    /// [`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only) removes this
-    /// requirement.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy};
-    ///
-    /// let limits = Limiter::in_process().build();
-    /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
-    /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
-    /// let both = [(&burst, "ann"), (&daily, "ann")];
-    ///
-    /// limits.check_all(both).cost(2).await?.require()?;
-    /// let denied = limits.check_all(both).await?;
-    /// assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
-    /// assert_eq!(limits.peek(&burst, "ann").await?.remaining(), 3, "a denial charges nothing");
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub fn check_all<'a, A: Into<LimitRequest<'a>>>(
-        &'a self,
-        requests: impl IntoIterator<Item = A>,
-    ) -> Check<'a> {
-        Check::new(self, requests.into_iter().map(Into::into), Mode::Charge)
-    }
-
-    pub(crate) fn check_one_or_many<'a>(&'a self, requests: OneOrMany<LimitRequest<'a>>) -> Check<'a> {
-        Check::of(self, requests, Mode::Charge)
-    }
-
     /// Returns the decision that [`check`](Self::check) would make now, and charges nothing.
     ///
     /// # Errors
@@ -120,19 +97,6 @@ impl Limiter {
     /// As [`check`](Self::check).
     pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
         Check::alone(self, LimitRequest::new(policy, key), Mode::Peek)
-    }
-
-    /// Returns the decision that [`check_all`](Self::check_all) would make now, and charges
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub fn peek_all<'a, A: Into<LimitRequest<'a>>>(
-        &'a self,
-        requests: impl IntoIterator<Item = A>,
-    ) -> Check<'a> {
-        Check::new(self, requests.into_iter().map(Into::into), Mode::Peek)
     }
 }
 
@@ -187,102 +151,229 @@ impl<'a, P> Check<'a, P> {
     }
 }
 
-impl<'a> Check<'a> {
-    pub(crate) fn new(
-        limiter: &'a Limiter,
-        requests: impl IntoIterator<Item = LimitRequest<'a>>,
-        mode: Mode,
-    ) -> Self {
-        Self::of(limiter, requests.into_iter().collect(), mode)
-    }
+impl<'a, P: PolicyRef + 'a> IntoFuture for Check<'a, P> {
+    type Output = Result<Decision, Rejection>;
+    type IntoFuture = CheckFuture<'a, P>;
 
-    /// Skips the attempt to decide without waiting, because the caller has already made it.
-    pub(crate) fn after_try(self) -> Self {
-        Self {
-            is_tried: true,
-            ..self
+    #[inline]
+    fn into_future(self) -> CheckFuture<'a, P> {
+        CheckFuture {
+            check: self,
+            progress: CheckProgress::Unasked,
         }
     }
+}
 
+/// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
+#[must_use = "futures do nothing unless polled"]
+pub struct CheckFuture<'a, P = &'a Policy> {
+    check: Check<'a, P>,
+    progress: CheckProgress<'a>,
+}
+
+enum CheckProgress<'a> {
+    Unasked,
+    Asked(PendingDecision<'a>),
+    Answered,
+}
+
+impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
+    type Output = Result<Decision, Rejection>;
+
+    /// The check is read where it is, and the decision is written where the caller wants it: moving
+    /// either takes longer than deciding.
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let CheckProgress::Unasked = this.progress {
+            if let Some(check) = P::without_lookup(&this.check) {
+                if !check.is_tried && check.is_plain() {
+                    let undecided = Cell::new(None);
+                    if check.limiter.inner.backend.is_in_process() {
+                        this.progress = CheckProgress::Answered;
+                        return check.try_decide_plain(&undecided);
+                    }
+                    let answer = check.try_decide_plain(&undecided);
+                    if answer.is_ready() {
+                        this.progress = CheckProgress::Answered;
+                        return answer;
+                    }
+                    this.check.is_tried = true;
+                    return this.poll_pending(context, undecided.get());
+                }
+            }
+        }
+        this.poll_pending(context, None)
+    }
+}
+
+impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
+    /// Polls the query to the store. `charge` is the identity and the cost of the only limit, if
+    /// they are known.
+    fn poll_pending(
+        &mut self,
+        context: &mut Context<'_>,
+        charge: Option<LimitCharge>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        #[expect(clippy::panic, reason = "a future must not be polled after its end")]
+        let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
+            CheckProgress::Unasked => {
+                let mut query = None;
+                let answer = P::start(&mut self.check, charge, &mut query);
+                match query {
+                    Some(query) => query,
+                    None => return answer,
+                }
+            }
+            CheckProgress::Asked(asked) => asked,
+            CheckProgress::Answered => panic!("`CheckFuture` polled after completion"),
+        };
+        let answer = asked.as_mut().poll(context);
+        if answer.is_pending() {
+            self.progress = CheckProgress::Asked(asked);
+        }
+        answer
+    }
+}
+
+impl<'a> Check<'a> {
     /// Returns whether the result depends on the store alone: no shadow or off mode, overlay, key
     /// list or penalty.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.requests {
-            OneOrMany::One(ask) => ask.policy().is_store_only(),
-            OneOrMany::Several(requests) => requests.iter().all(|ask| ask.policy().is_store_only()),
+            OneOrMany::One(ask) => ask.policy.is_store_only(),
+            OneOrMany::Several(requests) => requests.iter().all(|ask| ask.policy.is_store_only()),
         };
+        let limiter_bits = self.limiter.inner.enforcement.bits.load(Ordering::Relaxed);
         // One branch, since both are evaluated for every call.
-        (self.limiter.enforces() & policies) || (policies && self.limiter.is_free_of_overlays(&self.requests))
+        ((limiter_bits == EnforcementSwitch::ENFORCES) & policies)
+            || (policies && self.limiter.is_free_of_overlays(&self.requests))
     }
 
-    /// Returns the shortest deadline of the policies.
-    pub(crate) fn deadline(&self) -> Duration {
-        let each = self.requests.iter().map(|ask| ask.policy().deadline());
-        each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
+    /// Decides without waiting. `Pending` has charged nothing: the store must be queried, or the
+    /// check is not plain.
+    #[inline]
+    pub(crate) fn try_decide(&self) -> Poll<Result<Decision, Rejection>> {
+        if self.is_plain() {
+            self.try_decide_plain(&Cell::new(None))
+        } else {
+            Poll::Pending
+        }
     }
 
-    /// Returns the strictest reaction of the policies to a denial.
-    pub(crate) fn on_denial(&self) -> OnDenial {
-        let each = self.requests.iter().map(|ask| ask.policy().on_denial());
-        each.reduce(OnDenial::stricter).unwrap_or_default()
-    }
-
-    pub(crate) fn limiter(&self) -> &'a Limiter {
-        self.limiter
-    }
-
-    pub(crate) fn requests(&self) -> &[LimitRequest<'a>] {
-        &self.requests
-    }
-
-    pub(crate) fn into_parts(self) -> (&'a Limiter, OneOrMany<LimitRequest<'a>>, Mode) {
-        (self.limiter, self.requests, self.mode)
-    }
-
-    /// Returns the limit if this is a peek at concurrency permits, which are not part of a request.
-    pub(super) fn permit_peek(&self) -> Option<&LimitRequest<'a>> {
+    /// As [`try_decide`](Self::try_decide), of a plain check. In process it is never `Pending`.
+    /// Before `Pending` it may write identity and cost of the only limit to `undecided`, so that
+    /// the request to the store need not compute them again.
+    #[inline]
+    fn try_decide_plain(&self, undecided: &Cell<Option<LimitCharge>>) -> Poll<Result<Decision, Rejection>> {
         match &self.requests {
-            OneOrMany::One(limit) if self.mode == Mode::Peek && limit.policy().is_concurrency() => {
-                Some(limit)
-            }
-            _ => None,
+            OneOrMany::One(limit) => self.try_decide_one(limit, undecided),
+            OneOrMany::Several(limits) => self.try_decide_several(limits),
         }
     }
 
-    /// Validates the check and builds its request. `charge` is the identity and the cost of its
-    /// only limit, if they are known.
-    pub(crate) fn request(self, charge: Option<LimitCharge>) -> Result<DecisionRequest<'a>, Rejection> {
-        self.limiter.open()?;
-        match (self.requests, charge) {
-            (OneOrMany::One(limit), Some(charge)) => {
-                Ok(DecisionRequest::of_charged(limit, charge, self.mode))
-            }
-            (requests, _) => request(self.limiter, requests.into_iter(), self.mode),
+    /// Decides one limit. A single function into which the steps are inlined: the numbers stay in
+    /// registers until they are written into the caller's `Decision`. Copying a decision that was
+    /// just written in smaller pieces stalls for about 4 ns.
+    #[inline(never)]
+    fn try_decide_one(
+        &self,
+        limit: &LimitRequest<'_>,
+        undecided: &Cell<Option<LimitCharge>>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        let limiter = &self.limiter.inner;
+        if limiter.closed.load(Ordering::Acquire) {
+            return Poll::Ready(Err(shut_down().into()));
         }
-    }
-
-    /// Validates the check and builds its request with borrowed keys.
-    fn borrowed_request(&self) -> Result<DecisionRequest<'_>, Rejection> {
-        self.limiter.open()?;
-        let limits = self.requests.iter().map(LimitRequest::borrowed);
-        request(self.limiter, limits, self.mode)
+        let policy = limit.policy;
+        let LimitCharge { identity, cost } = match limit.charge() {
+            Ok(charge) => charge,
+            Err(rejection) => return self.try_peek_permits(limit, rejection),
+        };
+        if policy.is_scaled() {
+            return self.try_decide_together();
+        }
+        let identified = IdentifiedLimit {
+            policy,
+            identity,
+            cost,
+        };
+        let backend = &limiter.backend;
+        backend.try_decide_one(identified, self.mode, |decided| match decided {
+            Some(Ok(outcome)) => {
+                let (fits, origin) = (outcome.fits, outcome.origin);
+                observe::decided(policy, self.mode, fits, origin);
+                // Usage is reported to Redis only; the comparison is evaluated at compile time.
+                if origin != Origin::Memory {
+                    if let Some(usage) = backend.usage() {
+                        let limit = ReportedLimit::new(policy, &limit.key);
+                        observe::used(usage, &limit, self.mode, fits, origin);
+                    }
+                }
+                Poll::Ready(Ok(outcome.decision(policy)))
+            }
+            Some(Err(error)) => self.decide_without_store(error),
+            // Leased tokens are spent by requests.
+            None if self.mode != Mode::Charge || policy.lease().is_some() => self.try_decide_together(),
+            None => {
+                undecided.set(Some(LimitCharge { identity, cost }));
+                Poll::Pending
+            }
+        })
     }
 }
 
-/// Builds a request of these limits. A rejection is counted for the limit that is invalid.
-fn request<'a>(
-    limiter: &Limiter,
-    limits: impl Iterator<Item = LimitRequest<'a>>,
-    mode: Mode,
-) -> Result<DecisionRequest<'a>, Rejection> {
-    let mut last = None;
-    let limits = limits.inspect(|limit| last = Some(limit.policy()));
-    DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
-        if let Some(policy) = last {
-            observe::rejected(limiter.inner.backend.usage(), policy, mode, rejection);
+impl Lookup for &Policy {
+    type Found = ();
+
+    fn name(&self) -> &str {
+        Policy::name(self)
+    }
+
+    #[inline]
+    fn look_up(self, _: &Limiter, _: &Key<'_>) -> Result<ResolvedPolicies<()>, Rejection> {
+        Ok(ResolvedPolicies::Policy(()))
+    }
+
+    #[inline]
+    fn policy<'b>(self, (): &'b ()) -> &'b Policy
+    where
+        Self: 'b,
+    {
+        self
+    }
+
+    #[inline]
+    fn without_lookup<'b>(check: &'b Check<'_, Self>) -> Option<&'b Check<'b>> {
+        Some(check)
+    }
+
+    #[inline]
+    fn look_up_for(_: &Check<'_, Self>) -> Result<ResolvedPolicies<()>, Rejection> {
+        Ok(ResolvedPolicies::Policy(()))
+    }
+
+    fn start<'b>(
+        check: &mut Check<'b, Self>,
+        charge: Option<LimitCharge>,
+        query: &mut Option<PendingDecision<'b>>,
+    ) -> Poll<Result<Decision, Rejection>>
+    where
+        Self: 'b,
+    {
+        if !check.is_tried {
+            if let Poll::Ready(answer) = check.try_decide() {
+                return Poll::Ready(answer);
+            }
         }
-    })
+        *query = Some(check.take().query(charge)?);
+        Poll::Pending
+    }
 }
 
-pub(crate) type PendingDecision<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
+impl<P> fmt::Debug for CheckFuture<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CheckFuture")
+    }
+}

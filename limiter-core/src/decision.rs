@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::StepResult;
 pub use crate::decision::limit::LimitOutcome;
 pub use crate::decision::origin::Origin;
 pub(crate) use crate::decision::participation::{Participation, Participations};
 pub use crate::decision::rejection::{FromRejection, Rejection};
 use crate::error::StoreError;
+use crate::policy::{CachedPolicy, Policy};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
@@ -33,6 +35,35 @@ pub struct Decision {
     pub(crate) origin: Origin,
     pub(crate) marks: DecisionFlags,
     pub(crate) parts: Participations,
+}
+
+/// The outcome of a limit that was decided alone. A caller that needs only the result builds no
+/// decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SingleOutcome {
+    pub(crate) decided_at: Timestamp,
+    pub(crate) fits: bool,
+    pub(crate) result: StepResult,
+    pub(crate) origin: Origin,
+}
+
+impl SingleOutcome {
+    /// Returns the decision that consists of this outcome.
+    #[inline]
+    pub(crate) fn decision(&self, policy: &Policy) -> Decision {
+        Decision {
+            limits: OneOrMany::One(LimitOutcome {
+                policy: CachedPolicy::new(policy),
+                standing: self.result,
+            }),
+            decided_at: self.decided_at,
+            store_error: None,
+            allowed: self.fits,
+            origin: self.origin,
+            marks: DecisionFlags::default(),
+            parts: Participations::default(),
+        }
+    }
 }
 
 /// Results of equal requests that were sent to Redis as one batch, in the order of their callers.

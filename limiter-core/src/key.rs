@@ -17,9 +17,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use crate::key::buffer::KeyBuffer;
 use crate::key::buffer::push_displayed;
-use crate::key::escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, push_escaped};
+use crate::key::escape::{bounded, escape, escaped, push_escaped};
 #[cfg(feature = "redis")]
 pub(crate) use crate::key::name::Namespace;
+
+/// Maximum length of an escaped part; a longer one is hashed.
+const MAX_PART_BYTES: usize = 200;
+
+/// Handling of colons, which commonly separate the parts of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Colon {
+    Plain,
+    Escaped,
+}
 
 /// The owner of the permits of a call: a user, a tenant, an address, …
 ///
@@ -299,94 +309,68 @@ pub(crate) fn escape_part(text: &str) -> String {
     bounded(escape(text.as_bytes(), Colon::Plain)).into_owned()
 }
 
-#[cfg(all(test, feature = "redis"))]
-mod tests {
-    use crate::key::*;
-
-    fn name(namespace: &str, policy: &str, group: Option<&str>, key: &Key<'_>) -> String {
-        let key = &Key::from(key).bounded();
-        let group = group.map(escape_part);
-        Namespace::new("", namespace).redis_key("tb", &escape_part(policy), key.group(group.as_deref()), key)
-    }
-
-    #[test]
-    fn name_is_readable_and_tagged_by_key_or_group() {
-        assert_eq!(
-            name("prod:checkout", "search", None, &"user:7".into()),
-            "prod:checkout|tb|search|{user:7}"
-        );
-        assert_eq!(
-            name("prod", "search", None, &Key::from("user:7").in_group("tenant:3")),
-            "prod|tb|search|{tenant:3}|user:7"
-        );
-        assert_eq!(
-            name("prod", "search", Some("all"), &Key::global()),
-            "prod|tb|search|{all}|"
-        );
-        assert_eq!(name("prod", "search", None, &Key::global()), "prod|tb|search|{%}");
-    }
-
-    #[test]
-    fn hostile_parts_never_collide() {
-        let hostile = [
-            "",
-            "a",
-            "a|b",
-            "a}",
-            "{a",
-            "{a}",
-            "a:b",
-            "a%3Ab",
-            "a\r\nb",
-            "a\0b",
-            "~a",
-            "%",
-            "é",
-            "a b",
-            "{}",
-            "|{a}|",
-            &"x".repeat(10_000),
-            &"x".repeat(10_001),
-            &format!("{}%", "x".repeat(10_000)),
-        ];
-        let mut names = std::collections::HashSet::new();
-        let mut count = 0;
-        for namespace in hostile {
-            for policy in hostile {
-                for key in hostile {
-                    for key in [Key::from(key), Key::from("k").in_group(key)] {
-                        let name = name(namespace, policy, None, &key);
-                        assert!(name.len() < 4 * (MAX_PART_BYTES + 10), "{name}");
-                        assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
-                        assert!(names.insert(name), "{namespace:?} {policy:?} {key:?}");
-                        count += 1;
-                    }
-                }
-            }
-        }
-        assert_eq!(names.len(), count);
-    }
-
-    #[test]
-    fn key_parts_never_collide() {
-        let joined = |a: &str, b: &str| Key::from("user:").part(a).text(":").part(b);
-        assert_ne!(joined("x:y", "z"), joined("x", "y:z"));
-        assert_eq!(joined("x", "y").as_str(), "user:x:y");
-        assert_eq!(joined("x", "y"), Key::from("user:x:y"));
-        assert_ne!(Key::global().part("a:b"), Key::from("a:b"));
-        let nested = |a: &str, b: &str| Key::global().key(&a.into()).text(":").key(&b.into());
-        assert_ne!(nested("x:y", "z"), nested("x", "y:z"));
-        assert_ne!(nested("x:y", "z"), nested("x%3Ay", "z"));
-        assert_eq!(nested("x", "y"), Key::from("x:y"));
-        let grouped = Key::global().key(&Key::from("x").in_group("g:h"));
-        assert_eq!(
-            (grouped.as_str(), grouped.group(None)),
-            ("g%3Ah%7Cx", Some("g:h"))
-        );
-        let long = "x".repeat(MAX_PART_BYTES);
-        assert_eq!(
-            Key::from(&long).text(&long).text("y").bounded(),
-            Key::from(format!("{long}{long}y")).bounded()
-        );
+/// Escapes text. Borrows if all bytes are plain. As [`escape`], without UTF-8 validation.
+#[inline]
+fn escape_text(text: &str, colon: Colon) -> Cow<'_, str> {
+    if are_plain(text.as_bytes(), colon) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(escaped(text.as_bytes(), colon))
     }
 }
+
+/// True if all bytes are plain: visible ASCII below `{`, without `%`, and without a colon if colons
+/// are escaped.
+///
+/// Eight bytes at a time (H. S. Warren, "Hacker's Delight", 6-1), in a quarter of the time of a
+/// table lookup per byte.
+#[inline]
+fn are_plain(bytes: &[u8], colon: Colon) -> bool {
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder();
+    let plain = words.fold(HIGH, |plain, word| {
+        // A chunk has eight bytes, so the default is never used.
+        let word = word.try_into().unwrap_or_default();
+        plain & plain_bits(u64::from_le_bytes(word), colon)
+    });
+    // Checking some bytes twice costs nothing.
+    let last = match bytes.last_chunk() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => rest
+            .iter()
+            .fold(LETTERS, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    plain & plain_bits(last, colon) == HIGH
+}
+
+/// Sets the highest bit of each plain byte of a word.
+#[inline]
+const fn plain_bits(word: u64, colon: Colon) -> u64 {
+    // For a byte below 128, each sum sets the highest bit or not, without a carry; other bytes are
+    // not plain.
+    let visible = word.wrapping_add(ABOVE_SPACE);
+    let above_range = word.wrapping_add(ABOVE_Z);
+    let other_than_percent = (word ^ PERCENT).wrapping_add(LOW);
+    let other_than_colon = match colon {
+        Colon::Plain => HIGH,
+        Colon::Escaped => (word ^ COLON).wrapping_add(LOW),
+    };
+    visible & !above_range & other_than_percent & other_than_colon & !word & HIGH
+}
+
+// Constants, since the function is not inlined everywhere.
+const HIGH: u64 = each(0x80);
+const LOW: u64 = each(0x7f);
+const LETTERS: u64 = each(b'a');
+const ABOVE_SPACE: u64 = each(0x80 - b'!');
+const ABOVE_Z: u64 = each(0x80 - b'{');
+const PERCENT: u64 = each(b'%');
+const COLON: u64 = each(b':');
+
+/// Returns a word of eight equal bytes.
+const fn each(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests;

@@ -23,7 +23,7 @@ use crate::key::Key;
 pub use crate::limiter::builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use crate::limiter::builder::RedisBuilder;
-use crate::limiter::enforcement_switch::EnforcementSwitch;
+pub(crate) use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::observe::{self, ReportedLimit};
@@ -65,7 +65,7 @@ pub(crate) struct LimiterInner {
     pub(crate) detached: DetachedTables,
     pub(crate) closing: watch::Sender<bool>,
     /// The value of `closing` for calls that do not wait, readable without a lock.
-    closed: AtomicBool,
+    pub(crate) closed: AtomicBool,
     pub(crate) names: PolicyLookup,
     pub(crate) enforcement: EnforcementSwitch,
     layer_policies: LayerPolicies,

@@ -1,13 +1,15 @@
 //! The in-process store: a sharded map from limit identity to state.
 //!
-//! A decision on one limit takes one lock and updates the state in place. Idle keys are removed
-//! during decisions: at most every 250 µs one decision examines up to 64 keys and removes expired
-//! ones, which takes about a microsecond. The number of keys is bounded. A new key in a full store
-//! is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or replaces another key
-//! (`evict.rs`).
+//! A decision on one limit takes one lock and updates the state in place: by the fast step, which
+//! this file contains, or by the general step (`general_step.rs`). Idle keys are removed during
+//! decisions: at most every 250 µs one decision examines up to 64 keys and removes expired ones,
+//! which takes about a microsecond (`sweep.rs`). The number of keys is bounded. A new key in a full
+//! store is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or replaces
+//! another key (`evict.rs`). Tests: `memory/tests.rs`, `tests/contract`.
 
 mod change;
 mod evict;
+mod general_step;
 pub(crate) mod holder_lease;
 mod locks;
 mod several_limits;
@@ -15,23 +17,26 @@ mod sweep;
 mod table;
 
 use crossbeam_utils::CachePadded;
-use smallvec::{SmallVec, smallvec};
+use hashbrown::HashTable;
 
-use crate::algorithm;
-use crate::algorithm::{FastOutcome, Mode, StateSlot, StepOutcome, StepState};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::algorithm::{FastOutcome, Mode, StepResult, StepState, has_fast_level, step_fast};
+use crate::decision::{Origin, SingleOutcome};
+use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
-use crate::memory::table::StateTable;
-use crate::policy::Algorithm;
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{IdentifiedLimit, RequestedLimit};
 use crate::support::bounded_counter::BoundedCounter;
 use crate::support::clock::Clock;
-use crate::support::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::support::sync::{SpinGuard, SpinLock};
 use crate::units::Timestamp;
 
 const SHARDS: usize = 64;
+/// Interval between sweeps: up to 256,000 keys are examined per second.
+const SWEEP_EVERY_MICROS: u64 = 250;
+/// Maximum number of keys, and of shards, of one sweep.
+const SWEPT_AT_ONCE: usize = 64;
+const SHARDS_AT_ONCE: usize = 4;
 
 /// The in-process store.
 #[derive(Debug)]
@@ -47,6 +52,29 @@ pub(crate) struct MemoryStore {
     /// A new key replaces another one when the store is full.
     evicts: bool,
     evicted: Evictions,
+}
+
+/// One shard of the store: states by identity.
+///
+/// The states are stored in a vector, and a hash table of 32-bit indices refers to them: its free
+/// slots take 5 bytes each instead of the size of a state, and the vector grows by an eighth where
+/// a hash table doubles.
+#[derive(Debug, Default)]
+pub(crate) struct StateTable {
+    entries: Vec<StateEntry>,
+    /// Index into `entries`, by identity.
+    index: HashTable<u32>,
+    /// Number of entries that the current sweep round has not examined, from the first on.
+    unswept: usize,
+    /// Time of the last decision on one of the entries.
+    pub(crate) decided_at: Timestamp,
+}
+
+/// 64 bytes.
+#[derive(Debug)]
+struct StateEntry {
+    identity: Identity,
+    state: StepState,
 }
 
 /// The time of a decision on a limit.
@@ -89,220 +117,74 @@ impl MemoryStore {
         self.keys.max()
     }
 
-    /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
-    /// is a window, or its state is absent or was stored by another algorithm.
+    /// Decides one limit and passes the outcome to `finish`: by the fast step if the state was
+    /// stored by this algorithm, else by the general step.
     #[inline]
-    pub(crate) fn decide_fast(
+    pub(crate) fn decide_one<R>(
         &self,
-        identity: Identity,
-        algorithm: &Algorithm,
-        cost: u64,
+        limit: IdentifiedLimit<'_>,
         mode: Mode,
-    ) -> Option<(Timestamp, FastOutcome)> {
-        if algorithm.is_window() {
+        finish: impl Fn(Result<SingleOutcome, StoreError>) -> R,
+    ) -> R {
+        match self.decide_fast(limit, mode) {
+            Some((decided_at, level)) => finish(Ok(SingleOutcome {
+                decided_at,
+                fits: level.fits(),
+                result: StepResult::Level(level),
+                origin: Origin::Memory,
+            })),
+            None => self.decide_generally(limit, mode, finish),
+        }
+    }
+
+    /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
+    /// has no fast level, or its state is absent or was stored by another algorithm.
+    #[inline]
+    fn decide_fast(&self, limit: IdentifiedLimit<'_>, mode: Mode) -> Option<(Timestamp, FastOutcome)> {
+        let algorithm = limit.policy.algorithm();
+        if !has_fast_level(algorithm) {
             return None;
         }
         let before = self.clock.reading();
-        let mut table = self.lock(identity);
+        let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
-        let now = decided_at.as_micros();
-        let left = algorithm::step_fast(algorithm, table.find(identity)?, cost, now, mode)?;
+        let state = table.find(limit.identity)?;
+        let outcome = step_fast(algorithm, state, limit.cost, decided_at.0, mode)?;
         table.decided_at = decided_at;
         drop(table);
-        self.sweep_some(now);
-        Some((decided_at, left))
+        self.sweep_some(decided_at.0);
+        Some((decided_at, outcome))
     }
 
-    /// Decides one limit by the general step.
-    #[inline(never)]
-    pub(crate) fn decide_one(
-        &self,
-        identity: Identity,
-        algorithm: &Algorithm,
-        cost: u64,
-        mode: Mode,
-    ) -> Result<(Timestamp, StepOutcome), StoreError> {
-        self.or_make_room(&[], || self.one(identity, algorithm, cost, mode, |_, _| {}))
-    }
-
-    /// Decides all limits of a request: all are charged, or none.
-    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
-        if request.is_scaled() {
-            return self.decide_inheriting(request);
-        }
-        let own: SmallVec<[Algorithm; 2]> = request
-            .limits
-            .iter()
-            .map(|limit| *limit.policy.algorithm())
-            .collect();
-        self.decide_as(request, request.mode, &own, |_, _, _| {})
-    }
-
-    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is called
-    /// first with each limit's index and state, and may change the state as of this time; it may be
-    /// called twice for a limit.
-    pub(crate) fn decide_as(
-        &self,
-        request: &DecisionRequest<'_>,
-        mode: Mode,
-        algorithms: &[Algorithm],
-        begin: impl Fn(usize, &mut StepState, DecisionTime),
-    ) -> Result<Verdict, StoreError> {
-        match (request.limits.as_slice(), algorithms) {
-            ([limit], [algorithm]) => {
-                let begin = |state: &mut StepState, moment| begin(0, state, moment);
-                let one = self.or_make_room(&[], || {
-                    self.one(limit.identity, algorithm, limit.cost, mode, begin)
-                });
-                one.map(|(decided_at, outcome)| Verdict::new(decided_at, smallvec![outcome]))
-            }
-            _ => self.or_make_room(&request.limits, || {
-                self.several(&request.limits, mode, algorithms, &begin)
-            }),
-        }
-    }
-
-    /// Updates the state of one limit in place.
-    pub(crate) fn one(
-        &self,
-        identity: Identity,
-        algorithm: &Algorithm,
-        cost: u64,
-        mode: Mode,
-        begin: impl Fn(&mut StepState, DecisionTime),
-    ) -> Result<(Timestamp, StepOutcome), CapacityExceeded> {
-        // The clock is read before the lock is taken, so that no thread waits for it, and adjusted
-        // under the lock, so that decisions on one key have ascending times.
-        let before = self.clock.reading();
-        let mut table = self.lock(identity);
-        let decided_at = self.clock.in_order(before, table.decided_at);
-        table.decided_at = decided_at;
-        let now = decided_at.as_micros();
-        let mut absent = StepState::Absent;
-        let (state, is_new) = match table.find(identity) {
-            Some(state) => (state, false),
-            None => (&mut absent, true),
-        };
-        let moment = self.moment_of(algorithm, decided_at);
-        begin(state, moment);
-        let outcome = algorithm::step(algorithm, state, cost, moment.own, mode);
-        // Calls without a cost and denials store nothing.
-        if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
-            self.reserve(1).ok_or(CapacityExceeded { now, needed: 1 })?;
-            table.insert(identity, absent);
-        }
-        drop(table);
-        self.sweep_some(now);
-        Ok((decided_at, with_window_end(algorithm, outcome, moment.own)))
-    }
-
+    /// Removes expired keys among the next ones, if a sweep is due.
     #[inline]
-    pub(crate) fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> DecisionTime {
-        let own = match algorithm {
-            Algorithm::FixedWindow(window) if window.is_aligned() => self.clock.calendar(),
-            _ => decided_at,
-        };
-        DecisionTime {
-            decided_at,
-            own: own.as_micros(),
+    pub(crate) fn sweep_some(&self, now: u64) {
+        if self.is_due(&self.next_sweep_at, now, SWEEP_EVERY_MICROS) {
+            self.sweep(now, SHARDS_AT_ONCE, SWEPT_AT_ONCE);
         }
     }
 
-    /// Removes the states of several limits, decides them together, and stores them again.
-    fn several(
-        &self,
-        limits: &[RequestedLimit<'_>],
-        mode: Mode,
-        algorithms: &[Algorithm],
-        begin: &impl Fn(usize, &mut StepState, DecisionTime),
-    ) -> Result<Verdict, CapacityExceeded> {
-        let before = self.clock.reading();
-        let mut locks = self.lock_all(limits.iter().map(|limit| limit.identity));
-        let decided_at = locks.decide_at(before, &self.clock);
-        let now = decided_at.as_micros();
-
-        let mut new = 0;
-        let mut states: SmallVec<[StepState; 2]> = SmallVec::new();
-        let mut known: SmallVec<[bool; 2]> = SmallVec::new();
-        let moments = algorithms
-            .iter()
-            .map(|algorithm| self.moment_of(algorithm, decided_at));
-        let moments: SmallVec<[DecisionTime; 2]> = moments.collect();
-        for (number, (limit, moment)) in limits.iter().zip(&moments).enumerate() {
-            let state = locks.table(limit.identity).find(limit.identity);
-            known.push(state.is_some());
-            new += usize::from(state.is_none() && limit.is_charged());
-            let mut state = state.map(std::mem::take).unwrap_or_default();
-            begin(number, &mut state, *moment);
-            states.push(state);
-        }
-        let mut slots: SmallVec<[StateSlot<'_>; 2]> = limits
-            .iter()
-            .zip(algorithms)
-            .zip(&mut states)
-            .zip(&moments)
-            .map(|(((limit, algorithm), state), moment)| StateSlot {
-                algorithm,
-                cost: limit.cost,
-                state,
-                blocks: limit.blocks.is_some(),
-                now: moment.own,
-            })
-            .collect();
-        let full = mode == Mode::Charge && self.reserve(new).is_none();
-        let mut outcomes = algorithm::decide(&mut slots, if full { Mode::Refuse } else { mode });
-        for (slot, outcome) in slots.iter().zip(&mut outcomes) {
-            *outcome = with_window_end(slot.algorithm, *outcome, slot.now);
-        }
-        drop(slots);
-
-        let fits = outcomes.iter().all(|outcome| outcome.fits);
-        let charged = fits && !full && mode == Mode::Charge;
-        for ((limit, state), known) in limits.iter().zip(states).zip(known) {
-            let table = locks.table(limit.identity);
-            match table.find(limit.identity) {
-                Some(place) if known => *place = state,
-                // A key without an entry gets one when it is charged.
-                _ if charged && limit.is_charged() => table.insert(limit.identity, state),
-                _ => {}
-            }
-        }
-        drop(locks);
-        if mode == Mode::Charge && !full && !charged {
-            self.release(new);
-        }
-        self.sweep_some(now);
-        if full && fits {
-            return Err(CapacityExceeded { now, needed: new });
-        }
-        Ok(Verdict::new(decided_at, outcomes))
+    /// Returns whether the work is due, to one caller only, and schedules the next time.
+    #[inline]
+    fn is_due(&self, next: &AtomicU64, now: u64, every: u64) -> bool {
+        let due = next.load(Ordering::Relaxed);
+        // If the clock has stepped back further than one interval, the schedule restarts.
+        let early = now < due && due - now <= every;
+        !early
+            && next
+                .compare_exchange(
+                    due,
+                    now.saturating_add(every),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
     }
 
     /// Deletes a limit's state.
     pub(crate) fn forget(&self, limit: &RequestedLimit<'_>) {
         if self.lock(limit.identity).remove(limit.identity) {
             self.release(1);
-        }
-    }
-
-    /// Repeats a decision after space was made for its keys. The keys of `kept` are not evicted.
-    pub(crate) fn or_make_room<T>(
-        &self,
-        kept: &[RequestedLimit<'_>],
-        decide: impl Fn() -> Result<T, CapacityExceeded>,
-    ) -> Result<T, StoreError> {
-        let mut attempts = 0;
-        // A loop, so that `decide` is inlined once.
-        loop {
-            let no_room = match decide() {
-                Ok(decided) => return Ok(decided),
-                Err(no_room) => no_room,
-            };
-            let has_searched = attempts == 0 && self.search(no_room.now);
-            if !has_searched && !self.evict(&no_room, attempts, kept) {
-                return Err(full());
-            }
-            attempts += 1;
         }
     }
 
@@ -318,7 +200,8 @@ impl MemoryStore {
     #[inline]
     fn lock(&self, identity: Identity) -> SpinGuard<'_, StateTable> {
         #[expect(clippy::indexing_slicing, reason = "the shard is below the number of shards")]
-        self.shards[identity.shard(SHARDS)].lock()
+        let shard = &self.shards[identity.shard(SHARDS)];
+        shard.0.try_lock().unwrap_or_else(|| shard.wait())
     }
 
     #[cfg(test)]
@@ -333,25 +216,37 @@ impl MemoryStore {
     }
 }
 
-/// Adds the time at which the usage has left a window, on the time scale of its state. For a level
-/// it is the time of the decision.
-#[inline]
-fn with_window_end(algorithm: &Algorithm, outcome: StepOutcome, own: u64) -> StepOutcome {
-    if !algorithm.is_window() {
-        return outcome;
+impl StateTable {
+    /// Returns the state of an identity, if it has an entry.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut StepState> {
+        let place = self.position(identity)?;
+        self.state_at(place)
     }
-    StepOutcome {
-        whole_at: own.saturating_add(outcome.reset_after),
-        ..outcome
+
+    /// Returns the place of an identity's entry until the next entry is inserted or removed.
+    #[inline(always)]
+    fn position(&self, identity: Identity) -> Option<usize> {
+        let found = self.index.find(identity.hash(), is_at(&self.entries, identity));
+        found.copied().map(index)
+    }
+
+    #[inline]
+    fn state_at(&mut self, place: usize) -> Option<&mut StepState> {
+        self.entries.get_mut(place).map(|entry| &mut entry.state)
     }
 }
 
-#[cold]
-fn full() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Full,
-        "the in-process table is full: raise max_keys or enable evict_when_full",
-    )
+fn is_at(entries: &[StateEntry], identity: Identity) -> impl Fn(&u32) -> bool {
+    move |at| {
+        entries
+            .get(index(*at))
+            .is_some_and(|entry| entry.identity == identity)
+    }
+}
+
+fn index(at: u32) -> usize {
+    at as usize
 }
 
 #[cfg(all(test, shuttle))]

@@ -1,8 +1,8 @@
 //! A request for a decision, validated before any I/O.
 //!
-//! A cost above its quota, a cost that the algorithm cannot represent, and limits of different
-//! groups are rejected here, so the stores receive only requests that one node can decide. Tests:
-//! `tests/contract/input.rs`, `tests/contract/groups.rs`.
+//! Invalid costs (`limit_request.rs`) and limits of different groups are rejected, so the stores
+//! receive only requests that one node can decide. Tests: `tests/contract/input.rs`,
+//! `tests/contract/groups.rs`.
 
 mod holder;
 mod identified;
@@ -22,13 +22,14 @@ use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participati
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, OnStoreFailure, Policy};
+use crate::policy::{OnStoreFailure, Policy};
 pub(crate) use crate::request::holder::{HolderLease, HolderRenewal, HolderReply};
 pub(crate) use crate::request::identified::IdentifiedLimit;
 pub use crate::request::limit_request::LimitRequest;
-use crate::request::limit_request::RequestedCost;
+pub(crate) use crate::request::limit_request::{LimitCharge, charge, identity, never_fits, used_units};
+use crate::request::limit_request::{RequestedCost, units};
 use crate::support::one_or_many::OneOrMany;
-use crate::units::{Amount, MAX_EXACT, Timestamp};
+use crate::units::Timestamp;
 
 /// Maximum number of limits in one decision.
 const MAX_LIMITS: usize = 16;
@@ -39,14 +40,6 @@ const MAX_LIMITS: usize = 16;
 pub(crate) struct DecisionRequest<'a> {
     pub(crate) limits: SmallVec<[RequestedLimit<'a>; 1]>,
     pub(crate) mode: Mode,
-}
-
-/// The identity of a limit and a valid cost of a request for it.
-#[derive(Clone, Copy, Debug)]
-pub struct LimitCharge {
-    pub(crate) identity: Identity,
-    /// In the algorithm's unit.
-    pub(crate) cost: u64,
 }
 
 /// One limit of a request.
@@ -281,84 +274,6 @@ impl Verdict {
 fn wrong_number(number: usize) -> Rejection {
     let expected = format!("1 to {MAX_LIMITS}");
     Rejection::Config(ConfigError::invalid("number of limits", number, expected))
-}
-
-#[inline]
-pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
-    policy.identity(key.group(policy.escaped_group()), key.as_str())
-}
-
-/// Returns the identity of the limit and the cost in the algorithm's unit. Fails if the cost
-/// exceeds the quota or the key is too long.
-#[inline]
-pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<LimitCharge, Rejection> {
-    let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
-    let identity = identity(policy, key);
-    Ok(LimitCharge { identity, cost })
-}
-
-/// Returns the cost in the algorithm's unit, if it is within the quota.
-#[inline]
-fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
-    match (cost, policy.algorithm()) {
-        (_, Algorithm::Concurrency(_)) => Err(concurrency_policy_error(policy)),
-        (RequestedCost::Thousandths(cost), window) if window.is_window() => {
-            permits(policy, Amount::from_thousandths(*cost))
-        }
-        (RequestedCost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
-        (RequestedCost::Thousandths(cost), _) => Err(never_fits(policy, Amount::from_thousandths(*cost))),
-        (RequestedCost::Other(cost), _) => match **cost {
-            // The cost does not fit 64 bits.
-            Ok(cost) => Err(never_fits(policy, cost)),
-            Err(ref error) => Err(Rejection::Config(error.clone().for_policy(policy.name()))),
-        },
-    }
-}
-
-#[cold]
-fn concurrency_policy_error(policy: &Policy) -> Rejection {
-    Rejection::Config(ConfigError::invalid(
-        "policy",
-        policy,
-        "a rate policy: for a concurrency policy, call `Limiter::acquire_concurrency` or use limiter-tower's `ConcurrencyLimitLayer`; \
-         read it with `Limiter::peek`, and drop the permit to release it",
-    ))
-}
-
-fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
-    if cost > window.quota() {
-        Err(never_fits(window, cost))
-    } else if !cost.is_whole() {
-        Err(not_whole(window, cost))
-    } else {
-        Ok(cost.whole())
-    }
-}
-
-#[cold]
-fn not_whole(window: &Policy, cost: Amount) -> Rejection {
-    let expected = format!("whole permits, as the window `{}` counts", window.name());
-    Rejection::Config(ConfigError::invalid("cost", cost, expected))
-}
-
-#[cold]
-pub(crate) fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
-    Rejection::NeverFits {
-        policy: policy.clone(),
-        cost,
-        quota: policy.quota(),
-    }
-}
-
-/// Converts usage to the algorithm's unit. Usage may exceed the quota and is capped at the largest
-/// exact number.
-pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection> {
-    let units = match policy.algorithm().is_window() {
-        true if used.is_whole() => used.whole(),
-        true => return Err(not_whole(policy, used)),
-        false => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
-    };
-    Ok(units.min(MAX_EXACT))
 }
 
 /// Copies the outcome of each penalty's block to the limit that it blocks. The blocks are the last

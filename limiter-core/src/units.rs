@@ -20,7 +20,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// A time, in whole microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(u64);
+pub struct Timestamp(pub(crate) u64);
 
 impl Timestamp {
     /// Returns the time `micros` microseconds after the Unix epoch.

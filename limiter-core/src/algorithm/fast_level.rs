@@ -6,10 +6,8 @@
 //! that stepped back, a refund, a lease) convert the form to its [`Level`], and back if the result
 //! has this form. Tests: below.
 
-#[cfg(any(feature = "redis", test))]
-use crate::algorithm::StepState;
 use crate::algorithm::level::{Level, signed};
-use crate::algorithm::{StepOutcome, next_permit};
+use crate::algorithm::{Mode, StepOutcome, StepState, next_permit};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::units::MAX_EXACT;
 
@@ -26,6 +24,28 @@ pub(crate) struct FastLevel {
     parts: u64,
     /// … and the number of parts refilled per microsecond.
     gain: u64,
+}
+
+/// Executes the step on a fast level, which only one policy has charged. This is the common case,
+/// and its result fits in registers.
+#[inline(always)]
+pub(crate) fn step_fast(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> Option<FastOutcome> {
+    match state {
+        StepState::Fast(fast) => fast.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
+        _ => None,
+    }
+}
+
+/// Returns whether levels of the algorithm can have this form.
+#[inline]
+pub(crate) fn has_fast_level(algorithm: &Algorithm) -> bool {
+    from_algorithm(algorithm).is_some()
 }
 
 /// Returns the quota and the rate of an algorithm that uses a level.
@@ -219,7 +239,7 @@ impl FastOutcome {
 #[cfg(test)]
 mod tests {
     use crate::algorithm::fast_level::*;
-    use crate::algorithm::{Mode, level, step};
+    use crate::algorithm::{level, step};
     use crate::policy::Policy;
 
     /// Two policies, each as a bucket and as a funnel.

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use crate::algorithm::{Change, Mode, StepOutcome, StepResult};
 use crate::backend::without_store::without_store;
-use crate::backend::{SingleLimit, SingleOutcome};
 use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
@@ -34,7 +33,7 @@ use crate::support::one_or_many::OneOrMany;
 /// The states and the concurrency permits of this process.
 #[derive(Debug)]
 pub(crate) struct MemoryBackend {
-    store: MemoryStore,
+    pub(super) store: MemoryStore,
     permits: Arc<PermitTable<()>>,
     /// Detached permits, which are released when they expire.
     detached: Arc<ExpiringTable<DetachedHold>>,
@@ -70,47 +69,6 @@ impl MemoryBackend {
     /// The detached permits of this process.
     pub(super) fn detached_permits(&self) -> &Arc<ExpiringTable<DetachedHold>> {
         &self.detached
-    }
-
-    /// Decides one limit alone: by the fast step if the state was stored by this algorithm, else by
-    /// the general step.
-    #[inline]
-    pub(super) fn decide_one<R>(
-        &self,
-        limit: SingleLimit<'_>,
-        finish: impl Fn(Result<SingleOutcome, StoreError>) -> R,
-    ) -> R {
-        let algorithm = limit.policy.algorithm();
-        let fast = self
-            .store
-            .decide_fast(limit.identity, algorithm, limit.cost, limit.mode);
-        match fast {
-            Some((decided_at, level)) => finish(Ok(SingleOutcome {
-                decided_at,
-                result: StepResult::Level(level),
-                origin: Origin::Memory,
-            })),
-            None => self.decide_generally(limit, finish),
-        }
-    }
-
-    /// Decides one limit by the general step. Not inlined, so that the fast step needs fewer
-    /// registers.
-    #[inline(never)]
-    fn decide_generally<R>(
-        &self,
-        limit: SingleLimit<'_>,
-        finish: impl Fn(Result<SingleOutcome, StoreError>) -> R,
-    ) -> R {
-        let algorithm = limit.policy.algorithm();
-        let decided = self
-            .store
-            .decide_one(limit.identity, algorithm, limit.cost, limit.mode);
-        finish(decided.map(|(decided_at, outcome)| SingleOutcome {
-            decided_at,
-            result: StepResult::Computed(outcome),
-            origin: Origin::Memory,
-        }))
     }
 
     /// Decides several limits by the fast step, if their states permit it.

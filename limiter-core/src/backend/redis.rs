@@ -22,11 +22,10 @@ use std::time::{Duration, Instant};
 use crate::algorithm::{Change, Mode};
 use crate::backend::redis::inheritance::ConvertedLimits;
 use crate::backend::without_store::without_store;
-use crate::backend::{SingleLimit, SingleOutcome};
 use crate::concurrency;
 use crate::concurrency::leases::PermitLeases;
 use crate::concurrency::redis_store::ConcurrencyStore;
-use crate::decision::{Decision, Origin, Rejection};
+use crate::decision::{Decision, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
@@ -40,7 +39,7 @@ use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
 use crate::redis::usage_reporter::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, IdentifiedLimit, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::deadline::{within, within_pinned};
 use crate::support::log_throttle::LogThrottle;
@@ -124,10 +123,11 @@ impl RedisBackend {
     #[inline(never)]
     pub(super) fn try_decide_one<R>(
         &self,
-        limit: SingleLimit<'_>,
+        limit: IdentifiedLimit<'_>,
+        mode: Mode,
         finish: impl Fn(Option<Result<SingleOutcome, StoreError>>) -> R,
     ) -> R {
-        if limit.mode != Mode::Charge || limit.policy.lease().is_some() {
+        if mode != Mode::Charge || limit.policy.lease().is_some() {
             return finish(None);
         }
         let denied = self.denials.answer_one(LimitCost {
@@ -138,6 +138,7 @@ impl RedisBackend {
         match denied {
             Some((decided_at, result)) => finish(Some(Ok(SingleOutcome {
                 decided_at,
+                fits: false,
                 result,
                 origin: Origin::DenyCache,
             }))),

@@ -11,8 +11,9 @@ use std::fmt;
 use std::task::Poll;
 
 use crate::algorithm::Mode;
+use crate::check::Check;
+use crate::check::query::PendingDecision;
 use crate::check::registry_lookup::ResolvedPolicies;
-use crate::check::{Check, PendingDecision};
 use crate::decision::{Decision, Rejection};
 use crate::key::Key;
 use crate::limiter::Limiter;
@@ -71,54 +72,6 @@ pub trait Lookup: Copy + fmt::Debug + Send + Sync + Unpin {
     ) -> Poll<Result<Decision, Rejection>>
     where
         Self: 'b;
-}
-
-impl Lookup for &Policy {
-    type Found = ();
-
-    fn name(&self) -> &str {
-        Policy::name(self)
-    }
-
-    #[inline]
-    fn look_up(self, _: &Limiter, _: &Key<'_>) -> Result<ResolvedPolicies<()>, Rejection> {
-        Ok(ResolvedPolicies::Policy(()))
-    }
-
-    #[inline]
-    fn policy<'b>(self, (): &'b ()) -> &'b Policy
-    where
-        Self: 'b,
-    {
-        self
-    }
-
-    #[inline]
-    fn without_lookup<'b>(check: &'b Check<'_, Self>) -> Option<&'b Check<'b>> {
-        Some(check)
-    }
-
-    #[inline]
-    fn look_up_for(_: &Check<'_, Self>) -> Result<ResolvedPolicies<()>, Rejection> {
-        Ok(ResolvedPolicies::Policy(()))
-    }
-
-    fn start<'b>(
-        check: &mut Check<'b, Self>,
-        charge: Option<LimitCharge>,
-        query: &mut Option<PendingDecision<'b>>,
-    ) -> Poll<Result<Decision, Rejection>>
-    where
-        Self: 'b,
-    {
-        if !check.is_tried {
-            if let Poll::Ready(answer) = check.try_decide() {
-                return Poll::Ready(answer);
-            }
-        }
-        *query = Some(check.take().query(charge)?);
-        Poll::Pending
-    }
 }
 
 impl Lookup for &str {

@@ -1,35 +1,25 @@
-//! The decision of a check that needs no waiting.
+//! The less common forms of the decision without waiting.
 //!
-//! [`Check::try_decide`] is the only function that decides without waiting. Awaited checks, named
-//! policies, annotated functions and layers call it first, and query the store only if it returns
-//! `Pending`. In process it decides every plain check. With Redis it decides those that leased
-//! tokens or the deny cache decide.
+//! [`Check::try_decide`] decides one plain limit in place. This file decides as a request several
+//! limits and limits with leased tokens or a changed policy, it reports concurrency permits to a
+//! peek, and it applies the failure mode of a full store. [`Limiter::try_pass`] is the form for
+//! layers and annotated functions with one limit, which write no decision for an allowed call.
 //!
-//! One plain limit is decided in place, without building a request: it is borrowed, its
-//! identity and cost are computed once, and the decision is written into the caller's place.
-//! Several limits are decided in the same way in process if the fast step can decide all of them;
-//! otherwise they become a [`DecisionRequest`] that borrows their keys. A check is plain if its
-//! result depends on the store alone: the limiter enforces decisions, and no policy is in shadow,
-//! is off, has a key list or a penalty.
-//!
-//! Tests: `tests/entry_points.rs` compares all entry points; `cargo xtask bench --instructions`
-//! counts the instructions of this path.
+//! Tests: `tests/entry_points.rs` compares all entry points.
 
-use std::cell::Cell;
 use std::task::Poll;
 
 use smallvec::smallvec;
 
 use crate::algorithm::Mode;
-use crate::backend::SingleLimit;
 use crate::backend::without_store::without_store;
 use crate::check::Check;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::decision::{Decision, Origin, Rejection};
+use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::limiter::Limiter;
-use crate::observe::{self, ReportedLimit};
+use crate::observe;
 use crate::policy::Policy;
 use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest, charge};
 use crate::support::one_or_many::OneOrMany;
@@ -47,114 +37,9 @@ pub enum Passage {
 }
 
 impl Check<'_> {
-    /// Decides without waiting. `Pending` has charged nothing: the store must be queried, or the
-    /// check is not plain.
-    #[inline]
-    pub(crate) fn try_decide(&self) -> Poll<Result<Decision, Rejection>> {
-        if self.is_plain() {
-            self.try_decide_plain(&Cell::new(None))
-        } else {
-            Poll::Pending
-        }
-    }
-
-    /// As [`try_decide`](Self::try_decide), of a plain check. In process it is never `Pending`.
-    /// Before `Pending` it may write identity and cost of the only limit to `undecided`, so that
-    /// the request to the store need not compute them again.
-    #[inline]
-    pub(super) fn try_decide_plain(
-        &self,
-        undecided: &Cell<Option<LimitCharge>>,
-    ) -> Poll<Result<Decision, Rejection>> {
-        match &self.requests {
-            OneOrMany::One(limit) => self.try_decide_one(limit, undecided),
-            OneOrMany::Several(limits) => self.try_decide_several(limits),
-        }
-    }
-
-    /// Decides one limit. A single function into which the steps are inlined: the numbers stay in
-    /// registers until they are written into the caller's `Decision`. Copying a decision that was
-    /// just written in smaller pieces stalls for about 4 ns.
-    #[inline(never)]
-    fn try_decide_one(
-        &self,
-        limit: &LimitRequest<'_>,
-        undecided: &Cell<Option<LimitCharge>>,
-    ) -> Poll<Result<Decision, Rejection>> {
-        self.limiter.open()?;
-        let policy = limit.policy();
-        let LimitCharge { identity, cost } = match limit.charge() {
-            Ok(charge) => charge,
-            Err(rejection) => return self.try_peek_permits(limit, rejection),
-        };
-        if policy.is_scaled() {
-            return self.try_decide_together();
-        }
-        let single = SingleLimit {
-            policy,
-            identity,
-            cost,
-            mode: self.mode,
-        };
-        let backend = &self.limiter.inner.backend;
-        backend.try_decide_one(single, |decided| match decided {
-            Some(Ok(outcome)) => {
-                let (fits, origin) = (outcome.result.fits(), outcome.origin);
-                observe::decided(policy, self.mode, fits, origin);
-                // Usage is reported to Redis only; the comparison is evaluated at compile time.
-                if origin != Origin::Memory {
-                    if let Some(usage) = backend.usage() {
-                        let limit = ReportedLimit::new(policy, limit.key());
-                        observe::used(usage, &limit, self.mode, fits, origin);
-                    }
-                }
-                Poll::Ready(Ok(outcome.decision(policy)))
-            }
-            Some(Err(error)) => self.decide_without_store(error),
-            // Leased tokens are spent by requests.
-            None if self.mode != Mode::Charge || policy.lease().is_some() => self.try_decide_together(),
-            None => {
-                undecided.set(Some(LimitCharge { identity, cost }));
-                Poll::Pending
-            }
-        })
-    }
-
-    /// Decides several limits: in process without a request, if the fast step suffices. The number
-    /// of limits is a constant of the fast step, so that it needs no tables on the heap.
-    fn try_decide_several(&self, limits: &[LimitRequest<'_>]) -> Poll<Result<Decision, Rejection>> {
-        let decided = match limits.len() {
-            2 => self.try_decide_several_fast::<2>(limits),
-            3 => self.try_decide_several_fast::<3>(limits),
-            4 => self.try_decide_several_fast::<4>(limits),
-            _ => None,
-        };
-        match decided {
-            Some(decision) => Poll::Ready(Ok(decision)),
-            None => self.try_decide_together(),
-        }
-    }
-
-    /// Decides `N` limits by the fast step, if it can decide all of them.
-    #[inline(never)]
-    fn try_decide_several_fast<const N: usize>(&self, limits: &[LimitRequest<'_>]) -> Option<Decision> {
-        let limiter = &self.limiter.inner;
-        if !self.limiter.is_in_process() || self.limiter.open().is_err() {
-            return None;
-        }
-        let limits = IdentifiedLimit::each::<N>(limits.first_chunk()?, limiter.any_groups)?;
-        let decision = limiter.backend.try_decide_several_fast(&limits, self.mode)?;
-        let answer = Ok(decision);
-        let policies = limits
-            .iter()
-            .map(|limit| ReportedLimit::without_key(limit.policy));
-        observe::answered(None, policies, self.mode, &answer);
-        answer.ok()
-    }
-
     /// Decides several limits, or one whose usage may have to be converted or is leased.
     #[inline(never)]
-    fn try_decide_together(&self) -> Poll<Result<Decision, Rejection>> {
+    pub(super) fn try_decide_together(&self) -> Poll<Result<Decision, Rejection>> {
         let request = self.borrowed_request()?;
         match self.limiter.inner.backend.try_decide(&request) {
             Some(answer) => {
@@ -168,7 +53,7 @@ impl Check<'_> {
     /// Permits of concurrency cannot be charged by a check, but a peek reports them. Other limits
     /// are rejected.
     #[cold]
-    fn try_peek_permits(
+    pub(super) fn try_peek_permits(
         &self,
         limit: &LimitRequest<'_>,
         rejection: Rejection,
@@ -190,7 +75,7 @@ impl Check<'_> {
     }
 
     #[cold]
-    fn decide_without_store(&self, error: StoreError) -> Poll<Result<Decision, Rejection>> {
+    pub(super) fn decide_without_store(&self, error: StoreError) -> Poll<Result<Decision, Rejection>> {
         let request = self.borrowed_request()?;
         let answer = without_store(&request, error, self.limiter.now());
         self.limiter.report_answer(&request, &answer);
@@ -215,15 +100,14 @@ impl Check<'_> {
         if self.limiter.inner.queues.has_waiters(&smallvec![identity]) {
             return Poll::Pending;
         }
-        let single = SingleLimit {
+        let single = IdentifiedLimit {
             policy,
             identity,
             cost,
-            mode: self.mode,
         };
         let backend = &self.limiter.inner.backend;
-        backend.try_decide_one(single, |decided| match decided {
-            Some(Ok(outcome)) if outcome.result.fits() => {
+        backend.try_decide_one(single, self.mode, |decided| match decided {
+            Some(Ok(outcome)) if outcome.fits => {
                 observe::decided(policy, self.mode, true, outcome.origin);
                 Poll::Ready(Ok(outcome.decision(policy)))
             }
@@ -249,17 +133,16 @@ impl Limiter {
         let Ok(LimitCharge { identity, cost }) = charge(policy, key, cost) else {
             return Passage::Undecided;
         };
-        let single = SingleLimit {
+        let single = IdentifiedLimit {
             policy,
             identity,
             cost,
-            mode: Mode::Charge,
         };
         self.inner
             .backend
-            .try_decide_one(single, |decided| match decided {
+            .try_decide_one(single, Mode::Charge, |decided| match decided {
                 Some(Ok(outcome)) => {
-                    let fits = outcome.result.fits();
+                    let fits = outcome.fits;
                     observe::decided(policy, Mode::Charge, fits, outcome.origin);
                     if fits {
                         return Passage::Allowed;

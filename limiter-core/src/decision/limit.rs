@@ -10,9 +10,9 @@ use crate::units::Amount;
 /// The outcome of one limit in a [`Decision`](crate::Decision).
 #[derive(Clone)]
 pub struct LimitOutcome {
-    policy: CachedPolicy,
+    pub(super) policy: CachedPolicy,
     /// Unevaluated, because most callers read none of its values.
-    standing: StepResult,
+    pub(super) standing: StepResult,
 }
 
 impl LimitOutcome {

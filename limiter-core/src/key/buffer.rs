@@ -9,8 +9,8 @@
 use std::fmt;
 use std::fmt::{Display, Write as _};
 
-use crate::key::Key;
-use crate::key::escape::{Colon, push_escaped};
+use crate::key::escape::push_escaped;
+use crate::key::{Colon, Key};
 
 /// More than the longest text that is stored unhashed.
 const CAPACITY: usize = 256;

@@ -15,12 +15,15 @@ const HAS_OVERLAYS: u8 = 0b100;
 /// The limiter's own mode and the presence of overlays, which each call reads.
 #[derive(Debug, Default)]
 pub(crate) struct EnforcementSwitch {
-    bits: AtomicU8,
+    pub(crate) bits: AtomicU8,
     /// The environment has set the mode, so suspensions do not apply.
     is_from_environment: AtomicBool,
 }
 
 impl EnforcementSwitch {
+    /// The bits of a limiter that enforces decisions, without overlays in its registry.
+    pub(crate) const ENFORCES: u8 = Enforcement::Enforce.to_bits();
+
     fn replace_mode(&self, enforcement: Enforcement) -> Enforcement {
         let replace = |bits: u8| Some(bits & !MODE | enforcement.to_bits());
         let previous = self
@@ -63,7 +66,7 @@ impl Limiter {
     /// Returns whether the limiter enforces decisions and its registry has no overlays.
     #[inline]
     pub(crate) fn enforces(&self) -> bool {
-        self.inner.enforcement.bits.load(Ordering::Relaxed) == Enforcement::Enforce.to_bits()
+        self.inner.enforcement.bits.load(Ordering::Relaxed) == EnforcementSwitch::ENFORCES
     }
 
     /// Returns whether overlays of the registry may apply to calls.

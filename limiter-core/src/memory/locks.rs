@@ -4,8 +4,7 @@
 use smallvec::SmallVec;
 
 use crate::identity::Identity;
-use crate::memory::table::StateTable;
-use crate::memory::{MemoryStore, SHARDS};
+use crate::memory::{MemoryStore, SHARDS, StateTable};
 use crate::request::IdentifiedLimit;
 use crate::support::clock::Clock;
 use crate::support::sync::SpinGuard;

@@ -1,28 +1,15 @@
 //! Removal of idle keys: decisions examine some keys each, and more keys when the store is full.
 
 use crate::memory::{MemoryStore, SHARDS};
-use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::support::sync::atomic::Ordering;
 use crate::units::Timestamp;
 
-/// Interval between sweeps: up to 256,000 keys are examined per second.
-const SWEEP_EVERY_MICROS: u64 = 250;
-/// Maximum number of keys, and of shards, of one sweep.
-const SWEPT_AT_ONCE: usize = 64;
-const SHARDS_AT_ONCE: usize = 4;
 /// Minimum interval between searches of a full store, so that new keys cannot cause continuous
 /// searches.
 const SEARCH_EVERY_MICROS: u64 = 1_000;
 const SEARCHED_AT_ONCE: usize = 1_024;
 
 impl MemoryStore {
-    /// Removes expired keys among the next ones, if a sweep is due.
-    #[inline]
-    pub(crate) fn sweep_some(&self, now: u64) {
-        if self.is_due(&self.next_sweep_at, now, SWEEP_EVERY_MICROS) {
-            self.sweep(now, SHARDS_AT_ONCE, SWEPT_AT_ONCE);
-        }
-    }
-
     /// Searches a full store for expired keys. Returns `false` if the last search was too recent.
     #[cold]
     pub(super) fn search(&self, now: u64) -> bool {
@@ -33,27 +20,10 @@ impl MemoryStore {
         is_due
     }
 
-    /// Returns whether the work is due, to one caller only, and schedules the next time.
-    #[inline]
-    fn is_due(&self, next: &AtomicU64, now: u64, every: u64) -> bool {
-        let due = next.load(Ordering::Relaxed);
-        // If the clock has stepped back further than one interval, the schedule restarts.
-        let early = now < due && due - now <= every;
-        !early
-            && next
-                .compare_exchange(
-                    due,
-                    now.saturating_add(every),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-    }
-
     /// Removes expired keys among at most `keys` keys in `shards` shards. Skips shards that are
     /// locked.
     #[inline(never)]
-    fn sweep(&self, now: u64, shards: usize, keys: usize) {
+    pub(super) fn sweep(&self, now: u64, shards: usize, keys: usize) {
         let mut left = keys;
         let calendar = self.clock.calendar().as_micros();
         for _ in 0..shards {

@@ -1,33 +1,8 @@
-//! One shard of the in-process store: states by identity.
-//!
-//! The states are stored in a vector, and a hash table of 32-bit indices refers to them: its free
-//! slots take 5 bytes each instead of the size of a state, and the vector grows by an eighth where
-//! a hash table doubles.
-
-use hashbrown::HashTable;
+//! Changes of one shard of the in-process store: insertion, removal and sweep of states.
 
 use crate::algorithm::StepState;
 use crate::identity::Identity;
-use crate::units::Timestamp;
-
-/// States by identity.
-#[derive(Debug, Default)]
-pub(crate) struct StateTable {
-    entries: Vec<StateEntry>,
-    /// Index into `entries`, by identity.
-    index: HashTable<u32>,
-    /// Number of entries that the current sweep round has not examined, from the first on.
-    unswept: usize,
-    /// Time of the last decision on one of the entries.
-    pub(crate) decided_at: Timestamp,
-}
-
-/// 64 bytes.
-#[derive(Debug)]
-struct StateEntry {
-    identity: Identity,
-    state: StepState,
-}
+use crate::memory::{StateEntry, StateTable, index, is_at};
 
 /// Progress of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,25 +16,6 @@ pub(crate) struct SweepProgress {
 }
 
 impl StateTable {
-    /// Returns the state of an identity, if it has an entry.
-    #[inline(always)]
-    pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut StepState> {
-        let place = self.position(identity)?;
-        self.state_at(place)
-    }
-
-    /// Returns the place of an identity's entry until the next entry is inserted or removed.
-    #[inline(always)]
-    pub(super) fn position(&self, identity: Identity) -> Option<usize> {
-        let found = self.index.find(identity.hash(), is_at(&self.entries, identity));
-        found.copied().map(index)
-    }
-
-    #[inline]
-    pub(super) fn state_at(&mut self, place: usize) -> Option<&mut StepState> {
-        self.entries.get_mut(place).map(|entry| &mut entry.state)
-    }
-
     /// Stores the state of an identity that has no entry.
     pub(crate) fn insert(&mut self, identity: Identity, state: StepState) {
         if self.entries.len() == self.entries.capacity() {
@@ -168,20 +124,8 @@ impl StateTable {
     }
 }
 
-fn is_at(entries: &[StateEntry], identity: Identity) -> impl Fn(&u32) -> bool {
-    move |at| {
-        entries
-            .get(index(*at))
-            .is_some_and(|entry| entry.identity == identity)
-    }
-}
-
 fn hash(entries: &[StateEntry], at: u32) -> u64 {
     entries.get(index(at)).map_or(0, |entry| entry.identity.hash())
-}
-
-fn index(at: u32) -> usize {
-    at as usize
 }
 
 #[expect(

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::error::StoreErrorKind;
 use crate::memory::*;
 use crate::policy::Policy;
-use crate::request::LimitRequest;
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::ManualClock;
 
 fn charge_request<'a>(policy: &'a Policy, key: &'a str) -> DecisionRequest<'a> {

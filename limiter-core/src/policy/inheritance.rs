@@ -199,12 +199,6 @@ impl Policy {
         Some((&scaled.before, scaled.at))
     }
 
-    /// True if limits may have to be [converted](Self::proportional_to).
-    #[inline]
-    pub(crate) fn is_scaled(&self) -> bool {
-        self.0.scaled.is_some()
-    }
-
     /// Returns the previous policy, independent of the time.
     pub(crate) fn scaled(&self) -> Option<&PreviousPolicy> {
         self.0.scaled.as_deref()

@@ -1,12 +1,16 @@
-//! One limit of a decision, as a caller requests it.
+//! One limit of a decision, as a caller requests it, with its identity and its cost in the unit of
+//! the algorithm.
+//!
+//! A cost above the quota and a cost that the algorithm cannot represent are rejected here. Tests:
+//! `tests/contract/input.rs`.
 
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::Policy;
-use crate::request::{LimitCharge, RequestedLimit, identity, units};
-use crate::units::Amount;
+use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
+use crate::request::RequestedLimit;
+use crate::units::{Amount, MAX_EXACT};
 
 /// One limit of a decision: a policy, a key, and the number of permits.
 ///
@@ -22,6 +26,14 @@ pub struct LimitRequest<'a, P = &'a Policy> {
     pub(crate) policy: P,
     pub(crate) key: Key<'a>,
     pub(crate) cost: RequestedCost,
+}
+
+/// The identity of a limit and a valid cost of a request for it.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitCharge {
+    pub(crate) identity: Identity,
+    /// In the algorithm's unit.
+    pub(crate) cost: u64,
 }
 
 /// The cost of a request. Nearly every cost is a 64-bit number; any other is boxed, so that the
@@ -156,4 +168,85 @@ impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for LimitRequest<'a> {
     fn from((policy, key): (&'a Policy, K)) -> Self {
         Self::new(policy, key)
     }
+}
+
+#[inline]
+pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
+    policy.identity(key.group(policy.escaped_group()), key.as_str())
+}
+
+/// Returns the identity of the limit and the cost in the algorithm's unit. Fails if the cost
+/// exceeds the quota or the key is too long.
+#[inline]
+pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<LimitCharge, Rejection> {
+    let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
+    let identity = identity(policy, key);
+    Ok(LimitCharge { identity, cost })
+}
+
+/// Returns the cost in the algorithm's unit, if it is within the quota.
+#[inline]
+pub(super) fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
+    match (cost, policy.algorithm()) {
+        (
+            RequestedCost::Thousandths(cost),
+            Algorithm::TokenBucket(TokenBucket { capacity, .. }) | Algorithm::Funnel(Funnel { capacity, .. }),
+        ) => match cost <= capacity {
+            true => Ok(*cost),
+            false => Err(never_fits(policy, Amount::from_thousandths(*cost))),
+        },
+        (_, Algorithm::Concurrency(_)) => Err(concurrency_policy_error(policy)),
+        (RequestedCost::Thousandths(cost), _) => permits(policy, Amount::from_thousandths(*cost)),
+        (RequestedCost::Other(cost), _) => match **cost {
+            // The cost does not fit 64 bits.
+            Ok(cost) => Err(never_fits(policy, cost)),
+            Err(ref error) => Err(Rejection::Config(error.clone().for_policy(policy.name()))),
+        },
+    }
+}
+
+#[cold]
+fn concurrency_policy_error(policy: &Policy) -> Rejection {
+    Rejection::Config(ConfigError::invalid(
+        "policy",
+        policy,
+        "a rate policy: for a concurrency policy, call `Limiter::acquire_concurrency` or use limiter-tower's `ConcurrencyLimitLayer`; \
+         read it with `Limiter::peek`, and drop the permit to release it",
+    ))
+}
+
+fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
+    if cost > window.quota() {
+        Err(never_fits(window, cost))
+    } else if !cost.is_whole() {
+        Err(not_whole(window, cost))
+    } else {
+        Ok(cost.whole())
+    }
+}
+
+#[cold]
+fn not_whole(window: &Policy, cost: Amount) -> Rejection {
+    let expected = format!("whole permits, as the window `{}` counts", window.name());
+    Rejection::Config(ConfigError::invalid("cost", cost, expected))
+}
+
+#[cold]
+pub(crate) fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
+    Rejection::NeverFits {
+        policy: policy.clone(),
+        cost,
+        quota: policy.quota(),
+    }
+}
+
+/// Converts usage to the algorithm's unit. Usage may exceed the quota and is capped at the largest
+/// exact number.
+pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection> {
+    let units = match policy.algorithm().is_window() {
+        true if used.is_whole() => used.whole(),
+        true => return Err(not_whole(policy, used)),
+        false => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
+    };
+    Ok(units.min(MAX_EXACT))
 }

@@ -1,6 +1,5 @@
 //! Clocks: the system clock and a manual clock for tests.
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tsc;
 
 use std::fmt;
@@ -172,29 +171,6 @@ impl Clock {
             Self::Manual(clock) => clock.now(),
             #[cfg(test)]
             Self::Manual(clock) => clock.calendar(),
-        }
-    }
-
-    /// Returns the time in a third of the time of [`now`](Self::now), if the processor has a
-    /// suitable counter: exact to two microseconds, by which threads may also disagree. Callers
-    /// that need ordered readings use [`in_order`](Self::in_order).
-    #[inline]
-    pub(crate) fn reading(&self) -> Timestamp {
-        match self {
-            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-            Self::System => tsc::now(),
-            _ => self.now(),
-        }
-    }
-
-    /// Returns the time of a decision that follows one at `last`, from a reading made before `last`
-    /// was known. The system clock never steps back, so the later of the two is equivalent to
-    /// another reading; a manual clock may have been set back.
-    #[inline]
-    pub(crate) fn in_order(&self, before: Timestamp, last: Timestamp) -> Timestamp {
-        match self {
-            Self::System => before.max(last),
-            Self::Manual(clock) => clock.now(),
         }
     }
 

@@ -33,12 +33,16 @@ mod modelled {
 
     /// The spin lock as the checker models it: a thread that spins waits for its turn.
     #[derive(Debug, Default)]
-    pub(crate) struct SpinLock<T>(Mutex<T>);
+    pub(crate) struct SpinLock<T>(pub(crate) Mutex<T>);
 
     pub(crate) type SpinGuard<'a, T> = MutexGuard<'a, T>;
 
     impl<T> SpinLock<T> {
         pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
+            self.0.lock()
+        }
+
+        pub(crate) fn wait(&self) -> SpinGuard<'_, T> {
             self.0.lock()
         }
 

@@ -1,4 +1,5 @@
-//! The processor's time stamp counter, which replaces the system clock between two readings of it.
+//! The time of a decision in process: a reading of the processor's time stamp counter, which
+//! replaces the system clock between two readings of it, or of a manual clock.
 //!
 //! Each thread measures the rate of the counter and uses it for a millisecond, only if two
 //! consecutive measurements agree to a thousandth. A reading is therefore wrong by at most two
@@ -15,7 +16,7 @@ use std::cell::Cell;
 use std::fs;
 use std::sync::LazyLock;
 
-use crate::support::clock::System;
+use crate::support::clock::{Clock, System};
 use crate::units::Timestamp;
 
 /// Times are counted in parts, 2^12 per microsecond, which fit until the year 2112.
@@ -25,42 +26,69 @@ const RATE_BITS: u32 = 32;
 /// One millisecond in parts.
 const SPAN: u64 = 1_000 << PART_BITS;
 
+const HAS_COUNTER: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+
 /// True if the kernel itself uses the counter as clock source: it has then verified that the
 /// counter ticks evenly in all sleep states and equally on all processors.
 static IS_STEADY: LazyLock<bool> = LazyLock::new(|| {
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    source.is_ok_and(|source| source.trim() == "tsc")
+    HAS_COUNTER && source.is_ok_and(|source| source.trim() == "tsc")
 });
 
 thread_local! {
     static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor::UNKNOWN) };
 }
 
-/// Returns the time from the counter if it is calibrated, otherwise from the system clock.
-///
-/// Readings may be out of order by their error; those of one thread only while the system corrects
-/// its clock. Callers that need an order ensure it.
-#[inline]
-pub(crate) fn now() -> Timestamp {
-    let anchor = ANCHOR.get();
-    // The counter is not read where it is unusable: a machine may be configured to trap that.
-    let counted = if anchor.valid_ticks == 0 {
-        None
-    } else {
-        anchor.parts(ticks())
-    };
-    let parts = counted.unwrap_or_else(read_counter);
-    Timestamp::from_micros(parts >> PART_BITS)
+impl Clock {
+    /// Returns the time in a third of the time of [`now`](Self::now), if the processor has a
+    /// suitable counter: exact to two microseconds, by which threads may also disagree. Readings of
+    /// one thread are out of order only while the system corrects its clock. Callers that need
+    /// ordered readings use [`in_order`](Self::in_order).
+    #[inline]
+    pub(crate) fn reading(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let anchor = ANCHOR.get();
+                // The counter is not read where it is unusable: a machine may be configured to trap
+                // that.
+                let counted = if anchor.valid_ticks == 0 {
+                    None
+                } else {
+                    anchor.parts(ticks())
+                };
+                Timestamp(counted.unwrap_or_else(calibrate) >> PART_BITS)
+            }
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// Returns the time of a decision that follows one at `last`, from a reading made before `last`
+    /// was known. The system clock never steps back, so the later of the two is equivalent to
+    /// another reading; a manual clock may have been set back.
+    #[inline]
+    pub(crate) fn in_order(&self, before: Timestamp, last: Timestamp) -> Timestamp {
+        match self {
+            Self::System => before.max(last),
+            Self::Manual(clock) => clock.now(),
+        }
+    }
 }
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[inline]
 fn ticks() -> u64 {
     safe_arch::read_timestamp_counter()
 }
 
-/// Calibrates the counter with the system clock.
+/// Other platforms do not read the counter: see [`IS_STEADY`].
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn ticks() -> u64 {
+    0
+}
+
+/// Returns the time of the system clock, in parts, and calibrates the counter with it.
 #[cold]
-fn read_counter() -> u64 {
+fn calibrate() -> u64 {
     if !*IS_STEADY {
         return to_parts(System::get());
     }
@@ -303,7 +331,7 @@ mod tests {
         let micros = || System::get().timestamp().as_micros();
         let (until, mut last) = (micros() + 20_000, Timestamp::default());
         loop {
-            let (before, now, after) = (micros(), now(), micros());
+            let (before, now, after) = (micros(), Clock::System.reading(), micros());
             assert!(now.as_micros() + 3 >= before && now.as_micros() <= after + 3);
             assert!(last <= now);
             last = now;

@@ -17,7 +17,7 @@ const SLEEP: Duration = Duration::from_micros(50);
 
 /// The data behind the lock. A panic while it is held leaves the data as it is.
 #[derive(Debug, Default)]
-pub(crate) struct SpinLock<T>(SpinMutex<T>);
+pub(crate) struct SpinLock<T>(pub(crate) SpinMutex<T>);
 
 pub(crate) type SpinGuard<'a, T> = SpinMutexGuard<'a, T>;
 
@@ -33,8 +33,9 @@ impl<T> SpinLock<T> {
         self.0.try_lock()
     }
 
+    /// Waits for the guard of a held lock.
     #[cold]
-    fn wait(&self) -> SpinGuard<'_, T> {
+    pub(crate) fn wait(&self) -> SpinGuard<'_, T> {
         let mut attempts = 0_u32;
         loop {
             // Reading the state does not take the cache line from the holder; an attempt to lock

@@ -1,0 +1,149 @@
+//! The query of a check to the store: the request of its limits, and the future that awaits the
+//! decision.
+//!
+//! A check is queried only if the attempt without waiting left it undecided. The request is
+//! validated before any I/O; a rejection is counted for the limit that is invalid. Tests: below,
+//! and `tests/entry_points.rs`.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::algorithm::Mode;
+use crate::check::Check;
+use crate::concurrency::request::ConcurrencyRequest;
+use crate::decision::{Decision, Rejection};
+use crate::enforcement::EnforcementPlan;
+use crate::limiter::Limiter;
+use crate::observe;
+use crate::policy::{OnDenial, Policy};
+use crate::request::{DecisionRequest, LimitCharge, LimitRequest};
+use crate::support::one_or_many::OneOrMany;
+
+/// The future of a query.
+pub(crate) type PendingDecision<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
+
+impl<'a> Check<'a> {
+    /// The future of a check that [`try_decide`](Check::try_decide) left undecided.
+    pub(super) fn query(self, charge: Option<LimitCharge>) -> Result<PendingDecision<'a>, Rejection> {
+        let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
+        if !self.is_plain() {
+            let (limiter, limits, mode) = self.into_parts();
+            let decided = EnforcementPlan::new(limiter, limits, mode).decide();
+            return Ok(if limiter.is_in_process() {
+                Box::pin(decided)
+            } else {
+                observe::deciding(first, decided)
+            });
+        }
+        if let Some(limit) = self.permit_peek() {
+            limiter.open()?;
+            let request = ConcurrencyRequest::new(limit.clone(), self.mode)?;
+            return Ok(Box::pin(async move {
+                limiter.inner.backend.peek_permits(&request).await
+            }));
+        }
+        let request = self.request(charge)?;
+        let deadline = request.deadline();
+        Ok(observe::deciding(first, async move {
+            let answer = limiter.inner.backend.decide(&request, deadline).await;
+            limiter.report_answer(&request, &answer);
+            answer
+        }))
+    }
+
+    /// Skips the attempt to decide without waiting, because the caller has already made it.
+    pub(crate) fn after_try(self) -> Self {
+        Self {
+            is_tried: true,
+            ..self
+        }
+    }
+
+    /// Returns the shortest deadline of the policies.
+    pub(crate) fn deadline(&self) -> Duration {
+        let each = self.requests.iter().map(|ask| ask.policy().deadline());
+        each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
+    }
+
+    /// Returns the strictest reaction of the policies to a denial.
+    pub(crate) fn on_denial(&self) -> OnDenial {
+        let each = self.requests.iter().map(|ask| ask.policy().on_denial());
+        each.reduce(OnDenial::stricter).unwrap_or_default()
+    }
+
+    pub(crate) fn limiter(&self) -> &'a Limiter {
+        self.limiter
+    }
+
+    pub(crate) fn requests(&self) -> &[LimitRequest<'a>] {
+        &self.requests
+    }
+
+    pub(crate) fn into_parts(self) -> (&'a Limiter, OneOrMany<LimitRequest<'a>>, Mode) {
+        (self.limiter, self.requests, self.mode)
+    }
+
+    /// Returns the limit if this is a peek at concurrency permits, which are not part of a request.
+    pub(super) fn permit_peek(&self) -> Option<&LimitRequest<'a>> {
+        match &self.requests {
+            OneOrMany::One(limit) if self.mode == Mode::Peek && limit.policy().is_concurrency() => {
+                Some(limit)
+            }
+            _ => None,
+        }
+    }
+
+    /// Validates the check and builds its request. `charge` is the identity and the cost of its
+    /// only limit, if they are known.
+    pub(crate) fn request(self, charge: Option<LimitCharge>) -> Result<DecisionRequest<'a>, Rejection> {
+        self.limiter.open()?;
+        match (self.requests, charge) {
+            (OneOrMany::One(limit), Some(charge)) => {
+                Ok(DecisionRequest::of_charged(limit, charge, self.mode))
+            }
+            (requests, _) => request(self.limiter, requests.into_iter(), self.mode),
+        }
+    }
+
+    /// Validates the check and builds its request with borrowed keys.
+    pub(super) fn borrowed_request(&self) -> Result<DecisionRequest<'_>, Rejection> {
+        self.limiter.open()?;
+        let limits = self.requests.iter().map(LimitRequest::borrowed);
+        request(self.limiter, limits, self.mode)
+    }
+}
+
+/// Builds a request of these limits. A rejection is counted for the limit that is invalid.
+fn request<'a>(
+    limiter: &Limiter,
+    limits: impl Iterator<Item = LimitRequest<'a>>,
+    mode: Mode,
+) -> Result<DecisionRequest<'a>, Rejection> {
+    let mut last = None;
+    let limits = limits.inspect(|limit| last = Some(limit.policy()));
+    DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
+        if let Some(policy) = last {
+            observe::rejected(limiter.inner.backend.usage(), policy, mode, rejection);
+        }
+    })
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use crate::check::query::*;
+
+    /// The allocator of glibc keeps freed blocks of at most 1,032 bytes in a cache of the thread.
+    /// The feature `metrics` adds 16 bytes to 1,024.
+    const SMALL_ALLOCATION: usize = 1_024 + 16;
+
+    #[tokio::test]
+    async fn query_fits_small_allocation() {
+        let limits = Limiter::redis("redis://127.0.0.1:1").namespace("size").build();
+        let limits = limits.expect("valid");
+        let policy = Policy::token_bucket("p").capacity(1).rate(1).build();
+        let policy = policy.expect("valid");
+        let query = limits.check(&policy, "key").query(None).expect("valid");
+        let size = size_of_val(&*query);
+        assert!(size <= SMALL_ALLOCATION, "{size} bytes");
+    }
+}
