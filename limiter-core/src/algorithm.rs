@@ -12,7 +12,6 @@ mod change;
 mod counter_window;
 pub(crate) mod fast_level;
 mod fixed_window;
-mod funnel;
 #[cfg_attr(
     not(any(feature = "redis", test)),
     expect(dead_code, reason = "only Redis leases tokens")
@@ -24,7 +23,6 @@ mod scale;
 mod sliding_window;
 #[cfg(feature = "redis")]
 pub(crate) mod stored;
-mod token_bucket;
 
 use smallvec::SmallVec;
 

@@ -41,7 +41,7 @@ use crate::observe::UsageRecorder;
 use crate::policy::PenaltyLimits;
 use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, RequestedLimit};
 #[cfg(feature = "redis")]
-use crate::support::deadline::no_answer_within;
+use crate::support::real_time::no_answer_within;
 
 /// The store of a limiter.
 pub(crate) enum Backend {

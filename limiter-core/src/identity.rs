@@ -6,8 +6,8 @@
 //!
 //! The hash is SipHash-1-3 with 128 bits (J.-P. Aumasson and D. J. Bernstein, 2012), over texts
 //! that are padded to whole words. The common texts of a policy are absorbed once; each call then
-//! needs one round per word of its key. A hasher that accepts bytes in arbitrary chunks spends as much
-//! time on their ends as on the rounds. Tests: below, against the reference implementation.
+//! needs one round per word of its key. A hasher that accepts bytes in arbitrary chunks spends as
+//! much time on their ends as on the rounds. Tests: below, against the reference implementation.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::algorithm::Mode;
 use crate::backend::Backend;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::decision::{Decision, Rejection};
+use crate::decision::Rejection;
 use crate::detachment::DetachedTables;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
@@ -26,7 +26,7 @@ pub use crate::limiter::builder::RedisBuilder;
 pub(crate) use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
-use crate::observe::{self, ReportedLimit};
+use crate::observe::ReportedLimit;
 use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
@@ -207,13 +207,6 @@ impl Limiter {
         let watcher: Weak<LimiterInner> = Arc::downgrade(&inner);
         inner.names.registry.watch_overlays(watcher);
         Self { inner }
-    }
-
-    /// Counts the result of a request.
-    pub(crate) fn report_answer(&self, request: &DecisionRequest<'_>, answer: &Result<Decision, Rejection>) {
-        let limits = request.policies_and_keys();
-        let limits = limits.map(|(policy, key)| ReportedLimit::new(policy, key));
-        observe::answered(self.inner.backend.usage(), limits, request.mode, answer);
     }
 
     /// Returns a limit of a call, with its key if a denial of it is reported.

@@ -270,6 +270,12 @@ impl Policy {
         &self.0.escaped_name
     }
 
+    /// Returns the code of the algorithm in Redis keys.
+    #[cfg(feature = "redis")]
+    pub(crate) fn code(&self) -> &str {
+        &self.0.code
+    }
+
     /// Returns the identity of the limit of this key and group.
     #[inline]
     pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {

@@ -1,4 +1,5 @@
-//! The Redis store: a script decides, at the server's time, on the node that owns the slot.
+//! The Redis store, and the route to the server that decides: a script decides, at the server's
+//! time, on the node that owns the slot.
 
 pub(crate) mod call_deadline;
 pub(crate) mod client;
@@ -23,7 +24,6 @@ pub(crate) mod reconciler;
 pub(crate) mod registry_store;
 pub(crate) mod replicas;
 pub(crate) mod reservation_store;
-mod route;
 pub(crate) mod script;
 mod secret_url;
 #[cfg(feature = "registry")]
@@ -40,17 +40,18 @@ use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
 use crate::redis::call_deadline::CallDeadline;
 pub(crate) use crate::redis::client::tls::Certificates;
+use crate::redis::cluster::Cluster;
 pub(crate) use crate::redis::deployment::{Deployment, Topology};
+use crate::redis::dispatch::BatchPart;
 use crate::redis::eviction::Eviction;
 pub(crate) use crate::redis::heartbeat::Heartbeat;
-use crate::redis::node::DecideOperation;
 pub(crate) use crate::redis::node::NodeSettings;
+use crate::redis::node::{DecideOperation, Node, NodeOperation};
 use crate::redis::reconciler::PermitReporter;
 #[cfg(feature = "registry")]
 pub(crate) use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored};
-pub(crate) use crate::redis::route::Route;
 use crate::redis::script::Call;
-use crate::redis::script::input::{InputDraft, Operation};
+use crate::redis::script::wire::{InputDraft, Operation};
 pub(crate) use crate::redis::secret_url::SecretUrl;
 #[cfg(feature = "registry")]
 pub(crate) use crate::redis::subscriber_store::{SubscriberRecord, SubscriberStore};
@@ -60,6 +61,24 @@ use crate::support::clock::Clock;
 
 /// Deadline for the preparation of one node; the caller's deadline covers all nodes.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
+
+/// The route to the server that decides. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    Standalone(Node),
+    Cluster(Cluster),
+}
+
+impl Route {
+    pub(crate) async fn run<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
+        match self {
+            Self::Standalone(node) => Ok(operation.execute(node, BatchPart::default()).await?),
+            // On the heap, so that the future of other decisions stays small: see the test
+            // `query_fits_small_allocation`.
+            Self::Cluster(cluster) => Box::pin(cluster.execute(operation)).await,
+        }
+    }
+}
 
 /// A store whose state is in Redis.
 #[derive(Debug)]

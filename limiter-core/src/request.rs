@@ -22,7 +22,7 @@ use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participati
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{OnStoreFailure, Policy};
+use crate::policy::{CachedPolicy, OnStoreFailure, Policy};
 pub(crate) use crate::request::holder::{HolderLease, HolderRenewal, HolderReply};
 pub(crate) use crate::request::identified::IdentifiedLimit;
 pub use crate::request::limit_request::LimitRequest;
@@ -186,10 +186,15 @@ impl<'a> DecisionRequest<'a> {
     /// Returns the strictest reaction of the policies to a failure of the store: an error, else a
     /// denial, else the replica's share, else a permit.
     pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
-        let reactions = self.limits.iter().map(|limit| limit.policy.on_store_failure());
-        reactions
-            .max_by_key(|reaction| reaction.strictness())
-            .unwrap_or(OnStoreFailure::FailOpen)
+        match &*self.limits {
+            [limit] => limit.policy.on_store_failure(),
+            limits => {
+                let reactions = limits.iter().map(|limit| limit.policy.on_store_failure());
+                reactions
+                    .max_by_key(|reaction| reaction.strictness())
+                    .unwrap_or(OnStoreFailure::FailOpen)
+            }
+        }
     }
 
     /// Returns the policies and keys of the limits, in the order of the request.
@@ -210,6 +215,15 @@ impl<'a> DecisionRequest<'a> {
         self.limits.iter().any(|limit| limit.policy.is_scaled())
     }
 
+    /// Returns the only limit if its tokens may be leased.
+    #[cfg(feature = "redis")]
+    pub(crate) fn leasable(&self) -> Option<&RequestedLimit<'a>> {
+        match &*self.limits {
+            [limit] if limit.policy.lease().is_some() => Some(limit),
+            _ => None,
+        }
+    }
+
     /// Returns whether it charges nothing, and is therefore always allowed.
     pub(crate) fn is_free(&self) -> bool {
         self.limits.iter().all(|limit| !limit.is_charged())
@@ -221,8 +235,9 @@ impl<'a> DecisionRequest<'a> {
             [_] => DecisionFlags::default(),
             limits => apply_blocks(limits, &mut verdict.outcomes),
         };
-        let outcome_of = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| {
-            LimitOutcome::new(limit.policy, StepResult::Computed(*outcome))
+        let outcome_of = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| LimitOutcome {
+            policy: CachedPolicy::new(limit.policy),
+            standing: StepResult::Computed(*outcome),
         };
         let limits = match (&*self.limits, &*verdict.outcomes) {
             // Nearly all requests have one limit, which needs no allocation.
@@ -230,7 +245,7 @@ impl<'a> DecisionRequest<'a> {
             (limits, outcomes) => limits.iter().zip(outcomes).map(outcome_of).collect(),
         };
         Decision {
-            allowed: limits.iter().all(LimitOutcome::is_allowed),
+            allowed: verdict.fits(),
             limits,
             decided_at: verdict.decided_at,
             origin,
@@ -264,7 +279,6 @@ impl Verdict {
     }
 
     /// Returns whether all limits admit the call.
-    #[cfg(feature = "redis")]
     pub(crate) fn fits(&self) -> bool {
         self.outcomes.iter().all(|outcome| outcome.fits)
     }

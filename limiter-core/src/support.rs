@@ -5,8 +5,6 @@
 pub(crate) mod background_task;
 pub(crate) mod bounded_counter;
 pub(crate) mod clock;
-#[cfg(feature = "redis")]
-pub(crate) mod deadline;
 pub(crate) mod jitter;
 #[cfg(feature = "redis")]
 pub(crate) mod join;

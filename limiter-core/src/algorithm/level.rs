@@ -2,6 +2,12 @@
 //!
 //! The amount is stored with its time and brought forward on use, as in J. Turner, "New directions
 //! in communications" (1986), with a remainder instead of rounding.
+//!
+//! The tokens of a bucket are refilled at the rate, up to the capacity; a call takes its cost. Over
+//! any time T it admits at most capacity + rate·T. A funnel is a leaky bucket used as a meter: a
+//! call adds its cost to the level, which drains at the rate. It admits the same calls as a bucket
+//! of the same capacity and rate (ITU-T I.371, annex A, shows the equivalence). They differ when
+//! the capacity changes: a bucket keeps the remaining permits, a funnel keeps the usage.
 
 #[cfg(feature = "redis")]
 use crate::algorithm::StepState;
@@ -9,7 +15,7 @@ use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, next_permit};
 #[cfg(feature = "redis")]
 use crate::policy::Algorithm;
-use crate::policy::Rate;
+use crate::policy::{Funnel, Rate, TokenBucket};
 use crate::units::MAX_EXACT;
 
 /// The amount at one time.
@@ -235,5 +241,106 @@ impl Level {
             parts: after.rate().micros,
             ..self
         }
+    }
+}
+
+/// The amount is the remaining tokens; a negative amount is a debt.
+impl LevelKind for TokenBucket {
+    fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    fn idle(&self) -> i64 {
+        signed(self.capacity)
+    }
+
+    fn after_refill(&self, tokens: i64, amount: u64) -> i64 {
+        self.idle().min(tokens.saturating_add_unsigned(amount))
+    }
+
+    fn shortfall(&self, tokens: i64, cost: u64) -> u64 {
+        above_zero(signed(cost).saturating_sub(tokens))
+    }
+
+    fn charged(&self, tokens: i64, cost: u64) -> i64 {
+        tokens.saturating_sub_unsigned(cost)
+    }
+
+    fn remaining(&self, tokens: i64) -> u64 {
+        above_zero(tokens)
+    }
+
+    fn used(&self, tokens: i64) -> u64 {
+        above_zero(self.idle().saturating_sub(tokens))
+    }
+
+    fn without(&self, leased: u64) -> Self {
+        Self {
+            capacity: self.capacity.saturating_sub(leased),
+            ..*self
+        }
+    }
+
+    fn after_lease(&self, tokens: i64, amount: u64) -> i64 {
+        tokens.saturating_sub_unsigned(amount)
+    }
+
+    fn after_return(&self, tokens: i64, amount: u64) -> i64 {
+        tokens.saturating_add_unsigned(amount)
+    }
+
+    fn after_spend(&self, tokens: i64, _by: u64) -> i64 {
+        tokens
+    }
+}
+
+/// The amount is the level that has not drained. After a reduction of the capacity, and in debt, it
+/// exceeds the capacity.
+impl LevelKind for Funnel {
+    fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    fn idle(&self) -> i64 {
+        0
+    }
+
+    fn after_refill(&self, level: i64, amount: u64) -> i64 {
+        level.saturating_sub_unsigned(amount).max(0)
+    }
+
+    fn shortfall(&self, level: i64, cost: u64) -> u64 {
+        (above_zero(level) + cost).saturating_sub(self.capacity)
+    }
+
+    fn charged(&self, level: i64, cost: u64) -> i64 {
+        level.saturating_add_unsigned(cost)
+    }
+
+    fn remaining(&self, level: i64) -> u64 {
+        self.capacity.saturating_sub(above_zero(level))
+    }
+
+    fn used(&self, level: i64) -> u64 {
+        above_zero(level)
+    }
+
+    fn without(&self, leased: u64) -> Self {
+        Self {
+            capacity: self.capacity.saturating_sub(leased),
+            ..*self
+        }
+    }
+
+    fn after_lease(&self, level: i64, _by: u64) -> i64 {
+        level
+    }
+
+    fn after_return(&self, level: i64, _by: u64) -> i64 {
+        level
+    }
+
+    fn after_spend(&self, level: i64, amount: u64) -> i64 {
+        level.saturating_add_unsigned(amount)
     }
 }

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::observe;
 use crate::request::{HolderRenewal, HolderReply, RequestedLimit};
 #[cfg(feature = "redis")]
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 
 impl Backend {
     /// Reads the lease of a holder, or renews it, within a deadline.

@@ -41,8 +41,8 @@ use crate::redis::usage_reporter::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, IdentifiedLimit, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
-use crate::support::deadline::{within, within_pinned};
 use crate::support::log_throttle::LogThrottle;
+use crate::support::real_time::{within, within_pinned};
 
 /// Redis, the caches in front of it, and the fallback for its outages.
 #[derive(Debug)]
@@ -184,10 +184,12 @@ impl RedisBackend {
         // The clock is read once before the request to Redis, and once after it.
         let started = Instant::now();
         let submission = self.denials.submission(request, started);
-        let (answer, held) = match self.leases.request_refill(request) {
+        // Nearly all policies lease no tokens.
+        let leases = request.leasable().map(|_| &self.leases);
+        let (answer, held) = match leases.and_then(|leases| leases.request_refill(request)) {
             Some(asked) => (within_pinned(started, deadline, pin!(asked)).await, u64::MAX),
             None => {
-                let held = self.leases.held(request);
+                let held = leases.map_or(0, |leases| leases.held(request));
                 let asked = pin!(self.store.decide_since(started, request));
                 (within_pinned(started, deadline, asked).await, held)
             }
@@ -195,7 +197,9 @@ impl RedisBackend {
         let error = match answer {
             Ok(mut verdict) => {
                 self.on_verdict(request, &verdict, submission);
-                self.leases.complete(request, &mut verdict, held);
+                if let Some(leases) = leases {
+                    leases.complete(request, &mut verdict, held);
+                }
                 observe::record_query(started, Some(Origin::Redis));
                 return Ok(request.decision(verdict, Origin::Redis));
             }

@@ -45,8 +45,9 @@ impl<'a> Check<'a> {
         let request = self.request(charge)?;
         let deadline = request.deadline();
         Ok(observe::deciding(first, async move {
-            let answer = limiter.inner.backend.decide(&request, deadline).await;
-            limiter.report_answer(&request, &answer);
+            let backend = &limiter.inner.backend;
+            let answer = backend.decide(&request, deadline).await;
+            observe::request_answered(backend.usage(), &request, &answer);
             answer
         }))
     }
@@ -96,12 +97,15 @@ impl<'a> Check<'a> {
     /// Validates the check and builds its request. `charge` is the identity and the cost of its
     /// only limit, if they are known.
     pub(crate) fn request(self, charge: Option<LimitCharge>) -> Result<DecisionRequest<'a>, Rejection> {
-        self.limiter.open()?;
         match (self.requests, charge) {
+            // The attempt that computed them has found the limiter open.
             (OneOrMany::One(limit), Some(charge)) => {
                 Ok(DecisionRequest::of_charged(limit, charge, self.mode))
             }
-            (requests, _) => request(self.limiter, requests.into_iter(), self.mode),
+            (requests, _) => {
+                self.limiter.open()?;
+                request(self.limiter, requests.into_iter(), self.mode)
+            }
         }
     }
 

@@ -43,7 +43,7 @@ impl Check<'_> {
         let request = self.borrowed_request()?;
         match self.limiter.inner.backend.try_decide(&request) {
             Some(answer) => {
-                self.limiter.report_answer(&request, &answer);
+                observe::request_answered(self.limiter.inner.backend.usage(), &request, &answer);
                 Poll::Ready(answer)
             }
             None => Poll::Pending,
@@ -78,7 +78,7 @@ impl Check<'_> {
     pub(super) fn decide_without_store(&self, error: StoreError) -> Poll<Result<Decision, Rejection>> {
         let request = self.borrowed_request()?;
         let answer = without_store(&request, error, self.limiter.now());
-        self.limiter.report_answer(&request, &answer);
+        observe::request_answered(self.limiter.inner.backend.usage(), &request, &answer);
         Poll::Ready(answer)
     }
 

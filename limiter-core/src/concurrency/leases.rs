@@ -25,7 +25,7 @@ use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// The permit leases of this process.

@@ -10,9 +10,9 @@ use crate::units::Amount;
 /// The outcome of one limit in a [`Decision`](crate::Decision).
 #[derive(Clone)]
 pub struct LimitOutcome {
-    pub(super) policy: CachedPolicy,
+    pub(crate) policy: CachedPolicy,
     /// Unevaluated, because most callers read none of its values.
-    pub(super) standing: StepResult,
+    pub(crate) standing: StepResult,
 }
 
 impl LimitOutcome {

@@ -14,6 +14,7 @@ use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::key::Key;
 use crate::observe::{AsDecision, HAS_METRICS, count, count_trial};
 use crate::policy::Policy;
+use crate::request::DecisionRequest;
 #[cfg(feature = "redis")]
 use crate::usage_recorder::UsageOutcome;
 #[cfg(feature = "redis")]
@@ -99,6 +100,17 @@ fn count_usage(
 
 #[cfg(not(feature = "redis"))]
 fn count_usage(_: Option<&UsageRecorder>, _: &ReportedLimit<'_>, _: LimitEvent, _: Option<Origin>) {}
+
+/// Counts the result of a request.
+pub(crate) fn request_answered(
+    usage: Option<&UsageRecorder>,
+    request: &DecisionRequest<'_>,
+    answer: &Result<Decision, Rejection>,
+) {
+    let limits = request.policies_and_keys();
+    let limits = limits.map(|(policy, key)| ReportedLimit::new(policy, key));
+    answered(usage, limits, request.mode, answer);
+}
 
 /// Counts a decided call with one limit in the metrics. Peeks are not counted.
 #[inline]

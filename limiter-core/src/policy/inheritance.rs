@@ -208,12 +208,6 @@ impl Policy {
     pub(crate) fn pending(&self, now: Timestamp) -> Option<&PreviousPolicy> {
         self.0.scaled.as_deref().filter(|scaled| scaled.is_pending(now))
     }
-
-    /// Returns the code of the algorithm in Redis keys.
-    #[cfg(feature = "redis")]
-    pub(crate) fn code(&self) -> &str {
-        &self.0.code
-    }
 }
 
 #[cfg(test)]

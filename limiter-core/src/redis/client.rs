@@ -9,5 +9,4 @@ pub(crate) mod dial;
 pub(crate) mod dns;
 pub(crate) mod endpoint;
 pub(crate) mod failure;
-pub(crate) mod health;
 pub(crate) mod tls;

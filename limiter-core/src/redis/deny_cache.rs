@@ -25,7 +25,7 @@ use crate::algorithm::{Mode, StepResult};
 use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::redis::deny_cache::denial::{Denial, DenialAnswer, StartedAt, denied_for};
-use crate::redis::deny_cache::shard::DenialShard;
+use crate::redis::deny_cache::shard::{DenialShard, EMPTY};
 use crate::request::{DecisionRequest, Verdict};
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
@@ -117,7 +117,7 @@ impl DenyCache {
         charges: impl Iterator<Item = LimitCost<'a>> + Clone,
         report: impl FnMut(&Algorithm, StepResult),
     ) -> Option<Timestamp> {
-        let shard = self.shard(charges.clone()).filter(|shard| !shard.is_empty())?;
+        let shard = self.shard(charges.clone()).filter(|shard| has_denials(shard))?;
         // A request without a cost is always allowed.
         if charges.clone().all(|charge| charge.cost == 0) {
             return None;
@@ -160,6 +160,7 @@ impl DenyCache {
         };
         let now = || self.clock.now().as_micros();
         let denial = submission
+            .filter(|_| !verdict.fits())
             .filter(|submission| self.generation(charges(request)) == Some(submission.generation))
             .and_then(|submission| {
                 let retry_after = denied_for(verdict)?;
@@ -176,7 +177,7 @@ impl DenyCache {
             });
         if let Some(denial) = denial {
             shard.note(hash(charges(request)), denial, now(), self.cap_micros);
-        } else if !shard.is_empty() {
+        } else if has_denials(shard) {
             shard.tidy(now(), self.cap_micros);
         }
     }
@@ -222,6 +223,11 @@ impl DenyCache {
     fn shard<'a>(&self, mut charges: impl Iterator<Item = LimitCost<'a>>) -> Option<&DenialShard> {
         self.shards.get(charges.next()?.identity.shard(SHARDS))
     }
+}
+
+/// Returns whether a shard has denials. A stale result only causes a request to the store.
+fn has_denials(shard: &DenialShard) -> bool {
+    shard.turn_at.load(Ordering::Relaxed) != EMPTY
 }
 
 /// The charge of one limit in a request.

@@ -7,11 +7,11 @@ use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
 use crate::error::ConfigError;
+use crate::redis::Route;
 use crate::redis::client::endpoint::{Endpoint, wants_tls};
 use crate::redis::client::tls::Certificates;
 use crate::redis::cluster::Cluster;
 use crate::redis::node::{Node, NodeSettings};
-use crate::redis::route::Route;
 use crate::redis::secret_url::SecretUrl;
 use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::seed_nodes;

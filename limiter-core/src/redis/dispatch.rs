@@ -13,7 +13,6 @@
 //! Invariant: every waiting caller receives a reply or an error. Tests: `tests.rs`, and `model.rs`
 //! under every schedule.
 
-pub(crate) mod in_flight;
 pub(crate) mod queue;
 mod run;
 
@@ -28,7 +27,7 @@ use crate::redis::client::failure::Failure;
 pub(crate) use crate::redis::dispatch::queue::BatchPart;
 use crate::redis::dispatch::queue::{BatchCaller, BatchReply, Queue, QueuedCall};
 pub(crate) use crate::redis::dispatch::run::QueuedRun;
-use crate::redis::script::input::InputDraft;
+use crate::redis::script::wire::InputDraft;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -130,15 +129,15 @@ impl BatchQueue {
         input: &InputDraft<'_, '_>,
         wait: CallDeadline,
     ) -> Admission {
-        let (caller, reply) = BatchCaller::new(wait);
         let joins = self.joins.load(Ordering::Relaxed);
         if !joins {
             input.input();
         }
         let mut state = self.lock();
-        if state.taken == 0 && !state.starting && state.queue.is_empty() {
+        if state.taken == 0 && !state.starting && state.queue.entries.is_empty() {
             return Admission::Alone(state.start_solo_call(self));
         }
+        let (caller, reply) = BatchCaller::new(wait);
         let joined = state.queue.push(part, input, caller);
         if joined != joins {
             self.joins.store(joined, Ordering::Relaxed);

@@ -6,8 +6,8 @@ use bb8_redis::redis::{RedisError, Value};
 
 use crate::error::StoreError;
 use crate::key::Namespace;
-use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::reply;
+use crate::redis::script::wire::{Operation, ScriptInput};
 use crate::redis::topology::slots;
 use crate::request::{DecisionRequest, Verdict};
 

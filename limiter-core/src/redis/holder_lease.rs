@@ -10,7 +10,7 @@ use crate::redis::RedisStore;
 use crate::redis::script::reply::{self, Reader, malformed};
 use crate::redis::script::{Call, HOLDER_LEASE, wire};
 use crate::request::{HolderLease, HolderRenewal, HolderReply, RequestedLimit};
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::units::Timestamp;
 
 const READ: u8 = 0;

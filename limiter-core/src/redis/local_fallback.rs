@@ -35,6 +35,7 @@ use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, w
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
+use crate::support::sync::atomic::Ordering;
 use crate::units::{Timestamp, micros_ceil};
 
 /// The limits of this replica alone.
@@ -90,7 +91,7 @@ impl LocalFallback {
     /// Whether the share has to admit a call besides Redis, for one of its limits.
     #[inline]
     pub(crate) fn is_reconciling(&self, request: &DecisionRequest<'_>) -> bool {
-        if self.unreported.is_empty() {
+        if self.unreported.len.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let now = self.clock.now();

@@ -30,18 +30,19 @@ use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::Breaker;
 use crate::redis::client::connection::{Connection, Driver};
 use crate::redis::client::failure::Failure;
-use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
 use crate::redis::node::batched_call::BatchedCall;
 use crate::redis::node::dial_failures::DialFailures;
-pub(crate) use crate::redis::node::operation::{DecideOperation, NodeOperation};
+pub(crate) use crate::redis::node::operation::NodeOperation;
 use crate::redis::node::pools::{BreakerNotifier, RuntimeConnections, RuntimePools};
-use crate::redis::script::input::{InputDraft, ScriptInput};
 use crate::redis::script::reply::Replies;
 use crate::redis::script::wire::Item;
+use crate::redis::script::wire::{InputDraft, ScriptInput};
 use crate::redis::script::{Call, is_unknown, reply, wire};
 use crate::redis::topology::dialer::Dialer;
+use crate::redis::topology::slots::slot;
 use crate::request::Verdict;
+use crate::support::bounded_counter::{BoundedCounter, CountGuard};
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
 use crate::support::sync::Mutex;
@@ -68,7 +69,7 @@ struct NodeInner {
     open_log: LogThrottle,
     close_log: LogThrottle,
     /// Bounds the calls to a slow server, which would otherwise pile up until their deadlines.
-    in_flight: InFlightLimit,
+    in_flight: BoundedCounter,
 }
 
 /// Settings of a node.
@@ -92,7 +93,7 @@ impl Node {
             probe_task: Mutex::new(None),
             open_log: LogThrottle::default(),
             close_log: LogThrottle::default(),
-            in_flight: InFlightLimit::new(settings.max_in_flight),
+            in_flight: BoundedCounter::new(usize::try_from(settings.max_in_flight).unwrap_or(usize::MAX)),
         }))
     }
 
@@ -170,9 +171,9 @@ impl Node {
     }
 
     /// Acquires one of the slots for calls in flight.
-    pub(crate) fn in_flight_slot(&self) -> Result<InFlightSlot<'_>, Failure> {
+    pub(crate) fn in_flight_slot(&self) -> Result<CountGuard<'_>, Failure> {
         let limit = &self.0.in_flight;
-        limit.try_acquire().ok_or_else(|| {
+        limit.try_hold().ok_or_else(|| {
             let detail = format!(
                 "{} calls to Redis at {} are in flight, the configured maximum",
                 limit.max(),
@@ -291,6 +292,30 @@ impl Node {
             });
             RuntimeConnections::new(self.0.new_pool(), Arc::clone(&self.0.failures), lane)
         })
+    }
+}
+
+/// A decision, which may be sent in a batch.
+#[derive(Debug)]
+pub(crate) struct DecideOperation<'a, 'r> {
+    pub(crate) input: InputDraft<'a, 'r>,
+    pub(crate) wait: CallDeadline,
+}
+
+impl NodeOperation for DecideOperation<'_, '_> {
+    type Output = Verdict;
+
+    fn slot(&self) -> u16 {
+        let keys = &self.input.input().keys;
+        slot(keys.first().map_or("", String::as_str))
+    }
+
+    fn wait(&self) -> &CallDeadline {
+        &self.wait
+    }
+
+    fn execute(&self, node: &Node, part: BatchPart) -> impl Future<Output = Result<Verdict, Failure>> + Send {
+        node.decide(part, &self.input, &self.wait)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::algorithm::{Change, Mode};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
-use crate::redis::script::input::{Operation, ScriptInput};
+use crate::redis::script::wire::{Operation, ScriptInput};
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
 use crate::redis::{READY_WITHIN, Route};

@@ -27,8 +27,8 @@ use crate::redis::token_lease::leased_limit;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
 use crate::support::join::join_completed;
+use crate::support::real_time::within;
 
 /// The pause between two rounds of reports.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);

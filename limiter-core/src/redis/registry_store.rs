@@ -16,7 +16,7 @@ use crate::redis::client::connection::Connection;
 use crate::redis::script::{Call, REGISTRY, wire};
 use crate::redis::topology::slots::slot;
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 
 /// The maximum revision. Lua's numbers are exact up to it.
 const MAX_REVISION: u64 = 9_007_199_254_740_991;

@@ -10,7 +10,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::Heartbeat;
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
 

@@ -12,7 +12,7 @@ use crate::redis::Route;
 use crate::redis::script::reply::{self, Reader, malformed};
 use crate::redis::script::{Call, RESERVATION, wire};
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::units::{Timestamp, micros_ceil};
 
 const STORE: u8 = 0;

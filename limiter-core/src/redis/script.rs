@@ -1,7 +1,6 @@
 //! The scripts and their calls: by hash, and by source if the server does not have the script. A
 //! call can also be a single command, so that it needs fewer permissions.
 
-pub(crate) mod input;
 pub(crate) mod reply;
 pub(crate) mod wire;
 

@@ -3,7 +3,7 @@ use limiter_testing::RedisServer;
 use crate::algorithm::Mode;
 use crate::error::StoreErrorKind;
 use crate::policy::Policy;
-use crate::redis::script::input::ScriptInput;
+use crate::redis::script::wire::ScriptInput;
 use crate::redis::*;
 use crate::request::LimitRequest;
 use crate::units::Timestamp;

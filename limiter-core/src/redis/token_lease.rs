@@ -121,7 +121,7 @@ impl<L: TokenLender> Leases<L> {
 
     /// Returns the leased tokens of the request's limit that are not spent.
     pub(crate) fn held(&self, request: &DecisionRequest<'_>) -> u64 {
-        let Some(limit) = leasable(request) else { return 0 };
+        let Some(limit) = request.leasable() else { return 0 };
         let now = self.table.clock.now().as_micros();
         let mut shard = self.table.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
@@ -131,7 +131,7 @@ impl<L: TokenLender> Leases<L> {
     /// Adds the local balance to the remaining permits that the store reported. At most
     /// `held_before` is added, since the store may have counted later leases as remaining.
     pub(crate) fn complete(&self, request: &DecisionRequest<'_>, verdict: &mut Verdict, held_before: u64) {
-        let Some(limit) = leasable(request) else { return };
+        let Some(limit) = request.leasable() else { return };
         let held = self.held(request).min(held_before);
         if let [outcome] = &mut *verdict.outcomes {
             outcome.remaining = outcome.remaining.saturating_add(held);
@@ -246,15 +246,9 @@ fn lease_outcome(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
     }
 }
 
-/// Returns the only limit of a request if it has a lease.
-fn leasable<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
-    match &*request.limits {
-        [limit] if limit.policy.lease().is_some() => Some(limit),
-        _ => None,
-    }
-}
-
-/// Returns that limit for a charge with a nonzero cost.
+/// Returns the leasable limit of a charge with a nonzero cost.
 fn leasable_charge<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
-    leasable(request).filter(|limit| limit.cost > 0 && request.mode == Mode::Charge)
+    request
+        .leasable()
+        .filter(|limit| limit.cost > 0 && request.mode == Mode::Charge)
 }

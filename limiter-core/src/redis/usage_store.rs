@@ -11,7 +11,7 @@ use crate::redis::Route;
 use crate::redis::script::reply::{UNKNOWN_LAYOUT, unreadable_as};
 use crate::redis::script::{Call, USAGE, wire};
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::units::Timestamp;
 use crate::usage_counters::USAGE_OUTCOMES;
 use crate::usage_counters::denied_keys::{DeniedKeyCount, DeniedKeys};

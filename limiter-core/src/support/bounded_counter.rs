@@ -38,10 +38,29 @@ impl BoundedCounter {
             .is_ok()
     }
 
+    /// Adds one until the guard is dropped, if the bound permits it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn try_hold(&self) -> Option<CountGuard<'_>> {
+        self.try_add(1).then(|| CountGuard(self))
+    }
+
     /// Subtracts an amount that was added before.
     #[inline]
     pub(crate) fn subtract(&self, amount: usize) {
         self.count.fetch_sub(amount, Ordering::Relaxed);
+    }
+}
+
+/// One of a count, which is subtracted again on drop.
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+#[must_use = "the count is reduced when this is dropped"]
+pub(crate) struct CountGuard<'a>(&'a BoundedCounter);
+
+#[cfg(feature = "redis")]
+impl Drop for CountGuard<'_> {
+    fn drop(&mut self) {
+        self.0.subtract(1);
     }
 }
 
@@ -58,5 +77,18 @@ mod tests {
         assert!(counter.try_add(2));
         assert_eq!((counter.count(), counter.max()), (3, 3));
         assert!(!BoundedCounter::new(0).try_add(1));
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn dropped_guard_reduces_count() {
+        let counter = BoundedCounter::new(2);
+        let (first, second) = (counter.try_hold(), counter.try_hold());
+        assert!(first.is_some() && second.is_some());
+        assert!(counter.try_hold().is_none() && counter.try_hold().is_none());
+        drop(first);
+        let third = counter.try_hold();
+        assert!(third.is_some() && counter.try_hold().is_none());
+        assert!(BoundedCounter::new(0).try_hold().is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! Timers that measure real time, even if a test has paused the time of the runtime.
+//! Timers that measure real time, even if a test has paused the time of the runtime: sleeps,
+//! timeouts, and the deadlines of store calls.
 //!
 //! Under `tokio::time::pause`, Tokio's timers do not measure real time: as soon as all tasks are
 //! idle, the time jumps to the next timer. A task that waits for a socket is idle, so the deadline
@@ -13,6 +14,8 @@
 //!
 //! Tests: below, and `tests/paused_time.rs`.
 
+#[cfg(feature = "redis")]
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::task::{Context, Poll, ready};
@@ -20,6 +23,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+
+#[cfg(feature = "redis")]
+use crate::error::{StoreError, StoreErrorKind};
 
 /// The timeout ended before the future completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +37,11 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// The time by which a timer may be late, and a little for the reply. Waits of less time are
 /// extended to it, so that they can end with an answer.
 pub(crate) const LATE_TIMER: Duration = Duration::from_millis(10);
+
+/// Number of turns that other tasks get after the deadline: the runtime polls its sockets, the
+/// connection's task reads the reply, the batch's task distributes it, and the caller takes it.
+#[cfg(feature = "redis")]
+const EXTRA_POLLS: usize = 4;
 
 /// Returns the time at which `span` has passed since `start`.
 pub(crate) fn after(start: Instant, span: Duration) -> Instant {
@@ -97,6 +108,48 @@ pub(crate) fn timeout_at_pinned<T>(
         }
         Box::pin(timeout_while_paused(until, future)).await
     }
+}
+
+/// Waits for the store's reply, at most until the deadline.
+///
+/// If the whole process was stalled (a busy machine, a blocked thread), the reply may already be in
+/// the socket when the deadline's timer fires. To avoid the loss of a charged permit, the reply is
+/// polled a few more times.
+#[cfg(feature = "redis")]
+pub(crate) async fn within<T>(
+    deadline: Duration,
+    reply: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within_pinned(Instant::now(), deadline, pin!(reply)).await
+}
+
+/// As [`within`], for a pinned reply that has been awaited since `started`. A future that is passed
+/// to an `async fn` by value occupies its space twice, once as the argument and once where it is
+/// awaited, and each layer doubles it again.
+#[cfg(feature = "redis")]
+pub(crate) async fn within_pinned<T>(
+    started: Instant,
+    deadline: Duration,
+    mut reply: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+) -> Result<T, StoreError> {
+    let ends = after(started, deadline);
+    if let Ok(reply) = timeout_at_pinned(started, ends, reply.as_mut()).await {
+        return reply;
+    }
+    for _ in 0..EXTRA_POLLS {
+        tokio::task::yield_now().await;
+        if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+            return reply;
+        }
+    }
+    Err(no_answer_within(deadline))
+}
+
+/// Returns the error of a store that did not reply in time.
+#[cfg(feature = "redis")]
+pub(crate) fn no_answer_within(deadline: Duration) -> StoreError {
+    let detail = format!("no reply from the store within {deadline:?}");
+    StoreError::new(StoreErrorKind::Timeout, detail)
 }
 
 async fn timeout_while_paused<T>(

@@ -12,7 +12,7 @@ use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
-use crate::support::deadline::within_pinned;
+use crate::support::real_time::within_pinned;
 
 impl RedisBackend {
     /// Allows a call if both the share and Redis allow it. Redis is queried only if the share

@@ -16,7 +16,7 @@ use crate::decision::Rejection;
 use crate::detachment::id::{DetachedId, StoredId};
 use crate::error::StoreError;
 use crate::observe;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::units::Timestamp;
 
 /// A detached permit that Redis may have admitted. Dropping it releases the permit in the

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::policy::{Policy, PreviousPolicy};
 use crate::request::{DecisionRequest, RequestedLimit};
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::support::sync::Mutex;
 pub(crate) use crate::units::Timestamp;
 

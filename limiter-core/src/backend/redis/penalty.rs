@@ -16,8 +16,8 @@ use crate::penalty::denial_counts::{DatedDenials, DeniedLimit, PenaltyAction, RE
 use crate::penalty::log_uncounted;
 use crate::policy::OnStoreFailure;
 use crate::request::{DecisionRequest, LimitRequest};
-use crate::support::deadline::within;
 use crate::support::real_time;
+use crate::support::real_time::within;
 use crate::units::Amount;
 
 /// The effect of a report.

@@ -8,7 +8,7 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::identity::Identity;
 pub(crate) use crate::redis::pending_refunds::PendingAtSubmission;
 use crate::request::DecisionRequest;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 
 impl RedisBackend {
     /// Announces a refund of these limits, before the task that sends it to Redis runs. Returns the

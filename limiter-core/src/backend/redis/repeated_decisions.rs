@@ -10,7 +10,7 @@ use crate::decision::Decisions;
 use crate::decision::Origin;
 use crate::observe;
 use crate::request::DecisionRequest;
-pub(crate) use crate::support::deadline::{within, within_pinned};
+pub(crate) use crate::support::real_time::{within, within_pinned};
 
 impl RedisBackend {
     /// Decides a request `times` times in a row, and returns all decisions or the first ones. If

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use crate::concurrency::leases::PermitLeases;
 use crate::concurrency::leases::renewal_queue::{Release, Renewal, RenewalCall};
 use crate::concurrency::leases::validity::ends;
-use crate::support::deadline::within;
 use crate::support::real_time;
+use crate::support::real_time::within;
 use crate::units::Timestamp;
 
 /// Maximum number of concurrent calls.

@@ -10,7 +10,7 @@ use crate::concurrency::redis_store::PermitId;
 use crate::concurrency::table::{PermitPayload, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::units::Timestamp;
 
 /// Maximum time for which holders of this process pass a lease on to each other. Then it returns to

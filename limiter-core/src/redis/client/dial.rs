@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
+use crate::redis::client::connection::Health;
 use crate::redis::client::connection::{Connection, Driver};
 use crate::redis::client::dns;
 use crate::redis::client::endpoint::{Endpoint, HostPort};
-use crate::redis::client::health::Health;
 use crate::support::jitter::varied;
 use crate::support::real_time::timeout_at;
 

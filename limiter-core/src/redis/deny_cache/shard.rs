@@ -11,7 +11,7 @@ use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::{RwLock, RwLockWriteGuard};
 
 /// Marks a shard without denials.
-const EMPTY: u64 = u64::MAX;
+pub(super) const EMPTY: u64 = u64::MAX;
 
 /// A bounded table of denials, by the hash of their limits.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct DenialShard {
     halves: RwLock<Halves>,
     /// Time of the next rotation, or [`EMPTY`]. Most shards of a program with few denials are
     /// empty, and their callers need no lock. Written under the lock.
-    turn_at: AtomicU64,
+    pub(super) turn_at: AtomicU64,
     max_limits_per_half: usize,
     version: ShardVersion,
 }
@@ -44,11 +44,6 @@ impl DenialShard {
             max_limits_per_half,
             version: ShardVersion::new(),
         }
-    }
-
-    /// Returns whether the shard has no denials. A stale result only causes a request to the store.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.turn_at.load(Ordering::Relaxed) == EMPTY
     }
 
     /// Passes the denial of these limits to `read`.
@@ -87,7 +82,7 @@ impl DenialShard {
             self.rotate(&mut halves, now, cap_micros);
         }
         halves.insert(hash, denial);
-        if self.is_empty() {
+        if self.turn_at.load(Ordering::Relaxed) == EMPTY {
             self.turn_at
                 .store(now.saturating_add(cap_micros), Ordering::Relaxed);
         }

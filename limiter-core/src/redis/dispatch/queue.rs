@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::identity::Identity;
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::failure::Failure;
-use crate::redis::script::input::{InputDraft, ScriptInput};
+use crate::redis::script::wire::{InputDraft, ScriptInput};
 use crate::request::Verdict;
 
 /// Upper bound of different requests in a batch.
@@ -68,7 +68,7 @@ pub(crate) struct QueuedCall {
 /// requests for one key are decided in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    entries: VecDeque<QueuedCall>,
+    pub(super) entries: VecDeque<QueuedCall>,
     /// Number of entries that have left; equals the number of the first entry.
     removed: u64,
     /// The number of the last entry that touches each limit.

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::dispatch::queue::{BatchCaller, BatchPart, BatchReply};
 use crate::redis::dispatch::{BatchQueue, InFlightBatch};
-use crate::redis::script::input::InputDraft;
+use crate::redis::script::wire::InputDraft;
 
 /// How the repetitions proceed.
 pub(crate) enum QueuedRun {

@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::redis::dispatch::*;
-use crate::redis::script::input::{InputDraft, Operation};
+use crate::redis::script::wire::{InputDraft, Operation};
 use crate::request::{DecisionRequest, LimitRequest, Verdict};
 use crate::units::Timestamp;
 

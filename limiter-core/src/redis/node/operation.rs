@@ -7,9 +7,7 @@ use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::BatchPart;
 use crate::redis::node::Node;
 use crate::redis::script::Call;
-use crate::redis::script::input::InputDraft;
 use crate::redis::topology::slots::slot;
-use crate::request::Verdict;
 
 /// An operation on a node. It is repeated on another node only if the reply proves that nothing was
 /// executed.
@@ -28,30 +26,6 @@ pub(crate) trait NodeOperation: Sync {
         node: &Node,
         part: BatchPart,
     ) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
-}
-
-/// A decision, which may be sent in a batch.
-#[derive(Debug)]
-pub(crate) struct DecideOperation<'a, 'r> {
-    pub(crate) input: InputDraft<'a, 'r>,
-    pub(crate) wait: CallDeadline,
-}
-
-impl NodeOperation for DecideOperation<'_, '_> {
-    type Output = Verdict;
-
-    fn slot(&self) -> u16 {
-        let keys = &self.input.input().keys;
-        slot(keys.first().map_or("", String::as_str))
-    }
-
-    fn wait(&self) -> &CallDeadline {
-        &self.wait
-    }
-
-    fn execute(&self, node: &Node, part: BatchPart) -> impl Future<Output = Result<Verdict, Failure>> + Send {
-        node.decide(part, &self.input, &self.wait)
-    }
 }
 
 /// A call of a script outside of batches.

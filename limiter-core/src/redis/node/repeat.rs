@@ -12,8 +12,8 @@ use crate::redis::dispatch::{BatchPart, QueuedRun};
 use crate::redis::node::NodeOperation;
 use crate::redis::node::batched_call::BatchedCall;
 use crate::redis::node::{Node, runtime_ended};
-use crate::redis::script::input::{InputDraft, Operation};
 use crate::redis::script::reply::{Replies, malformed};
+use crate::redis::script::wire::{InputDraft, Operation};
 use crate::redis::topology::slots::slot;
 use crate::request::{DecisionRequest, Verdict};
 

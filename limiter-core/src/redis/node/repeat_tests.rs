@@ -9,7 +9,7 @@ use crate::algorithm::Mode;
 use crate::memory::MemoryStore;
 use crate::policy::Policy;
 use crate::redis::node::{self, Node};
-use crate::redis::script::input::ScriptInput;
+use crate::redis::script::wire::ScriptInput;
 use crate::redis::script::{reply, wire};
 use crate::redis::*;
 use crate::request::LimitRequest;

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::tls::Certificates;
 use crate::redis::node::*;
-use crate::redis::script::input::Operation;
+use crate::redis::script::wire::Operation;
 use crate::request::{DecisionRequest, LimitRequest};
 
 /// A node of this server with one connection and one slot for calls.

@@ -13,8 +13,8 @@ use crate::algorithm::{
 };
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, SlidingWindow};
-use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::wire::Item;
+use crate::redis::script::wire::{Operation, ScriptInput};
 use crate::request::Verdict;
 use crate::units::{MAX_EXACT, Timestamp};
 

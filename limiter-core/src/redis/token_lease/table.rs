@@ -13,7 +13,7 @@ use crate::redis::token_lease::lender::TokenLender;
 use crate::request::{RequestedLimit, Verdict};
 use crate::support::background_task::BackgroundTask;
 use crate::support::clock::Clock;
-use crate::support::deadline::within;
+use crate::support::real_time::within;
 use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};

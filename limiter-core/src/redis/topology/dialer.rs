@@ -9,9 +9,9 @@ use bb8_redis::bb8::{ManageConnection, Pool};
 use bb8_redis::redis::{ErrorKind, RedisError};
 
 use crate::redis::client::connection::Connection;
+use crate::redis::client::connection::Health;
 use crate::redis::client::dial;
 use crate::redis::client::endpoint::Endpoint;
-use crate::redis::client::health::Health;
 use crate::redis::topology::sentinel::Sentinel;
 
 /// Opens connections.

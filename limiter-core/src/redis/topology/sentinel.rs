@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::error::ConfigError;
 use crate::redis::client::connection::Connection;
+use crate::redis::client::connection::Health;
 use crate::redis::client::dial;
 use crate::redis::client::dial::DIAL_TIMEOUT;
 use crate::redis::client::endpoint::Endpoint;
-use crate::redis::client::health::Health;
 use crate::redis::client::tls::Certificates;
 use crate::redis::secret_url::SecretUrl;
 use crate::redis::topology::slots::Address;
