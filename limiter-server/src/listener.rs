@@ -7,6 +7,7 @@
 pub(crate) mod call_span;
 pub mod http;
 mod stream;
+mod streams;
 mod tls;
 mod unsent;
 

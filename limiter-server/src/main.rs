@@ -2,6 +2,13 @@
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+
+/// HTTP/2 and messages allocate often: with the allocator of the system, a call of the rate limit
+/// service on Redis takes a tenth more processor time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 fn main() -> ExitCode {
     limiter_server::cli::run()
 }

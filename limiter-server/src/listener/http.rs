@@ -10,7 +10,7 @@ use axum::http::{Request, Version};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,6 +18,7 @@ use tower::Service;
 use tracing::Instrument as _;
 
 use crate::access::Client;
+use crate::listener::streams::{ConnectionRequests, RequestExecutor};
 use crate::listener::unsent::{CountedBody, UnsentChunks};
 use crate::listener::{ClientConnection, Listener, PendingConnection, call_span};
 use crate::settings::ListenerLimits;
@@ -46,16 +47,13 @@ where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    let builder = builder(versions, listener.limits());
-    let idle_timeout = listener.limits().idle_timeout;
-    let protocol = listener.protocol();
+    let settings = (listener.protocol(), versions, listener.limits().clone());
     let each_end = end.clone();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             connection = listener.accept() => {
-                let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
-                connections.spawn(serve_connection(builder, (protocol, versions, idle_timeout), connection, routes, end));
+                connections.spawn(serve_connection(settings.clone(), connection, routes.clone(), each_end.clone()));
             }
             Some(_) = connections.join_next() => {}
             // An error means that the sender is gone, which is an end as well.
@@ -67,8 +65,7 @@ where
         tokio::select! {
             biased;
             connection = listener.accept() => {
-                let (builder, routes, end) = (builder.clone(), routes.clone(), each_end.clone());
-                connections.spawn(serve_connection(builder, (protocol, versions, idle_timeout), connection, routes, end));
+                connections.spawn(serve_connection(settings.clone(), connection, routes.clone(), each_end.clone()));
             }
             () = std::future::ready(()) => break,
         }
@@ -77,8 +74,12 @@ where
     while connections.join_next().await.is_some() {}
 }
 
-fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn builder(
+    versions: HttpVersions,
+    limits: &ListenerLimits,
+    executor: RequestExecutor,
+) -> Builder<RequestExecutor> {
+    let mut builder = Builder::new(executor);
     let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
     builder
         .http1()
@@ -104,8 +105,7 @@ fn builder(versions: HttpVersions, limits: &ListenerLimits) -> Builder<TokioExec
 }
 
 async fn serve_connection<S>(
-    builder: Builder<TokioExecutor>,
-    (protocol, versions, idle_timeout): (&'static str, HttpVersions, Duration),
+    (protocol, versions, limits): (&'static str, HttpVersions, ListenerLimits),
     connection: PendingConnection,
     routes: S,
     mut end: watch::Receiver<bool>,
@@ -167,6 +167,9 @@ async fn serve_connection<S>(
             })
         }
     });
+    let executor = RequestExecutor::default();
+    let mut requests = ConnectionRequests::new(executor.clone());
+    let builder = builder(versions, &limits, executor);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ends = async move {
         // An error means that the sender is gone, which is an end as well.
@@ -176,14 +179,14 @@ async fn serve_connection<S>(
         let ended = tokio::select! {
             // First read the bytes that have arrived.
             biased;
-            ended = served.as_mut() => Some(ended),
+            ended = requests.run(served.as_mut()) => Some(ended),
             () = ends => None,
         };
         match ended {
             Some(ended) => ended,
             None => {
                 served.as_mut().graceful_shutdown();
-                served.await
+                requests.run(served).await
             }
         }
     };
@@ -194,7 +197,7 @@ async fn serve_connection<S>(
                 tracing::debug!(%error, "a connection ended with an error");
             }
         }
-        () = overdue(&unsent, idle_timeout) => {
+        () = overdue(&unsent, limits.idle_timeout) => {
             metrics::counter!("limiter_server_closed_connections_total", "reason" => "unread_response").increment(1);
         }
     }

@@ -19,15 +19,17 @@ mod wrk;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::contender::{Programs, contenders};
+use crate::contender::{Contender, Programs, contenders};
 use crate::load::Load;
 use crate::report::Report;
 
 /// The settings of a run, from the environment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Settings {
     rounds: usize,
     load: Load,
+    /// The rows to measure, as `protocol: name` or a part of it, separated by `;`. Default: all.
+    only: Vec<String>,
 }
 
 impl Settings {
@@ -40,7 +42,15 @@ impl Settings {
                 warm_up: Duration::from_millis(number("GATEWAY_WARM_UP_MS", 500)),
                 sample: Duration::from_millis(number("GATEWAY_SAMPLE_MS", 2_000)),
             },
+            only: std::env::var("GATEWAY_ONLY")
+                .map(|only| only.split(';').map(str::to_owned).collect())
+                .unwrap_or_default(),
         }
+    }
+
+    fn includes(&self, contender: &Contender<'_>) -> bool {
+        let row = format!("{}: {}", contender.protocol.group(), contender.name);
+        self.only.is_empty() || self.only.iter().any(|part| row.contains(part))
     }
 }
 
@@ -69,7 +79,7 @@ fn run() -> ExitCode {
     let (settings, programs) = (Settings::from_environment(), Programs::from_environment());
     let mut report = Report::default();
     for round in 1..=settings.rounds {
-        for contender in contenders(&programs) {
+        for contender in contenders(&programs).iter().filter(|row| settings.includes(row)) {
             let sample = contender.measure(&settings.load);
             eprintln!("round {round}: {}: {sample}", contender.name);
             report.add(contender.protocol, contender.name, sample);
