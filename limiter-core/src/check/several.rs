@@ -17,8 +17,8 @@ use crate::support::one_or_many::OneOrMany;
 impl Limiter {
     /// Requests permits of several limits as one decision: either all are charged or none.
     ///
-    /// The keys must share a group (the same key, or [`Key::in_group`]), so that one node of a
-    /// cluster can decide them.
+    /// The keys must share a group (the same key, or [`Key::in_group`](crate::Key::in_group)), so
+    /// that one node of a cluster can decide them.
     /// [`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only) removes this
     /// requirement.
     ///

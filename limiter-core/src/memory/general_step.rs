@@ -35,6 +35,7 @@ impl MemoryStore {
         }))
     }
 
+    /// Decides a limit by this algorithm, which may differ from its policy's.
     #[inline(never)]
     pub(crate) fn decide_in_place(
         &self,
