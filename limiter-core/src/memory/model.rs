@@ -9,7 +9,7 @@ use shuttle::{check_random, thread};
 
 use crate::memory::*;
 use crate::policy::Policy;
-use crate::request::LimitRequest;
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::ManualClock;
 
 fn bucket(name: &str, capacity: u64) -> Policy {
