@@ -139,7 +139,10 @@ impl MemoryStore {
 
     /// Decides one limit by the fast step. `None` means that nothing was changed, because the limit
     /// has no fast level, or its state is absent or was stored by another algorithm.
-    #[inline]
+    ///
+    /// Always inlined: the result of a call is written in parts and read as a whole at once, which
+    /// delays a check of one key by 6 of 51 ns.
+    #[inline(always)]
     fn decide_fast(&self, limit: IdentifiedLimit<'_>, mode: Mode) -> Option<(Timestamp, FastOutcome)> {
         let algorithm = limit.policy.algorithm();
         if !has_fast_level(algorithm) {
