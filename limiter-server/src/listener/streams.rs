@@ -6,13 +6,16 @@
 //! rate limit service on Redis take a quarter less processor time (64 callers, 8 connections).
 //!
 //! A request waits only for the processor time of others on its connection, not for their store.
-//! The requests in flight end with the connection. Tests: below, `tests/listeners.rs`.
+//! The requests in flight end with the connection, and a panic ends its request alone. Tests:
+//! below, `tests/listeners.rs`.
 
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::rt::Executor;
 
@@ -38,6 +41,8 @@ impl RequestExecutor {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for RequestExecutor {
     fn execute(&self, request: F) {
+        // A panic ends its request alone, as in a task of its own. Nothing reads its state again.
+        let request = AssertUnwindSafe(request).catch_unwind().map(drop);
         let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         received.push(Box::pin(request));
     }
@@ -112,6 +117,19 @@ mod tests {
         let connection = pin!(async { received.await.is_ok() });
         assert!(requests.run(connection).await);
         assert_eq!(ended.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn panic_ends_its_request_alone() {
+        let executor = RequestExecutor::default();
+        let mut requests = ConnectionRequests::new(executor.clone());
+        let (send, received) = oneshot::channel::<()>();
+        executor.execute(async { panic!("a defect of a request") });
+        executor.execute(async move {
+            let _ = send.send(());
+        });
+        let connection = pin!(async { received.await.is_ok() });
+        assert!(requests.run(connection).await);
     }
 
     /// Two requests that are ready together are followed by one poll of the connection.
