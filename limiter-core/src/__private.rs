@@ -44,7 +44,7 @@ use crate::check::Acquire;
 use crate::check::AcquireConcurrency;
 use crate::check::Check;
 pub use crate::check::registry_lookup::ResolvedPolicies;
-pub use crate::check::try_decide::Passage;
+pub use crate::check::without_waiting::Passage;
 use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision};
 pub use crate::decision::{FromRejection, Rejection};

@@ -1,8 +1,8 @@
 //! Checks and peeks: the builder, its future, and the decision that needs no waiting.
 //!
-//! [`Check::try_decide`] is the only function that decides without waiting. Awaited checks, named
-//! policies, annotated functions and layers call it first, and query the store (`query.rs`) only if
-//! it returns `Pending`. In process it decides every plain check. With Redis it decides those that
+//! Awaited checks, named policies, annotated functions and layers first call [`Check::try_decide`],
+//! or one of its forms in `without_waiting.rs`, and query the store (`query.rs`) only if it returns
+//! `Pending`. In process it decides every plain check. With Redis it decides those that
 //! leased tokens or the deny cache decide.
 //!
 //! One plain limit is decided in place, without building a request: it is borrowed, its identity
@@ -25,7 +25,7 @@ mod refund;
 pub(crate) mod registry_lookup;
 mod reserve;
 mod several;
-pub(crate) mod try_decide;
+pub(crate) mod without_waiting;
 
 use std::cell::Cell;
 use std::pin::Pin;

@@ -1,10 +1,10 @@
 //! The in-process store: a sharded map from limit identity to state.
 //!
-//! A decision on one limit takes one lock and updates the state in place: by the fast step, which
-//! this file contains, or by the general step (`general_step.rs`). Idle keys are removed during
-//! decisions: at most every 250 µs one decision examines up to 64 keys and removes expired ones,
-//! which takes about a microsecond (`sweep.rs`). The number of keys is bounded. A new key in a full
-//! store is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or replaces
+//! A decision on one limit takes one lock and updates the state in place: by the fast step
+//! (`algorithm/fast_level.rs`) or by the general step (`general_step.rs`). Idle keys are removed
+//! during decisions: at most every 250 µs one decision examines up to 64 keys and removes expired
+//! ones, which takes about a microsecond (`sweep.rs`). The number of keys is bounded. A new key in
+//! a full store is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or replaces
 //! another key (`evict.rs`). Tests: `memory/tests.rs`, `tests/contract`.
 
 mod change;

@@ -26,7 +26,9 @@ use crate::policy::{CachedPolicy, OnStoreFailure, Policy};
 pub(crate) use crate::request::holder::{HolderLease, HolderRenewal, HolderReply};
 pub(crate) use crate::request::identified::IdentifiedLimit;
 pub use crate::request::limit_request::LimitRequest;
-pub(crate) use crate::request::limit_request::{LimitCharge, charge, identity, never_fits, used_units};
+pub(crate) use crate::request::limit_request::{
+    LimitCharge, charge_of_bounded_key, identity, never_fits, used_units,
+};
 use crate::request::limit_request::{RequestedCost, units};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;

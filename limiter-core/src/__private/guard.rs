@@ -14,7 +14,7 @@ use crate::__private::{AnnotationEntry, Reporter};
 use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;
 use crate::check::Check;
-use crate::check::try_decide::Passage;
+use crate::check::without_waiting::Passage;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::Limiter;

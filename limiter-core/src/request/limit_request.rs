@@ -176,9 +176,14 @@ pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 }
 
 /// Returns the identity of the limit and the cost in the algorithm's unit. Fails if the cost
-/// exceeds the quota or the key is too long.
+/// exceeds the quota. The key must not be longer than the longest stored key.
 #[inline]
-pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<LimitCharge, Rejection> {
+pub(crate) fn charge_of_bounded_key(
+    policy: &Policy,
+    key: &Key<'_>,
+    cost: Amount,
+) -> Result<LimitCharge, Rejection> {
+    debug_assert!(key.is_bounded(), "the key is bounded");
     let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
     let identity = identity(policy, key);
     Ok(LimitCharge { identity, cost })

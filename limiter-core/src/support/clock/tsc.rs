@@ -31,8 +31,11 @@ const HAS_COUNTER: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"))
 /// True if the kernel itself uses the counter as clock source: it has then verified that the
 /// counter ticks evenly in all sleep states and equally on all processors.
 static IS_STEADY: LazyLock<bool> = LazyLock::new(|| {
+    if !HAS_COUNTER {
+        return false;
+    }
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    HAS_COUNTER && source.is_ok_and(|source| source.trim() == "tsc")
+    source.is_ok_and(|source| source.trim() == "tsc")
 });
 
 thread_local! {

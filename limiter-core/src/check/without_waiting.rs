@@ -21,7 +21,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::Policy;
-use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest, charge};
+use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest, charge_of_bounded_key};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
@@ -130,13 +130,13 @@ impl Limiter {
         if !is_plain || self.open().is_err() {
             return Passage::Undecided;
         }
-        let Ok(LimitCharge { identity, cost }) = charge(policy, key, cost) else {
+        let Ok(charge) = charge_of_bounded_key(policy, key, cost) else {
             return Passage::Undecided;
         };
         let single = IdentifiedLimit {
             policy,
-            identity,
-            cost,
+            identity: charge.identity,
+            cost: charge.cost,
         };
         self.inner
             .backend
@@ -161,5 +161,30 @@ impl Limiter {
                 }
                 None => Passage::Undecided,
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Origin;
+    use crate::policy::OnStoreFailure;
+
+    #[test]
+    fn full_store_applies_the_failure_mode() {
+        let limiter = Limiter::in_process().max_keys(1).build();
+        for (on_failure, origin) in [
+            (OnStoreFailure::FailOpen, Origin::FailedOpen),
+            (OnStoreFailure::FailClosed, Origin::FailedClosed),
+        ] {
+            let bucket = Policy::token_bucket("p").capacity(10).rate(1);
+            let policy = bucket.on_store_failure(on_failure).build().unwrap();
+            let pass = |key: &str| limiter.try_pass(&policy, &Key::from(key), Amount::from(2_u32));
+            assert!(matches!(pass("stored"), Passage::Allowed));
+            let Passage::Decided(Ok(decision)) = pass("new") else {
+                panic!("a full store decides by the failure mode");
+            };
+            assert_eq!(decision.origin(), origin);
+        }
     }
 }
