@@ -6,8 +6,8 @@
 
 pub(crate) mod call_span;
 pub mod http;
+mod requests;
 mod stream;
-mod streams;
 mod tls;
 mod unsent;
 

@@ -18,7 +18,7 @@ use tower::Service;
 use tracing::Instrument as _;
 
 use crate::access::Client;
-use crate::listener::streams::{ConnectionRequests, RequestExecutor};
+use crate::listener::requests::{ConnectionRequests, RequestExecutor};
 use crate::listener::unsent::{CountedBody, UnsentChunks};
 use crate::listener::{ClientConnection, Listener, PendingConnection, call_span};
 use crate::settings::ListenerLimits;
@@ -167,9 +167,8 @@ async fn serve_connection<S>(
             })
         }
     });
-    let executor = RequestExecutor::default();
-    let mut requests = ConnectionRequests::new(executor.clone());
-    let builder = builder(versions, &limits, executor);
+    let mut requests = ConnectionRequests::default();
+    let builder = builder(versions, &limits, requests.executor());
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ends = async move {
         // An error means that the sender is gone, which is an end as well.

@@ -12,48 +12,53 @@
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::rt::Executor;
 
-type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// The largest number of polls of a connection without a turn of other tasks. A client that always
+/// sends the next requests in time would otherwise keep the thread.
+const MAX_ROUNDS: usize = 8;
 
-/// Collects the requests of one connection, for [`ConnectionRequests`]. Clones share them.
-#[derive(Clone, Default)]
+type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Received = Mutex<Vec<RequestFuture>>;
+
+/// Receives the requests of one connection, for [`ConnectionRequests`].
+///
+/// Each request of hyper has a clone. The reference is weak, since a request that was received must
+/// not keep itself.
+#[derive(Clone)]
 pub(super) struct RequestExecutor {
-    received: Arc<Mutex<Vec<RequestFuture>>>,
+    received: Weak<Received>,
 }
 
 /// The requests of one connection.
+#[derive(Default)]
 pub(super) struct ConnectionRequests {
-    executor: RequestExecutor,
+    received: Arc<Received>,
     in_flight: FuturesUnordered<RequestFuture>,
-}
-
-impl RequestExecutor {
-    fn take(&self) -> Vec<RequestFuture> {
-        std::mem::take(&mut *self.received.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for RequestExecutor {
     fn execute(&self, request: F) {
+        let Some(received) = self.received.upgrade() else {
+            return;
+        };
         // A panic ends its request alone, as in a task of its own. Nothing reads its state again.
         let request = AssertUnwindSafe(request).catch_unwind().map(drop);
-        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
         received.push(Box::pin(request));
     }
 }
 
 impl ConnectionRequests {
-    /// The requests that the connection gives to `executor`.
-    pub(super) fn new(executor: RequestExecutor) -> Self {
-        Self {
-            executor,
-            in_flight: FuturesUnordered::new(),
+    /// The executor of the connection.
+    pub(super) fn executor(&self) -> RequestExecutor {
+        RequestExecutor {
+            received: Arc::downgrade(&self.received),
         }
     }
 
@@ -64,8 +69,10 @@ impl ConnectionRequests {
     /// Cancel safe: the requests stay in this value.
     pub(super) async fn run<C: Future>(&mut self, mut connection: Pin<&mut C>) -> C::Output {
         poll_fn(|context| {
-            loop {
+            for _ in 0..MAX_ROUNDS {
                 if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+                    // Requests that arrived with the end of the connection can still take effect.
+                    self.poll_requests(context);
                     return Poll::Ready(ended);
                 }
                 // A response that is ready is written by the next poll of the connection.
@@ -73,13 +80,17 @@ impl ConnectionRequests {
                     return Poll::Pending;
                 }
             }
+            context.waker().wake_by_ref();
+            Poll::Pending
         })
         .await
     }
 
     /// Polls the requests that can progress. Returns whether one has ended.
     fn poll_requests(&mut self, context: &mut Context<'_>) -> bool {
-        self.in_flight.extend(self.executor.take());
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let received = std::mem::take(&mut *received);
+        self.in_flight.extend(received);
         let mut has_ended = false;
         while let Poll::Ready(Some(())) = self.in_flight.poll_next_unpin(context) {
             has_ended = true;
@@ -98,20 +109,24 @@ mod tests {
 
     use super::*;
 
+    /// A connection that ends at its second poll.
+    async fn two_polls() {
+        tokio::task::yield_now().await;
+    }
+
     #[tokio::test]
     async fn request_that_waits_does_not_delay_others() {
-        let executor = RequestExecutor::default();
-        let mut requests = ConnectionRequests::new(executor.clone());
+        let mut requests = ConnectionRequests::default();
         let (send, received) = oneshot::channel::<()>();
         let ended = Arc::new(AtomicUsize::new(0));
-        executor.execute(pending());
+        requests.executor().execute(pending());
         for _ in 0..3 {
             let ended = Arc::clone(&ended);
-            executor.execute(async move {
+            requests.executor().execute(async move {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        executor.execute(async move {
+        requests.executor().execute(async move {
             let _ = send.send(());
         });
         let connection = pin!(async { received.await.is_ok() });
@@ -121,11 +136,12 @@ mod tests {
 
     #[tokio::test]
     async fn panic_ends_its_request_alone() {
-        let executor = RequestExecutor::default();
-        let mut requests = ConnectionRequests::new(executor.clone());
+        let mut requests = ConnectionRequests::default();
         let (send, received) = oneshot::channel::<()>();
-        executor.execute(async { panic!("a defect of a request") });
-        executor.execute(async move {
+        requests
+            .executor()
+            .execute(async { panic!("a defect of a request") });
+        requests.executor().execute(async move {
             let _ = send.send(());
         });
         let connection = pin!(async { received.await.is_ok() });
@@ -135,11 +151,10 @@ mod tests {
     /// Two requests that are ready together are followed by one poll of the connection.
     #[tokio::test]
     async fn connection_writes_ready_responses_together() {
-        let executor = RequestExecutor::default();
-        let mut requests = ConnectionRequests::new(executor.clone());
+        let mut requests = ConnectionRequests::default();
+        requests.executor().execute(ready(()));
+        requests.executor().execute(ready(()));
         let polls = AtomicUsize::new(0);
-        executor.execute(ready(()));
-        executor.execute(ready(()));
         let connection = pin!(poll_fn(|_| match polls.fetch_add(1, Ordering::Relaxed) {
             0 => Poll::Pending,
             _ => Poll::Ready(()),
@@ -151,10 +166,9 @@ mod tests {
 
     #[tokio::test]
     async fn requests_survive_a_cancelled_run() {
-        let executor = RequestExecutor::default();
-        let mut requests = ConnectionRequests::new(executor.clone());
+        let mut requests = ConnectionRequests::default();
         let (send, received) = oneshot::channel::<()>();
-        executor.execute(async move {
+        requests.executor().execute(async move {
             let _ = received.await;
         });
         let never = pin!(pending::<()>());
@@ -164,12 +178,47 @@ mod tests {
             () = ready(()) => {}
         }
         send.send(()).unwrap();
-        let polls = AtomicUsize::new(0);
-        let connection = pin!(poll_fn(|_| match polls.fetch_add(1, Ordering::Relaxed) {
-            0 => Poll::Pending,
-            _ => Poll::Ready(()),
-        }));
-        requests.run(connection).await;
+        requests.run(pin!(two_polls())).await;
         assert!(requests.in_flight.is_empty());
+    }
+
+    /// hyper's future of a request contains a clone of the executor.
+    #[tokio::test]
+    async fn requests_that_arrive_with_the_end_are_polled_and_dropped() {
+        let mut requests = ConnectionRequests::default();
+        let polled = Arc::new(AtomicUsize::new(0));
+        let (executor, count) = (requests.executor(), Arc::clone(&polled));
+        let connection = pin!(async {
+            let own = executor.clone();
+            executor.execute(async move {
+                count.fetch_add(1, Ordering::Relaxed);
+                pending::<()>().await;
+                drop(own);
+            });
+        });
+        requests.run(connection).await;
+        assert_eq!(polled.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&polled), 2);
+        drop(requests);
+        assert_eq!(Arc::strong_count(&polled), 1);
+        executor.execute(pending());
+    }
+
+    #[tokio::test]
+    async fn busy_connection_lets_other_tasks_run() {
+        let mut requests = ConnectionRequests::default();
+        let executor = requests.executor();
+        let polls = AtomicUsize::new(0);
+        let busy = pin!(poll_fn(|_| {
+            polls.fetch_add(1, Ordering::Relaxed);
+            executor.execute(ready(()));
+            Poll::<()>::Pending
+        }));
+        tokio::select! {
+            biased;
+            () = requests.run(busy) => unreachable!("the connection does not end"),
+            () = ready(()) => {}
+        }
+        assert_eq!(polls.load(Ordering::Relaxed), MAX_ROUNDS);
     }
 }
