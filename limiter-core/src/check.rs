@@ -29,7 +29,6 @@ pub(crate) mod without_waiting;
 
 use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
@@ -47,7 +46,7 @@ pub use crate::check::reserve::Reserve;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{EnforcementSwitch, Limiter, shut_down};
+use crate::limiter::Limiter;
 use crate::observe::{self, ReportedLimit};
 use crate::policy::Policy;
 use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest};
@@ -245,10 +244,8 @@ impl<'a> Check<'a> {
             OneOrMany::One(ask) => ask.policy.is_store_only(),
             OneOrMany::Several(requests) => requests.iter().all(|ask| ask.policy.is_store_only()),
         };
-        let limiter_bits = self.limiter.inner.enforcement.bits.load(Ordering::Relaxed);
         // One branch, since both are evaluated for every call.
-        ((limiter_bits == EnforcementSwitch::ENFORCES) & policies)
-            || (policies && self.limiter.is_free_of_overlays(&self.requests))
+        (self.limiter.enforces() & policies) || (policies && self.limiter.is_free_of_overlays(&self.requests))
     }
 
     /// Decides without waiting. `Pending` has charged nothing: the store must be queried, or the
@@ -282,10 +279,7 @@ impl<'a> Check<'a> {
         limit: &LimitRequest<'_>,
         undecided: &Cell<Option<LimitCharge>>,
     ) -> Poll<Result<Decision, Rejection>> {
-        let limiter = &self.limiter.inner;
-        if limiter.closed.load(Ordering::Acquire) {
-            return Poll::Ready(Err(shut_down().into()));
-        }
+        self.limiter.open()?;
         let policy = limit.policy;
         let LimitCharge { identity, cost } = match limit.charge() {
             Ok(charge) => charge,
@@ -299,7 +293,7 @@ impl<'a> Check<'a> {
             identity,
             cost,
         };
-        let backend = &limiter.backend;
+        let backend = &self.limiter.inner.backend;
         backend.try_decide_one(identified, self.mode, |decided| match decided {
             Some(Ok(outcome)) => {
                 let (fits, origin) = (outcome.fits, outcome.origin);

@@ -225,6 +225,7 @@ impl Limiter {
         self.inner.any_groups
     }
 
+    #[inline(always)]
     pub(crate) fn open(&self) -> Result<(), StoreError> {
         if self.inner.closed.load(Ordering::Acquire) {
             Err(shut_down())

@@ -204,7 +204,7 @@ impl MemoryStore {
     fn lock(&self, identity: Identity) -> SpinGuard<'_, StateTable> {
         #[expect(clippy::indexing_slicing, reason = "the shard is below the number of shards")]
         let shard = &self.shards[identity.shard(SHARDS)];
-        shard.0.try_lock().unwrap_or_else(|| shard.wait())
+        shard.lock()
     }
 
     #[cfg(test)]

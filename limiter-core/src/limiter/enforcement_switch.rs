@@ -64,7 +64,7 @@ impl Limiter {
     }
 
     /// Returns whether the limiter enforces decisions and its registry has no overlays.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enforces(&self) -> bool {
         self.inner.enforcement.bits.load(Ordering::Relaxed) == EnforcementSwitch::ENFORCES
     }

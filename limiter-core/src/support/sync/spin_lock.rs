@@ -22,7 +22,7 @@ pub(crate) struct SpinLock<T>(pub(crate) SpinMutex<T>);
 pub(crate) type SpinGuard<'a, T> = SpinMutexGuard<'a, T>;
 
 impl<T> SpinLock<T> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
         self.0.try_lock().unwrap_or_else(|| self.wait())
     }
