@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, Mode};
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::backend::memory::MemoryBackend;
 #[cfg(feature = "redis")]
 use crate::backend::redis::RedisBackend;
@@ -39,7 +39,7 @@ use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::observe::UsageRecorder;
 use crate::policy::PenaltyLimits;
-use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, RequestedLimit};
+use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, ValidatedLimit};
 #[cfg(feature = "redis")]
 use crate::support::real_time::no_answer_within;
 
@@ -178,7 +178,7 @@ impl Backend {
     pub(crate) async fn change(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         match self {
             Self::Memory(memory) => memory.change(request, change),
@@ -192,7 +192,7 @@ impl Backend {
     pub(crate) async fn change_in_proportion(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         match self {
             Self::Memory(memory) => memory.change_in_proportion(request, change),
@@ -206,7 +206,7 @@ impl Backend {
     pub(crate) fn change_share(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -324,7 +324,7 @@ impl Backend {
 
     /// Returns the name of a limit that every process of its store derives; for the in-process
     /// store, a name that is unique in this process.
-    pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
+    pub(crate) fn scope(&self, limit: &ValidatedLimit<'_>) -> String {
         match self {
             Self::Memory(_) => format!("{:?}", limit.identity),
             #[cfg(feature = "redis")]

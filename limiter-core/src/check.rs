@@ -101,8 +101,8 @@ impl Limiter {
 
 impl<'a, P> Check<'a, P> {
     #[inline]
-    pub(crate) fn alone(limiter: &'a Limiter, ask: LimitRequest<'a, P>, mode: Mode) -> Self {
-        Self::of(limiter, OneOrMany::One(ask), mode)
+    pub(crate) fn alone(limiter: &'a Limiter, request: LimitRequest<'a, P>, mode: Mode) -> Self {
+        Self::of(limiter, OneOrMany::One(request), mode)
     }
 
     #[inline]
@@ -127,8 +127,10 @@ impl<'a, P> Check<'a, P> {
     {
         let cost = cost.try_into().map_err(Into::into);
         match &mut self.requests {
-            OneOrMany::One(ask) => ask.set_cost(cost),
-            OneOrMany::Several(requests) => requests.iter_mut().for_each(|ask| ask.set_cost(cost.clone())),
+            OneOrMany::One(request) => request.set_cost(cost),
+            OneOrMany::Several(requests) => requests
+                .iter_mut()
+                .for_each(|request| request.set_cost(cost.clone())),
         }
         self
     }
@@ -158,7 +160,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Check<'a, P> {
     fn into_future(self) -> CheckFuture<'a, P> {
         CheckFuture {
             check: self,
-            progress: CheckProgress::Unasked,
+            progress: CheckProgress::NotStarted,
         }
     }
 }
@@ -171,9 +173,9 @@ pub struct CheckFuture<'a, P = &'a Policy> {
 }
 
 enum CheckProgress<'a> {
-    Unasked,
-    Asked(PendingDecision<'a>),
-    Answered,
+    NotStarted,
+    Queried(PendingDecision<'a>),
+    Finished,
 }
 
 impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
@@ -184,17 +186,17 @@ impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let CheckProgress::Unasked = this.progress {
+        if let CheckProgress::NotStarted = this.progress {
             if let Some(check) = P::without_lookup(&this.check) {
                 if !check.is_tried && check.is_plain() {
                     let undecided = Cell::new(None);
                     if check.limiter.inner.backend.is_in_process() {
-                        this.progress = CheckProgress::Answered;
+                        this.progress = CheckProgress::Finished;
                         return check.try_decide_plain(&undecided);
                     }
                     let answer = check.try_decide_plain(&undecided);
                     if answer.is_ready() {
-                        this.progress = CheckProgress::Answered;
+                        this.progress = CheckProgress::Finished;
                         return answer;
                     }
                     this.check.is_tried = true;
@@ -215,8 +217,8 @@ impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
         charge: Option<LimitCharge>,
     ) -> Poll<Result<Decision, Rejection>> {
         #[expect(clippy::panic, reason = "a future must not be polled after its end")]
-        let mut asked = match mem::replace(&mut self.progress, CheckProgress::Answered) {
-            CheckProgress::Unasked => {
+        let mut query = match mem::replace(&mut self.progress, CheckProgress::Finished) {
+            CheckProgress::NotStarted => {
                 let mut query = None;
                 let answer = P::start(&mut self.check, charge, &mut query);
                 match query {
@@ -224,12 +226,12 @@ impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
                     None => return answer,
                 }
             }
-            CheckProgress::Asked(asked) => asked,
-            CheckProgress::Answered => panic!("`CheckFuture` polled after completion"),
+            CheckProgress::Queried(query) => query,
+            CheckProgress::Finished => panic!("`CheckFuture` polled after completion"),
         };
-        let answer = asked.as_mut().poll(context);
+        let answer = query.as_mut().poll(context);
         if answer.is_pending() {
-            self.progress = CheckProgress::Asked(asked);
+            self.progress = CheckProgress::Queried(query);
         }
         answer
     }
@@ -241,8 +243,8 @@ impl<'a> Check<'a> {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.requests {
-            OneOrMany::One(ask) => ask.policy.is_store_only(),
-            OneOrMany::Several(requests) => requests.iter().all(|ask| ask.policy.is_store_only()),
+            OneOrMany::One(request) => request.policy.is_store_only(),
+            OneOrMany::Several(requests) => requests.iter().all(|request| request.policy.is_store_only()),
         };
         // One branch, since both are evaluated for every call.
         (self.limiter.enforces() & policies) || (policies && self.limiter.is_free_of_overlays(&self.requests))

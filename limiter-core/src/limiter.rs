@@ -29,7 +29,7 @@ pub use crate::limiter::layer_policies::LayerToken;
 use crate::observe::ReportedLimit;
 use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
-use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
+use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit};
 use crate::support::clock::Clock;
 use crate::units::{Amount, Timestamp};
 use crate::wait_queue::WaitQueues;
@@ -236,7 +236,7 @@ impl Limiter {
 
     /// Returns the name of a limit that every process of its store derives; for the in-process
     /// store, a name that is unique in this process.
-    pub(crate) fn scope(&self, limit: &RequestedLimit<'_>) -> String {
+    pub(crate) fn scope(&self, limit: &ValidatedLimit<'_>) -> String {
         self.inner.backend.scope(limit)
     }
 

@@ -24,7 +24,7 @@ use crate::decision::{Origin, SingleOutcome};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
-use crate::request::{IdentifiedLimit, RequestedLimit};
+use crate::request::{IdentifiedLimit, ValidatedLimit};
 use crate::support::bounded_counter::BoundedCounter;
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -185,7 +185,7 @@ impl MemoryStore {
     }
 
     /// Deletes a limit's state.
-    pub(crate) fn forget(&self, limit: &RequestedLimit<'_>) {
+    pub(crate) fn forget(&self, limit: &ValidatedLimit<'_>) {
         if self.lock(limit.identity).remove(limit.identity) {
             self.release(1);
         }

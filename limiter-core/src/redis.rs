@@ -35,7 +35,7 @@ pub(crate) mod usage_store;
 
 use std::time::{Duration, Instant};
 
-use crate::algorithm::Change;
+use crate::algorithm::UsageCorrection;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
 use crate::redis::call_deadline::CallDeadline;
@@ -56,7 +56,7 @@ pub(crate) use crate::redis::secret_url::SecretUrl;
 #[cfg(feature = "registry")]
 pub(crate) use crate::redis::subscriber_store::{SubscriberRecord, SubscriberStore};
 pub(crate) use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisTokenLender};
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 
 /// Deadline for the preparation of one node; the caller's deadline covers all nodes.
@@ -155,7 +155,7 @@ impl RedisStore {
     }
 
     /// Returns the name of the key that contains a limit's state.
-    pub(crate) fn redis_key(&self, limit: &RequestedLimit<'_>) -> String {
+    pub(crate) fn redis_key(&self, limit: &ValidatedLimit<'_>) -> String {
         crate::redis::token_lease::leased_limit::key(limit, &self.namespace)
     }
 
@@ -208,8 +208,8 @@ impl RedisStore {
     /// As [`decide_since`](Self::decide_since).
     pub(crate) async fn change(
         &self,
-        limit: &RequestedLimit<'_>,
-        change: Change,
+        limit: &ValidatedLimit<'_>,
+        change: UsageCorrection,
     ) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
         let key = crate::redis::token_lease::leased_limit::key(limit, &self.namespace);

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 #[cfg(feature = "redis")]
 use crate::algorithm::StepState;
-use crate::algorithm::{Change, Mode, ScaleChange, StepOutcome, StepResult, scale_change};
+use crate::algorithm::{Mode, ScaleChange, StepOutcome, StepResult, UsageCorrection, scale_change};
 use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participations, Rejection};
 use crate::error::ConfigError;
 use crate::identity::Identity;
@@ -40,13 +40,13 @@ const MAX_LIMITS: usize = 16;
 /// limits.
 #[derive(Clone, Debug)]
 pub(crate) struct DecisionRequest<'a> {
-    pub(crate) limits: SmallVec<[RequestedLimit<'a>; 1]>,
+    pub(crate) limits: SmallVec<[ValidatedLimit<'a>; 1]>,
     pub(crate) mode: Mode,
 }
 
 /// One limit of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestedLimit<'a> {
+pub(crate) struct ValidatedLimit<'a> {
     pub(crate) identity: Identity,
     pub(crate) policy: &'a Policy,
     pub(crate) key: Key<'a>,
@@ -57,7 +57,7 @@ pub(crate) struct RequestedLimit<'a> {
     pub(crate) blocks: Option<usize>,
 }
 
-impl<'a> RequestedLimit<'a> {
+impl<'a> ValidatedLimit<'a> {
     fn new(policy: &'a Policy, key: Key<'a>, cost: &RequestedCost) -> Result<Self, Rejection> {
         let key = key.bounded();
         Ok(Self {
@@ -87,9 +87,9 @@ impl<'a> RequestedLimit<'a> {
     /// the change to the time scale of the limit's state.
     pub(crate) fn in_proportion(
         &self,
-        change: Change,
+        change: UsageCorrection,
         in_time: impl Fn(ScaleChange<'_>) -> ScaleChange<'_>,
-    ) -> (Self, Change) {
+    ) -> (Self, UsageCorrection) {
         let (cost, change) = match self.policy.scaled() {
             Some(scaled) => scale_change(
                 &in_time(ScaleChange::from_policies(scaled, self.policy)),
@@ -136,13 +136,13 @@ impl<'a> DecisionRequest<'a> {
         if number > MAX_LIMITS {
             return Err(wrong_number(number));
         }
-        let mut limits: SmallVec<[RequestedLimit<'a>; 1]> = SmallVec::new();
+        let mut limits: SmallVec<[ValidatedLimit<'a>; 1]> = SmallVec::new();
         for LimitRequest { policy, key, cost } in requests {
             // The size hint of an iterator may be too low.
             if limits.len() == MAX_LIMITS {
                 return Err(wrong_number(MAX_LIMITS + 1));
             }
-            let limit = RequestedLimit::new(policy, key, &cost)?;
+            let limit = ValidatedLimit::new(policy, key, &cost)?;
             if let Some(first) = limits.first() {
                 if !any_groups && first.tag() != limit.tag() {
                     let (first, other) = (first.policy.name().to_owned(), limit.policy.name().to_owned());
@@ -163,7 +163,7 @@ impl<'a> DecisionRequest<'a> {
 
     /// Builds the request of one limit whose identity and cost are known.
     pub(crate) fn of_charged(limit: LimitRequest<'a>, charge: LimitCharge, mode: Mode) -> Self {
-        let limit = RequestedLimit {
+        let limit = ValidatedLimit {
             identity: charge.identity,
             policy: limit.policy,
             key: limit.key.bounded(),
@@ -219,7 +219,7 @@ impl<'a> DecisionRequest<'a> {
 
     /// Returns the only limit if its tokens may be leased.
     #[cfg(feature = "redis")]
-    pub(crate) fn leasable(&self) -> Option<&RequestedLimit<'a>> {
+    pub(crate) fn leasable(&self) -> Option<&ValidatedLimit<'a>> {
         match &*self.limits {
             [limit] if limit.policy.lease().is_some() => Some(limit),
             _ => None,
@@ -237,7 +237,7 @@ impl<'a> DecisionRequest<'a> {
             [_] => DecisionFlags::default(),
             limits => apply_blocks(limits, &mut verdict.outcomes),
         };
-        let outcome_of = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| LimitOutcome {
+        let outcome_of = |(limit, outcome): (&ValidatedLimit<'_>, &StepOutcome)| LimitOutcome {
             policy: CachedPolicy::new(limit.policy),
             standing: StepResult::Computed(*outcome),
         };
@@ -294,8 +294,8 @@ fn wrong_number(number: usize) -> Rejection {
 
 /// Copies the outcome of each penalty's block to the limit that it blocks. The blocks are the last
 /// limits of a request.
-fn apply_blocks(limits: &[RequestedLimit<'_>], outcomes: &mut SmallVec<[StepOutcome; 1]>) -> DecisionFlags {
-    let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
+fn apply_blocks(limits: &[ValidatedLimit<'_>], outcomes: &mut SmallVec<[StepOutcome; 1]>) -> DecisionFlags {
+    let Some(requested) = limits.iter().position(|limit| limit.blocks.is_some()) else {
         return DecisionFlags::default();
     };
     let mut marks = DecisionFlags::default();
@@ -310,6 +310,6 @@ fn apply_blocks(limits: &[RequestedLimit<'_>], outcomes: &mut SmallVec<[StepOutc
         }
     }
     // The blocks come last.
-    outcomes.truncate(asked);
+    outcomes.truncate(requested);
     marks
 }

@@ -6,7 +6,7 @@ pub(crate) mod pending_grant;
 mod reserve;
 pub(crate) mod reserved_limit;
 
-use crate::algorithm::Change;
+use crate::algorithm::UsageCorrection;
 use crate::decision::Rejection;
 use crate::limiter::Limiter;
 use crate::request::DecisionRequest;
@@ -18,7 +18,7 @@ impl Limiter {
     pub(crate) async fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), Rejection> {
         Ok(self.inner.backend.change(request, change).await?)
     }
@@ -27,7 +27,7 @@ impl Limiter {
     pub(crate) async fn change_proportional(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), Rejection> {
         Ok(self.inner.backend.change_in_proportion(request, change).await?)
     }

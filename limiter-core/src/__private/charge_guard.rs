@@ -52,8 +52,8 @@ pub async fn enter_counted<const N: usize>(
     let (reporter, entries) = (call.reporter, &call.entries);
     let paid = allowed.map(|allowed| {
         // The requests of an allowed call are valid.
-        let asked = entries.iter().filter(|entry| entry.has_request());
-        let requests = asked.filter_map(|entry| entry.limit_request().ok());
+        let requested = entries.iter().filter(|entry| entry.has_request());
+        let requests = requested.filter_map(|entry| entry.limit_request().ok());
         Box::new(ChargeResult {
             reporter,
             reservation: Reservation::from_requests(limiter, requests, allowed),

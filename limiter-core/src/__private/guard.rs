@@ -257,13 +257,13 @@ pub(super) fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry<'_>]) ->
 
 /// Returns the requests of the entries that have one.
 fn requests<'b>(entries: &'b [AnnotationEntry<'_>]) -> Result<OneOrMany<LimitRequest<'b>>, RejectedEntry> {
-    let ask = |(index, entry): (usize, &'b AnnotationEntry<'_>)| {
+    let request_of = |(index, entry): (usize, &'b AnnotationEntry<'_>)| {
         let request = entry.limit_request();
         request.map_err(|rejection| RejectedEntry { index, rejection })
     };
     Ok(match entries {
-        [entry] if entry.has_request() => OneOrMany::One(ask((0, entry))?),
-        _ => OneOrMany::Several(requested(entries).map(ask).collect::<Result<_, _>>()?),
+        [entry] if entry.has_request() => OneOrMany::One(request_of((0, entry))?),
+        _ => OneOrMany::Several(requested(entries).map(request_of).collect::<Result<_, _>>()?),
     })
 }
 
@@ -318,25 +318,25 @@ fn rejected(rejection: Rejection, entries: &[AnnotationEntry<'_>]) -> RejectedEn
 /// first one if none did.
 fn rejecting_entry<'b, 'a: 'b>(
     rejection: &Rejection,
-    mut asked: impl Iterator<Item = (usize, &'b AnnotationEntry<'a>)> + Clone,
+    mut requested: impl Iterator<Item = (usize, &'b AnnotationEntry<'a>)> + Clone,
 ) -> usize {
-    let first = asked.clone().next();
+    let first = requested.clone().next();
     let found = match rejection {
-        Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {
+        Rejection::NeverFits { policy, cost, .. } => requested.find(|(_, entry)| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
         Rejection::Forbidden { policy, .. } => {
-            asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
+            requested.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
         }
         _ => rejection.decision().and_then(|denied| {
             let limits = denied.limits();
-            if limits.len() == asked.clone().count() {
-                return asked.nth(limits.iter().position(|limit| !limit.is_allowed())?);
+            if limits.len() == requested.clone().count() {
+                return requested.nth(limits.iter().position(|limit| !limit.is_allowed())?);
             }
             // Limits in shadow mode, off, or with the key on an allow list are not part of the
             // decision.
             let by = denied.denied_by()?.policy();
-            asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own == by))
+            requested.find(|(_, entry)| entry.policy().is_ok_and(|own| own == by))
         }),
     };
     found.or(first).map_or(0, |(index, _)| index)

@@ -73,15 +73,15 @@ async fn hold_with(
     for (index, entry) in entries.iter_mut().enumerate() {
         let refused = |rejection| RejectedEntry { index, rejection };
         if entry.has_request() && entry.policy().map_err(refused)?.is_concurrency() {
-            let ask = entry.limit_request().map_err(refused)?;
+            let request = entry.limit_request().map_err(refused)?;
             // The timeout of the attributes applies to all limits together, and takes precedence
             // over that of a policy.
-            let timeout = match (left(), ask.policy().on_denial()) {
+            let timeout = match (left(), request.policy().on_denial()) {
                 (Some(left), _) => left,
                 (None, OnDenial::Wait(timeout)) => timeout,
                 (None, _) => Duration::ZERO,
             };
-            let enter = AcquireConcurrency::new(limiter, ask).timeout(timeout);
+            let enter = AcquireConcurrency::new(limiter, request).timeout(timeout);
             permits.held.push(enter.await.map_err(refused)?);
             entry.policy = EntryPolicy::Nothing;
         }

@@ -50,6 +50,8 @@ pub async fn give_back(
     let Ok(charged) = charged.clone().require() else {
         return Ok(());
     };
-    let ask = LimitRequest::new(policy, key).cost(cost);
-    Reservation::from_requests(limiter, [ask], charged).cancel().await
+    let request = LimitRequest::new(policy, key).cost(cost);
+    Reservation::from_requests(limiter, [request], charged)
+        .cancel()
+        .await
 }

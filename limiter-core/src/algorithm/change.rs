@@ -39,7 +39,7 @@ pub(crate) fn force_charge(
 
 /// A correction of the usage outside of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum UsageCorrection {
     /// Reduces the usage, to zero at most.
     Refund {
         /// Time at which the usage at the decision is fully refilled if no other call is made; 0 if
@@ -55,16 +55,16 @@ pub(crate) fn change(
     algorithm: &Algorithm,
     state: &mut StepState,
     amount: u64,
-    change: Change,
+    change: UsageCorrection,
     now: u64,
 ) -> StepOutcome {
     match change {
-        Change::Refund { whole_at: 0 } => refund(algorithm, state, amount, now),
-        Change::Refund { whole_at } => {
+        UsageCorrection::Refund { whole_at: 0 } => refund(algorithm, state, amount, now),
+        UsageCorrection::Refund { whole_at } => {
             let missing = missing_until(algorithm, whole_at, amount, now);
             refund(algorithm, state, missing, now)
         }
-        Change::ForceCharge => force_charge(algorithm, state, amount, now),
+        UsageCorrection::ForceCharge => force_charge(algorithm, state, amount, now),
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;
 use crate::algorithm::ratio::{QuotaRatio, ScaleChange};
-use crate::algorithm::{Change, StepState, leased_level, missing_until};
+use crate::algorithm::{StepState, UsageCorrection, leased_level, missing_until};
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 
 /// Converts a state that was stored before the change and returns true, or returns false. Must be
@@ -60,10 +60,14 @@ pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) 
 /// limited to the usage that had not yet been refilled at the moment of the change, and refills at
 /// the new rate. For windows whose periods have changed the refund is zero, because the remaining
 /// usage is unknown.
-pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Change) -> (u64, Change) {
+pub(crate) fn scale_change(
+    scaling: &ScaleChange<'_>,
+    amount: u64,
+    change: UsageCorrection,
+) -> (u64, UsageCorrection) {
     let ScaleChange { before, after, at } = *scaling;
     let ratio = QuotaRatio::from_algorithms(before, after);
-    let Change::Refund { whole_at } = change else {
+    let UsageCorrection::Refund { whole_at } = change else {
         return (ratio.up(amount), change);
     };
     let missing = ratio.down(missing_until(before, whole_at, amount, at));
@@ -87,7 +91,7 @@ pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Chang
         }
         _ => return (0, change),
     };
-    (missing, Change::Refund { whole_at })
+    (missing, UsageCorrection::Refund { whole_at })
 }
 
 #[cfg(test)]
@@ -151,7 +155,13 @@ mod tests {
     fn debt_keeps_its_fraction_of_quota() {
         let (large, small) = (bucket(100, "1/s"), bucket(10, "1/s"));
         let mut state = StepState::Absent;
-        change(large.algorithm(), &mut state, 150_000, Change::ForceCharge, NOW);
+        change(
+            large.algorithm(),
+            &mut state,
+            150_000,
+            UsageCorrection::ForceCharge,
+            NOW,
+        );
         assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + 1));
         let denied = step(small.algorithm(), &mut state, 1_000, NOW + 1, Mode::Charge);
         assert_eq!(denied.retry_after, 6 * SECOND);

@@ -8,7 +8,7 @@ use crate::backend::redis::RedisBackend;
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::observe;
-use crate::request::{HolderRenewal, HolderReply, RequestedLimit};
+use crate::request::{HolderRenewal, HolderReply, ValidatedLimit};
 #[cfg(feature = "redis")]
 use crate::support::real_time::within;
 
@@ -16,7 +16,7 @@ impl Backend {
     /// Reads the lease of a holder, or renews it, within a deadline.
     pub(crate) async fn holder_lease(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         holder: &str,
         renewal: Option<&HolderRenewal<'_>>,
         deadline: Duration,
@@ -36,7 +36,7 @@ impl Backend {
 impl RedisBackend {
     async fn holder_lease(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         holder: &str,
         renewal: Option<&HolderRenewal<'_>>,
         deadline: Duration,

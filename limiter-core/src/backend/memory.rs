@@ -9,7 +9,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::algorithm::{Change, Mode, StepOutcome, StepResult};
+use crate::algorithm::{Mode, StepOutcome, StepResult, UsageCorrection};
 use crate::backend::without_store::without_store;
 use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
@@ -26,7 +26,7 @@ use crate::memory::holder_lease::HolderTable;
 use crate::penalty::log_uncounted;
 use crate::policy::PenaltyLimits;
 use crate::request::{
-    DecisionRequest, HolderRenewal, HolderReply, IdentifiedLimit, LimitRequest, RequestedLimit,
+    DecisionRequest, HolderRenewal, HolderReply, IdentifiedLimit, LimitRequest, ValidatedLimit,
 };
 use crate::support::one_or_many::OneOrMany;
 
@@ -55,7 +55,7 @@ impl MemoryBackend {
     /// Reads the lease of a holder, or renews it.
     pub(super) fn holder_lease(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         holder: &str,
         renewal: Option<&HolderRenewal<'_>>,
     ) -> Result<HolderReply, StoreError> {
@@ -96,7 +96,11 @@ impl MemoryBackend {
         }
     }
 
-    pub(super) fn change(&self, request: &DecisionRequest<'_>, change: Change) -> Result<(), StoreError> {
+    pub(super) fn change(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: UsageCorrection,
+    ) -> Result<(), StoreError> {
         for limit in &request.limits {
             self.store.change_now(limit, change)?;
         }
@@ -106,7 +110,7 @@ impl MemoryBackend {
     pub(super) fn change_in_proportion(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         for limit in &request.limits {
             self.store.change_proportional(limit, change)?;

@@ -19,7 +19,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, Mode};
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::backend::redis::inheritance::ConvertedLimits;
 use crate::backend::without_store::without_store;
 use crate::concurrency;
@@ -39,7 +39,7 @@ use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
 use crate::redis::usage_reporter::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
-use crate::request::{DecisionRequest, IdentifiedLimit, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::{within, within_pinned};
@@ -187,11 +187,11 @@ impl RedisBackend {
         // Nearly all policies lease no tokens.
         let leases = request.leasable().map(|_| &self.leases);
         let (answer, held) = match leases.and_then(|leases| leases.request_refill(request)) {
-            Some(asked) => (within_pinned(started, deadline, pin!(asked)).await, u64::MAX),
+            Some(refill) => (within_pinned(started, deadline, pin!(refill)).await, u64::MAX),
             None => {
                 let held = leases.map_or(0, |leases| leases.held(request));
-                let asked = pin!(self.store.decide_since(started, request));
-                (within_pinned(started, deadline, asked).await, held)
+                let decision = pin!(self.store.decide_since(started, request));
+                (within_pinned(started, deadline, decision).await, held)
             }
         };
         let error = match answer {
@@ -282,7 +282,7 @@ impl RedisBackend {
     pub(crate) async fn change(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         let in_force = match request.is_scaled() {
             true => Box::pin(within(request.deadline(), self.inherit(request))).await?,
@@ -295,7 +295,7 @@ impl RedisBackend {
     pub(crate) async fn change_unscaled(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         let [limit] = &*request.limits else {
             return Ok(());
@@ -303,14 +303,14 @@ impl RedisBackend {
         let _forgetting = self.denials.forget(request);
         let rest = match change {
             // Leased tokens return to the lease: Redis has not received their usage yet.
-            Change::Refund { whole_at } => self.leases.refund(limit, whole_at),
+            UsageCorrection::Refund { whole_at } => self.leases.refund(limit, whole_at),
             // Leased tokens are spent before the store records debt.
-            Change::ForceCharge => limit.cost - self.leases.charge(limit),
+            UsageCorrection::ForceCharge => limit.cost - self.leases.charge(limit),
         };
         if rest == 0 {
             return Ok(());
         }
-        let limit = RequestedLimit {
+        let limit = ValidatedLimit {
             cost: rest,
             ..limit.clone()
         };
@@ -327,7 +327,7 @@ impl RedisBackend {
     pub(crate) fn change_share(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         self.fallback.apply_change(request, change, self.replicas.count())
     }

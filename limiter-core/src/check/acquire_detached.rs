@@ -165,7 +165,7 @@ impl AcquireDetached<'_> {
         let scope = [limiter.scope(one.limit())];
         // In shadow mode an invalid cost is allowed, and no permit is held.
         let terms = ConcurrencyRequest::new(acquire.request.clone(), Mode::Peek)
-            .map_or(one.terms(), |asked| asked.terms());
+            .map_or(one.terms(), |request| request.terms());
         let cost = u16::try_from(terms.cost).unwrap_or(u16::MAX);
         let lease = Duration::from_millis(terms.lease_ms.into());
         let mut id = DetachedId::permit(cost, terms.lease_ms)?;
@@ -222,15 +222,15 @@ impl Limiter {
         id: &str,
     ) -> Result<PermitRenewal, Rejection> {
         self.open()?;
-        let asked = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
-        let (id, stored) = self.parse_permit(&asked, id)?;
+        let request = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
+        let (id, stored) = self.parse_permit(&request, id)?;
         let now = self.now();
         let expires_at = now.after(Duration::from_millis(id.lease_ms.into()));
         let renewed = match id.backing {
             IdBacking::Nothing => true,
             IdBacking::Node => self.inner.detached.permits.renew(&stored, now, expires_at),
             IdBacking::Store => {
-                let renewed = self.inner.backend.renew_detached(&asked, &id, stored).await?;
+                let renewed = self.inner.backend.renew_detached(&request, &id, stored).await?;
                 return Ok(
                     renewed.map_or(PermitRenewal::NotHeld, |expires_at| PermitRenewal::Renewed {
                         expires_at,
@@ -264,8 +264,8 @@ impl Limiter {
         id: &str,
     ) -> Result<PermitRelease, Rejection> {
         self.open()?;
-        let asked = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
-        let (id, stored) = self.parse_permit(&asked, id)?;
+        let request = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
+        let (id, stored) = self.parse_permit(&request, id)?;
         let released = match id.backing {
             IdBacking::Nothing => true,
             IdBacking::Node => {
@@ -273,7 +273,7 @@ impl Limiter {
                 let hold = self.inner.detached.permits.remove(&stored, self.now());
                 hold.is_some()
             }
-            IdBacking::Store => self.inner.backend.release_detached(&asked, &id, stored).await?,
+            IdBacking::Store => self.inner.backend.release_detached(&request, &id, stored).await?,
         };
         Ok(if released {
             PermitRelease::Released
@@ -284,10 +284,10 @@ impl Limiter {
 
     fn parse_permit(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        request: &ConcurrencyRequest<'_>,
         text: &str,
     ) -> Result<(DetachedId, StoredId), ConfigError> {
-        let scope = vec![self.scope(asked.limit())];
+        let scope = vec![self.scope(request.limit())];
         let (id, stored) = DetachedId::parse(IdKind::Permit, text, |_| Ok(scope))?;
         if u64::from(id.cost) > MAX_PERMIT_COST {
             let expected = "an id as it was returned";

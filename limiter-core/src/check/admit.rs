@@ -146,7 +146,7 @@ impl Decision {
 impl Check<'_> {
     /// True if a limit may delay the call.
     pub(crate) fn is_paced(&self) -> bool {
-        self.requests().iter().any(|ask| ask.policy().is_paced())
+        self.requests().iter().any(|request| request.policy().is_paced())
     }
 
     /// Applies the policies' denial rules and waits for the delay. Allocates nothing if no limit is

@@ -62,13 +62,13 @@ impl<'a> Check<'a> {
 
     /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
-        let each = self.requests.iter().map(|ask| ask.policy().deadline());
+        let each = self.requests.iter().map(|request| request.policy().deadline());
         each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
     /// Returns the strictest reaction of the policies to a denial.
     pub(crate) fn on_denial(&self) -> OnDenial {
-        let each = self.requests.iter().map(|ask| ask.policy().on_denial());
+        let each = self.requests.iter().map(|request| request.policy().on_denial());
         each.reduce(OnDenial::stricter).unwrap_or_default()
     }
 

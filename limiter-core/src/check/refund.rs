@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use crate::algorithm::{Change, Mode};
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::check::PolicyRef;
 use crate::check::registry_lookup::ResolvedPolicies;
 use crate::decision::Rejection;
@@ -135,7 +135,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Refund<'a, P> {
             if request.is_free() {
                 return Ok(());
             }
-            let refund = Change::Refund { whole_at: 0 };
+            let refund = UsageCorrection::Refund { whole_at: 0 };
             let name = request.queue();
             let _notifier = inner.queues.refund_notifier(&name);
             self.limiter.apply_change(&request, refund).await
@@ -195,7 +195,9 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Charge<'a, P> {
             if request.is_free() {
                 return Ok(());
             }
-            self.limiter.apply_change(&request, Change::ForceCharge).await
+            self.limiter
+                .apply_change(&request, UsageCorrection::ForceCharge)
+                .await
         })
     }
 }

@@ -23,7 +23,7 @@ use crate::concurrency::redis_store::{ConcurrencyStore, Occupancy};
 use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 use crate::support::clock::Clock;
 use crate::support::real_time::within;
 use crate::support::sync::{Mutex, MutexGuard};
@@ -80,15 +80,15 @@ impl PermitLeases {
     /// If the future is dropped, a permit that Redis admitted for it is released in the background.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         terms: PermitTerms,
         deadline: Duration,
     ) -> Result<AcquireOutcome, StoreError> {
         let key: Arc<str> = self.register.key(limit).into();
         // Releases itself on drop, in every state of the call.
         let lease = PermitLease::for_request(self, limit.identity, &key, self.register.permit(terms));
-        let asked = self.register.enter(&key, lease.permit(), deadline);
-        match within(deadline, asked).await {
+        let reply = self.register.enter(&key, lease.permit(), deadline);
+        match within(deadline, reply).await {
             Ok((true, standing)) => {
                 let held = self.count(limit.identity, terms, lease)?;
                 Ok(AcquireOutcome::Admitted(held, standing))
@@ -111,7 +111,7 @@ impl PermitLeases {
     /// again.
     pub(crate) fn acquire_local(
         self: &Arc<Self>,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         terms: PermitTerms,
         max: u64,
     ) -> Result<Result<PermitGuard<PermitLease>, u64>, StoreError> {
@@ -137,7 +137,7 @@ impl PermitLeases {
     /// Returns the occupancy of a key.
     pub(crate) async fn peek(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         deadline: Duration,
     ) -> Result<Occupancy, StoreError> {
         let key = self.register.key(limit);
@@ -148,7 +148,7 @@ impl PermitLeases {
     /// next renewal.
     pub(crate) async fn reset(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         deadline: Duration,
     ) -> Result<(), StoreError> {
         let key = self.register.key(limit);

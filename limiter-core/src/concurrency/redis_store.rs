@@ -15,7 +15,7 @@ use crate::redis::script::reply::{Reader, malformed};
 use crate::redis::script::{CONCURRENCY, Call, reply, wire};
 use crate::redis::token_lease::leased_limit;
 use crate::redis::{RedisStore, Route};
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 use crate::support::clock::Clock;
 pub(crate) use crate::units::Timestamp;
 
@@ -90,7 +90,7 @@ impl ConcurrencyStore {
     }
 
     /// Returns the Redis key of a limit.
-    pub(crate) fn key(&self, limit: &RequestedLimit<'_>) -> String {
+    pub(crate) fn key(&self, limit: &ValidatedLimit<'_>) -> String {
         leased_limit::key(limit, &self.namespace)
     }
 

@@ -8,7 +8,7 @@ use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, Concurrency};
 use crate::request::limit_request::RequestedCost;
-use crate::request::{DecisionRequest, LimitRequest, RequestedLimit, identity, never_fits};
+use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit, identity, never_fits};
 use crate::units::{Amount, Timestamp};
 
 /// A validated request for concurrency permits.
@@ -48,7 +48,7 @@ impl<'a> ConcurrencyRequest<'a> {
         }
         let key = key.bounded();
         let cost = cost.whole();
-        let limit = RequestedLimit {
+        let limit = ValidatedLimit {
             identity: identity(policy, &key),
             policy,
             cost,
@@ -66,7 +66,7 @@ impl<'a> ConcurrencyRequest<'a> {
         &self.request
     }
 
-    pub(crate) fn limit(&self) -> &RequestedLimit<'a> {
+    pub(crate) fn limit(&self) -> &ValidatedLimit<'a> {
         #[expect(
             clippy::expect_used,
             reason = "`new` adds one limit, and no method removes it"
@@ -107,7 +107,7 @@ impl DecisionRequest<'_> {
         origin: Origin,
     ) -> Decision {
         let outcome_of =
-            |limit: &RequestedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Computed(outcome));
+            |limit: &ValidatedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Computed(outcome));
         Decision {
             limits: self.limits.iter().map(outcome_of).collect(),
             allowed: outcome.fits,

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Change, Mode, ScaleChange, StepState, scale};
+use crate::algorithm::{Mode, ScaleChange, StepState, UsageCorrection, scale};
 use crate::error::StoreError;
 use crate::memory::{DecisionTime, MemoryStore};
 use crate::policy::Algorithm;
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 pub(crate) use crate::units::Timestamp;
 
 impl MemoryStore {
@@ -28,8 +28,8 @@ impl MemoryStore {
     #[cold]
     pub(crate) fn change_inheriting(
         &self,
-        limit: &RequestedLimit<'_>,
-        change: Change,
+        limit: &ValidatedLimit<'_>,
+        change: UsageCorrection,
     ) -> Result<Verdict, StoreError> {
         let algorithm = in_force(limit, self.clock.now());
         self.convert_now(limit, &algorithm)?;
@@ -40,8 +40,8 @@ impl MemoryStore {
     #[cold]
     pub(crate) fn change_proportional(
         &self,
-        limit: &RequestedLimit<'_>,
-        change: Change,
+        limit: &ValidatedLimit<'_>,
+        change: UsageCorrection,
     ) -> Result<Verdict, StoreError> {
         let algorithm = in_force(limit, self.clock.now());
         self.convert_now(limit, &algorithm)?;
@@ -54,14 +54,14 @@ impl MemoryStore {
     }
 
     /// Converts the state before a refund or charge.
-    fn convert_now(&self, limit: &RequestedLimit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
+    fn convert_now(&self, limit: &ValidatedLimit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
         let begin = |state: &mut StepState, moment| convert(limit, state, moment);
         self.or_make_room(&[], || self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
         Ok(())
     }
 }
 
-fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
+fn in_force(limit: &ValidatedLimit<'_>, now: Timestamp) -> Algorithm {
     let previous = limit
         .policy
         .pending(now)
@@ -69,7 +69,7 @@ fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
     *previous.unwrap_or(limit.policy).algorithm()
 }
 
-fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: DecisionTime) {
+fn convert(limit: &ValidatedLimit<'_>, state: &mut StepState, moment: DecisionTime) {
     if let Some(scaled) = limit.policy.pending(moment.decided_at) {
         let scaling = ScaleChange::from_policies(scaled, limit.policy);
         scale(&scaling.clamped_to(moment), state, moment.own);

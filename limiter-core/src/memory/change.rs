@@ -3,18 +3,18 @@
 use smallvec::smallvec;
 
 use crate::algorithm;
-use crate::algorithm::{Change, StepState};
+use crate::algorithm::{StepState, UsageCorrection};
 use crate::error::StoreError;
 use crate::memory::{CapacityExceeded, MemoryStore};
 use crate::policy::Algorithm;
-use crate::request::{RequestedLimit, Verdict};
+use crate::request::{ValidatedLimit, Verdict};
 
 impl MemoryStore {
     /// Refunds or charges immediately, without a future.
     pub(crate) fn change_now(
         &self,
-        limit: &RequestedLimit<'_>,
-        change: Change,
+        limit: &ValidatedLimit<'_>,
+        change: UsageCorrection,
     ) -> Result<Verdict, StoreError> {
         if limit.policy.is_scaled() {
             return self.change_inheriting(limit, change);
@@ -25,18 +25,18 @@ impl MemoryStore {
     /// Refunds or charges by another algorithm than the policy's.
     pub(crate) fn change_as(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         algorithm: &Algorithm,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<Verdict, StoreError> {
         self.or_make_room(&[], || self.change_one(limit, algorithm, change))
     }
 
     fn change_one(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         algorithm: &Algorithm,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<Verdict, CapacityExceeded> {
         let before = self.clock.reading();
         let mut table = self.lock(limit.identity);

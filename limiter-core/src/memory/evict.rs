@@ -13,7 +13,7 @@
 
 use crate::identity::Identity;
 use crate::memory::{CapacityExceeded, MemoryStore, SHARDS};
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 use crate::support::log_throttle::LogThrottle;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
@@ -39,7 +39,7 @@ impl MemoryStore {
         &self,
         no_room: &CapacityExceeded,
         attempts: usize,
-        kept: &[RequestedLimit<'_>],
+        kept: &[ValidatedLimit<'_>],
     ) -> bool {
         if !self.evicts || attempts >= MOST_ATTEMPTS || no_room.needed > self.max_keys() {
             return false;
@@ -68,7 +68,7 @@ impl MemoryStore {
 
     /// Returns the key whose state equals that of an unused key soonest, in a sample that starts in
     /// a random shard.
-    fn closest_to_idle(&self, now: u64, calendar: u64, kept: &[RequestedLimit<'_>]) -> Option<Identity> {
+    fn closest_to_idle(&self, now: u64, calendar: u64, kept: &[ValidatedLimit<'_>]) -> Option<Identity> {
         let mut numbers = Random(self.evicted.count.fetch_add(1, Ordering::Relaxed));
         let start = numbers.below(SHARDS);
         let mut closest: Option<(u64, Identity)> = None;

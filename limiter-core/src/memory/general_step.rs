@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::memory::{CapacityExceeded, DecisionTime, MemoryStore};
 use crate::policy::Algorithm;
-use crate::request::{DecisionRequest, IdentifiedLimit, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::units::Timestamp;
 
 impl MemoryStore {
@@ -133,7 +133,7 @@ impl MemoryStore {
     /// Removes the states of several limits, decides them together, and stores them again.
     fn several(
         &self,
-        limits: &[RequestedLimit<'_>],
+        limits: &[ValidatedLimit<'_>],
         mode: Mode,
         algorithms: &[Algorithm],
         begin: &impl Fn(usize, &mut StepState, DecisionTime),
@@ -203,7 +203,7 @@ impl MemoryStore {
     /// Repeats a decision after space was made for its keys. The keys of `kept` are not evicted.
     pub(crate) fn or_make_room<T>(
         &self,
-        kept: &[RequestedLimit<'_>],
+        kept: &[ValidatedLimit<'_>],
         decide: impl Fn() -> Result<T, CapacityExceeded>,
     ) -> Result<T, StoreError> {
         let mut attempts = 0;

@@ -6,7 +6,7 @@ use crate::algorithm::{self, HolderGrant, HolderReport, StepState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::memory::{CapacityExceeded, MemoryStore};
-use crate::request::{HolderLease, HolderRenewal, HolderReply, RequestedLimit};
+use crate::request::{HolderLease, HolderRenewal, HolderReply, ValidatedLimit};
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 
@@ -34,7 +34,7 @@ impl MemoryStore {
     pub(crate) fn holder_lease(
         &self,
         table: &HolderTable,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         holder: &str,
         renewal: Option<&HolderRenewal<'_>>,
     ) -> Result<HolderReply, StoreError> {
@@ -93,7 +93,7 @@ impl MemoryStore {
 
     fn renew_holder(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         report: &HolderReport,
     ) -> Result<(Timestamp, HolderGrant), CapacityExceeded> {
         let algorithm = limit.policy.algorithm();

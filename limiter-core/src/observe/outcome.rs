@@ -261,10 +261,10 @@ fn count_decision<'a>(
         let mut limits: SmallVec<[ReportedLimit<'a>; 2]> = limits.collect();
         for limit in decision.limits() {
             let (policy, event) = (limit.policy(), event(limit.is_allowed()));
-            let asked = limits
+            let found = limits
                 .iter()
-                .position(|asked| asked.policy.name() == policy.name());
-            let key = asked.and_then(|position| limits.remove(position).key);
+                .position(|limit| limit.policy.name() == policy.name());
+            let key = found.and_then(|position| limits.remove(position).key);
             count_usage(usage, &ReportedLimit { policy, key }, event, origin);
         }
     }

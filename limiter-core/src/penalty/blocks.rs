@@ -6,7 +6,7 @@ use smallvec::smallvec;
 use crate::algorithm::{Mode, StepOutcome};
 use crate::key::Key;
 use crate::policy::{PenaltyLimits, Policy};
-use crate::request::{DecisionRequest, RequestedLimit, Verdict, identity};
+use crate::request::{DecisionRequest, ValidatedLimit, Verdict, identity};
 
 /// Cost of a block: the whole capacity of the funnel.
 const FULL_BLOCK: u64 = 1_000;
@@ -18,7 +18,7 @@ impl<'a> DecisionRequest<'a> {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0) {
                 if let Some(punishing) = limit.policy.punishing() {
-                    let block = RequestedLimit {
+                    let block = ValidatedLimit {
                         blocks: Some(number),
                         ..penalty_limit(&punishing.block, limit.key.clone(), FULL_BLOCK)
                     };
@@ -105,14 +105,14 @@ impl StepOutcome {
     }
 }
 
-fn block_request(limit: RequestedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
+fn block_request(limit: ValidatedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
     let limits = smallvec![limit];
     DecisionRequest { limits, mode }
 }
 
 /// Builds a limit of a penalty. The length of the key is already bounded.
-fn penalty_limit<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> RequestedLimit<'a> {
-    RequestedLimit {
+fn penalty_limit<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> ValidatedLimit<'a> {
+    ValidatedLimit {
         identity: identity(policy, &key),
         policy,
         key,

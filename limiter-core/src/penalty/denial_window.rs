@@ -29,11 +29,11 @@ impl RedisStore {
             return Ok(u64::MAX);
         };
         let (algorithm, now) = (limit.policy.algorithm(), self.clock.now());
-        let ask = LeaseRequest {
+        let request = LeaseRequest {
             want: denials.len() as u64,
             ..LeaseRequest::default()
         };
-        let mut plan = leased_limit::plan(CHARGE_DATED, algorithm, &ask, self.clock.injected());
+        let mut plan = leased_limit::plan(CHARGE_DATED, algorithm, &request, self.clock.injected());
         for denials in denials {
             // Ages, since the server's clock need not agree with this process's.
             let age = micros_ceil(now.since(denials.at));

@@ -10,7 +10,7 @@ use crate::redis::script::reply::LimitReply;
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
 use crate::redis::token_lease::leased_limit::LeaseScriptReply;
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 
 const REPLACE: u8 = 3;
 /// See `lua/prelude.lua`.
@@ -32,7 +32,7 @@ impl RedisStore {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn read_state(&self, limit: &RequestedLimit<'_>) -> Result<RawState, StoreError> {
+    pub(crate) async fn read_state(&self, limit: &ValidatedLimit<'_>) -> Result<RawState, StoreError> {
         self.replace_value(limit, None).await
     }
 
@@ -43,7 +43,7 @@ impl RedisStore {
     /// Dropping the future leaves open whether the value was replaced.
     pub(crate) async fn replace(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         found: &RawState,
         state: &StepState,
     ) -> Result<bool, StoreError> {
@@ -53,7 +53,7 @@ impl RedisStore {
 
     async fn replace_value(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         values: Option<(&[u8], &StepState)>,
     ) -> Result<RawState, StoreError> {
         let algorithm = limit.policy.algorithm();

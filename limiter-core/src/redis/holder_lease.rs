@@ -9,7 +9,7 @@ use crate::key::Namespace;
 use crate::redis::RedisStore;
 use crate::redis::script::reply::{self, Reader, malformed};
 use crate::redis::script::{Call, HOLDER_LEASE, wire};
-use crate::request::{HolderLease, HolderRenewal, HolderReply, RequestedLimit};
+use crate::request::{HolderLease, HolderRenewal, HolderReply, ValidatedLimit};
 use crate::support::real_time::within;
 use crate::units::Timestamp;
 
@@ -24,7 +24,7 @@ impl RedisStore {
     /// Dropping the future leaves it open whether the lease was renewed.
     pub(crate) async fn holder_lease(
         &self,
-        limit: &RequestedLimit<'_>,
+        limit: &ValidatedLimit<'_>,
         holder: &str,
         renewal: Option<&HolderRenewal<'_>>,
         deadline: Duration,

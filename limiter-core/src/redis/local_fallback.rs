@@ -26,14 +26,14 @@ pub(crate) mod unreported;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Change, Mode, StepOutcome};
+use crate::algorithm::{Mode, StepOutcome, UsageCorrection};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
 use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::Ordering;
 use crate::units::{Timestamp, micros_ceil};
@@ -136,7 +136,9 @@ impl LocalFallback {
             };
             let share = limit.policy.algorithm().share(replicas);
             // A refund needs no capacity, so it does not fail.
-            let _ = self.store.change_as(limit, &share, Change::Refund { whole_at });
+            let _ = self
+                .store
+                .change_as(limit, &share, UsageCorrection::Refund { whole_at });
         }
     }
 
@@ -174,23 +176,24 @@ impl LocalFallback {
     pub(crate) fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
         replicas: u32,
     ) -> Result<(), StoreError> {
         for limit in &request.limits {
             let share = limit.policy.algorithm().share(replicas);
             self.store.change_as(limit, &share, change)?;
             match change {
-                Change::Refund { .. } => self.unreported.take_back(limit),
-                Change::ForceCharge => self
-                    .unreported
-                    .record(limit, limit.cost, &share, self.clock.now()),
+                UsageCorrection::Refund { .. } => self.unreported.take_back(limit),
+                UsageCorrection::ForceCharge => {
+                    self.unreported
+                        .record(limit, limit.cost, &share, self.clock.now())
+                }
             }
         }
         Ok(())
     }
 
-    fn share(&self, limit: &RequestedLimit<'_>, replicas: u32, now: u64) -> RemainingShare {
+    fn share(&self, limit: &ValidatedLimit<'_>, replicas: u32, now: u64) -> RemainingShare {
         // A block of a key is not divided among replicas.
         let replicas = if limit.blocks.is_some() { 1 } else { replicas };
         let whole = limit.policy.algorithm().share(replicas);
@@ -226,7 +229,7 @@ impl LocalFallback {
 /// Returns the debt beyond the quota, derived from the time until the usage is zero. Leased tokens
 /// return later than at the rate; the duration of a lease is subtracted so that a lease does not
 /// count as debt.
-fn debt(limit: &RequestedLimit<'_>, outcome: &StepOutcome) -> u64 {
+fn debt(limit: &ValidatedLimit<'_>, outcome: &StepOutcome) -> u64 {
     if outcome.remaining > 0 {
         return 0;
     }

@@ -140,7 +140,7 @@ mod tests {
         ["a", "b"].map(|key| {
             let policy = crate::Policy::token_bucket("p").capacity(1).rate(1);
             let policy = policy.build().expect("valid");
-            crate::request::RequestedLimit::of(crate::LimitRequest::new(&policy, key))
+            crate::request::ValidatedLimit::of(crate::LimitRequest::new(&policy, key))
                 .expect("valid")
                 .identity
         })

@@ -1,7 +1,7 @@
 //! Test decisions at startup on unused keys, which detect missing permissions and read-only servers
 //! before the first call.
 
-use crate::algorithm::{Change, Mode};
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
@@ -85,7 +85,7 @@ impl Trial<'_> {
             .iter()
             .zip(self.namespace.preflight_keys())
         {
-            let refund = Change::Refund { whole_at: 0 };
+            let refund = UsageCorrection::Refund { whole_at: 0 };
             let call = leased_limit::apply_change(limit, refund, key, self.clock.injected(), READY_WITHIN);
             self.route.run(&call).await?;
         }

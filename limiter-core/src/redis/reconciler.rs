@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::algorithm::Change;
+use crate::algorithm::UsageCorrection;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Namespace;
 use crate::redis::Route;
@@ -24,7 +24,7 @@ use crate::redis::local_fallback::LocalFallback;
 use crate::redis::local_fallback::unreported::UnreportedLimit;
 use crate::redis::outage_log::is_outage;
 use crate::redis::token_lease::leased_limit;
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::join::join_completed;
@@ -64,7 +64,11 @@ struct ReconcilerState {
 }
 
 impl PermitReporter {
-    async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
+    async fn change(
+        &self,
+        limit: &ValidatedLimit<'_>,
+        change: UsageCorrection,
+    ) -> Result<Verdict, StoreError> {
         let timeout = MIN_TIMEOUT.max(limit.policy.deadline());
         let key = leased_limit::key(limit, &self.namespace);
         let call = leased_limit::apply_change(limit, change, key, self.clock.injected(), timeout);
@@ -156,7 +160,7 @@ impl ReconcilerState {
         let (clock, identity) = (&self.reporter.clock, unreported.identity);
         // A refund of nothing. A report that is lost in an outage is lost for good, so Redis has to
         // answer first.
-        let nothing = Change::Refund { whole_at: 0 };
+        let nothing = UsageCorrection::Refund { whole_at: 0 };
         if let Err(error) = self.reporter.change(&unreported.limit(0), nothing).await {
             if !is_outage(error.kind()) {
                 // The value at the key is not a limit's.
@@ -169,7 +173,7 @@ impl ReconcilerState {
         };
         if report.amount > 0 {
             let limit = unreported.limit(report.amount);
-            match self.reporter.change(&limit, Change::ForceCharge).await {
+            match self.reporter.change(&limit, UsageCorrection::ForceCharge).await {
                 Ok(verdict) => self.fallback.on_verdict(&limit.alone(), &verdict, clock.now()),
                 Err(error) => {
                     let policy = unreported.policy.name();

@@ -28,7 +28,7 @@ use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::redis::RedisTokenLender;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::token_lease::table::{LeaseEntry, LeaseTable, RefillRequest, find, remove};
-use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::Ordering;
 use crate::units::Timestamp;
@@ -143,8 +143,8 @@ impl<L: TokenLender> Leases<L> {
 
     /// Refunds a balance with spent tokens that are not reported yet, except tokens that would have
     /// been refilled in the meantime. Returns the amount that is left for a refund in the store.
-    /// `whole_at`, as in a [`Change`](crate::algorithm::Change), is in store time.
-    pub(crate) fn refund(&self, limit: &RequestedLimit<'_>, whole_at: u64) -> u64 {
+    /// `whole_at` is in store time.
+    pub(crate) fn refund(&self, limit: &ValidatedLimit<'_>, whole_at: u64) -> u64 {
         if limit.policy.lease().is_none() {
             return limit.cost;
         }
@@ -167,7 +167,7 @@ impl<L: TokenLender> Leases<L> {
     }
 
     /// Spends the available part of an unconditional charge. Returns that part.
-    pub(crate) fn charge(&self, limit: &RequestedLimit<'_>) -> u64 {
+    pub(crate) fn charge(&self, limit: &ValidatedLimit<'_>) -> u64 {
         if limit.policy.lease().is_none() {
             return 0;
         }
@@ -218,7 +218,7 @@ impl<L: TokenLender> Leases<L> {
 }
 
 /// The outcome of a locally decided call with these remaining tokens.
-fn lease_outcome(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
+fn lease_outcome(limit: &ValidatedLimit<'_>, remaining: u64) -> StepOutcome {
     let algorithm = limit.policy.algorithm();
     let remaining = remaining.min(algorithm.quota());
     let quota = algorithm.quota();
@@ -247,7 +247,7 @@ fn lease_outcome(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
 }
 
 /// Returns the leasable limit of a charge with a nonzero cost.
-fn leasable_charge<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
+fn leasable_charge<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a ValidatedLimit<'b>> {
     request
         .leasable()
         .filter(|limit| limit.cost > 0 && request.mode == Mode::Charge)

@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 use crate::units::{Amount, MAX_EXACT};
 
 /// One limit of a decision: a policy, a key, and the number of permits.
@@ -18,7 +18,7 @@ use crate::units::{Amount, MAX_EXACT};
 /// use limiter_core::{LimitRequest, Policy};
 ///
 /// let daily = Policy::sliding_window("daily").limit(1000).window("1d").build()?;
-/// let ask = LimitRequest::new(&daily, "user:7").cost(3);
+/// let request = LimitRequest::new(&daily, "user:7").cost(3);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -137,13 +137,13 @@ impl<'a> LimitRequest<'a> {
     }
 
     /// The limit without a cost, and the cost as an amount that was used.
-    pub(crate) fn into_used(self) -> Result<(RequestedLimit<'a>, Amount), Rejection> {
+    pub(crate) fn into_used(self) -> Result<(ValidatedLimit<'a>, Amount), Rejection> {
         let used = match self.cost {
             RequestedCost::Thousandths(thousandths) => Amount::from_thousandths(thousandths),
             RequestedCost::Other(used) => (*used).map_err(|error| error.for_policy(self.policy.name()))?,
         };
         let key = self.key.bounded();
-        let limit = RequestedLimit {
+        let limit = ValidatedLimit {
             identity: identity(self.policy, &key),
             policy: self.policy,
             cost: 0,
@@ -155,11 +155,11 @@ impl<'a> LimitRequest<'a> {
 
     /// Returns the limit with a cost of at most the quota, since the usage is never more.
     pub(crate) fn bounded(mut self) -> Self {
-        let asked = match self.cost {
+        let cost = match self.cost {
             RequestedCost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
-            RequestedCost::Other(asked) => *asked,
+            RequestedCost::Other(cost) => *cost,
         };
-        self.cost = asked.map(|cost| cost.min(self.policy.quota())).into();
+        self.cost = cost.map(|cost| cost.min(self.policy.quota())).into();
         self
     }
 }

@@ -7,7 +7,7 @@ use crate::decision::Rejection;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{DecisionRequest, RequestedLimit};
+use crate::request::{DecisionRequest, ValidatedLimit};
 
 /// The limits of a request, without borrowed data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,13 +22,13 @@ struct OwnedLimit {
     key: Key<'static>,
     /// In the algorithm's unit.
     cost: u64,
-    /// See [`RequestedLimit::blocks`](crate::request::RequestedLimit).
+    /// See [`ValidatedLimit::blocks`](crate::request::ValidatedLimit).
     blocks: Option<usize>,
 }
 
 impl OwnedRequest {
     pub(crate) fn from_request(request: &DecisionRequest<'_>) -> Self {
-        let owned = |limit: &RequestedLimit<'_>| OwnedLimit {
+        let owned = |limit: &ValidatedLimit<'_>| OwnedLimit {
             identity: limit.identity,
             policy: limit.policy.clone(),
             key: limit.key.clone().into_owned(),
@@ -106,9 +106,9 @@ impl OwnedRequest {
     }
 
     /// Returns the limit at this index.
-    fn limit(&self, number: usize) -> Option<RequestedLimit<'_>> {
+    fn limit(&self, number: usize) -> Option<ValidatedLimit<'_>> {
         let limit = self.limits.get(number)?;
-        Some(RequestedLimit {
+        Some(ValidatedLimit {
             identity: limit.identity,
             policy: &limit.policy,
             key: (&limit.key).into(),
@@ -124,7 +124,7 @@ impl OwnedRequest {
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
         let charged = limits.filter(|limit| limit.blocks.is_none());
         charged.map(move |limit| DecisionRequest {
-            limits: SmallVec::from_buf([RequestedLimit {
+            limits: SmallVec::from_buf([ValidatedLimit {
                 cost: limit
                     .cost
                     .saturating_mul(times)

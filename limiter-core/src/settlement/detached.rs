@@ -216,8 +216,8 @@ impl Limiter {
         self.open()?;
         let mut limits = Vec::new();
         let mut actuals: SmallVec<[Amount; 1]> = SmallVec::new();
-        for ask in used {
-            let (limit, actual) = ask.into().into_used()?;
+        for limit_used in used {
+            let (limit, actual) = limit_used.into().into_used()?;
             limits.push(limit);
             actuals.push(actual);
         }

@@ -20,13 +20,13 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
-use crate::algorithm::Change;
+use crate::algorithm::UsageCorrection;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::limiter::Limiter;
 use crate::observe::AsDecision;
-use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
+use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit};
 pub use crate::settlement::reserve::balance::Settled;
 use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
 use crate::units::Amount;
@@ -185,7 +185,7 @@ impl Reservation {
         requests: impl IntoIterator<Item = LimitRequest<'a>>,
         allowed: Allowed,
     ) -> Self {
-        Self::from_limits(limiter, requests.into_iter().map(RequestedLimit::of), allowed)
+        Self::from_limits(limiter, requests.into_iter().map(ValidatedLimit::of), allowed)
     }
 
     /// Creates a reservation from a decision request.
@@ -196,7 +196,7 @@ impl Reservation {
 
     fn from_limits<'a>(
         limiter: &Limiter,
-        limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
+        limits: impl IntoIterator<Item = Option<ValidatedLimit<'a>>>,
         allowed: Allowed,
     ) -> Self {
         Self {
@@ -335,14 +335,14 @@ impl Reservation {
             return Ok(());
         };
         let in_share = self.allowed.origin() == Origin::LocalFallback;
-        let is_refund = change != Change::ForceCharge;
+        let is_refund = change != UsageCorrection::ForceCharge;
         let changed = match reserved.successor(&self.limiter, &limit) {
             // Its current value is unknown, and a refund must not create permits.
             CurrentPolicy::Unknown if is_refund => return Ok(()),
             // This replica's share is not converted.
             CurrentPolicy::Proportional(_) if in_share && is_refund => return Ok(()),
             CurrentPolicy::Proportional(policy) if !in_share => {
-                let limit = RequestedLimit {
+                let limit = ValidatedLimit {
                     policy: &policy,
                     ..limit
                 };

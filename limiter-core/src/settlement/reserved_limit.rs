@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::algorithm::Change;
+use crate::algorithm::UsageCorrection;
 use crate::decision::{Decision, LimitOutcome, Origin, Participation, Rejection};
 use crate::detachment::record::{RecordedCharge, algorithm_digest};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
-use crate::request::{RequestedLimit, used_units};
+use crate::request::{ValidatedLimit, used_units};
 use crate::units::{Amount, Timestamp};
 
 /// A charged limit of an allowed call.
@@ -40,7 +40,7 @@ impl ReservedLimit {
     /// Returns the limit to settle for each limit of an allowed call. `None` for limits that were
     /// not charged: switched off, allowed by a key list, or denied in shadow mode.
     pub(crate) fn each<'a>(
-        limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
+        limits: impl IntoIterator<Item = Option<ValidatedLimit<'a>>>,
         decision: &Decision,
     ) -> impl Iterator<Item = Option<Self>> {
         let mut outcomes = decision.limits().iter();
@@ -79,7 +79,7 @@ impl ReservedLimit {
     }
 
     /// Returns a limit with an unknown charge.
-    pub(crate) fn of_unknown_charge(limit: RequestedLimit<'_>) -> Self {
+    pub(crate) fn of_unknown_charge(limit: ValidatedLimit<'_>) -> Self {
         Self {
             identity: limit.identity,
             policy: limit.policy.clone(),
@@ -133,8 +133,8 @@ impl ReservedLimit {
     }
 
     /// Returns the limit with this cost.
-    pub(crate) fn limit(&self, cost: u64) -> RequestedLimit<'_> {
-        RequestedLimit {
+    pub(crate) fn limit(&self, cost: u64) -> ValidatedLimit<'_> {
+        ValidatedLimit {
             identity: self.identity,
             policy: &self.policy,
             key: (&self.key).into(),
@@ -145,11 +145,11 @@ impl ReservedLimit {
 
     /// Returns the difference to the actual cost and the kind of change; `None` if there is no
     /// difference.
-    pub(crate) fn settlement_change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
+    pub(crate) fn settlement_change(&self, actual: u64) -> Option<(ValidatedLimit<'_>, UsageCorrection)> {
         let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
-            (true, _) => Change::ForceCharge,
-            (false, Some(whole_at)) => Change::Refund {
+            (true, _) => UsageCorrection::ForceCharge,
+            (false, Some(whole_at)) => UsageCorrection::Refund {
                 whole_at: whole_at.as_micros().max(1),
             },
             (false, None) => return None,
@@ -158,7 +158,7 @@ impl ReservedLimit {
     }
 
     /// Returns the relation to the current policy of the limiter's registry.
-    pub(crate) fn successor(&self, limiter: &Limiter, limit: &RequestedLimit<'_>) -> CurrentPolicy {
+    pub(crate) fn successor(&self, limiter: &Limiter, limit: &ValidatedLimit<'_>) -> CurrentPolicy {
         let now = limiter.in_force(limit.policy.name(), &limit.key);
         let now = now.filter(|now| limit.has_policy(now));
         let now = now.unwrap_or_else(|| limit.policy.clone());

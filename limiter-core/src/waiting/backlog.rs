@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::algorithm::{Mode, StepOutcome, StepResult};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::limiter::Limiter;
-use crate::request::{DecisionRequest, RequestedLimit};
+use crate::request::{DecisionRequest, ValidatedLimit};
 use crate::support::real_time;
 use crate::wait_queue::Ticket;
 use crate::wait_queue::backlog::BacklogScope;
@@ -53,7 +53,7 @@ impl Limiter {
 }
 
 /// Returns the limits of a request that are charged, in the order of the queue id.
-fn charged<'r, 'a>(request: &'r mut DecisionRequest<'a>) -> impl Iterator<Item = &'r mut RequestedLimit<'a>> {
+fn charged<'r, 'a>(request: &'r mut DecisionRequest<'a>) -> impl Iterator<Item = &'r mut ValidatedLimit<'a>> {
     request.limits.iter_mut().filter(|limit| limit.blocks.is_none())
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-use crate::algorithm::{Change, Mode};
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::decision::{Allowed, Decision, Origin};
 use crate::limiter::Limiter;
 use crate::request::DecisionRequest;
@@ -117,7 +117,7 @@ impl Limiter {
         for _ in unused.iter().filter(is_local) {
             for request in request.each(1) {
                 // The waiter is gone, so no caller needs the result.
-                let refund = Change::Refund { whole_at: 0 };
+                let refund = UsageCorrection::Refund { whole_at: 0 };
                 let _ = self.inner.backend.change_share(&request, refund);
             }
         }
@@ -129,7 +129,9 @@ impl Limiter {
         }
         for request in request.each(charged) {
             // The waiter is gone, so no caller needs the result.
-            let _ = self.apply_change(&request, Change::Refund { whole_at: 0 }).await;
+            let _ = self
+                .apply_change(&request, UsageCorrection::Refund { whole_at: 0 })
+                .await;
         }
     }
 }

@@ -42,9 +42,9 @@ impl RedisBackend {
         }
         let started = Instant::now();
         let submission = self.denials.submission(request, started);
-        let asked = pin!(self.store.decide_since(started, request));
+        let decision = pin!(self.store.decide_since(started, request));
         let is_charged = request.mode == Mode::Charge;
-        match within_pinned(started, deadline, asked).await {
+        match within_pinned(started, deadline, decision).await {
             Ok(verdict) => {
                 self.on_verdict(request, &verdict, submission);
                 if is_charged && !verdict.fits() {

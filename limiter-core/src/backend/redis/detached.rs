@@ -64,14 +64,14 @@ impl RedisBackend {
     /// Requests a permit that is held under a detached id.
     pub(crate) async fn acquire_detached(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        concurrency: &ConcurrencyRequest<'_>,
         id: StoredId,
         deadline: Duration,
     ) -> Result<ConcurrencyPermit, Rejection> {
-        let (request, terms) = (asked.decision_request(), asked.terms());
+        let (request, terms) = (concurrency.decision_request(), concurrency.terms());
         let started = Instant::now();
         let store = self.permit_leases.register();
-        let key: Arc<str> = store.key(asked.limit()).into();
+        let key: Arc<str> = store.key(concurrency.limit()).into();
         let permit = members(id, terms);
         let mut uncertain = UncertainPermit {
             leases: Arc::clone(&self.permit_leases),
@@ -92,7 +92,7 @@ impl RedisBackend {
                     uncertain.permit = None;
                 }
                 drop(uncertain);
-                let (decision, held) = self.enter_without_redis(asked, error, started)?;
+                let (decision, held) = self.enter_without_redis(concurrency, error, started)?;
                 into_permit(
                     decision,
                     held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
@@ -104,11 +104,11 @@ impl RedisBackend {
     /// Renews a detached permit: when it expires, or `None` if it is not held.
     pub(crate) async fn renew_detached(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        concurrency: &ConcurrencyRequest<'_>,
         id: &DetachedId,
         stored: StoredId,
     ) -> Result<Option<Timestamp>, StoreError> {
-        let (decided_at, renewed) = self.change_detached(EXTEND, asked, id, stored).await?;
+        let (decided_at, renewed) = self.change_detached(EXTEND, concurrency, id, stored).await?;
         let lease = Duration::from_millis(id.lease_ms.into());
         Ok(renewed.then(|| decided_at.after(lease)))
     }
@@ -116,26 +116,26 @@ impl RedisBackend {
     /// Releases a detached permit: whether it was held.
     pub(crate) async fn release_detached(
         &self,
-        asked: &ConcurrencyRequest<'_>,
+        concurrency: &ConcurrencyRequest<'_>,
         id: &DetachedId,
         stored: StoredId,
     ) -> Result<bool, StoreError> {
-        let (_, released) = self.change_detached(RETURN, asked, id, stored).await?;
+        let (_, released) = self.change_detached(RETURN, concurrency, id, stored).await?;
         // The first waiter of this process asks Redis again.
-        self.permit_table().notify_first(asked.limit().identity);
+        self.permit_table().notify_first(concurrency.limit().identity);
         Ok(released)
     }
 
     async fn change_detached(
         &self,
         operation: u8,
-        asked: &ConcurrencyRequest<'_>,
+        concurrency: &ConcurrencyRequest<'_>,
         id: &DetachedId,
         stored: StoredId,
     ) -> Result<(Timestamp, bool), StoreError> {
-        let deadline = asked.decision_request().deadline();
+        let deadline = concurrency.decision_request().deadline();
         let store = self.permit_leases.register();
-        let key = store.key(asked.limit());
+        let key = store.key(concurrency.limit());
         let permit = members(stored, terms_of(id));
         let answer = within(deadline, store.query_detached(operation, &key, permit, deadline)).await;
         let (occupancy, flag) = answer.inspect_err(|error| observe::store_failed(error.kind()))?;

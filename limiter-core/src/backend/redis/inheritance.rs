@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, ScaleChange, scale};
+use crate::algorithm::{ScaleChange, UsageCorrection, scale};
 use crate::backend::redis::RedisBackend;
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::policy::{Policy, PreviousPolicy};
-use crate::request::{DecisionRequest, RequestedLimit};
+use crate::request::{DecisionRequest, ValidatedLimit};
 use crate::support::real_time::within;
 use crate::support::sync::Mutex;
 pub(crate) use crate::units::Timestamp;
@@ -65,7 +65,7 @@ impl RedisBackend {
     pub(crate) async fn change_proportional(
         &self,
         request: &DecisionRequest<'_>,
-        change: Change,
+        change: UsageCorrection,
     ) -> Result<(), StoreError> {
         if let Some(previous) = within(request.deadline(), self.inherit(request)).await? {
             return self.change_unscaled(&previous, change).await;
@@ -108,7 +108,7 @@ impl RedisBackend {
 
     /// Converts a limit if necessary. Returns `false` if the change is in the future by the
     /// server's clock.
-    async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
+    async fn convert(&self, limit: &ValidatedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
         let scaling = ScaleChange::from_policies(scaled, limit.policy);
         for _ in 0..MAX_ATTEMPTS {
             let stored = self.store.read_state(limit).await?;

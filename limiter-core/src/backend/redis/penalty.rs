@@ -136,8 +136,8 @@ impl RedisBackend {
             return Ok(PenaltyState::DenialsLeft(left));
         }
         // A denial from before the block has too short a retry time.
-        let ask = LimitRequest::new(policy, Key::from(key)).cost(Amount::ZERO);
-        let denied = DecisionRequest::new([ask], Mode::Peek, true).ok();
+        let request = LimitRequest::new(policy, Key::from(key)).cost(Amount::ZERO);
+        let denied = DecisionRequest::new([request], Mode::Peek, true).ok();
         let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
         let blocking = DecisionRequest::blocking(punishing, key);
         let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;

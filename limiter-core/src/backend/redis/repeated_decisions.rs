@@ -48,8 +48,8 @@ impl RedisBackend {
         };
         let request = in_force.as_ref().unwrap_or(request);
         let submission = self.denials.submission(request, started);
-        let asked = pin!(self.store.decide_run_since(started, request, times));
-        let verdicts = match within_pinned(started, deadline, asked).await {
+        let decisions = pin!(self.store.decide_run_since(started, request, times));
+        let verdicts = match within_pinned(started, deadline, decisions).await {
             Ok(verdicts) => verdicts,
             Err(error) => return smallvec![self.decide_without(request, error, started)],
         };

@@ -111,7 +111,10 @@ impl Simulation {
                 let report = fallback.take_unreported(&unreported, now).unwrap();
                 if report.amount > 0 {
                     let limit = unreported.limit(report.amount);
-                    let verdict = self.redis.change_now(&limit, Change::ForceCharge).unwrap();
+                    let verdict = self
+                        .redis
+                        .change_now(&limit, UsageCorrection::ForceCharge)
+                        .unwrap();
                     fallback.on_verdict(&limit.alone(), &verdict, now);
                 }
                 fallback.unreported().finish(unreported.identity, now);

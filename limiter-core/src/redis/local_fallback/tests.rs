@@ -201,7 +201,7 @@ fn refund_after_end_of_share_period_is_ignored() {
     assert_eq!(whole_at, clock.now().as_micros() + 500_000);
     advance(1_000);
     let _ = given(3);
-    let settled = fallback.apply_change(&request(2, Mode::Peek), Change::Refund { whole_at }, 1);
+    let settled = fallback.apply_change(&request(2, Mode::Peek), UsageCorrection::Refund { whole_at }, 1);
     assert!(settled.is_ok());
     advance(500);
     let left = fallback.decide(&request(0, Mode::Peek), 1).unwrap();

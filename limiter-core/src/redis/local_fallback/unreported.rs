@@ -24,7 +24,7 @@ use hashbrown::HashTable;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, Funnel, Policy, Rate, TokenBucket};
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
@@ -100,7 +100,7 @@ impl UnreportedPermits {
 
     /// Records a cost of this limit that was charged to its share. Without capacity for another
     /// limit it is not reported.
-    pub(crate) fn record(&self, limit: &RequestedLimit<'_>, cost: u64, share: &Algorithm, now: Timestamp) {
+    pub(crate) fn record(&self, limit: &ValidatedLimit<'_>, cost: u64, share: &Algorithm, now: Timestamp) {
         let mut shard = self.shard(limit.identity);
         let entry = match find(&mut shard, limit.identity) {
             Some(entry) => entry,
@@ -128,7 +128,7 @@ impl UnreportedPermits {
     }
 
     /// Takes back a refunded cost, as far as it is not reported.
-    pub(crate) fn take_back(&self, limit: &RequestedLimit<'_>) {
+    pub(crate) fn take_back(&self, limit: &ValidatedLimit<'_>) {
         let mut shard = self.shard(limit.identity);
         let permits = find(&mut shard, limit.identity).and_then(|entry| entry.permits.as_mut());
         if let Some(permits) = permits {
@@ -245,8 +245,8 @@ impl UnreportedPermits {
 
 impl UnreportedLimit {
     /// The limit, at this cost.
-    pub(crate) fn limit(&self, cost: u64) -> RequestedLimit<'_> {
-        RequestedLimit {
+    pub(crate) fn limit(&self, cost: u64) -> ValidatedLimit<'_> {
+        ValidatedLimit {
             identity: self.identity,
             policy: &self.policy,
             key: (&self.key).into(),

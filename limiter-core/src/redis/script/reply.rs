@@ -86,18 +86,18 @@ fn understand(
 ) -> Result<Replies, StoreError> {
     let decided_at = Timestamp::from_micros(now);
     let mut replies: SmallVec<[LimitReply; 1]> = SmallVec::new();
-    for (asked, piece) in input.limits.iter().zip(pieces) {
-        replies.push(LimitReply::read(*piece, &asked.algorithm)?);
+    for (limit, piece) in input.limits.iter().zip(pieces) {
+        replies.push(LimitReply::read(*piece, &limit.algorithm)?);
     }
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = input.limits.iter().zip(&mut replies);
         let outcomes: SmallVec<[StepOutcome; 1]> = limits
-            .map(|(asked, reply)| {
+            .map(|(limit, reply)| {
                 let mode = match mode {
-                    Mode::Charge if asked.blocks => Mode::Refuse,
+                    Mode::Charge if limit.blocks => Mode::Refuse,
                     mode => mode,
                 };
-                reply.outcome(&asked.algorithm, asked.cost, before, now, mode)
+                reply.outcome(&limit.algorithm, limit.cost, before, now, mode)
             })
             .collect();
         // The script and the algorithm must agree; otherwise the reply comes from a different

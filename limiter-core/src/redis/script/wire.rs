@@ -14,7 +14,7 @@ use crate::policy::{
     Algorithm, CounterWindow, FixedWindow, Funnel, Periods, SlidingWindow, TokenBucket, origin,
 };
 use crate::redis::script::{Call, DECIDE};
-use crate::request::{DecisionRequest, RequestedLimit};
+use crate::request::{DecisionRequest, ValidatedLimit};
 use crate::units::Timestamp;
 
 /// The server expires keys by its own clock, so with an injected clock keys must not expire while a
@@ -72,7 +72,7 @@ impl From<Mode> for Operation {
 
 impl ScriptInput {
     pub(crate) fn new(request: &DecisionRequest<'_>, operation: Operation, namespace: &Namespace) -> Self {
-        let name = |limit: &RequestedLimit<'_>| {
+        let name = |limit: &ValidatedLimit<'_>| {
             let policy = limit.policy;
             namespace.redis_key(policy.code(), policy.escaped_name(), limit.group(), &limit.key)
         };
@@ -143,15 +143,15 @@ impl<'a, 'r> InputDraft<'a, 'r> {
     /// one input with a count.
     pub(crate) fn is_same(&self, input: &ScriptInput) -> bool {
         let limits = &self.request.limits;
-        let is_asked = |(limit, asked): (&RequestedLimit<'_>, &LimitInput)| {
-            asked.identity == limit.identity
-                && asked.cost == limit.cost
-                && asked.algorithm == *limit.policy.algorithm()
-                && asked.blocks == limit.blocks.is_some()
+        let is_equal = |(limit, input): (&ValidatedLimit<'_>, &LimitInput)| {
+            input.identity == limit.identity
+                && input.cost == limit.cost
+                && input.algorithm == *limit.policy.algorithm()
+                && input.blocks == limit.blocks.is_some()
         };
         self.operation == input.operation
             && limits.len() == input.limits.len()
-            && limits.iter().zip(&input.limits).all(is_asked)
+            && limits.iter().zip(&input.limits).all(is_equal)
     }
 
     /// Returns the input, and builds it if necessary.
@@ -166,8 +166,8 @@ impl<'a, 'r> InputDraft<'a, 'r> {
     }
 }
 
-impl From<&RequestedLimit<'_>> for LimitInput {
-    fn from(limit: &RequestedLimit<'_>) -> Self {
+impl From<&ValidatedLimit<'_>> for LimitInput {
+    fn from(limit: &ValidatedLimit<'_>) -> Self {
         Self {
             identity: limit.identity,
             algorithm: *limit.policy.algorithm(),
@@ -282,7 +282,7 @@ mod tests {
         let bucket = |capacity: u64| Policy::token_bucket("p").capacity(capacity).rate(1).build();
         let (small, large) = (bucket(5).unwrap(), bucket(6).unwrap());
         let window = Policy::sliding_window("p").limit(5).window("1m").build().unwrap();
-        let asks = [
+        let requests = [
             vec![LimitRequest::new(&small, "a")],
             vec![LimitRequest::new(&small, "a").cost(2)],
             vec![LimitRequest::new(&small, "b")],
@@ -291,7 +291,7 @@ mod tests {
             vec![LimitRequest::new(&small, "a"), LimitRequest::new(&window, "a")],
             vec![LimitRequest::new(&window, "a"), LimitRequest::new(&small, "a")],
         ];
-        let requests = asks.map(|asks| DecisionRequest::new(asks, Mode::Charge, false).unwrap());
+        let requests = requests.map(|requests| DecisionRequest::new(requests, Mode::Charge, false).unwrap());
         let namespace = Namespace::new("", "n");
         let operations = [Operation::Check, Operation::Peek, Operation::Reset];
         let drafts = || {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use bb8_redis::redis::Value;
 
 use crate::algorithm;
-use crate::algorithm::{Change, LeaseGrant, LeaseRequest, Mode, StepOutcome, UsageReport};
+use crate::algorithm::{LeaseGrant, LeaseRequest, Mode, StepOutcome, UsageCorrection, UsageReport};
 use crate::error::StoreError;
 use crate::key::Namespace;
 use crate::policy::{Algorithm, Policy};
 use crate::redis::Route;
 use crate::redis::script::reply::{LimitReply, Reader, malformed};
 use crate::redis::script::{Call, TOKEN_LEASE, reply, wire};
-use crate::request::{RequestedLimit, Verdict};
+use crate::request::{ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
@@ -53,7 +53,7 @@ impl RedisTokenLender {
         }
     }
 
-    pub(crate) fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+    pub(crate) fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
             policy: limit.policy.clone(),
             key: key(limit, &self.namespace),
@@ -99,15 +99,15 @@ impl RedisTokenLender {
 
 /// Creates the call that refunds the cost of a limit or charges it unconditionally.
 pub(crate) fn apply_change(
-    limit: &RequestedLimit<'_>,
-    change: Change,
+    limit: &ValidatedLimit<'_>,
+    change: UsageCorrection,
     key: String,
     injected: Option<Timestamp>,
     deadline: Duration,
 ) -> Call<'static> {
     let (operation, whole_at) = match change {
-        Change::Refund { whole_at } => (REFUND, whole_at),
-        Change::ForceCharge => (FORCE_CHARGE, 0),
+        UsageCorrection::Refund { whole_at } => (REFUND, whole_at),
+        UsageCorrection::ForceCharge => (FORCE_CHARGE, 0),
     };
     let lease_request = LeaseRequest {
         cost: limit.cost,
@@ -126,8 +126,8 @@ pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
 /// Parses the outcome of a limit after a change.
 pub(crate) fn changed(
     reply: &Value,
-    limit: &RequestedLimit<'_>,
-    change: Change,
+    limit: &ValidatedLimit<'_>,
+    change: UsageCorrection,
 ) -> Result<Verdict, StoreError> {
     let algorithm = limit.policy.algorithm();
     let reply = LeaseScriptReply::read(reply)?;
@@ -142,7 +142,7 @@ fn verdict(outcome: StepOutcome, now: u64) -> Verdict {
     Verdict::new(Timestamp::from_micros(now), [outcome].into_iter().collect())
 }
 
-pub(crate) fn key(limit: &RequestedLimit<'_>, namespace: &Namespace) -> String {
+pub(crate) fn key(limit: &ValidatedLimit<'_>, namespace: &Namespace) -> String {
     let (algorithm, policy) = (limit.policy.code(), limit.policy.escaped_name());
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }

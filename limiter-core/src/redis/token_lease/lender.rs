@@ -5,12 +5,12 @@ use std::fmt;
 use crate::algorithm::LeaseRequest;
 use crate::error::StoreError;
 use crate::redis::{LeaseReply, LeasedLimit, RedisTokenLender};
-use crate::request::RequestedLimit;
+use crate::request::ValidatedLimit;
 
 /// Grants leases of limits.
 pub(crate) trait TokenLender: fmt::Debug + Send + Sync + 'static {
     /// Returns the data of a limit that a lease needs.
-    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit;
+    fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit;
 
     /// Requests a lease.
     ///
@@ -25,7 +25,7 @@ pub(crate) trait TokenLender: fmt::Debug + Send + Sync + 'static {
 }
 
 impl TokenLender for RedisTokenLender {
-    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+    fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         self.leased_limit(limit)
     }
 

@@ -10,7 +10,7 @@ use crate::identity::Identity;
 use crate::redis::LeasedLimit;
 use crate::redis::token_lease::balance::LeasedTokens;
 use crate::redis::token_lease::lender::TokenLender;
-use crate::request::{RequestedLimit, Verdict};
+use crate::request::{ValidatedLimit, Verdict};
 use crate::support::background_task::BackgroundTask;
 use crate::support::clock::Clock;
 use crate::support::real_time::within;
@@ -189,7 +189,7 @@ impl<L: TokenLender> LeaseTable<L> {
     }
 
     /// Creates the balance of a limit, unless the table is full.
-    pub(crate) fn open(&self, shard: &mut HashTable<LeaseEntry>, limit: &RequestedLimit<'_>, now: Timestamp) {
+    pub(crate) fn open(&self, shard: &mut HashTable<LeaseEntry>, limit: &ValidatedLimit<'_>, now: Timestamp) {
         if shard.len() >= MAX_BALANCES / SHARDS {
             return;
         }
@@ -212,7 +212,7 @@ impl<L: TokenLender> LeaseTable<L> {
 }
 
 impl LeaseEntry {
-    pub(crate) fn is_of(&self, limit: &RequestedLimit<'_>) -> bool {
+    pub(crate) fn is_of(&self, limit: &ValidatedLimit<'_>) -> bool {
         let policy = &self.leased_limit.policy;
         policy.algorithm() == limit.policy.algorithm() && policy.lease() == limit.policy.lease()
     }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Change;
+use crate::algorithm::UsageCorrection;
 use crate::identity::Identity;
 use crate::limiter::Limiter;
 use crate::settlement::reserve::Reservation;
@@ -23,7 +23,7 @@ impl Reservation {
         let each = self.limits.iter().zip(actuals);
         let refunded = each.filter_map(|(reserved, actual)| {
             let (limit, change) = reserved.as_ref()?.settlement_change(*actual)?;
-            matches!(change, Change::Refund { .. }).then_some(limit.identity)
+            matches!(change, UsageCorrection::Refund { .. }).then_some(limit.identity)
         });
         let limits: SmallVec<[Identity; 1]> = refunded.collect();
         if limits.is_empty() {

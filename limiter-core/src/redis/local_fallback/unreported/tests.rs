@@ -11,11 +11,11 @@ fn policy() -> Policy {
     policy.build().unwrap()
 }
 
-fn limit<'a>(policy: &'a Policy, key: &'a str) -> RequestedLimit<'a> {
-    RequestedLimit::of(LimitRequest::new(policy, key)).unwrap()
+fn limit<'a>(policy: &'a Policy, key: &'a str) -> ValidatedLimit<'a> {
+    ValidatedLimit::of(LimitRequest::new(policy, key)).unwrap()
 }
 
-fn taken(permits: &UnreportedPermits, limit: &RequestedLimit<'_>, now: Timestamp) -> Option<u64> {
+fn taken(permits: &UnreportedPermits, limit: &ValidatedLimit<'_>, now: Timestamp) -> Option<u64> {
     let report = permits.take(limit.identity, || u64::MAX, now);
     report.map(|report| report.amount)
 }
@@ -31,7 +31,7 @@ fn unreported_permits_decrease_at_share_rate_after_refill() {
         assert_eq!(taken(&permits, &limit, at(age)), None);
     }
     let window = Policy::sliding_window("w").limit(9).window("1s").build().unwrap();
-    let limit = RequestedLimit::of(LimitRequest::new(&window, "k")).unwrap();
+    let limit = ValidatedLimit::of(LimitRequest::new(&window, "k")).unwrap();
     permits.record(&limit, 7, &window.algorithm().share(1), at(0));
     let report = permits.take(limit.identity, || 3, at(900_000)).unwrap();
     assert_eq!(report.amount, 3, "the other permits have expired");
@@ -65,7 +65,7 @@ fn unsent_report_is_restored_with_later_permits() {
     permits.record(&limit, 2_000, &share, at(20));
     permits.restore(limit.identity, report);
     assert_eq!(permits.oldest(), Some(at(0)));
-    permits.take_back(&RequestedLimit {
+    permits.take_back(&ValidatedLimit {
         cost: 1_000,
         ..limit.clone()
     });

@@ -12,7 +12,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Algorithm;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::{LeaseReply, LeasedLimit};
-use crate::request::{RequestedLimit, Verdict};
+use crate::request::{ValidatedLimit, Verdict};
 use crate::support::clock::ManualClock;
 
 /// The model store and all grants.
@@ -174,7 +174,7 @@ impl ModelLender {
 }
 
 impl TokenLender for ModelLender {
-    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+    fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
             policy: limit.policy.clone(),
             key: String::new(),

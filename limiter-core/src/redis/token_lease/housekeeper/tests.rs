@@ -11,7 +11,7 @@ use crate::redis::token_lease::Leases;
 use crate::redis::token_lease::housekeeper::MAX_CONCURRENT;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::{LeaseReply, LeasedLimit};
-use crate::request::{DecisionRequest, LimitRequest, RequestedLimit, Verdict};
+use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit, Verdict};
 use crate::support::clock::{Clock, ManualClock};
 
 const KEYS: usize = 1_000;
@@ -32,7 +32,7 @@ struct Counts {
 }
 
 impl TokenLender for CountingLender {
-    fn leased_limit(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+    fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
             policy: limit.policy.clone(),
             key: String::new(),

@@ -121,14 +121,14 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
             }
             4..6 | 10..12 => {
                 let change = match operation {
-                    4 => Change::Refund { whole_at: 0 },
-                    5 => Change::Refund {
+                    4 => UsageCorrection::Refund { whole_at: 0 },
+                    5 => UsageCorrection::Refund {
                         whole_at: now + rng.u64(0..3_000_000) - 500_000,
                     },
-                    _ => Change::ForceCharge,
+                    _ => UsageCorrection::ForceCharge,
                 };
                 let mut limit = request.limits[0].clone();
-                if change == Change::ForceCharge {
+                if change == UsageCorrection::ForceCharge {
                     limit.cost = match rng.u8(0..6) {
                         0 => cost.saturating_mul(3).min(MAX_EXACT),
                         1 if kind < 2 => MAX_EXACT,
