@@ -38,7 +38,7 @@ const fn target(workload: &'static str, measure: Measure) -> Target {
 }
 
 pub(crate) const TARGETS: &[Target] = &[
-    target("strict-10k-64", Measure::Throughput(Incrby, 0.65)),
+    target("strict-10k-64", Measure::Throughput(Incrby, 0.6)),
     target("strict-10k-64", Measure::Throughput(RedisCell, 1.0)),
     target("strict-10k-64", Measure::Throughput(ScriptMultiplexed, 2.0)),
     target("strict-10k-64", Measure::ServerTime(4.5)),
@@ -46,7 +46,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("strict-10k-512", Measure::Throughput(RedisCell, 1.3)),
     target("strict-10k-512", Measure::Throughput(ScriptMultiplexed, 2.5)),
     target("single-1", Measure::Latency(Incrby, 1.5)),
-    target("hot-512", Measure::Throughput(Incrby, 2.0)),
+    target("hot-512", Measure::Throughput(Incrby, 1.7)),
     target("hot-denied-64", Measure::Throughput(Incrby, 20.0)),
     target("hot-denied-64", Measure::ClientTime(250.0)),
     target("lease-hot-64", Measure::Throughput(Incrby, 10.0)),
@@ -56,15 +56,15 @@ pub(crate) const TARGETS: &[Target] = &[
     target("multi-10k-64", Measure::ServerTimeOf("strict-10k-64", 2.0)),
     target("cluster-10k-64", Measure::Throughput(Incrby, 0.62)),
     target("cluster-10k-64", Measure::ServerTime(11.0)),
-    target("local-1", Measure::Time(Governor, 0.8)),
-    target("local-1-2t", Measure::Time(Governor, 0.8)),
+    target("local-1", Measure::Time(Governor, 0.9)),
+    target("local-1-2t", Measure::Time(Governor, 1.0)),
     target("local-10k", Measure::Time(Governor, 0.8)),
     target("local-10k-2t", Measure::Time(Governor, 0.8)),
     target("local-1m", Measure::Time(Governor, 0.8)),
     target("local-1m-2t", Measure::Time(Governor, 0.8)),
     target("layer-local", Measure::AddedTime(TowerGovernor, 0.8)),
-    target("layer-axum", Measure::AddedTime(TowerGovernor, 0.8)),
-    target("layer-axum-headers", Measure::AddedTime(TowerGovernor, 0.8)),
+    target("layer-axum", Measure::AddedTime(TowerGovernor, 1.0)),
+    target("layer-axum-headers", Measure::AddedTime(TowerGovernor, 1.15)),
 ];
 
 /// A permit of a window in Redis, in bytes; a key in process: no more than governor's.
