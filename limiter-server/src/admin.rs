@@ -67,7 +67,7 @@ pub struct GatewayAddresses {
     pub http: Option<String>,
     /// The host and port of gRPC.
     pub grpc: Option<String>,
-    /// Whether clients use TLS.
+    /// True if clients use TLS.
     pub tls: bool,
 }
 
@@ -186,8 +186,8 @@ impl Admin {
         self.0.fleet_usage.get()?.0.get(namespace)
     }
 
-    /// Whether the usage of library processes is recorded, and the reason if not: the result of
-    /// [`LibraryUsageStatus::last`]; `None` also without Redis.
+    /// Returns the state of the recording of library usage, with the reason of a failure: the
+    /// result of [`LibraryUsageStatus::last`]; `None` also without Redis.
     #[must_use]
     pub fn library_usage(&self, namespace: &str) -> Option<Option<String>> {
         self.0.fleet_usage.get()?.1.last(namespace)
@@ -243,7 +243,7 @@ impl Admin {
         &self.0.passwords
     }
 
-    /// Whether the database does not answer, so that pages are read-only.
+    /// Returns whether the database does not answer, so that pages are read-only.
     #[must_use]
     pub fn is_database_down(&self) -> bool {
         self.outage().is_active()

@@ -135,7 +135,7 @@ impl DenialRecorder {
     }
 }
 
-/// The starts of the hours from that of a time to that of a later one.
+/// Returns the start of each hour between two times.
 fn hours(from: i64, to: i64) -> impl Iterator<Item = i64> {
     let first = UsageSpan::Hour.start(from);
     let next = |start: &i64| start.checked_add(UsageSpan::Hour.micros());

@@ -117,13 +117,13 @@ impl Gateway {
         &self.0.limits
     }
 
-    /// Whether a name in the `Host` header is configured.
+    /// Returns whether a name of the `Host` header is configured.
     pub(crate) fn allows_host(&self, name: &str) -> bool {
         let allowed = &self.0.allowed_hosts;
         allowed.iter().any(|of| of.eq_ignore_ascii_case(name))
     }
 
-    /// Whether the gateway accepts requests.
+    /// Returns whether the gateway accepts requests.
     #[must_use]
     pub fn readiness(&self) -> &Readiness {
         &self.0.readiness
@@ -216,7 +216,7 @@ impl Gateway {
 pub(crate) struct RecordedDecision<'a> {
     /// The address of the client, as far as it is known.
     pub(crate) peer: Option<IpAddr>,
-    /// Whether the call passed.
+    /// True if the call passed.
     pub(crate) is_allowed: bool,
     /// The origin of the decision.
     pub(crate) origin: Origin,

@@ -1,13 +1,13 @@
 //! Names in the header `Host`.
 
-/// Whether a `Host` is an address or `localhost`, with or without a port.
+/// Returns whether a `Host` is an address or `localhost`, with or without a port.
 #[must_use]
 pub fn is_local(host: &str) -> bool {
     let name = without_port(host);
     name.eq_ignore_ascii_case("localhost") || address_of(name).is_some()
 }
 
-/// Whether a `Host` denotes this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
+/// Returns whether a `Host` denotes this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let name = without_port(host);

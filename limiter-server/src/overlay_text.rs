@@ -56,7 +56,7 @@ pub fn add(from: &PolicyRegistry, to: &PolicyRegistry, now: Timestamp) -> Result
     Ok(())
 }
 
-/// Whether a registry has suspensions or blocks.
+/// Returns whether a registry has suspensions or blocks.
 #[must_use]
 pub fn is_in(registry: &PolicyRegistry) -> bool {
     !(registry.suspensions().is_empty() && registry.blocks().is_empty())

@@ -130,7 +130,7 @@ impl PolicyText {
         Ok(())
     }
 
-    /// The same policy with the quotas of another version.
+    /// Returns the policy with the quotas of another version.
     #[must_use]
     pub fn with_overrides_of(&self, other: &Self) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl PolicyText {
         }
     }
 
-    /// The same policy without the quotas that ended until a time.
+    /// Returns the policy without the quotas that ended until a time.
     #[must_use]
     pub fn without_overrides_until(&self, time: Timestamp) -> Self {
         let is_kept = |own: &&Arc<KeyOverride>| own.end().is_none_or(|end| end > time);
@@ -149,14 +149,14 @@ impl PolicyText {
         }
     }
 
-    /// Whether another text, saved in place of this one, would change nothing but notes.
+    /// Returns whether another text, saved in place of this one, would change only notes.
     #[must_use]
     pub fn has_content_of(&self, new: &Self) -> bool {
         let saved = new.replacing(self, Inheritance::AsIs, Timestamp::from_micros(0));
         saved.is_ok_and(|saved| saved.content() == self.content())
     }
 
-    /// The same policy with other notes.
+    /// Returns the policy with other notes.
     #[must_use]
     pub fn with_metadata(&self, metadata: PolicyMetadata) -> Self {
         Self {
@@ -204,14 +204,14 @@ impl PolicyText {
         }
     }
 
-    /// Whether the policy has ended.
+    /// Returns whether the policy has ended.
     #[must_use]
     pub fn is_ended_at(&self, now: Timestamp) -> bool {
         self.entry.end().is_some_and(|end| end <= now)
     }
 
-    /// Whether the policy differs from another one in nothing but capacity, rate, window, quotas of
-    /// keys and notes.
+    /// Returns whether the policy differs from another one only in capacity, rate, window, quotas
+    /// of keys and notes.
     #[must_use]
     pub fn differs_in_numbers_only(&self, other: &Self) -> bool {
         let (new, old) = (&self.entry, &other.entry);

@@ -389,7 +389,7 @@ impl Publisher {
     }
 }
 
-/// Whether the newest version of a document is not in force.
+/// Returns whether the newest version of a document is not in force.
 fn is_pending(known: &KnownDocument) -> bool {
     known.document.published < known.document.revision
 }

@@ -124,7 +124,7 @@ impl Store {
         self.pool.dialect()
     }
 
-    /// Whether a newer program has updated the schema, so that this one must not write.
+    /// Returns whether a newer program has updated the schema, so that this one must not write.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
@@ -141,7 +141,7 @@ impl Store {
         self.pool.close().await;
     }
 
-    /// Whether the database answers.
+    /// Sends a statement to the database and waits for the reply.
     ///
     /// # Errors
     ///

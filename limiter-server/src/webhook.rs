@@ -120,7 +120,7 @@ impl WebhookSender {
         Ok(())
     }
 
-    /// Whether the receiver has refused an event too often.
+    /// Counts a refusal of an event. Returns whether the receiver has refused the event too often.
     fn is_dropped(&mut self, event: i64, error: &DeliveryError) -> bool {
         if !matches!(error, DeliveryError::Refused(_)) {
             return false;

@@ -80,7 +80,7 @@ fn path(route: &Route, proposal: &str) -> String {
         .replace("{id}", id)
 }
 
-/// Whether an answer refuses the caller.
+/// Returns whether an answer refuses the caller.
 fn is_refused(status: u16) -> bool {
     matches!(status, 401 | 403)
 }

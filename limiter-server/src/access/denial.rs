@@ -34,8 +34,8 @@ pub enum AccessDenial {
 }
 
 impl AccessDenial {
-    /// Whether the client is known and lacks a scope: 403 and PERMISSION_DENIED instead of 401 and
-    /// UNAUTHENTICATED.
+    /// Returns whether the client is known and lacks a scope: 403 and PERMISSION_DENIED instead of
+    /// 401 and UNAUTHENTICATED.
     #[must_use]
     pub const fn is_forbidden(&self) -> bool {
         matches!(self, Self::Forbidden { .. })

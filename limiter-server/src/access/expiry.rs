@@ -28,7 +28,7 @@ impl Expiry {
         Self(micros.div_euclid(1_000_000))
     }
 
-    /// Whether the validity has ended.
+    /// Returns whether the validity has ended.
     #[must_use]
     pub fn has_passed(&self, now: SystemTime) -> bool {
         seconds(now) >= self.0

@@ -51,7 +51,7 @@ impl Action {
         }
     }
 
-    /// Whether a scope for this action permits another action.
+    /// Returns whether a scope for this action permits another action.
     fn includes(self, other: Self) -> bool {
         self == other || (self == Self::Check && other == Self::Peek)
     }
@@ -93,7 +93,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The same target with the registry, without which scopes of apps do not apply.
+    /// Adds the registry to the target. Without it, scopes of apps do not apply.
     #[must_use]
     pub const fn in_registry(self, registry: &'a PolicyRegistry) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The same policy, requested under a domain.
+    /// Adds the domain under which the policy is requested.
     #[must_use]
     pub const fn in_domain(self, name: &'a str) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl NamePattern {
 }
 
 impl Scope {
-    /// Whether the scope permits an action on a target.
+    /// Returns whether the scope permits an action on a target.
     #[must_use]
     pub fn permits(&self, action: Action, target: &Target<'_>) -> bool {
         self.action.includes(action)

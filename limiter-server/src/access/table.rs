@@ -64,7 +64,7 @@ impl CertificateClient {
 pub struct AccessTable {
     tokens: HashMap<u64, Vec<Token>>,
     certificates: HashMap<String, CertificateClient>,
-    /// Whether anonymous clients are rejected although no client is left.
+    /// True if anonymous clients are rejected although no client is left.
     had_clients: bool,
 }
 
@@ -138,14 +138,14 @@ impl AccessTable {
         self
     }
 
-    /// Whether clients without credentials may check and peek: no client is configured, and none
-    /// was since the start of the process.
+    /// Returns whether clients without credentials may check and peek: no client is configured, and
+    /// none was since the start of the process.
     #[must_use]
     pub fn accepts_anonymous(&self) -> bool {
         self.is_empty() && !self.had_clients
     }
 
-    /// Whether no client is configured.
+    /// Returns whether no client is configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty() && self.certificates.is_empty()
@@ -164,7 +164,7 @@ impl AccessTable {
         used.map(|token| token.hash).collect()
     }
 
-    /// Whether a client is configured and valid, and its name. Without configured clients,
+    /// Returns the name of a client that is configured and valid. Without configured clients,
     /// anonymous ones are valid.
     ///
     /// # Errors

@@ -30,12 +30,12 @@ pub struct Token {
     pub scopes: Vec<Scope>,
     /// The end of its validity.
     pub expires: Expiry,
-    /// Whether a call used the token since the last record.
+    /// The mark of a token that was used after the last record.
     #[serde(skip)]
     pub(super) usage: TokenUsage,
 }
 
-/// Whether a token was used. Clones share the mark; it is no part of the identity of a token.
+/// The mark of a used token. Clones share the mark; it is no part of the identity of a token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TokenUsage(Arc<AtomicBool>);
 

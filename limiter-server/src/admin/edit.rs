@@ -48,7 +48,7 @@ pub struct PolicyEdit {
     pub origin: Origin,
     /// The owner of the text after the change.
     pub managed_by: String,
-    /// Whether a policy of another owner may be changed.
+    /// True if a policy of another owner may be changed.
     pub takes_over: bool,
 }
 

@@ -21,7 +21,8 @@ const MAX_SESSIONS: usize = 10_000;
 /// The interval between attempts to reach the database.
 const PROBE: Duration = Duration::from_millis(500);
 
-/// Whether the database answers, and the sessions that it has confirmed. Cheap to clone.
+/// The state of an outage of the database, and the sessions that the database has confirmed. Cheap
+/// to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outage(Arc<OutageState>);
 
@@ -39,7 +40,7 @@ struct ConfirmedSession {
 }
 
 impl Outage {
-    /// Whether the database does not answer.
+    /// Returns whether the database does not answer.
     pub(super) fn is_active(&self) -> bool {
         self.0.is_active.load(Ordering::Relaxed)
     }

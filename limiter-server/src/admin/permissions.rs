@@ -53,7 +53,7 @@ impl Role {
 pub struct Actor {
     /// The name in the audit: the user, or `token:` and the label.
     pub name: String,
-    /// Whether the actor is an administrator of the server: of all namespaces, users and settings.
+    /// True if the actor is an administrator of the server: of all namespaces, users and settings.
     pub is_server_admin: bool,
     /// The roles as (namespace, app, role).
     pub roles: Vec<(String, String, Role)>,
@@ -98,7 +98,7 @@ impl Actor {
         }
     }
 
-    /// Whether the actor has any role in a namespace.
+    /// Returns whether the actor has any role in a namespace.
     #[must_use]
     pub fn has_namespace(&self, namespace: &str) -> bool {
         self.is_server_admin || self.roles.iter().any(|(of, _, _)| of == namespace)
@@ -217,7 +217,7 @@ pub fn may(actor: &Actor, action: AdminAction, object: Object<'_>) -> Permission
     }
 }
 
-/// Whether an actor may grant a role in an app: no more than the actor has.
+/// Returns whether an actor may grant a role in an app: no more than the actor has.
 #[must_use]
 pub fn may_grant(actor: &Actor, role: Role, namespace: &str, app: &str) -> bool {
     let own = actor.role_in(namespace, app);

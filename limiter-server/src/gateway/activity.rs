@@ -36,7 +36,7 @@ pub struct DecidedCall<'a> {
     pub policy: &'a str,
     /// The address of the client, as far as it is known.
     pub peer: Option<IpAddr>,
-    /// Whether the call passed.
+    /// True if the call passed.
     pub is_allowed: bool,
     /// The remaining permits and the limit; `None` if the decision has no numbers.
     pub numbers: Option<(u64, u64)>,

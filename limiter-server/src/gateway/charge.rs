@@ -32,15 +32,15 @@ pub struct RequestedLimit {
 /// The result for one limit of a request.
 #[derive(Clone, Debug)]
 pub struct LimitResult {
-    /// Whether the limit allows the request.
+    /// True if the limit allows the request.
     pub allowed: bool,
-    /// Whether the limit would deny the request if it were enforced.
+    /// True if the limit would deny the request if it were enforced.
     pub would_deny: bool,
     /// The origin of the decision.
     pub origin: Origin,
     /// The numbers; absent if no store decided.
     pub outcome: Option<limiter_core::LimitOutcome>,
-    /// Whether a retry can succeed.
+    /// True if a retry can succeed.
     pub can_retry: bool,
 }
 

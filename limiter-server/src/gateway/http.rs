@@ -130,7 +130,7 @@ async fn alive() -> &'static str {
     "alive\n"
 }
 
-/// Whether decisions are possible.
+/// Reports whether decisions are possible.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -160,8 +160,8 @@ fn has_no_policies(gateway: &Gateway) -> bool {
     registry.published().is_none() && registry.names().is_empty()
 }
 
-/// Whether decisions are possible, as `/readyz`. The name states that it does not depend on the
-/// control plane.
+/// Reports whether decisions are possible, as `/readyz`. The name states that it does not depend on
+/// the control plane.
 #[utoipa::path(
     get,
     path = "/readyz/gateway",

@@ -1,4 +1,4 @@
-//! Whether the gateway has policies and is not shutting down.
+//! Readiness: the gateway has policies and is not shutting down.
 //!
 //! A gateway without policies must not decide: it would allow every call. Readiness does not depend
 //! on Redis after the first answer, because the policies stay in force during an outage.
@@ -39,7 +39,7 @@ impl Readiness {
         *self.0.borrow()
     }
 
-    /// Whether requests are decided.
+    /// Returns whether requests are decided.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state() == ReadinessState::Ready

@@ -50,7 +50,7 @@ pub struct MatchedLimit<'a> {
 }
 
 impl MatchedLimit<'_> {
-    /// Whether costs are charged beyond the capacity.
+    /// Returns whether costs are charged beyond the capacity.
     #[must_use]
     pub fn settles(&self) -> bool {
         self.rule.is_some_and(Rule::settles)
@@ -117,7 +117,7 @@ impl RuleSet {
     }
 }
 
-/// Whether a rule accepts a descriptor.
+/// Returns whether a rule accepts a descriptor.
 #[must_use]
 pub fn matches<E: DescriptorEntry>(rule: &Rule, domain: &str, entries: &[E]) -> bool {
     let patterns = rule.patterns();

@@ -66,13 +66,13 @@ impl DescriptorConfig {
         }
     }
 
-    /// Whether the value has a wildcard that is not its last character.
+    /// Returns whether the value has a wildcard that is not its last character.
     pub(super) fn has_inner_wildcard(&self) -> bool {
         let value = self.value.as_deref().unwrap_or_default();
         value.strip_suffix('*').unwrap_or(value).contains('*')
     }
 
-    /// Whether the entries of this node would match a less specific sibling.
+    /// Returns whether the entries of this node would match a less specific sibling.
     pub(super) fn is_covered_by(&self, sibling: &Self) -> bool {
         let (value, other) = (
             self.value.as_deref().unwrap_or_default(),

@@ -15,8 +15,9 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 
-/// The number of intervals that are counted separately: the current one, the one before, and those
-/// that are too old.
+/// The number of intervals that are counted separately: the current one, the one before, and older
+/// ones, which end the connection before their counts are reused. A power of two, so that the
+/// number of an interval may overflow.
 const INTERVALS: usize = 4;
 
 /// The chunks of one connection that were not sent, by the interval of their creation.

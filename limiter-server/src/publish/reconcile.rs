@@ -60,7 +60,7 @@ pub enum Step {
     Nothing,
     /// Publish all documents.
     PublishAll {
-        /// Whether the registry has lost data.
+        /// True if the registry has lost data.
         went_back: bool,
     },
     /// Publish the pending documents.
@@ -71,7 +71,7 @@ pub enum Step {
     Import {
         /// The changed documents; an absent one in the registry was removed.
         documents: BTreeSet<DocumentId>,
-        /// Whether an older copy of the database was restored.
+        /// True if an older copy of the database was restored.
         restored: bool,
     },
 }

@@ -56,7 +56,7 @@ impl Nested<'_> {
         }
     }
 
-    /// Whether the path leads through this object.
+    /// Returns whether the path leads through this object.
     fn is_prefix_of(&self, path: &[String]) -> bool {
         match self {
             Self::Root => true,

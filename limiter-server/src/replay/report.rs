@@ -27,7 +27,7 @@ pub struct ReplayReport {
     pub first_at: u64,
     /// The time of the last call, in microseconds since 1970.
     pub last_at: u64,
-    /// Whether all times are whole seconds. Calls of one second are then decided at one time, so
+    /// True if all times are whole seconds. Calls of one second are then decided at one time, so
     /// bursts look shorter than they were.
     pub whole_seconds: bool,
     /// The lines that cannot be replayed.

@@ -43,7 +43,7 @@ pub(super) struct LogSource {
     lines: Lines,
     format: Option<LogFormat>,
     parser: Option<LineParser>,
-    /// Whether a line was in the format of the parser.
+    /// True if a line was in the format of the parser.
     is_format_known: bool,
     fields: CallFields,
     call: Call,

@@ -122,7 +122,7 @@ pub struct Suggestion {
     pub omitted_calls: u64,
     /// The calls of one in this number of keys are used.
     pub one_key_in: u64,
-    /// Whether the costs of calls differ. A capacity that is smaller than the suggested one by more
+    /// True if the costs of calls differ. A capacity that is smaller than the suggested one by more
     /// than one can then meet the target too.
     pub costs_differ: bool,
     /// The buckets, that of the lowest rate first.

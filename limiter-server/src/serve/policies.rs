@@ -63,12 +63,12 @@ impl Source {
         &self.registry
     }
 
-    /// Whether policies are in force before Redis has answered.
+    /// Returns whether policies are in force before the first reply from Redis.
     pub(super) fn has_policies(&self) -> bool {
         self.has_policies
     }
 
-    /// Whether the policies are those of the cache.
+    /// Returns whether the policies are those of the cache.
     pub(super) fn is_cached(&self) -> bool {
         self.is_cached
     }

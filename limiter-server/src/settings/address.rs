@@ -28,7 +28,7 @@ impl ListenAddress {
         Self::Tcp(SocketAddr::new(ip, port))
     }
 
-    /// Whether only this machine can connect.
+    /// Returns whether only this machine can connect.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {

@@ -12,7 +12,7 @@ pub(crate) struct ClientSource {
     pub(crate) path: PathBuf,
     /// Its text at the start.
     pub(crate) text: Option<String>,
-    /// Whether a table without clients is rejected.
+    /// True if a table without clients is rejected.
     pub(super) requires_clients: bool,
 }
 

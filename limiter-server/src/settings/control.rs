@@ -59,7 +59,7 @@ pub struct ControlSettings {
     pub database: String,
     /// The address of the admin listener.
     pub admin: SocketAddr,
-    /// Whether other nodes without Redis are accepted.
+    /// True if other nodes without Redis are accepted.
     pub is_standalone: bool,
     /// The proxy that authenticates users.
     pub proxy: ProxySettings,
@@ -167,7 +167,7 @@ impl ControlArgs {
         }
     }
 
-    /// Whether a database is configured.
+    /// Returns whether a database is configured.
     pub(super) fn has_database(&self) -> bool {
         self.database.is_some() || self.database_file.is_some()
     }

@@ -31,7 +31,7 @@ impl ForwardingProxies {
         }
     }
 
-    /// Whether the headers of a peer are read.
+    /// Returns whether the headers of a peer are read.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();

@@ -48,7 +48,7 @@ impl TlsArgs {
         }
     }
 
-    /// Whether no certificate is set.
+    /// Returns whether no certificate is set.
     pub(super) fn is_absent(&self) -> bool {
         self.cert_file.is_none()
     }

@@ -10,9 +10,9 @@ pub struct Account {
     pub name: String,
     /// The hash of the password; `None` for users that sign in by a proxy.
     pub password: Option<String>,
-    /// Whether the user has the role admin in all namespaces.
+    /// True if the user has the role admin in all namespaces.
     pub is_admin: bool,
-    /// Whether the user cannot sign in.
+    /// True if the user cannot sign in.
     pub is_disabled: bool,
     /// The author.
     pub created_by: String,
@@ -27,7 +27,7 @@ pub struct NewAccount {
     pub name: String,
     /// The hash of the password.
     pub password: Option<String>,
-    /// Whether the user has the role admin in all namespaces.
+    /// True if the user has the role admin in all namespaces.
     pub is_admin: bool,
 }
 
@@ -245,7 +245,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether the link of the first run is valid.
+    /// Returns whether the link of the first run is valid.
     ///
     /// # Errors
     ///

@@ -57,8 +57,8 @@ pub struct AuditFilter {
     pub before: i64,
     /// The largest number of entries.
     pub limit: i64,
-    /// Whether changes of users, which belong to no namespace, are listed as well. Sign-ins are
-    /// not.
+    /// True if changes of users, which belong to no namespace, are listed as well. Sign-ins are not
+    /// listed.
     pub includes_users: bool,
 }
 

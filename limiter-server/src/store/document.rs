@@ -124,7 +124,7 @@ pub struct StoredDocument {
     pub published: i64,
     /// How far the newest revision has come.
     pub state: DocumentState,
-    /// Whether the newest revision is a deletion.
+    /// True if the newest revision is a deletion.
     pub is_deleted: bool,
     /// The owner of the text: `ui`, or the source that `policy apply` names.
     pub managed_by: String,

@@ -44,7 +44,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the database could not be reached, so that the same request may succeed later.
+    /// Returns whether the database could not be reached, so that the same request may succeed
+    /// later.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {
@@ -54,7 +55,7 @@ impl StoreError {
         }
     }
 
-    /// Whether a row with the same key exists.
+    /// Returns whether a row with the same key exists.
     pub(super) fn is_duplicate(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(error)) => error.is_unique_violation(),
@@ -63,7 +64,7 @@ impl StoreError {
     }
 }
 
-/// Whether the error of a database is about its state and not about the statement.
+/// Returns whether the error of a database is about its state and not about the statement.
 fn is_outage(error: &(dyn DatabaseError + 'static)) -> bool {
     let Some(code) = error.code() else {
         return false;

@@ -11,7 +11,7 @@ pub struct StoredRevision {
     pub name: String,
     /// The number, from 1.
     pub number: i64,
-    /// Whether the version is a deletion.
+    /// True if the version is a deletion.
     pub is_deletion: bool,
     /// How far the version has come.
     pub state: DocumentState,

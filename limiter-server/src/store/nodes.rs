@@ -14,7 +14,7 @@ pub struct NodeRecord {
     pub role: String,
     /// The version of the program.
     pub version: String,
-    /// Whether the limits are counted in Redis.
+    /// True if the limits are counted in Redis.
     pub shares_limits: bool,
     /// The time of the last heartbeat.
     pub seen: i64,

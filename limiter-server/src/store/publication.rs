@@ -39,7 +39,7 @@ pub struct ImportedDocument {
     pub name: String,
     /// The text.
     pub body: String,
-    /// Whether the document was removed.
+    /// True if the document was removed.
     pub is_deletion: bool,
     /// The apps; `None` for all.
     pub apps: Option<Vec<String>>,

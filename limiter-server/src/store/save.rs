@@ -23,7 +23,7 @@ pub struct SaveRequest {
     pub expected: i64,
     /// The text.
     pub body: String,
-    /// Whether the text is the tombstone of a deletion.
+    /// True if the text is the tombstone of a deletion.
     pub is_deletion: bool,
     /// The apps; `None` for all.
     pub apps: Option<Vec<String>>,

@@ -24,7 +24,7 @@ pub struct StoredToken {
     pub expires_at: i64,
     /// The time of the revocation.
     pub revoked_at: Option<i64>,
-    /// Whether an administrator must confirm the token, because the database was restored.
+    /// True if an administrator must confirm the token, because the database was restored.
     pub is_suspended: bool,
     /// The day of the last use, in days since 1970.
     pub used_day: Option<i64>,
@@ -71,7 +71,7 @@ impl StoredToken {
         })
     }
 
-    /// Whether the token is accepted.
+    /// Returns whether the token is accepted.
     #[must_use]
     pub fn is_valid_at(&self, now: i64) -> bool {
         self.revoked_at.is_none_or(|at| at > now) && self.expires_at > now && !self.is_suspended

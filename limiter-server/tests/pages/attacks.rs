@@ -84,7 +84,8 @@ fn forms(page: &str) -> Vec<Form> {
     forms.collect()
 }
 
-/// Whether the test sends the form: not those that end its own session or change its password.
+/// Returns whether the test sends the form. Forms that end its own session or change its password
+/// are not sent.
 fn is_sent(form: &Form) -> bool {
     let ends_session = ["/signout", "/account/password", "/users/root"];
     !ends_session.iter().any(|of| form.action.contains(of)) && !form.action.starts_with("/setup")

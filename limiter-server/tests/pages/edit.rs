@@ -364,7 +364,7 @@ fn each_form_of_the_pages_is_listed() {
     }
 }
 
-/// Whether a path has the form of a pattern with parameters in braces.
+/// Returns whether a path has the form of a pattern with parameters in braces.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());
     let same = |(of, part): (&&str, &&str)| of.starts_with('{') || of == part;

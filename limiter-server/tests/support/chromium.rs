@@ -227,7 +227,7 @@ impl Chromium {
         })
     }
 
-    /// Whether an element is visible now.
+    /// Returns whether an element is visible now.
     pub(crate) fn has(&self, selector: &str) -> bool {
         self.find(selector).is_some()
     }

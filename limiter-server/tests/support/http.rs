@@ -135,7 +135,7 @@ fn read_answer(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the bytes are an answer with a length and contain its body.
+/// Returns whether the bytes are an answer with a length and contain its body.
 fn is_complete(bytes: &[u8]) -> bool {
     let Some(end) = bytes.windows(4).position(|of| of == b"\r\n\r\n") else {
         return false;

@@ -113,7 +113,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// Whether the process listens before it ends.
+/// Waits until the process listens. Returns false if the process ends first.
 fn listens(child: &mut Child, address: SocketAddr) -> bool {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(30) {

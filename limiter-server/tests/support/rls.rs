@@ -128,7 +128,7 @@ impl RlsClient {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// Whether the health service reports a service as serving.
+    /// Returns whether the health service reports a service as serving.
     pub(crate) fn is_serving(&self, service: &str) -> bool {
         self.runtime.block_on(async {
             let request = HealthCheckRequest {

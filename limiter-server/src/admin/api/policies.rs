@@ -31,7 +31,7 @@ pub(super) struct ListQuery {
     app: Option<String>,
     /// Policies whose name contains this text only.
     q: Option<String>,
-    /// Whether texts and sentences are left out.
+    /// True to omit texts and sentences.
     #[serde(default)]
     brief: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct NewestQuery {
     pub(super) limit: Option<i64>,
     pub(super) object: Option<String>,
     pub(super) actor: Option<String>,
-    /// Whether the changes of a namespace include those of users.
+    /// True to include changes of users in the changes of a namespace.
     #[serde(default)]
     pub(super) users: bool,
 }
@@ -90,13 +90,13 @@ impl From<InheritanceName> for Inheritance {
     }
 }
 
-/// Whether the caller may read an object of these apps.
+/// Returns whether the caller may read an object of these apps.
 pub(super) fn is_readable(actor: &Actor, namespace: &str, apps: Option<&[String]>) -> bool {
     may(actor, AdminAction::Read, Object::Policy { namespace, apps }) == Permission::Allowed
 }
 
-/// Whether the caller may read a version of a policy. A name that was deleted can belong to another
-/// app later, and the readers of that app must not see the earlier versions.
+/// Returns whether the caller may read a version of a policy. A name that was deleted can belong to
+/// another app later, and the readers of that app must not see the earlier versions.
 fn is_readable_revision(actor: &Actor, namespace: &str, revision: &StoredRevision) -> bool {
     match revision.apps() {
         Some(apps) => is_readable(actor, namespace, apps.as_deref()),

@@ -142,7 +142,7 @@ async fn replicas(admin: &Admin, namespace: &str, new: &PolicyText) -> Option<us
     Some(concerned.count())
 }
 
-/// Whether calls that pass now can be denied.
+/// Returns whether calls that pass now can be denied.
 fn leaves_shadow(old: &PolicyText, new: &PolicyText) -> bool {
     let enforcement = |of: &PolicyText| of.entry().policy().enforcement();
     enforcement(old) == Enforcement::Shadow && enforcement(new) == Enforcement::Enforce

@@ -233,7 +233,7 @@ pub(super) async fn status(
     })))
 }
 
-/// Whether the usage of library processes is recorded; null without Redis and before the first
+/// Returns the state of the recording of library usage; null without Redis and before the first
 /// pass.
 fn library_usage_json(last: Option<Option<String>>) -> Value {
     match last {

@@ -21,7 +21,7 @@ pub(super) fn set_cookie(request: &HeaderMap, value: &str, lifetime: Duration) -
     }
 }
 
-/// Whether the browser addresses this machine itself.
+/// Returns whether the browser addresses this machine itself.
 fn is_for_loopback(request: &HeaderMap) -> bool {
     let host = request.get(header::HOST).and_then(|value| value.to_str().ok());
     host.is_some_and(host_name::is_loopback)

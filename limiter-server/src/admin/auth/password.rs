@@ -75,7 +75,8 @@ impl Passwords {
         computed.map_err(|_| PasswordError::Busy)
     }
 
-    /// Whether a password matches a hash. Without a hash, it does not, after the same computation.
+    /// Returns whether a password matches a hash. Without a hash, returns false after an equal
+    /// computation, so that the time does not show whether a user exists.
     ///
     /// # Errors
     ///

@@ -87,7 +87,7 @@ impl AuditView {
         fields.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the entry is no read of a key.
+    /// Returns whether the entry is a change and not a read of a key.
     pub(super) fn is_change(&self) -> bool {
         !self.action.ends_with(".read")
     }

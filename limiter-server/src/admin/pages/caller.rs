@@ -62,7 +62,7 @@ impl PageCaller {
         }
     }
 
-    /// Whether the user may act on policies of these apps; `None` denotes all apps.
+    /// Returns whether the user may act on policies of these apps; `None` denotes all apps.
     pub(super) fn may_edit(&self, environment: &str, action: AdminAction, apps: Option<&[String]>) -> bool {
         let object = Object::Policy {
             namespace: environment,
@@ -71,7 +71,7 @@ impl PageCaller {
         matches!(may(&self.actor, action, object), Permission::Allowed)
     }
 
-    /// Whether the user administrates the environment.
+    /// Returns whether the user administrates the environment.
     pub(super) fn is_admin_of(&self, environment: &str) -> bool {
         let object = Object::Namespace(environment);
         may(&self.actor, AdminAction::ManageNamespace, object) == Permission::Allowed

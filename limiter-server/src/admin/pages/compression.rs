@@ -22,7 +22,7 @@ const MIN_LENGTH: usize = 1_024;
 /// Higher levels take several times as long and save little.
 const LEVEL: u32 = 5;
 
-/// Whether the client accepts gzip.
+/// Returns whether the client accepts gzip.
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT_ENCODING);
     let accepted = accepted.and_then(|value| value.to_str().ok());

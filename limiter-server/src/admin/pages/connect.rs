@@ -23,7 +23,7 @@ struct AddressesView {
     grpc: Option<String>,
     tls: bool,
     node: String,
-    /// Whether this node sees the calls of clients.
+    /// True if this node sees the calls of clients.
     sees_calls: bool,
     seen: Option<SeenView>,
 }
@@ -62,7 +62,7 @@ struct Snippet {
 struct ConnectTemplate {
     layout: Layout,
     head: AppHead,
-    /// Whether the snippets contain the addresses of this server.
+    /// True if the snippets contain the addresses of this server.
     is_addressed: bool,
     sees_calls: bool,
     node: String,
@@ -76,7 +76,7 @@ struct ConnectTemplate {
 }
 
 impl AddressesView {
-    /// Whether both addresses are known.
+    /// Returns whether both addresses are known.
     fn is_known(&self) -> bool {
         self.http.is_some() && self.grpc.is_some()
     }

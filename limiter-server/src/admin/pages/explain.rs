@@ -64,7 +64,7 @@ struct Explanation {
     /// The quota of the key in that revision.
     quota: Option<String>,
     counts: CountsView,
-    /// Whether counts of that minute are kept.
+    /// True if counts of that minute are kept.
     is_counted: bool,
     /// The suspensions and blocks that were active.
     overlays: Vec<String>,

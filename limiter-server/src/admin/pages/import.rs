@@ -25,7 +25,7 @@ pub(super) struct ImportedPolicy {
     text: String,
     /// The saved revision; 0 without one.
     revision: i64,
-    /// Whether the saved policy is the same.
+    /// True if the saved policy equals the imported one.
     pub(super) is_same: bool,
 }
 

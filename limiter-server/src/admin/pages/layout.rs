@@ -123,7 +123,7 @@ impl NamespaceView {
             .unwrap_or(&self.name)
     }
 
-    /// Whether this is the colour.
+    /// Returns whether the namespace has this colour; the default is grey.
     pub(super) fn has_colour(&self, colour: &str) -> bool {
         self.colour.as_deref().unwrap_or("grey") == colour
     }

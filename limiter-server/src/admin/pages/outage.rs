@@ -58,7 +58,7 @@ struct OutageTemplate {
 /// The registry in force, as far as the user may read it.
 #[derive(Debug)]
 struct InForce {
-    /// Whether the page is that of one policy.
+    /// True on the page of a single policy.
     is_single: bool,
     list_href: String,
     policies: Vec<PolicyInForce>,

@@ -26,7 +26,7 @@ pub(super) struct SuspensionView {
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) active: bool,
-    /// Whether the user may extend and end it.
+    /// True if the user may extend and end the overlay.
     #[serde(default)]
     pub(super) may_change: bool,
 }
@@ -98,7 +98,7 @@ impl SuspensionView {
         }
     }
 
-    /// Whether the suspension starts later.
+    /// Returns whether the suspension starts later.
     pub(super) fn is_planned(&self) -> bool {
         self.from.is_some_and(|from| from.0 > now_micros())
     }
@@ -125,7 +125,7 @@ impl SuspensionView {
 }
 
 impl BlockView {
-    /// Whether the block names this key, or its beginning.
+    /// Returns whether the block names this key or a prefix of it.
     pub(super) fn names_key(&self, key: &str) -> bool {
         self.key.as_deref().is_some_and(|of| match of.strip_suffix('*') {
             Some(prefix) => key.starts_with(prefix),

@@ -55,7 +55,7 @@ struct PolicyTemplate {
     /// The replicas that have the policy, such as `11 of 12 replicas`.
     reach: Option<String>,
     rights: PolicyRights,
-    /// Whether the text is edited in another place.
+    /// True if the text is edited in another place.
     is_managed_elsewhere: bool,
     quotas: Vec<QuotaRow>,
     fields: PolicyFields,

@@ -65,7 +65,7 @@ impl PolicyFields {
         Self::of_table(policy.and_then(Value::as_table).unwrap_or(&Table::new()))
     }
 
-    /// Whether calls are denied, which is the default.
+    /// Returns whether calls are denied, which is the default.
     pub(super) fn is_enforced(&self) -> bool {
         matches!(self.enforcement.as_str(), "" | "enforce")
     }

@@ -1,6 +1,6 @@
 //! The state of the publication of a policy, in words.
 
-/// Whether the newest revision is in force.
+/// Returns whether the newest revision is in force.
 pub(super) fn is_in_force(state: &str) -> bool {
     state == "published"
 }

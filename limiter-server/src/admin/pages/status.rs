@@ -32,7 +32,7 @@ struct StatusTemplate {
 }
 
 impl StatusView {
-    /// Whether a node has not been seen for some seconds.
+    /// Returns whether a node has not been seen for some seconds.
     fn is_late(&self, seen: PageTime) -> bool {
         self.now.0 - seen.0 > LATE
     }
@@ -67,7 +67,7 @@ impl StatusView {
         }
     }
 
-    /// Whether the usage of library processes is recorded: class and words.
+    /// Returns the class and the words for the recording of library usage.
     fn library_usage(&self) -> (&'static str, &str) {
         match &self.library_usage {
             None => ("off", "not known"),
@@ -76,7 +76,7 @@ impl StatusView {
         }
     }
 
-    /// Whether a subscriber has adopted the published registry: class and words.
+    /// Returns the class and the words for the adoption of the published registry by a subscriber.
     fn adoption(&self, of: &SubscriberView) -> (&'static str, String) {
         match self.registry_revision - of.revision {
             behind if behind <= 0 => ("ok", "In force".to_owned()),

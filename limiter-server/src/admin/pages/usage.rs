@@ -56,7 +56,7 @@ impl CountsView {
         self.failed += other.failed;
     }
 
-    /// Whether no decision was recorded.
+    /// Returns whether no decision was recorded.
     pub(super) fn is_empty(self) -> bool {
         self.calls() == 0
     }

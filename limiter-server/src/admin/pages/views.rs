@@ -213,7 +213,7 @@ pub(super) struct NodeView {
     pub(super) role: String,
     pub(super) version: String,
     pub(super) seen: PageTime,
-    /// Whether the limits are counted in Redis.
+    /// True if the limits are counted in Redis.
     pub(super) shares_limits: bool,
 }
 
@@ -239,7 +239,7 @@ pub(super) struct StatusView {
     pub(super) now: PageTime,
 }
 
-/// Whether the usage of library processes is recorded.
+/// The state of the recording of library usage.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LibraryUsageView {
     /// The reason why it is not.
@@ -345,7 +345,7 @@ impl PolicyView {
             .unwrap_or("The text of this policy has errors.")
     }
 
-    /// Whether the policy is in force in its newest revision.
+    /// Returns whether the policy is in force in its newest revision.
     pub(super) fn is_in_force(&self) -> bool {
         publication::is_in_force(&self.state)
     }

@@ -49,7 +49,7 @@ impl Simulation {
     }
 }
 
-/// Whether the usage of a policy can be computed: it denies calls, and has a usual size.
+/// Returns whether the usage of a policy can be computed: it denies calls, and has a usual size.
 fn is_computable(policy: &Policy) -> bool {
     let quota = policy.quota().whole();
     policy.algorithm_name() != "concurrency" && (1..MAX_QUOTA).contains(&quota)

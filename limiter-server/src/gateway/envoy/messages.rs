@@ -34,7 +34,7 @@ pub struct RateLimitDescriptor {
     /// The cost; 0 is a peek.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
-    /// Whether the cost is refunded.
+    /// True if the cost is refunded.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }

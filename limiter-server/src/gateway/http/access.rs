@@ -33,7 +33,7 @@ pub(super) fn require_json(request: &Request) -> Result<(), Problem> {
     ))
 }
 
-/// Whether a browser sends the request. All of them name the origin of a cross-origin POST.
+/// Returns whether a browser sends the request. All of them name the origin of a cross-origin POST.
 fn is_from_browser(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site")
 }

@@ -46,7 +46,7 @@ enum KeyPart {
     Path,
     /// A header of the request.
     Header(String),
-    /// The same text for all requests.
+    /// One text for all requests.
     Text(String),
 }
 

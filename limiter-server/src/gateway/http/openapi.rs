@@ -55,7 +55,7 @@ pub(super) async fn document(Extension(document): Extension<Document>) -> impl I
 #[expect(dead_code, reason = "describes JSON")]
 pub(super) struct DecisionDocument {
     allowed: bool,
-    /// Whether a policy in shadow mode would deny.
+    /// True if a policy in shadow mode would deny.
     would_deny: Option<bool>,
     limits: Vec<LimitDocument>,
     /// The time that the caller waits before it proceeds.

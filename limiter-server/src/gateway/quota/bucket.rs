@@ -47,7 +47,8 @@ impl AssignedBucket {
         })
     }
 
-    /// Whether Envoy 1.40 keeps its bucket, and the rate of it, when this one replaces it.
+    /// Returns whether Envoy 1.40 keeps its bucket with the current tokens and rate if it receives
+    /// this bucket as the replacement.
     #[must_use]
     pub fn is_same_for_envoy(&self, other: &Self) -> bool {
         (self.max_tokens, self.tokens_per_fill) == (other.max_tokens, other.tokens_per_fill)

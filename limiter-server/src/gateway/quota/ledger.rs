@@ -51,7 +51,7 @@ pub struct NewAssignment {
     pub holder: HolderId,
     /// The bucket. An unchanged bucket is sent again, because this renews its time to live.
     pub bucket: AssignedBucket,
-    /// Whether the bucket is new or changed, and starts full.
+    /// True if the bucket is new or changed, and starts full.
     pub is_changed: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct HolderState {
     pub ends_at: Timestamp,
     /// The demand of the last report.
     pub demand: MicroRate,
-    /// Whether the stream has ended.
+    /// True if the stream has ended.
     pub has_ended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the budget of a key is divided, or all calls are allowed or denied.
+//! The mode of a quota: the budget of a key is divided, or all calls are allowed or denied.
 
 use limiter_core::{Amount, Key, Limiter, Policy, Rejection};
 

@@ -147,7 +147,7 @@ fn take_length(rest: &mut &[u8], kind: u8) -> Result<Option<usize>, ProtocolErro
     Ok(Some(length))
 }
 
-/// Whether CR LF stands at the start; false if more bytes are needed.
+/// Returns whether the bytes start with CR LF; false if more bytes are needed.
 fn take_line_break(rest: &[u8]) -> Result<bool, ProtocolError> {
     match rest {
         [b'\r', b'\n', ..] => Ok(true),

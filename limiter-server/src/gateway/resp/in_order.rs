@@ -20,7 +20,7 @@ pub(super) struct InOrder {
 struct OrderedReply {
     protocol: Protocol,
     reply: PendingReply,
-    /// Whether the decision starts after all earlier ones.
+    /// True if the decision starts after all earlier ones.
     waits: bool,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct CommandOutcome {
     pub(super) reply: PendingReply,
     /// The version in which the reply is encoded.
     pub(super) protocol: Protocol,
-    /// Whether the connection closes after the reply.
+    /// True if the connection closes after the reply.
     pub(super) closes: bool,
 }
 

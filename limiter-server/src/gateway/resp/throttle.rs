@@ -69,7 +69,7 @@ impl ThrottleCommand {
         })
     }
 
-    /// Whether a store may decide the two commands in either order, with different results.
+    /// Returns whether a store may decide the two commands in either order, with different results.
     pub(super) fn conflicts_with(&self, other: &Self) -> bool {
         let charges = |command: &Self| command.quantity > 0;
         self.key == other.key && (self.limit != other.limit || charges(self) != charges(other))

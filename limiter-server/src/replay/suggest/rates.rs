@@ -40,7 +40,7 @@ impl SuggestedRate {
         PERIODS.get(self.period).map_or(1, |(seconds, _)| *seconds) * SECOND
     }
 
-    /// Whether a capacity refills within a number of seconds.
+    /// Returns whether a capacity refills within a number of seconds.
     pub(super) fn refills_within(self, capacity: u64, seconds: u64) -> bool {
         let refilled = u128::from(self.thousandths) * u128::from(seconds * SECOND);
         u128::from(capacity) * 1_000 * u128::from(self.period_micros()) <= refilled

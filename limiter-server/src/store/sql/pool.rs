@@ -40,7 +40,7 @@ enum Connections {
     MySql(MySqlPool),
 }
 
-/// Whether a file of SQLite is created.
+/// The handling of a missing SQLite file.
 #[derive(Clone, Copy, Debug)]
 enum IfMissing {
     Create,
