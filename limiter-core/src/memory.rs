@@ -81,8 +81,8 @@ struct StateEntry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionTime {
     pub(crate) decided_at: Timestamp,
-    /// The same time on the time scale of the limit's state, in microseconds: calendar periods use
-    /// the calendar, all other algorithms use the time since the start of the process.
+    /// The time of the decision on the time scale of the limit's state, in microseconds: calendar
+    /// periods use the calendar, all other algorithms use the time since the start of the process.
     pub(crate) own: u64,
 }
 

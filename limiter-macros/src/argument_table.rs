@@ -360,7 +360,7 @@ impl ArgumentSpec {
         self.text == self.example
     }
 
-    /// Whether it takes names in parentheses.
+    /// Returns whether the argument takes names in parentheses.
     pub(crate) fn is_list(&self) -> bool {
         self.example.ends_with(')') && !self.example.contains('=')
     }

@@ -177,7 +177,7 @@ impl ToTokens for Item {
 }
 
 impl Func {
-    /// Whether an attribute of the block applies to this method.
+    /// Returns whether an attribute of the block applies to this method.
     fn can_be_limited(&self) -> bool {
         self.sig.asyncness.is_some() || AsyncTraitBody::read(&self.sig.output, &self.body).is_some()
     }

@@ -12,9 +12,9 @@ pub(crate) fn peel(expr: &Expr) -> &Expr {
     }
 }
 
-/// Whether the expression has the same value on every call and is valid in an item: literals,
-/// constants, and `Duration::from_…` and `Rate::per…` of those. `is_item` tells whether an item
-/// inside the function can use a path.
+/// Returns whether the expression has the same value on every call and is valid in an item:
+/// literals, constants, and `Duration::from_…` and `Rate::per…` of those. `is_item` returns whether
+/// an item inside the function can use a path.
 pub(crate) fn is_constant(expr: &Expr, is_item: &dyn Fn(&Path) -> bool) -> bool {
     match peel(expr) {
         Expr::Lit(_) => true,
@@ -82,8 +82,8 @@ pub(crate) fn folded(expr: &Expr) -> Option<i128> {
     }
 }
 
-/// Whether the type of a constant expression follows from the expression alone. The type of `2 * 3`
-/// depends on its use, the type of `2 * LIMIT` does not.
+/// Returns whether the type of a constant expression follows from the expression alone. The type of
+/// `2 * 3` depends on its use, the type of `2 * LIMIT` does not.
 pub(crate) fn has_type(expr: &Expr) -> bool {
     match peel(expr) {
         Expr::Path(_) | Expr::Cast(_) => true,

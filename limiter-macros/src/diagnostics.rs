@@ -9,7 +9,7 @@ use strsim::osa_distance;
 #[derive(Default)]
 pub(crate) struct Diagnostics {
     errors: Vec<AnnotationError>,
-    /// Whether the next errors belong to an attribute of the surrounding block.
+    /// True if the next errors belong to an attribute of the surrounding block.
     pub(crate) of_block: bool,
 }
 

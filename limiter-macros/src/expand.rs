@@ -278,7 +278,7 @@ impl LimitedFn {
         bindings
     }
 
-    /// Whether a permit is held until the body ends.
+    /// Returns whether a permit is held until the body ends.
     fn holds(&self) -> bool {
         self.limits.iter().any(|limit| limit.algorithm.is_held())
     }
@@ -356,7 +356,7 @@ fn mixed(span: Span) -> Span {
     span.resolved_at(Span::mixed_site())
 }
 
-/// The same tokens with another span for errors.
+/// Returns the tokens with another span for errors.
 fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
     let at = |mut tree: TokenTree| {
         tree.set_span(span.resolved_at(tree.span()));

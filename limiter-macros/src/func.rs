@@ -167,8 +167,8 @@ impl Func {
         self.sig.inputs.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Whether a name is a generic parameter of the function, or `Self`: items in its body cannot
-    /// use these.
+    /// Returns whether a name is a generic parameter of the function, or `Self`: items in its body
+    /// cannot use these.
     pub(crate) fn is_generic(&self, name: &Ident) -> bool {
         let is = |param: &GenericParam| match param {
             GenericParam::Type(param) => param.ident == *name,
@@ -193,7 +193,7 @@ pub(crate) fn bound_names(pattern: &Pat) -> Vec<Ident> {
     names.0
 }
 
-/// Whether the tokens contain an identifier that satisfies the predicate.
+/// Returns whether the tokens contain an identifier that satisfies the predicate.
 pub(crate) fn mentions(tokens: TokenStream, is: &dyn Fn(&Ident) -> bool) -> bool {
     tokens.into_iter().any(|tree| match tree {
         TokenTree::Ident(ident) => is(&ident),

@@ -49,7 +49,7 @@ pub(crate) struct Attr {
     pub(crate) kind: AttributeKind,
     pub(crate) span: Span,
     pub(crate) tokens: TokenStream,
-    /// Whether it is an attribute of the surrounding block.
+    /// True for an attribute of the surrounding block.
     pub(crate) of_block: bool,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Limit {
     /// The span of the attribute; the function's name for an attribute of the block.
     pub(crate) place: Span,
     pub(crate) name: Name,
-    /// Whether other functions may use the same budget.
+    /// True if other functions may use the same budget.
     pub(crate) shared: bool,
-    /// Whether the policy is the same on every call.
+    /// True if the policy is the same on every call.
     pub(crate) constant: bool,
     pub(crate) algorithm: Algorithm,
     pub(crate) deadline: Option<Period>,
@@ -78,7 +78,7 @@ pub(crate) struct Limit {
     pub(crate) key: Option<Key>,
     pub(crate) group: Option<Key>,
     pub(crate) need: Option<Number>,
-    /// Whether `need` is the same on every call and valid in an item.
+    /// True if `need` is the same on every call and valid in an item.
     pub(crate) has_constant_need: bool,
     /// The argument that bounds `need`, if it is constant.
     pub(crate) constant_quota: Option<(&'static str, Number)>,
@@ -108,7 +108,7 @@ pub(crate) enum Algorithm {
     Window {
         limit: Number,
         window: Period,
-        /// Whether `kind = exact` is omitted.
+        /// True if `kind = exact` is omitted.
         kind_is_omitted: bool,
     },
     CounterWindow {
@@ -126,7 +126,7 @@ pub(crate) enum Algorithm {
     },
     /// The registry's policy of this name at the time of the call.
     Named {
-        /// Whether the attribute limits concurrency.
+        /// True if the attribute limits concurrency.
         held: bool,
     },
 }
@@ -252,7 +252,7 @@ impl LimitedFn {
         })
     }
 
-    /// Whether a fallback takes the arguments, which must then not be moved before.
+    /// Returns whether a fallback takes the arguments, which must then not be moved before.
     pub(crate) fn passes_args(&self) -> bool {
         self.limits
             .iter()

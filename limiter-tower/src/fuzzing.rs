@@ -8,7 +8,7 @@ use crate::key::{Syntax, TrustedProxies};
 /// The lines of `X-Forwarded-For`, or of `Forwarded`.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
-    /// Whether they are lines of `Forwarded`.
+    /// True for lines of `Forwarded`.
     pub is_rfc_7239: bool,
     /// The lines, in order.
     pub lines: &'a [Vec<u8>],

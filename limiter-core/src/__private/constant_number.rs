@@ -11,7 +11,8 @@ use crate::units::Amount;
 #[derive(Debug)]
 pub struct ConstantNumber<T>(pub ManuallyDrop<T>);
 
-/// Whether a cost does not exceed a quota. A number that is unknown here is checked at run time.
+/// Returns whether a cost does not exceed a quota. A number that is unknown here is checked at run
+/// time.
 #[must_use]
 pub const fn need_fits(need: Option<u128>, quota: Option<u128>) -> bool {
     match (need, quota) {

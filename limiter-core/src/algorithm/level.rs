@@ -46,7 +46,7 @@ pub(crate) trait LevelKind: Sized {
     fn remaining(&self, amount: i64) -> u64;
     /// The refill that is needed until the usage is zero.
     fn used(&self, amount: i64) -> u64;
-    /// The same algorithm with the capacity reduced by the leased tokens.
+    /// Returns the algorithm with the capacity reduced by the leased tokens.
     fn without(&self, leased: u64) -> Self;
     /// The amount after a lease of `by`, which also reduces the capacity.
     fn after_lease(&self, amount: i64, by: u64) -> i64;

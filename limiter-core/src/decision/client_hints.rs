@@ -41,9 +41,9 @@ impl LimitOutcome {
     }
 
     /// Returns the time over which a client may spread the [remaining](Self::remaining) permits. A
-    /// client that uses no more than them within this time and requests one permit afterwards is
-    /// not denied by this limit, provided that no other caller takes its permits. (Draft 11 of the
-    /// IETF's `RateLimit` header calls it the effective window.)
+    /// client that spreads the remaining permits over this time and then requests one more is not
+    /// denied by this limit, unless other callers use its permits. (Draft 11 of the IETF's
+    /// `RateLimit` header calls it the effective window.)
     ///
     /// For a bucket or a funnel: the time in which the remaining amount is refilled, so that a
     /// client that spreads its calls over it keeps to the rate. For a window: the time until the

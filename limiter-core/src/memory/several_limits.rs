@@ -1,9 +1,9 @@
-//! The fast step of two to four limits.
+//! The fast step of two to four limits in process: charges of several buckets and funnels take a
+//! fifth of the instructions of the general step.
 //!
-//! A decision on several limits whose states are fast levels takes a fifth of the instructions of
-//! the general one: it reads each state once in place, copies no state, allocates nothing and
-//! computes no numbers. The general decision (`MemoryStore::decide_now`) handles all other states.
-//! Tests: below, and `tests/contract`.
+//! It applies if the states of all limits are fast levels. It reads each state once in place,
+//! copies no state, allocates nothing and computes no numbers. The general decision
+//! (`MemoryStore::decide_now`) handles all other states. Tests: below, and `tests/contract`.
 
 use crate::algorithm::{FastOutcome, Mode, StepState};
 use crate::memory::MemoryStore;

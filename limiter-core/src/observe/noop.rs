@@ -5,7 +5,7 @@ use crate::error::StoreErrorKind;
 use crate::observe::outcome::LimitEvent;
 use crate::policy::Policy;
 
-/// Whether decisions are counted in metrics.
+/// True if decisions are counted in metrics.
 pub(crate) const HAS_METRICS: bool = false;
 
 #[inline]

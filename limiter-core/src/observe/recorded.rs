@@ -16,7 +16,7 @@ use crate::policy::Policy;
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
-/// Whether decisions are counted in metrics.
+/// True if decisions are counted in metrics.
 pub(crate) const HAS_METRICS: bool = true;
 
 // `PolicyCounters` has one counter per outcome.

@@ -42,9 +42,9 @@ impl Policy {
     /// permit counts.
     ///
     /// Over any time T it admits at most limit · (1 + T / window) permits, like a token bucket of
-    /// that capacity and rate, and in any window less than twice the limit: nearly that much if a
-    /// client takes all permits at the end of a period and all at the end of the next; with random
-    /// calls a few percent above the limit (less than 18 %, measured). For an exact bound use
+    /// that capacity and rate. A single window admits less than twice the limit. A client
+    /// approaches this if it uses all permits at the end of one period and again at the end of the
+    /// next. Random calls exceeded the limit by less than 18 % (measured). For an exact bound use
     /// [`sliding_window`](Self::sliding_window), at 8 bytes per permit.
     ///
     /// When its window changes, the estimate is kept, and over any time T the larger limit and the

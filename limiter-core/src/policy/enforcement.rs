@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::ConfigError;
 
-/// Whether the decisions of a policy or of a limiter are enforced.
+/// The enforcement of the decisions of a policy or of a limiter.
 ///
 /// A policy has one ([`PolicyBuilder::enforcement`](crate::PolicyBuilder::enforcement)), and so has
 /// a limiter ([`Limiter::set_enforcement`](crate::Limiter::set_enforcement)); the looser of the two

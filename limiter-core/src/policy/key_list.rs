@@ -90,7 +90,7 @@ const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 pub struct KeyList {
     /// As written, in their order.
     entries: Vec<WrittenEntry>,
-    /// Whether any entry ends.
+    /// True if an entry ends.
     has_ends: bool,
     /// Escaped, as keys are.
     exact: EndTable<Box<str>>,

@@ -1,4 +1,5 @@
-//! Per-thread cache of policy handles.
+//! Per-thread cache of policy handles: decisions on one policy by several threads take 3 ns for the
+//! handle in place of 12 to 120.
 //!
 //! A decision outlives its call and therefore holds handles of its policies. Cloning and dropping
 //! an `Arc` are two writes to a count that all threads share: 12 ns with one deciding thread and

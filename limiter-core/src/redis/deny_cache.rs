@@ -1,4 +1,6 @@
-//! Denies calls for an exhausted limit without querying Redis, until a permit returns.
+//! Denies calls for an exhausted limit without a query to Redis, until a permit returns: repeated
+//! denials of one key take 0.1 µs in place of 0.1 ms (`hot-denied-64` and `single-1` in
+//! benchmarks/figures.md).
 //!
 //! Only time gives permits back, apart from refunds, resets and changes of the policy. So after a
 //! denial the cache repeats the decision on the state that Redis reported, at the present moment,

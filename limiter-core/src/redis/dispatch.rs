@@ -50,7 +50,7 @@ const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
 /// Queue and batch slots of the calls from one runtime to one node.
 pub(crate) struct BatchQueue {
     state: Mutex<QueueState>,
-    /// Whether the last caller joined an equal request. Then the next caller is likely to join it
+    /// True if the last caller joined an equal request. Then the next caller is likely to join it
     /// too and builds its input only if necessary. Otherwise the input is built before the lock is
     /// taken, since building it under the lock delays other callers.
     joins: AtomicBool,
@@ -62,7 +62,7 @@ struct QueueState {
     queue: Queue,
     /// Number of occupied slots.
     taken: u32,
-    /// Whether a task was started that has not taken its batch yet.
+    /// True if a task was started that has not taken its batch yet.
     starting: bool,
     /// The call outside of a batch that occupies a slot.
     alone: Option<SoloCall>,

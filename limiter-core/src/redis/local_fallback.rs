@@ -15,10 +15,14 @@
 //! reported at t because of their age, and those after t because every later call is charged to a
 //! share. The shares together admit at most `Q + n + r·(T - t + A)` in that time.
 //!
-//! A is at most a second and the time of a report if all replicas lose Redis together, and the
-//! pause between reports if replies are late now and then. It is the length of the outage if some
-//! replicas alone lose Redis: k of n replicas then add at most `k/n·(Q + r·A) + k`. For windows the
-//! term with A is 0, since no window contains more than a quota of each kind.
+//! The value of A depends on the fault:
+//!
+//! - If all replicas lose Redis, A is at most one second and the time of a report.
+//! - If replies are sometimes late, A is the pause between reports.
+//! - If k of n replicas lose Redis, A is the length of the outage, which adds at most
+//!   `k/n·(Q + r·A) + k`.
+//!
+//! For windows the term with A is 0, since no window contains more than a quota of each kind.
 
 mod last_known;
 mod remaining_share;
@@ -88,7 +92,7 @@ impl LocalFallback {
         &self.unreported
     }
 
-    /// Whether the share has to admit a call besides Redis, for one of its limits.
+    /// Returns whether the share has to admit a call besides Redis, for one of its limits.
     #[inline]
     pub(crate) fn is_reconciling(&self, request: &DecisionRequest<'_>) -> bool {
         if self.unreported.len.load(Ordering::Relaxed) == 0 {

@@ -16,7 +16,7 @@ const CALM: Duration = Duration::from_secs(10);
 pub(crate) struct Outage {
     /// Time of the last failed decision in microseconds; 0 without an outage.
     last: AtomicU64,
-    /// Whether a message was logged, by failure mode.
+    /// True if a message was logged, by failure mode.
     logged: [AtomicBool; 4],
 }
 

@@ -82,11 +82,12 @@ const MOST_TRIES: usize = 8;
 /// without one, is rejected: it comes from a server that lost its data, or from a backup. To
 /// restore an older text on purpose, publish it: the new revision is the server's time in
 /// milliseconds, or one more than the previous revision, so a published text is always accepted,
-/// also after Redis has lost its data. A text that is written by hand with SET needs a first line
-/// with a higher revision, also higher than that of a rejected text: a rejected text of the same
-/// revision is read again only every 30 s, and not at all if only single policies were rejected.
-/// Choose a revision near the server's time in milliseconds: a revision above 9007199254740991 is
-/// rejected, and after this maximum nothing can be published.
+/// also after Redis has lost its data.
+///
+/// If you write a text with SET, choose a revision above all earlier ones, including rejected ones.
+/// A rejected text of one revision is read again only every 30 s; if only single policies were
+/// rejected, never. Choose a revision near the server's time in milliseconds: a revision above
+/// 9007199254740991 is rejected, and after this maximum nothing can be published.
 #[derive(Clone, Debug)]
 pub struct RedisRegistry(Arc<RedisRegistryState>);
 

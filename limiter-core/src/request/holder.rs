@@ -28,7 +28,7 @@ pub(crate) struct HolderLease {
 /// The reply of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct HolderReply {
-    /// Whether the lease was renewed: it had the epoch of the renewal.
+    /// True if the lease was renewed, because it had the epoch of the renewal.
     pub(crate) is_renewed: bool,
     /// The time of the reply, by the store's clock.
     pub(crate) now: Timestamp,

@@ -1,9 +1,9 @@
 //! Bounds how many calls wait at once, fairly among the queues in which they wait.
 //!
-//! While slots are free, any call takes one. When none is free, a call whose queue holds fewer
-//! slots than another takes over the slot of the last waiter in the queue that holds the most; so a
-//! key with many waiters does not keep other keys from waiting (longest queue drop). A call that
-//! waits for the delay of its grant keeps its slot. Tests: below and
+//! While slots are free, any call takes one. When no slot is free, the queue with the most slots
+//! loses the slot of its last waiter to a call of a shorter queue (longest queue drop). Therefore a
+//! key with many waiters does not prevent calls of other keys from waiting. A call that waits for
+//! the delay of its grant keeps its slot. Tests: below and
 //! `limiter-tower/tests/decisions/fairness.rs`.
 
 use std::collections::HashMap;

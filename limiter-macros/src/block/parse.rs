@@ -10,7 +10,7 @@ use syn::{Attribute, Ident, ItemImpl, Token, Type};
 use super::{Block, Item};
 use crate::func::Func;
 
-/// Whether an item is an `impl` block.
+/// Returns whether an item is an `impl` block.
 pub(crate) fn is_block(item: &TokenStream) -> bool {
     let looks = |input: ParseStream<'_>| {
         let _: Vec<Attribute> = input.call(Attribute::parse_outer)?;

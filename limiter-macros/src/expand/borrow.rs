@@ -19,9 +19,9 @@ pub(super) fn by_reference(pattern: &Pat, ident: &Ident) -> TokenStream {
     }
 }
 
-/// Whether a pattern contains references. Such a pattern is matched against the value, each name
-/// with `ref`; any other pattern is matched against a reference, with the default binding modes of
-/// `match`.
+/// A visitor that is true after a pattern with references. Such a pattern is matched against the
+/// value, each name with `ref`; any other pattern is matched against a reference, with the default
+/// binding modes of `match`.
 #[derive(Default)]
 struct HasExplicitRef(bool);
 

@@ -62,7 +62,8 @@ impl LimitedFn {
     }
 }
 
-/// Whether the call counts. Type errors of the predicate are shown at the predicate.
+/// Returns tokens that evaluate whether the call counts. Type errors of the predicate are shown at
+/// the predicate.
 fn counts(predicate: &Expr, output: &Ident, private: &TokenStream) -> TokenStream {
     quote_spanned!(mixed(predicate.span())=> #private::counts(&#output, #predicate))
 }

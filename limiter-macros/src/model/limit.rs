@@ -121,9 +121,9 @@ impl Scope<'_> {
         })
     }
 
-    /// Whether a path has the same meaning inside an item of the function's body. The generic
-    /// parameters of the surrounding `impl` are unknown, so in a method only a path through a
-    /// module qualifies.
+    /// Returns whether a path has the same meaning inside an item of the function's body. The
+    /// generic parameters of the surrounding `impl` are unknown, so in a method only a path through
+    /// a module qualifies.
     fn is_item(&self, path: &Path) -> bool {
         let is_generic =
             |segment: &PathSegment| !segment.arguments.is_empty() || self.func.is_generic(&segment.ident);

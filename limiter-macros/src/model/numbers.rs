@@ -12,7 +12,7 @@ use crate::literal::{self, Number, Period, RateText};
 
 const MAX_IN_FLIGHT: u64 = 1 << 20;
 impl Algorithm {
-    /// Whether permits are held until the body ends.
+    /// Returns whether permits are held until the body ends.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self, Self::Concurrency { .. } | Self::Named { held: true })
     }
@@ -85,7 +85,7 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
     })
 }
 
-/// Whether a funnel is paced.
+/// Returns whether a funnel is paced.
 fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
     let place = args.place(ArgumentName::Paced);
     if let (Some(place), Some(_)) = (place, args.place(ArgumentName::Lease)) {

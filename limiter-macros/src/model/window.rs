@@ -129,7 +129,7 @@ fn align(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<LitStr> {
     None
 }
 
-/// Whether limiter-core accepts the text as an offset from UTC.
+/// Returns whether limiter-core accepts the text as an offset from UTC.
 fn is_offset(text: &str) -> bool {
     let text = text.trim();
     if text.eq_ignore_ascii_case("utc") || text == "Z" {

@@ -23,7 +23,7 @@ pub(crate) struct AdmissionConfig {
     pub(super) limits: LayerConfig,
     /// Maximum wait of a request. Zero: the policy decides.
     pub(super) timeout: Duration,
-    /// Whether handlers receive a share of the permit.
+    /// True if handlers receive a share of the permit.
     pub(super) shares_permits: bool,
 }
 

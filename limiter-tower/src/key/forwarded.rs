@@ -75,7 +75,7 @@ fn last_comma(list: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whether the next character is escaped, by a backslash that is not escaped itself.
+/// Returns whether the next character is escaped, by a backslash that is not escaped itself.
 fn ends_in_escape(text: &[u8]) -> bool {
     text.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

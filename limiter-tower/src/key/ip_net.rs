@@ -36,7 +36,7 @@ use limiter_core::ConfigError;
 pub struct IpNet(ipnet::IpNet);
 
 impl IpNet {
-    /// Whether the network contains the address, which must not be mapped into IPv6.
+    /// Returns whether the network contains the address, which must not be mapped into IPv6.
     pub(super) fn contains(&self, address: &IpAddr) -> bool {
         self.0.contains(address)
     }

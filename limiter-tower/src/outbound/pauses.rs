@@ -15,7 +15,7 @@ const MAX_PAUSES: usize = 10_000;
 /// other processes observe the peer's responses themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
-    /// Whether there may be a pause. If not, readers skip the lock.
+    /// True if a pause may exist. Otherwise readers skip the lock.
     any: AtomicBool,
     table: Mutex<PauseTable>,
     begun: Notify,

@@ -183,7 +183,7 @@ impl LayerConfig {
         }
     }
 
-    /// Whether an allowed decision is not reported anywhere.
+    /// Returns whether an allowed decision is not reported anywhere.
     #[inline]
     fn is_silent(&self) -> bool {
         self.is_simple() && self.responder.is_silent()
@@ -207,7 +207,7 @@ impl LayerConfig {
         }
     }
 
-    /// Whether the response to an allowed request needs no further work.
+    /// Returns whether the response to an allowed request needs no further work.
     #[inline]
     fn is_simple(&self) -> bool {
         self.options.is_none()

@@ -171,11 +171,11 @@ impl<K, P> RateLimitLayer<K, P> {
 
 impl<K, P> RateLimitLayer<K, P> {
     /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions, for
-    /// the handler, and into those of the response, for outer layers. Default: the response has the
-    /// decision only if the request was rejected or the decision was made without the store, and
-    /// the request has it only if it was denied and passed nevertheless
-    /// ([`is_degraded`](limiter_core::Decision::is_degraded)), so that the handler can degrade its
-    /// response.
+    /// the handler, and into those of the response, for outer layers.
+    ///
+    /// By default, a response has the decision if the request was rejected or was decided without
+    /// the store. A request has it only if it was denied and passes nevertheless
+    /// ([`is_degraded`](limiter_core::Decision::is_degraded)), so that the handler can react.
     ///
     /// The cost is about that of a decision in process, because extensions are a map that
     /// allocates.

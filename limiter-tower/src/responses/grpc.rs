@@ -50,7 +50,7 @@ pub(crate) fn rejected(content_type: HeaderValue, rejection: &Rejection, domain:
     response
 }
 
-/// Whether a gRPC response without this header is invalid or has another meaning.
+/// Returns whether a gRPC response without this header is invalid or has another meaning.
 pub(crate) fn is_essential(name: &HeaderName) -> bool {
     name == header::CONTENT_TYPE || name == GRPC_STATUS
 }

@@ -24,7 +24,7 @@ const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Rejection::PROBLEM_JS
 #[derive(Clone)]
 pub(crate) struct Responder {
     pub(crate) dialect: RateLimitHeaders,
-    /// Whether bodies are plain text and not JSON problems.
+    /// True if bodies are plain text and not JSON problems.
     pub(crate) plain_text: bool,
     /// The domain of gRPC's `ErrorInfo`.
     pub(crate) domain: Cow<'static, str>,
@@ -76,7 +76,7 @@ impl ResponseFields {
 }
 
 impl Responder {
-    /// Whether responses to allowed requests have no fields.
+    /// Returns whether responses to allowed requests have no fields.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         self.dialect == RateLimitHeaders::None && self.origin.is_none()

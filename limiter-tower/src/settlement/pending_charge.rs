@@ -15,7 +15,7 @@ pub(crate) struct PendingCharge {
     /// The cost of each limit, and whether the limit keeps it.
     costs: SmallVec<[(Amount, bool); 1]>,
     reporter: Arc<Reporter>,
-    /// Whether the response reports the state of the limits.
+    /// True if the response reports the state of the limits.
     pub(super) is_reported: bool,
 }
 

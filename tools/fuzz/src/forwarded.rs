@@ -21,7 +21,7 @@ pub struct Request {
 struct Named {
     address: IpAddr,
     style: u8,
-    /// Whether it adds to the last line, or one more line.
+    /// True to append to the last line, false to add a line.
     appends: bool,
 }
 

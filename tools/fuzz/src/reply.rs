@@ -27,7 +27,7 @@ pub enum Answer {
     Slots(Vec<Range>),
     /// An error.
     Error {
-        /// Whether it is a redirection.
+        /// The code, which can be a redirection.
         code: Code,
         /// The data after the code.
         detail: String,

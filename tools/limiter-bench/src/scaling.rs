@@ -30,7 +30,7 @@ const KEPT: Quota = Quota {
 struct Curve {
     figure: &'static str,
     quantity: &'static str,
-    /// Whether more of the quantity is expected to leave the figure as it is.
+    /// True if the figure is expected not to change with the quantity.
     is_flat: bool,
     points: Vec<(f64, f64)>,
 }

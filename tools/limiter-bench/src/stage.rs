@@ -14,7 +14,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Server,
-    /// The same server behind a proxy with this delay in each direction.
+    /// A server behind a proxy with this delay in each direction.
     Delayed(Duration),
     Cluster,
 }

@@ -70,7 +70,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Whether calls find the quota used up.
+    /// Returns whether the quota of the workload is used up.
     pub(crate) fn denies(&self) -> bool {
         self.quota.permits == 1
     }

@@ -103,8 +103,8 @@ impl Run {
         })
     }
 
-    /// Whether the machine delayed the call, or the earlier calls that opened the circuit breaker,
-    /// by a large part of a deadline, so that the store could not decide.
+    /// Returns whether the machine delayed the call, or the earlier calls that opened the circuit
+    /// breaker, by a large part of a deadline, so that the store could not decide.
     fn is_exempt(&self, event: &Event) -> bool {
         const OPEN_FOR: Duration = Duration::from_millis(400);
         let refused = event

@@ -85,7 +85,7 @@ impl RespValue {
         }
     }
 
-    /// Whether the reply is nil.
+    /// Returns whether the reply is nil.
     #[must_use]
     pub fn is_nil(&self) -> bool {
         matches!(self, Self::Nil)

@@ -187,7 +187,7 @@ impl RedisSentinel {
         }
     }
 
-    /// Whether a sentinel knows all other sentinels and the roles of all servers.
+    /// Returns whether a sentinel knows all other sentinels and the roles of all servers.
     fn is_known_to(&self, sentinel: &RedisServer) -> Option<()> {
         let primary = sentinel.query(&["SENTINEL", "MASTER", NAME]).ok()?;
         let replicas = sentinel.query(&["SENTINEL", "REPLICAS", NAME]).ok()?;

@@ -143,7 +143,7 @@ pub(crate) fn state(pid: u32) -> Option<char> {
     }
 }
 
-/// Whether a process runs or is suspended; false for a zombie.
+/// Returns whether a process runs or is suspended; false for a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }

@@ -4,10 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether a warning of the compiler is an error.
+/// The treatment of warnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// Only those of clippy and rustdoc are: a new compiler must not keep anyone from testing.
+    /// Denies warnings of clippy and rustdoc only; a new compiler must not prevent tests.
     Lenient,
     DenyWarnings,
 }
@@ -22,7 +22,7 @@ pub(crate) fn succeed(command: Command, step: &str) -> Result<(), String> {
     succeed_silently(command, &format!("`{shown}`"))
 }
 
-/// The same without a word of ours, for a program whose own output is read by another.
+/// Runs the command without printing its line, because another program parses the output.
 pub(crate) fn succeed_silently(mut command: Command, shown: &str) -> Result<(), String> {
     let status = command
         .status()

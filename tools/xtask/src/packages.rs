@@ -153,7 +153,7 @@ fn quietly(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Whether a program can be run.
+/// Returns whether a program can be run.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     // A name with a directory in it is not searched for.

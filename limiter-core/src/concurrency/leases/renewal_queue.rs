@@ -64,7 +64,7 @@ pub(crate) enum RenewalCall {
 pub(crate) struct RenewalQueue {
     /// Each lease with the time of its next renewal.
     renewals: HashMap<u64, (u64, Renewal)>,
-    /// The same times in order, without the leases whose renewal is in flight.
+    /// The renewal times in order, without the leases whose renewal is in flight.
     due: BTreeSet<(u64, u64)>,
     /// Leases whose renewal is in flight. They are not released before it ends, because a late
     /// renewal would create them again.

@@ -68,7 +68,7 @@ impl DenialReport {
 }
 
 impl DenialReport {
-    /// Whether the usage of a window may exceed its limit, as after a policy change.
+    /// Returns whether the usage of a window may exceed its limit, as after a policy change.
     ///
     /// Then `next_after` is the time until all permits have expired, and becomes the time until the
     /// oldest one expires when the usage has fallen to the limit; the reply does not contain that
@@ -205,8 +205,8 @@ impl Denial {
         }
     }
 
-    /// Whether it has more answers than a later denial while it holds: it was submitted later, or
-    /// it is about windows alone and smaller costs.
+    /// Returns whether this denial answers more calls than a later denial: it was submitted later,
+    /// or it concerns only windows and smaller costs.
     pub(crate) fn outweighs(&self, other: &Self, now: u64) -> bool {
         let pairs = || self.limits.iter().zip(other.limits.iter());
         let denied_less = pairs().all(|(own, other)| own.is_window_with(other.algorithm, other.cost))
@@ -221,17 +221,17 @@ impl Denial {
 }
 
 impl DeniedRequest {
-    /// Whether it is a window under this algorithm, and its cost no larger than this one.
+    /// Returns whether the denial is of a window under this algorithm, with a cost of at most this
+    /// one.
     fn is_window_with(&self, algorithm: Algorithm, cost: u64) -> bool {
         matches!(self.report, DenialReport::Window { .. }) && self.algorithm == algorithm && self.cost <= cost
     }
 
     /// Returns the microseconds for which the report has an answer.
     ///
-    /// Returns 0 for a window that is charged nothing if its newest permit is ahead of the
-    /// store's clock: after a backward step of the clock, only a call with a cost moves the window
-    /// back, and its times do not pass until then. Returns 0 as well for a window whose usage may
-    /// exceed its limit.
+    /// Returns 0 for a peek of a window whose newest permit is later than the store's clock. After
+    /// a backward step, only a charge moves the window back, so its times are not valid before
+    /// that. Returns 0 as well for a window whose usage may exceed its limit.
     fn lasts(&self) -> u64 {
         match (&self.report, &self.algorithm) {
             (DenialReport::StepState(_) | DenialReport::FastLevel(_), _) => u64::MAX,

@@ -1,6 +1,6 @@
-//! Cache of the last denial that a thread found, for callers of a hot key. It avoids the shard's
-//! lock, because the threads of a busy program contend for its reader count: with two threads a
-//! denial takes 0.33 µs with the lock and 0.13 µs without.
+//! Cache of the last denial that a thread found: repeated denials of one key by two threads take
+//! 0.13 µs in place of 0.33. It avoids the shard's lock, because the threads of a busy program
+//! contend for its reader count.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ pub(crate) type BatchReply = Result<Verdict, Failure>;
 pub(crate) struct BatchPart {
     /// 0 outside of a cluster.
     pub(crate) slot: u16,
-    /// Whether the node is importing the slot, so that the call needs ASKING.
+    /// True if the node is importing the slot, so that the call needs ASKING.
     pub(crate) asking: bool,
 }
 

@@ -2,12 +2,11 @@
 //!
 //! During an outage Redis refills its limits as if no call were admitted. So each permit of a share
 //! is recorded here, and charged in Redis as soon as Redis answers
-//! ([`reconciler`](crate::redis::reconciler)). A permit is dropped once it counts no more: one of a
-//! window when it leaves the window, permits of a level when Redis, left alone, would be whole
-//! again, which takes quota / rate. From then on Redis cannot grant the recorded permits again,
-//! so the amount decreases at the share's rate. Decreasing it earlier would forget
-//! permits that Redis grants again; never decreasing it would let a long outage leave a debt that
-//! grows with its length.
+//! ([`reconciler`](crate::redis::reconciler)). A permit of a window is removed when it leaves the
+//! window. Permits of a level are removed after quota / rate, when Redis would be full again. From
+//! then on Redis cannot grant the recorded permits again, so the amount decreases at the share's
+//! rate. An earlier decrease would forget permits that Redis grants again; without a decrease, the
+//! debt of a long outage would grow with its length.
 //!
 //! A replica that reports does not know the permits that others have yet to report. A limit whose
 //! permits could not be reported for [`RECONCILE_AFTER`] is therefore *reconciling*: until
@@ -136,7 +135,7 @@ impl UnreportedPermits {
         }
     }
 
-    /// Whether a call of this limit needs a permit of the share as well as one of Redis.
+    /// Returns whether a call of this limit needs a permit of the share as well as one of Redis.
     pub(crate) fn is_reconciling(&self, identity: Identity, now: Timestamp) -> bool {
         !self.is_empty()
             && find(&mut self.shard(identity), identity).is_some_and(|entry| entry.is_reconciling(now))

@@ -46,7 +46,7 @@ struct Votes {
     number: usize,
     /// Reported addresses, each with the number of sentinels that report it.
     named: Vec<(Address, usize)>,
-    /// Whether a sentinel does not know the name of the primary.
+    /// True if a sentinel does not know the name of the primary.
     unknown: bool,
     failure: Option<RedisError>,
 }

@@ -9,8 +9,8 @@ use crate::units::Timestamp;
 
 /// The policies to which a [`Suspension`] applies, as text `all`, `app:NAME` or `policy:NAME`.
 ///
-/// If several suspensions apply to a call, that of its policy takes precedence over that of its
-/// app, and that of its app over one of all.
+/// If several suspensions apply to a call, the scope of the policy takes precedence, then the app,
+/// then `all`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SuspensionScope {

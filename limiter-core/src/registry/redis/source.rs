@@ -18,7 +18,7 @@ use crate::registry::watcher::WatcherTask;
 pub struct RedisSubscription {
     pub(super) shared: Arc<RedisWatcher>,
     pub(super) task: WatcherTask,
-    /// Whether the first read has completed.
+    /// True after the first read.
     pub(super) looked: watch::Receiver<bool>,
 }
 

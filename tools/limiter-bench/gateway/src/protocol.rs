@@ -34,7 +34,7 @@ pub(crate) enum Protocol {
     HttpThrottle,
     /// A request to a service behind Envoy.
     ProxiedHttp,
-    /// The same requests by wrk.
+    /// The requests of `ProxiedHttp`, sent by wrk.
     ProxiedWrk,
     /// The library in this process.
     Library,

@@ -64,8 +64,8 @@ impl Decide for Ours {
     }
 }
 
-/// Whether Redis allowed the call, directly, by a cached denial, or from a lease. Panics if the
-/// local fallback decided.
+/// Returns whether Redis allowed the call, directly, by a cached denial, or from a lease. Panics if
+/// the local fallback decided.
 fn by_the_store(decision: &Decision) -> bool {
     let origin = decision.origin();
     assert!(

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::{RedisServer, RespValue};
 
-/// Whether a node reports a healthy cluster with the expected distribution of slots.
+/// Returns whether a node reports a healthy cluster with the expected distribution of slots.
 pub(super) fn knows(node: &RedisServer, expected: &[(RangeInclusive<u16>, u16)]) -> io::Result<bool> {
     let info = node.try_command(&["CLUSTER", "INFO"])?.text();
     let mut seen = ranges(&node.try_command(&["CLUSTER", "SLOTS"])?);

@@ -81,12 +81,12 @@ impl RedisServer {
         );
     }
 
-    /// Whether this server is a reachable primary.
+    /// Returns whether this server is a reachable primary.
     pub(crate) fn is_primary(&self) -> bool {
         Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| seen.is("role", "master"))
     }
 
-    /// Whether this server is a connected replica of that primary.
+    /// Returns whether this server is a connected replica of that primary.
     pub(crate) fn follows(&self, primary: &RedisServer) -> bool {
         Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| {
             seen.number("master_port") == Some(primary.port().into()) && seen.is("master_link_status", "up")

@@ -9,7 +9,7 @@ pub(super) struct Report {
     failed: u64,
     /// Each as `target: test`.
     failures: Vec<String>,
-    /// Whether a call of cargo failed.
+    /// True if a call of cargo failed.
     has_error: bool,
 }
 
@@ -37,8 +37,8 @@ impl Report {
         }
     }
 
-    /// Whether every test passed. A suite that ended without a result, such as by a signal, is a
-    /// failure.
+    /// Returns whether every test passed. A suite that ended without a result, such as by a signal,
+    /// has failed.
     pub(super) fn is_success(&self) -> bool {
         !self.has_error && self.failed == 0 && self.failures.is_empty() && self.passed > 0
     }

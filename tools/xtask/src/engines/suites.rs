@@ -40,7 +40,7 @@ pub(super) fn commands(chosen: &[String]) -> Result<Vec<Vec<String>>, String> {
     PACKAGES.iter().map(of_package).collect()
 }
 
-/// The same call, which only compiles.
+/// Returns the command with `--no-run`, which only compiles.
 pub(super) fn build_only(command: &[String]) -> Vec<String> {
     let mut build: Vec<String> = command.iter().take_while(|arg| *arg != "--").cloned().collect();
     build.push("--no-run".to_owned());
@@ -65,7 +65,8 @@ fn targets(tests: &Path) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Whether a file, or one in a directory, starts a server; a path that does not exist does not.
+/// Returns whether a file, or a file of a directory, starts a server; false if the path does not
+/// exist.
 fn mentions_redis(path: &Path) -> Result<bool, String> {
     if path.is_dir() {
         let found: Result<Vec<_>, _> = entries(path)?.iter().map(|entry| mentions_redis(entry)).collect();

@@ -3,7 +3,7 @@ use crate::redis::client::breaker::*;
 const DEADLINE: Duration = Duration::from_millis(50);
 const IN_TIME: Duration = Duration::from_millis(1);
 
-/// Whether calls pass. A probe that is due is dropped.
+/// Returns whether calls pass. A probe that is due is dropped.
 fn passes(breaker: &Arc<Breaker>, deadline: Duration, now: Instant) -> bool {
     breaker.admit(deadline, || now).is_ok()
 }
