@@ -67,6 +67,7 @@ fn findings() -> Result<(Vec<Finding>, Vec<String>), String> {
     all.extend(words::check(&tree, &list));
     let (headless, rates) = prose::headless(&tree);
     all.extend(headless);
+    all.extend(prose::openings(&tree));
     all.extend(prose::width(&tree));
     all.extend(prose::length(&tree));
     Ok((all, rates))

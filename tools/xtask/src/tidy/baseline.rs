@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a number counts: a check, and a file or a name within a crate.
+/// The subject of a count: a check, and a file or a name within a crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) subject: String,

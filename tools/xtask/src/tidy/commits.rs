@@ -31,7 +31,7 @@ pub(super) fn check(root: &Path) -> Result<(), String> {
     Err(format!("subjects of commits:\n{}", wrong.join("\n")))
 }
 
-/// What is wrong with a subject.
+/// Returns the defect of a subject, if it has one.
 fn mistake(subject: &str) -> Option<String> {
     let length = subject.chars().count();
     if length > LONGEST {

@@ -187,7 +187,7 @@ pub(super) fn without_tests(tokens: &[Token]) -> Vec<Token> {
     kept
 }
 
-/// Whether `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#[test]` starts here.
+/// Returns whether `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#[test]` starts at a token.
 pub(super) fn is_test_attribute(tokens: &[Token], at: usize) -> bool {
     let Some((first, inside)) = attribute(tokens, at) else {
         return false;

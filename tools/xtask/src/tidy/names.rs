@@ -71,7 +71,7 @@ fn alternatives(tree: &Tree, path: &str) -> Vec<String> {
     found
 }
 
-/// Whether `#[cfg(not(…))]` starts here.
+/// Returns whether `#[cfg(not(…))]` starts at a token.
 fn is_alternative(code: &[Token], at: usize) -> bool {
     let Some(("cfg", inside)) = lexer::attribute(code, at) else {
         return false;

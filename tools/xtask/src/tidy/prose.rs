@@ -1,5 +1,5 @@
-//! Documentation: the rate of clauses that stand for a noun, the width of comments, the length of
-//! files.
+//! Documentation: the rate of clauses that stand for a noun, the first words of paragraphs, the
+//! width of comments, the length of files.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,9 @@ use super::tree::{File, Language, Tree};
 
 const WIDTH: usize = 100;
 const LENGTH: usize = 400;
+
+/// First words of a paragraph without a subject or a verb of its own.
+const OPENINGS: [&str; 5] = ["The same", "What", "Who", "Whose", "Whether"];
 
 /// Words before `who` or `whose` that are not what the clause describes.
 const NOT_A_NOUN: [&str; 40] = [
@@ -98,6 +101,13 @@ fn documentation(file: &File) -> Vec<(usize, String)> {
                 }
             }
         }
+        Language::Toml => {
+            for (number, line) in file.text.lines().enumerate() {
+                if let Some(text) = line.trim_start().strip_prefix('#') {
+                    push(number + 1, text.trim_start_matches('#'));
+                }
+            }
+        }
         Language::Markdown => {
             for (number, line) in file.text.lines().enumerate() {
                 push(number + 1, line);
@@ -161,6 +171,42 @@ fn headless_clauses(sentence: &str) -> Vec<&'static str> {
     found
 }
 
+/// Paragraphs of documentation that start with a clause in place of a sentence.
+pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| !file.path.contains("/src/tidy/")) {
+        // The line of the last comment with text.
+        let mut last = 0;
+        for token in &file.tokens {
+            let Kind::Comment(text) = &token.kind else {
+                continue;
+            };
+            let Some(text) = ["///", "//!"].iter().find_map(|mark| text.strip_prefix(mark)) else {
+                continue;
+            };
+            let text = text.trim();
+            let starts = |opening: &&&str| {
+                let rest = text.strip_prefix(**opening);
+                rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+            };
+            let is_first = last + 1 != token.line;
+            if let Some(opening) = OPENINGS.iter().find(starts).filter(|_| is_first) {
+                findings.push(Finding {
+                    key: Key::new("openings", &file.path),
+                    line: token.line,
+                    message: format!(
+                        "a paragraph starts with `{opening}`: write `Returns whether` or `True if`"
+                    ),
+                });
+            }
+            if !text.is_empty() {
+                last = token.line;
+            }
+        }
+    }
+    findings
+}
+
 /// Comments and Markdown text wider than the limit. Tables, links and code cannot be wrapped.
 pub(super) fn width(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -173,6 +219,7 @@ pub(super) fn width(tree: &Tree) -> Vec<Finding> {
                     .strip_prefix("//")
                     .map(|text| text.trim_start_matches(['/', '!'])),
                 Language::Lua => trimmed.strip_prefix("--"),
+                Language::Toml => trimmed.strip_prefix('#'),
                 Language::Markdown => Some(trimmed),
             };
             let Some(text) = text.map(str::trim_start) else {
@@ -253,6 +300,21 @@ mod tests {
         let (found, rates) = headless(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(rates, ["tidy: headless: c: 909 of 10,000 words"]);
+    }
+
+    #[test]
+    fn clauses_in_place_of_sentences_are_found_at_the_start_of_paragraphs() {
+        let text = "//! Whether it is.\n\n/// Returns\n/// Whether so.\n///\n/// What it is.\nfn a() {}\n/// Whom.\n// Who.\nfn b() {}\n/// The same.\n";
+        let found = openings(&tree("c/tests/lib.rs", text));
+        let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [1, 6, 11], "{found:?}");
+    }
+
+    #[test]
+    fn clauses_in_comments_of_toml_are_found() {
+        let (found, _) = headless(&tree("c/Cargo.toml", "what = 1\n# What is needed.\n"));
+        let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [2], "{found:?}");
     }
 
     #[test]

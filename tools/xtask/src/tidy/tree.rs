@@ -32,6 +32,8 @@ pub(super) enum Language {
     Rust,
     Lua,
     Markdown,
+    /// Also the table of layers, which has the comments of TOML.
+    Toml,
 }
 
 impl Tree {
@@ -82,6 +84,8 @@ impl File {
             "rs" => Language::Rust,
             "lua" => Language::Lua,
             "md" => Language::Markdown,
+            "toml" => Language::Toml,
+            "txt" if path.ends_with("/layers.txt") => Language::Toml,
             _ => return None,
         };
         let tokens = if language == Language::Rust {
@@ -116,7 +120,8 @@ impl File {
         }
     }
 
-    /// Whether this is the file of a module, given by its path without `.rs`, or of one below it.
+    /// Returns whether this is the file of a module, given by its path without `.rs`, or of one
+    /// below it.
     fn is_in(&self, module: &str) -> bool {
         let path = self.path.strip_suffix(".rs").unwrap_or(&self.path);
         path == module
@@ -141,7 +146,9 @@ fn read_folder(root: &Path, folder: &str, files: &mut Vec<(String, String)>) -> 
                 read_folder(root, &path, files)?;
             }
         } else if entry.file_type()?.is_file()
-            && [".rs", ".lua", ".md"].iter().any(|end| name.ends_with(end))
+            && [".rs", ".lua", ".md", ".toml", ".txt"]
+                .iter()
+                .any(|end| name.ends_with(end))
             && let Ok(text) = fs::read_to_string(entry.path())
         {
             files.push((path, text));

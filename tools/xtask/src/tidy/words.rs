@@ -89,7 +89,7 @@ pub(super) fn check(tree: &Tree, list: &List) -> Vec<Finding> {
                     }
                 }
             }
-            Language::Lua => {
+            Language::Lua | Language::Toml => {
                 for (number, line) in file.text.lines().enumerate() {
                     report(&prose_words(line), Scope::Prose, number + 1);
                 }
@@ -154,6 +154,9 @@ mod tests {
                 "// Told so\n/// so many\nfn is_told(desk: u8) { \"the desk\"; so_many() }",
             ),
             own("docs/a.md", "So many are TOLD; untold many."),
+            own("c/Cargo.toml", "a = 1\n# so many\n"),
+            own("xtask/tidy/layers.txt", "# Told\ndesk\n"),
+            own("c/tests/other.txt", "told\n"),
         ]);
         let found = check(&tree, &list.unwrap_or_default());
         let found: Vec<_> = found
@@ -163,12 +166,14 @@ mod tests {
         assert_eq!(
             found,
             [
+                "c/Cargo.toml words:2 `so many`: write a number",
                 "c/src/lib.rs words:1 `told`: write sent",
                 "c/src/lib.rs words:2 `so many`: write a number",
                 "c/src/lib.rs words:3 `told`: write sent",
                 "c/src/lib.rs words:3 `desk`: write schedule",
                 "docs/a.md words:1 `told`: write sent",
-                "docs/a.md words:1 `so many`: write a number"
+                "docs/a.md words:1 `so many`: write a number",
+                "xtask/tidy/layers.txt words:1 `told`: write sent"
             ]
         );
     }
