@@ -127,7 +127,7 @@ pub struct LayerWait<'a> {
     /// their policies set it.
     pub timeout: Option<Duration>,
     /// Bounds the number of waiting calls.
-    pub room: &'a WaitLimit,
+    pub wait_limit: &'a WaitLimit,
     /// Calls of the layer refund permits, so a call waits even if its permit is due after its
     /// timeout. Otherwise such a call is rejected immediately.
     pub expects_refunds: bool,
@@ -147,7 +147,7 @@ pub async fn admit_waiting(
     bound: Option<Duration>,
 ) -> Result<Decision, Rejection> {
     let own = check.on_denial();
-    let room = waits.map(|waits| waits.room);
+    let wait_limit = waits.map(|waits| waits.wait_limit);
     let timeout = match (own, waits) {
         (OnDenial::Wait(own), Some(waits)) => waits.timeout.map_or(own, |timeout| own.min(timeout)),
         (OnDenial::Wait(own), None) => own,
@@ -159,13 +159,15 @@ pub async fn admit_waiting(
             }),
         ) if !timeout.is_zero() => timeout,
         (OnDenial::Reject | OnDenial::Degrade, _) => {
-            let admitted = check.admitted_in_turn_within(bound, room).await;
+            let admitted = check.admitted_in_turn_within(bound, wait_limit).await;
             return admitted.map(Allowed::into_decision);
         }
     };
     let mut acquire = Acquire::new(check).timeout(timeout).bounded_by(bound);
     if let Some(waits) = waits {
-        acquire = acquire.within(waits.room).rejecting_early(!waits.expects_refunds);
+        acquire = acquire
+            .within(waits.wait_limit)
+            .rejecting_early(!waits.expects_refunds);
     }
     Ok(acquire.await?.into_decision())
 }

@@ -1,8 +1,9 @@
 //! Every entry point returns the same decision.
 //!
-//! A table of conditions (enforced, shadow, off, suspensions, blocks, key lists, penalty, unknown
-//! policy) defines one result for each situation. Every entry point must return this result, in
-//! process and with Redis. With Redis, an earlier denial has filled the deny cache, so an entry
+//! A table of conditions (enforced, shadow, off, suspensions, blocks, key lists, penalty, trial
+//! values, ended entries and quotas, unknown policy) defines one result for each situation. Every
+//! entry point must return this result, in process and with Redis; the conditions with overlays
+//! also on a cluster. With Redis, an earlier denial has filled the deny cache, so an entry
 //! point that reads the cache before it evaluates the condition fails.
 //!
 //! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to
@@ -17,15 +18,23 @@ mod answer;
 mod condition;
 #[path = "entry_points/entry.rs"]
 mod entry;
+#[path = "entry_points/layer.rs"]
+mod layer;
+#[path = "entry_points/overlay.rs"]
+mod overlay;
+#[path = "entry_points/settling.rs"]
+mod settling;
 
 use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry, SuspensionMode};
 use limiter_core::usage::{UsageCell, UsageCursor, UsageReporting};
 use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock};
-use limiter_testing::RedisServer;
+use limiter_testing::{RedisCluster, RedisServer};
 
 use answer::Answer;
-use condition::{APP, CONDITIONS, Condition, Overlay, Situation, remove_overlays};
-use entry::{ENTRIES, Entry, Settling};
+use condition::{CONDITIONS, Condition, End, Situation};
+use entry::{ENTRIES, Entry};
+use overlay::{APP, Overlay, remove_overlays};
+use settling::Settling;
 use support::{PATIENT, namespace};
 
 /// The quota of the policy that is tested.
@@ -36,6 +45,7 @@ const ABOVE_QUOTA: u64 = QUOTA + 1;
 enum Store {
     InProcess,
     Redis,
+    Cluster,
 }
 
 /// A limiter with a fixed clock and a registry.
@@ -51,6 +61,11 @@ fn limiter(store: Store, condition: &Condition) -> Limiter {
             let builder = Limiter::redis(RedisServer::shared().url()).namespace(namespace());
             let builder = builder.clock(&clock).registry(&registry).app(APP);
             let builder = builder.usage(UsageReporting::Counts);
+            builder.on_unknown_policy(on_unknown_policy).build().unwrap()
+        }
+        Store::Cluster => {
+            let builder = Limiter::redis_cluster(RedisCluster::shared().urls()).namespace(namespace());
+            let builder = builder.clock(&clock).registry(&registry).app(APP);
             builder.on_unknown_policy(on_unknown_policy).build().unwrap()
         }
     }
@@ -75,11 +90,16 @@ async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, 
 }
 
 /// Puts the condition in force.
-fn apply(limits: &Limiter, condition: &Condition) {
+fn apply(limits: &Limiter, condition: &Condition, key: &Key<'_>) {
     let registry = limits.registry();
     for name in ["p", "q"] {
         match condition.on_unknown_policy {
-            None => registry.set(condition.policy(name)),
+            None => {
+                registry.set(condition.policy(name));
+                if let Some(quota) = condition.key_override(name, key) {
+                    registry.set_override(quota).unwrap();
+                }
+            }
             Some(_) => {
                 registry.remove(name);
             }
@@ -91,10 +111,10 @@ fn apply(limits: &Limiter, condition: &Condition) {
     }
 }
 
-/// All results that differ from the table.
-async fn differences(store: Store) -> Vec<String> {
+/// All results under these conditions that differ from the table.
+async fn differences(store: Store, conditions: impl Iterator<Item = &Condition>) -> Vec<String> {
     let mut differences = Vec::new();
-    for condition in CONDITIONS {
+    for condition in conditions {
         let limits = limiter(store, condition);
         for (number, entry) in ENTRIES
             .iter()
@@ -105,7 +125,7 @@ async fn differences(store: Store) -> Vec<String> {
                 for cost in [1, ABOVE_QUOTA] {
                     let key = entry.key(format!("{number} {situation:?} {cost}"));
                     prepare(&limits, condition, situation, &key).await;
-                    apply(&limits, condition);
+                    apply(&limits, condition, &key);
                     let answer = entry.call(&limits, condition, &key, cost).await;
                     let expected = condition.answer(situation, cost);
                     let left = left(&limits, &key).await;
@@ -134,12 +154,18 @@ async fn left(limits: &Limiter, key: &Key<'_>) -> u64 {
 
 #[tokio::test]
 async fn entry_points_agree_in_process() {
-    fail_on(&differences(Store::InProcess).await);
+    fail_on(&differences(Store::InProcess, CONDITIONS.iter()).await);
 }
 
 #[tokio::test]
 async fn entry_points_agree_on_redis() {
-    fail_on(&differences(Store::Redis).await);
+    fail_on(&differences(Store::Redis, CONDITIONS.iter()).await);
+}
+
+#[tokio::test]
+async fn entry_points_agree_on_a_cluster_about_overlays() {
+    let overlays = CONDITIONS.iter().filter(|condition| condition.overlay.is_some());
+    fail_on(&differences(Store::Cluster, overlays).await);
 }
 
 /// Each call is counted once in the usage of its policy, by its result; a peek is not counted.
@@ -159,7 +185,7 @@ async fn entry_points_count_each_call_once() {
                         expected.allowed += 1;
                         expected.denied += 2 * u64::from(condition::DENIALS);
                     }
-                    apply(&limits, condition);
+                    apply(&limits, condition, &key);
                     let _ = entry.call(&limits, condition, &key, cost).await;
                     if entry.charges() {
                         condition.answer(situation, cost).count(&mut expected);
@@ -210,7 +236,7 @@ async fn refunds_and_charges_follow_the_condition_of_decisions() {
                     prepare(&limits, condition, Situation::Fresh, &key).await;
                     let taken = limits.check(&condition.before("p"), &key).await.unwrap();
                     assert!(taken.is_allowed());
-                    apply(&limits, condition);
+                    apply(&limits, condition, &key);
                     settling.call(&limits, condition, &key, cost).await.unwrap();
                     let expected = match (condition.settles(), settling.is_refund()) {
                         (false, _) => QUOTA - 1,
@@ -259,6 +285,9 @@ fn table_has_every_condition() {
         Some(Overlay::Expired(_))
     )));
     assert!(has(|condition| condition.overlay == Some(Overlay::Blocked)));
+    for end in [End::LaterEntries, End::PastEntries, End::PastQuota, End::Trial] {
+        assert!(CONDITIONS.iter().any(|condition| condition.end == Some(end)));
+    }
     assert!(ENTRIES.iter().any(Entry::charges) && !ENTRIES.iter().all(Entry::charges));
     assert_ne!(Answer::NeverFits, Answer::Forbidden);
 }

@@ -20,7 +20,7 @@ pub(crate) enum Answer {
 pub(crate) struct Details {
     pub(crate) would_deny: bool,
     pub(crate) source: Source,
-    /// Whether the decision contains the state of the limit.
+    /// True if the decision contains the state of the limit.
     pub(crate) shows_limit: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Source {
 }
 
 impl Answer {
-    /// Whether it equals the expected result in the details that it has.
+    /// Returns whether this result equals the expected result in all details that it contains.
     pub(crate) fn agrees_with(&self, expected: &Self) -> bool {
         match (self, expected) {
             (Self::Allowed(None), Self::Allowed(_)) | (Self::Limited(None), Self::Limited(_)) => true,

@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use limiter_core::penalty::Penalty;
-use limiter_core::registry::{
-    Block, BlockTarget, OnUnknownPolicy, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
+use limiter_core::registry::{KeyOverride, OnUnknownPolicy, SuspensionMode};
+use limiter_core::{
+    Enforcement, Key, KeyList, ManualClock, OnStoreFailure, Origin, Policy, PolicyBuilder, Timestamp,
 };
-use limiter_core::{Enforcement, KeyList, OnStoreFailure, Origin, Policy, PolicyBuilder, Timestamp};
 
 use super::answer::{Answer, Denial, Details, Source};
+use super::overlay::Overlay;
 use super::support::PATIENT;
 use super::{ABOVE_QUOTA, QUOTA};
 
@@ -37,70 +38,25 @@ pub(crate) struct Condition {
     pub(crate) on_unknown_policy: Option<OnUnknownPolicy>,
     /// The overlay of the registry.
     pub(crate) overlay: Option<Overlay>,
+    pub(crate) end: Option<End>,
 }
 
-/// An overlay that applies to all calls, unless it has ended.
+/// A part of the settings that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overlay {
-    SuspendedPolicies(SuspensionMode),
-    SuspendedApp(SuspensionMode),
-    SuspendedAll(SuspensionMode),
-    /// Another app is suspended.
-    SuspendedOther,
-    Expired(SuspensionMode),
-    /// The key is blocked, if the entry point has one.
-    Blocked,
-    ExpiredBlock,
+pub(crate) enum End {
+    /// The entries of the key lists end after the call.
+    LaterEntries,
+    /// The entries of the key lists have ended.
+    PastEntries,
+    /// A larger quota of the key has ended.
+    PastQuota,
+    /// The policy has smaller trial values.
+    Trial,
 }
 
-/// The app of the limiter.
-pub(crate) const APP: &str = "checkout";
-
-impl Overlay {
-    /// Adds the overlay to a registry. The end is after the time of the clock, or equal to it.
-    pub(crate) fn put_into(self, registry: &PolicyRegistry, now: Timestamp) {
-        let later = now.after(Duration::from_micros(1));
-        let suspend = |scopes: &[&str], mode, until| {
-            for scope in scopes {
-                let scope: SuspensionScope = scope.parse().unwrap();
-                registry.suspend(Suspension::new(scope, mode, until)).unwrap();
-            }
-        };
-        // Every key begins with a digit.
-        let block = |until| {
-            for digit in 0..10 {
-                let target = BlockTarget::Key(format!("{digit}*"));
-                registry.block(Block::new(target).until(until)).unwrap();
-            }
-        };
-        match self {
-            Self::SuspendedPolicies(mode) => suspend(&["policy:p", "policy:q"], mode, later),
-            Self::SuspendedApp(mode) => suspend(&["app:checkout"], mode, later),
-            Self::SuspendedAll(mode) => suspend(&["all"], mode, later),
-            Self::SuspendedOther => suspend(&["app:check", "policy:pp"], SuspensionMode::Deny, later),
-            Self::Expired(mode) => suspend(&["all", "app:checkout", "policy:p"], mode, now),
-            Self::Blocked => block(later),
-            Self::ExpiredBlock => block(now),
-        }
-    }
-
-    /// Returns the mode in place of that of the policies, if any.
-    fn mode(self) -> Option<SuspensionMode> {
-        match self {
-            Self::SuspendedPolicies(mode) | Self::SuspendedApp(mode) | Self::SuspendedAll(mode) => Some(mode),
-            _ => None,
-        }
-    }
-}
-
-/// Removes all overlays.
-pub(crate) fn remove_overlays(registry: &PolicyRegistry) {
-    for suspension in registry.suspensions() {
-        registry.end_suspension(suspension.scope());
-    }
-    for block in registry.blocks() {
-        registry.unblock(block.target(), block.app());
-    }
+/// The first time after a time.
+pub(crate) fn later(now: Timestamp) -> Timestamp {
+    now.after(Duration::from_micros(1))
 }
 
 const ENFORCED: Condition = Condition {
@@ -111,6 +67,7 @@ const ENFORCED: Condition = Condition {
     has_penalty: false,
     on_unknown_policy: None,
     overlay: None,
+    end: None,
 };
 
 pub(crate) const CONDITIONS: &[Condition] = &[
@@ -236,20 +193,77 @@ pub(crate) const CONDITIONS: &[Condition] = &[
         overlay: Some(Overlay::ExpiredBlock),
         ..ENFORCED
     },
+    Condition {
+        end: Some(End::LaterEntries),
+        denies_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::LaterEntries),
+        allows_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::PastEntries),
+        denies_key: true,
+        allows_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::PastQuota),
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::Trial),
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::Trial),
+        of_policy: Enforcement::Shadow,
+        ..ENFORCED
+    },
 ];
 
 impl Condition {
     /// The policy of this name under the condition.
     pub(crate) fn policy(&self, name: &str) -> Policy {
         let mut builder = self.penalized(name).enforcement(self.of_policy);
-        let every_key = || KeyList::parse(["*"]).unwrap();
+        let now = ManualClock::new().now();
+        let every_key = || {
+            let list = KeyList::parse([""; 0]).unwrap();
+            match self.end {
+                Some(End::LaterEntries) => list.with_entry_until("*", later(now)),
+                Some(End::PastEntries) => list.with_entry_until("*", now),
+                _ => KeyList::parse(["*"]),
+            }
+            .unwrap()
+        };
         if self.allows_key {
             builder = builder.allow_keys(every_key());
         }
         if self.denies_key {
             builder = builder.deny_keys(every_key());
         }
-        builder.build().unwrap()
+        let policy = builder.build().unwrap();
+        match self.end {
+            Some(End::Trial) => {
+                let smaller = Policy::token_bucket(name).capacity(1).rate("1/h").build();
+                policy.with_trial(&smaller.unwrap(), later(now)).unwrap()
+            }
+            _ => policy,
+        }
+    }
+
+    /// The quota of a key beside that of the policy.
+    pub(crate) fn key_override(&self, name: &str, key: &Key<'_>) -> Option<KeyOverride> {
+        let larger = Policy::token_bucket(name).capacity(1_000).rate("1/s").build();
+        let quota = KeyOverride::new(larger.unwrap(), key).until(ManualClock::new().now());
+        (self.end == Some(End::PastQuota)).then_some(quota)
+    }
+
+    /// Returns whether an entry of a list applies to the key.
+    fn has_entries(&self) -> bool {
+        self.end != Some(End::PastEntries)
     }
 
     /// The policy of this name before the condition holds. It has its penalty from the beginning,
@@ -301,11 +315,13 @@ impl Condition {
                 allowed(Source::Other(Origin::Block), true, false)
             }
             (None, _) if self.denies_without_store() => Answer::Forbidden,
-            (None, Enforcement::Shadow) if self.denies_key => {
+            (None, Enforcement::Shadow) if self.denies_key && self.has_entries() => {
                 allowed(Source::Other(Origin::KeyList), true, false)
             }
-            (None, _) if self.denies_key => Answer::Forbidden,
-            (None, _) if self.allows_key => allowed(Source::Other(Origin::KeyList), false, false),
+            (None, _) if self.denies_key && self.has_entries() => Answer::Forbidden,
+            (None, _) if self.allows_key && self.has_entries() => {
+                allowed(Source::Other(Origin::KeyList), false, false)
+            }
             (None, Enforcement::Shadow) => allowed(Source::Store, denied, fits),
             (None, _) if !fits => Answer::NeverFits,
             (None, _) if denied => Answer::Limited(Some(Denial {
@@ -327,7 +343,8 @@ impl Condition {
 
     /// Returns whether decisions are charged.
     pub(crate) fn settles(&self) -> bool {
-        let is_listed = self.allows_key || self.denies_key || self.denies_without_store();
+        let is_listed = (self.allows_key || self.denies_key) && self.has_entries();
+        let is_listed = is_listed || self.denies_without_store();
         self.on_unknown_policy.is_none() && self.mode() != Enforcement::Off && !is_listed
     }
 }
@@ -351,6 +368,9 @@ impl fmt::Display for Condition {
         }
         if let Some(overlay) = self.overlay {
             write!(f, ", {overlay:?}")?;
+        }
+        if let Some(end) = self.end {
+            write!(f, ", {end:?}")?;
         }
         match self.on_unknown_policy {
             Some(answer) => write!(f, ", unknown policy ({answer:?})"),

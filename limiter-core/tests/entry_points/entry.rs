@@ -4,17 +4,18 @@ use std::future::IntoFuture;
 use std::task::Poll;
 use std::time::Duration;
 
-use limiter_core::__private::{
-    LayerWait, Passage, WaitLimit, admit, admit_waiting, after_try, try_acquire, try_decide, try_pass,
-};
+use http::Request;
+use limiter_core::__private::{admit, try_decide};
 use limiter_core::registry::OnUnknownPolicy;
-use limiter_core::{
-    Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, Policy, Rejection, token_limiter,
-};
+use limiter_core::{Allowed, Decision, Enforcement, Key, LimitRequest, Limiter, Rejection, token_limiter};
 use limiter_redisson::Client;
+use limiter_tower::{RateLimitLayer, RequestLimits};
+use tower::{Layer as _, service_fn};
 
 use super::answer::Answer;
-use super::condition::{Condition, Overlay};
+use super::condition::Condition;
+use super::layer::{handler, key_of, layer_call, layer_call_that_waits, of_response};
+use super::overlay::Overlay;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -40,10 +41,18 @@ pub(crate) enum Entry {
     AttributeWithParameters,
     AttributeThatWaits,
     AttributeThatCounts,
+    AttributeWithFallback,
+    AttributeOfBlock,
     TwoAttributes,
+    LayerCall,
+    LayerCallOfTwo,
+    LayerCallThatWaits,
     Layer,
+    LayerWithDecision,
     LayerOfTwo,
+    LayerOfRequestLimits,
     LayerThatWaits,
+    NamedLayer,
     Redisson,
 }
 
@@ -70,10 +79,18 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::AttributeWithParameters,
     Entry::AttributeThatWaits,
     Entry::AttributeThatCounts,
+    Entry::AttributeWithFallback,
+    Entry::AttributeOfBlock,
     Entry::TwoAttributes,
+    Entry::LayerCall,
+    Entry::LayerCallOfTwo,
+    Entry::LayerCallThatWaits,
     Entry::Layer,
+    Entry::LayerWithDecision,
     Entry::LayerOfTwo,
+    Entry::LayerOfRequestLimits,
     Entry::LayerThatWaits,
+    Entry::NamedLayer,
     Entry::Redisson,
 ];
 
@@ -100,6 +117,24 @@ async fn attribute_that_waits(limits: &Limiter, key: Key<'static>, cost: u64) ->
 #[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits, count_if = Result::is_ok)]
 async fn attribute_that_counts(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
     Ok(())
+}
+
+fn rejected(rejection: Rejection) -> Result<(), Rejection> {
+    Err(rejection)
+}
+
+#[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits, fallback = rejected, pass_rejection)]
+async fn attribute_with_fallback(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+struct Block<'a>(&'a Limiter);
+
+#[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = self.0)]
+impl Block<'_> {
+    async fn call(&self, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+        Ok(())
+    }
 }
 
 #[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits)]
@@ -148,7 +183,10 @@ impl Entry {
             | Self::AttributeWithoutKey
             | Self::AttributeThatWaits
             | Self::AttributeThatCounts
+            | Self::AttributeWithFallback
+            | Self::AttributeOfBlock
             | Self::TwoAttributes
+            | Self::NamedLayer
             | Self::Redisson => true,
             Self::Check
             | Self::CheckAll
@@ -162,8 +200,13 @@ impl Entry {
             | Self::Reserve
             | Self::ReserveTwo
             | Self::AttributeWithParameters
+            | Self::LayerCall
+            | Self::LayerCallOfTwo
+            | Self::LayerCallThatWaits
             | Self::Layer
+            | Self::LayerWithDecision
             | Self::LayerOfTwo
+            | Self::LayerOfRequestLimits
             | Self::LayerThatWaits => false,
         }
     }
@@ -224,48 +267,47 @@ impl Entry {
             Self::AttributeWithParameters => of_unit(attribute_with_parameters(limits, owned, cost).await),
             Self::AttributeThatWaits => of_unit(attribute_that_waits(limits, owned, cost).await),
             Self::AttributeThatCounts => of_unit(attribute_that_counts(limits, owned, cost).await),
+            Self::AttributeWithFallback => of_unit(attribute_with_fallback(limits, owned, cost).await),
+            Self::AttributeOfBlock => of_unit(Block(limits).call(owned, cost).await),
             Self::TwoAttributes => of_unit(two_attributes(limits, owned, cost).await),
-            Self::Layer => layer(limits, first, key, cost).await,
-            Self::LayerOfTwo => match try_decide(&limits.check_all(two()).cost(cost)) {
+            Self::LayerCall => layer_call(limits, first, key, cost).await,
+            Self::LayerCallOfTwo => match try_decide(&limits.check_all(two()).cost(cost)) {
                 Poll::Ready(answer) => Answer::of_decision(answer),
                 Poll::Pending => Answer::of_decision(admit(limits.check_all(two()).cost(cost)).await),
             },
-            Self::LayerThatWaits => layer_that_waits(limits, first, key, cost).await,
+            Self::LayerCallThatWaits => layer_call_that_waits(limits, first, key, cost).await,
+            Self::Layer => {
+                let layer = RateLimitLayer::new(limits, first).key(key_of(owned)).cost(cost);
+                of_response(layer.layer(service_fn(handler))).await
+            }
+            Self::LayerWithDecision => {
+                let layer = RateLimitLayer::new(limits, first).key(key_of(owned)).cost(cost);
+                of_response(layer.with_decision_extension().layer(service_fn(handler))).await
+            }
+            Self::LayerOfTwo => {
+                let layer = RateLimitLayer::new(limits, [first, second]).key(key_of(owned));
+                of_response(layer.cost(cost).layer(service_fn(handler))).await
+            }
+            Self::LayerOfRequestLimits => {
+                let policy = first.clone();
+                let requested =
+                    move |_: &Request<String>| RequestLimits::new(&policy, owned.clone()).cost(cost);
+                let layer = RateLimitLayer::limits_for(limits, requested);
+                of_response(layer.layer(service_fn(handler))).await
+            }
+            Self::LayerThatWaits => {
+                let layer = RateLimitLayer::new(limits, first).key(key_of(owned)).cost(cost);
+                of_response(layer.max_wait(Duration::ZERO).layer(service_fn(handler))).await
+            }
+            Self::NamedLayer => {
+                let layer = RateLimitLayer::new(limits, "p").key(key_of(owned)).cost(cost);
+                of_response(layer.layer(service_fn(handler))).await
+            }
             Self::Redisson => match Client::new(limits).rate_limiter("p").try_acquire(cost).await {
                 Ok(true) => Answer::Allowed(None),
                 Ok(false) => Answer::Limited(None),
                 Err(rejection) => Answer::of_rejection(&rejection),
             },
-        }
-    }
-}
-
-/// A request to a layer that does not report allowed decisions.
-async fn layer(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
-    match try_pass(limits, policy, key, Amount::from(cost)) {
-        Passage::Allowed => return Answer::Allowed(None),
-        Passage::Decided(answer) => return Answer::of_decision(answer),
-        Passage::Undecided => {}
-    }
-    let check = limits.check(policy, key).cost(cost);
-    match try_decide(&check) {
-        Poll::Ready(answer) => Answer::of_decision(answer),
-        Poll::Pending => Answer::of_decision(admit(after_try(check)).await),
-    }
-}
-
-/// A request before a waiting layer with a timeout of zero.
-async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
-    let (check, room) = (limits.check(policy, key).cost(cost), WaitLimit::new(1));
-    match try_acquire(&check) {
-        Poll::Ready(answer) => Answer::of_decision(answer),
-        Poll::Pending => {
-            let waits = Some(LayerWait {
-                timeout: Some(Duration::ZERO),
-                room: &room,
-                expects_refunds: false,
-            });
-            Answer::of_decision(admit_waiting(check, waits, None).await)
         }
     }
 }
@@ -292,47 +334,5 @@ fn of_unit(answer: Result<(), Rejection>) -> Answer {
     match answer {
         Ok(()) => Answer::Allowed(None),
         Err(rejection) => Answer::of_rejection(&rejection),
-    }
-}
-
-/// Calls that refund or charge without a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settling {
-    Refund,
-    Charge,
-    NamedRefund,
-    NamedCharge,
-}
-
-impl Settling {
-    pub(crate) const ALL: &[Self] = &[Self::Refund, Self::Charge, Self::NamedRefund, Self::NamedCharge];
-
-    pub(crate) fn applies_to(self, condition: &Condition) -> bool {
-        match condition.on_unknown_policy {
-            None => true,
-            // The entry point returns an error.
-            Some(OnUnknownPolicy::Deny) => false,
-            Some(_) => matches!(self, Self::NamedRefund | Self::NamedCharge),
-        }
-    }
-
-    pub(crate) fn is_refund(self) -> bool {
-        matches!(self, Self::Refund | Self::NamedRefund)
-    }
-
-    pub(crate) async fn call(
-        self,
-        limits: &Limiter,
-        condition: &Condition,
-        key: &Key<'_>,
-        cost: u64,
-    ) -> Result<(), Rejection> {
-        let policy = &condition.policy("p");
-        match self {
-            Self::Refund => limits.refund(policy, key).cost(cost).await,
-            Self::Charge => limits.charge(policy, key).cost(cost).await,
-            Self::NamedRefund => limits.named("p").refund(key).cost(cost).await,
-            Self::NamedCharge => limits.named("p").charge(key).cost(cost).await,
-        }
     }
 }

@@ -24,8 +24,8 @@ fn is_word(literal: &str) -> bool {
     !literal.is_empty() && literal.bytes().all(is_letter)
 }
 
-/// Whether the text before a literal calls a constructor of a label with the literal as its first
-/// argument, the name.
+/// Returns whether the text before a literal calls a constructor of a label with the literal as its
+/// first argument, the name.
 fn names_a_label(before: &str) -> bool {
     let before = before.trim_end();
     before.ends_with("Label::new(") || before.ends_with("Label::from_static_parts(")

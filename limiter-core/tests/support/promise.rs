@@ -9,7 +9,7 @@ pub(crate) struct Grant {
     pub(crate) at: u64,
     /// Thousandths of a permit.
     pub(crate) cost: u64,
-    /// Whether the second of the two policies made this grant.
+    /// True if the second of the two policies made this grant.
     pub(crate) second: bool,
 }
 

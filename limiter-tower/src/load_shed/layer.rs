@@ -92,7 +92,7 @@ use crate::skip;
 /// and no allocation. Clones of the layer, and the services that it wraps, share one counter.
 #[must_use = "a layer sheds nothing until a service is wrapped in it"]
 pub struct LoadShedLayer<C = DefaultPriority, P = FixedPolicies> {
-    room: Arc<ShedConfig>,
+    config: Arc<ShedConfig>,
     classify: Arc<C>,
     options: P,
 }
@@ -101,7 +101,7 @@ impl LoadShedLayer {
     /// Admits this many requests at once, at least 1. All requests have the same priority, until
     /// [`priority`](Self::priority) classifies them.
     pub fn new(max_in_flight: usize) -> Self {
-        let room = ShedConfig {
+        let config = ShedConfig {
             max_in_flight,
             reserved: PerPriority::default(),
             bounds: PerPriority::from_fn(|_| max_in_flight),
@@ -112,7 +112,7 @@ impl LoadShedLayer {
             has_logged: Arc::default(),
         };
         Self {
-            room: Arc::new(room),
+            config: Arc::new(config),
             classify: Arc::new(DefaultPriority::new()),
             options: FixedPolicies::new(),
         }
@@ -139,7 +139,7 @@ impl<C, P> LoadShedLayer<C, P> {
     /// ```
     pub fn priority<T>(self, classify: T) -> LoadShedLayer<T, P> {
         LoadShedLayer {
-            room: self.room,
+            config: self.config,
             classify: Arc::new(classify),
             options: self.options,
         }
@@ -152,7 +152,7 @@ impl<C, P> LoadShedLayer<C, P> {
     /// admitted while fewer than 100 are in flight, a high one while fewer than 90, others while
     /// fewer than 70.
     pub fn reserve_for(mut self, class: Priority, places: usize) -> Self {
-        Arc::make_mut(&mut self.room).reserve_for(class, places);
+        Arc::make_mut(&mut self.config).reserve_for(class, places);
         self
     }
 
@@ -164,7 +164,7 @@ impl<C, P> LoadShedLayer<C, P> {
     /// The bound is 0, capacity is reserved for the lowest priority, or the reservations leave no
     /// capacity for the lowest priority.
     pub fn verify(self) -> Result<Self, ConfigError> {
-        self.room.verify()?;
+        self.config.verify()?;
         Ok(self)
     }
 
@@ -173,7 +173,7 @@ impl<C, P> LoadShedLayer<C, P> {
     /// request passes when any of the arguments skips it. Skipped requests are not classified.
     pub fn skip<S>(self, skip: S) -> LoadShedLayer<C, Skipping<S, P>> {
         LoadShedLayer {
-            room: self.room,
+            config: self.config,
             classify: self.classify,
             options: Skipping::new(skip, self.options),
         }
@@ -182,34 +182,34 @@ impl<C, P> LoadShedLayer<C, P> {
     /// Counts and sheds health probes like other requests. Default: the requests of
     /// [`skip::probes`] pass, so that an orchestrator does not restart a busy process.
     pub fn with_probes(mut self) -> Self {
-        Arc::make_mut(&mut self.room).probes = None;
+        Arc::make_mut(&mut self.config).probes = None;
         self
     }
 
     /// Sets `Retry-After` of shed requests, in whole seconds, rounded up. gRPC clients receive
     /// `grpc-retry-pushback-ms`. Default: neither, because the time is unknown.
     pub fn retry_after(mut self, after: Duration) -> Self {
-        Arc::make_mut(&mut self.room).retry_after = Some(after);
+        Arc::make_mut(&mut self.config).retry_after = Some(after);
         self
     }
 
     /// Configures the responses to shed requests. Default: [`ResponseConfig::new`].
     pub fn responses(mut self, config: &ResponseConfig) -> Self {
-        Arc::make_mut(&mut self.room).responder = config.responder();
+        Arc::make_mut(&mut self.config).responder = config.responder();
         self
     }
 
     /// Returns the number of requests in flight, for a gauge.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.room.counter.in_flight()
+        self.config.counter.in_flight()
     }
 
     /// Returns the number of shed requests of a priority. With the feature `metrics` of
     /// limiter-core, `limiter_shed_total` also counts them, for all layers of the process.
     #[must_use]
     pub fn shed(&self, class: Priority) -> usize {
-        self.room.counter.shed(class)
+        self.config.counter.shed(class)
     }
 }
 
@@ -217,16 +217,16 @@ impl<S, C, P: RequestOptions<C>> Layer<S> for LoadShedLayer<C, P> {
     type Service = LoadShed<S, P::Extractor>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.room.log_errors();
+        self.config.log_errors();
         let classify = self.options.apply(Arc::clone(&self.classify));
-        LoadShed::new(inner, Arc::clone(&self.room), classify)
+        LoadShed::new(inner, Arc::clone(&self.config), classify)
     }
 }
 
 impl<C, P: Clone> Clone for LoadShedLayer<C, P> {
     fn clone(&self) -> Self {
         Self {
-            room: Arc::clone(&self.room),
+            config: Arc::clone(&self.config),
             classify: Arc::clone(&self.classify),
             options: self.options.clone(),
         }
@@ -236,7 +236,7 @@ impl<C, P: Clone> Clone for LoadShedLayer<C, P> {
 impl<C, P> fmt::Debug for LoadShedLayer<C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadShedLayer")
-            .field("room", &self.room)
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }

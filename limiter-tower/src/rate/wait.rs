@@ -11,7 +11,7 @@ use limiter_core::__private::{LayerWait, WaitLimit};
 pub(crate) struct WaitConfig {
     /// `None`: the setting of the policies.
     timeout: Option<Duration>,
-    room: Arc<WaitLimit>,
+    wait_limit: Arc<WaitLimit>,
 }
 
 impl WaitConfig {
@@ -21,15 +21,15 @@ impl WaitConfig {
         self.timeout = Some(timeout);
     }
 
-    pub(crate) fn set_room(&mut self, seats: usize) {
-        self.room = Arc::new(WaitLimit::new(seats));
+    pub(crate) fn set_max_waiting(&mut self, requests: usize) {
+        self.wait_limit = Arc::new(WaitLimit::new(requests));
     }
 
     /// How a request waits, in a layer whose requests may refund permits.
     pub(crate) fn for_request(&self, expects_refunds: bool) -> LayerWait<'_> {
         LayerWait {
             timeout: self.timeout,
-            room: &self.room,
+            wait_limit: &self.wait_limit,
             expects_refunds,
         }
     }
@@ -39,7 +39,7 @@ impl Default for WaitConfig {
     fn default() -> Self {
         Self {
             timeout: None,
-            room: Arc::new(WaitLimit::new(Self::MAX_WAITING)),
+            wait_limit: Arc::new(WaitLimit::new(Self::MAX_WAITING)),
         }
     }
 }

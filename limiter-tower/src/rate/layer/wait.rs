@@ -68,7 +68,7 @@ impl<K, P> RateLimitLayer<K, P> {
     /// A request that waits keeps its connection and the part of its body that was read, so the
     /// bound limits memory.
     pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.limits_mut().wait_mut().set_room(requests);
+        self.limits_mut().wait_mut().set_max_waiting(requests);
         self
     }
 }
