@@ -242,7 +242,8 @@ impl LeaseCall<'_> {
             return Err(ConfigError::invalid("holder of a lease", self.holder, expected).into());
         }
         let inner = &self.limiter.inner;
-        let request = DecisionRequest::new([self.limit], Mode::Peek, inner.any_groups)?;
+        let limit = self.limiter.with_defaults(self.limit);
+        let request = DecisionRequest::new([limit], Mode::Peek, inner.any_groups)?;
         let name = request.queue();
         // Returned permits may admit a waiter.
         let _notifier = inner.queues.refund_notifier(&name);

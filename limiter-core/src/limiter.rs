@@ -27,7 +27,7 @@ pub(crate) use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::observe::ReportedLimit;
-use crate::policy::Policy;
+use crate::policy::{LimiterDefaults, Policy};
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit};
 use crate::support::clock::Clock;
@@ -61,6 +61,7 @@ pub(crate) struct LimiterInner {
     pub(crate) clock: Clock,
     /// Limits of different groups may be decided together, because the store is not a cluster.
     pub(crate) any_groups: bool,
+    defaults: LimiterDefaults,
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) detached: DetachedTables,
     pub(crate) closing: watch::Sender<bool>,
@@ -69,6 +70,26 @@ pub(crate) struct LimiterInner {
     pub(crate) names: PolicyLookup,
     pub(crate) enforcement: EnforcementSwitch,
     layer_policies: LayerPolicies,
+}
+
+/// The settings that both builders have.
+#[derive(Clone, Debug)]
+struct LimiterSettings {
+    any_groups: bool,
+    max_waiting: usize,
+    names: PolicyLookup,
+    defaults: LimiterDefaults,
+}
+
+impl Default for LimiterSettings {
+    fn default() -> Self {
+        Self {
+            any_groups: false,
+            max_waiting: 10_000,
+            names: PolicyLookup::default(),
+            defaults: LimiterDefaults::default(),
+        }
+    }
 }
 
 impl Limiter {
@@ -166,36 +187,35 @@ impl Limiter {
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_concurrency() {
-            let request = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
+            let limit = self.with_defaults(LimitRequest::new(policy, key));
+            let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
             let (identity, tables) = (request.limit().identity, &self.inner.detached);
             // Detached permits belong to other processes, which may no longer exist.
             drop(tables.permits.take_matching(|hold| hold.identity == identity));
             return Ok(Box::pin(self.inner.backend.reset_permits(&request)).await?);
         }
-        let mut request = DecisionRequest::new(
-            [LimitRequest::new(policy, key).cost(Amount::ZERO)],
-            Mode::Peek,
-            self.inner.any_groups,
-        )?;
+        let limit = self.with_defaults(LimitRequest::new(policy, key).cost(Amount::ZERO));
+        let mut request = DecisionRequest::new([limit], Mode::Peek, self.inner.any_groups)?;
         let name = request.queue();
         request.add_penalties();
         let _notifier = self.inner.queues.refund_notifier(&name);
         Ok(self.inner.backend.reset(&request).await?)
     }
 
-    fn new(
-        backend: Backend,
-        clock: Clock,
-        any_groups: bool,
-        max_waiting: usize,
-        names: PolicyLookup,
-    ) -> Self {
+    fn new(backend: Backend, clock: Clock, settings: LimiterSettings) -> Self {
+        let LimiterSettings {
+            any_groups,
+            max_waiting,
+            names,
+            defaults,
+        } = settings;
         let closing = watch::Sender::new(false);
         let detached_permits = backend.detached_permits();
         let inner = Arc::new(LimiterInner {
             backend,
             clock,
             any_groups,
+            defaults,
             queues: Arc::new(WaitQueues::new(max_waiting)),
             detached: DetachedTables::new(detached_permits),
             closing,
@@ -207,6 +227,15 @@ impl Limiter {
         let watcher: Weak<LimiterInner> = Arc::downgrade(&inner);
         inner.names.registry.watch_overlays(watcher);
         Self { inner }
+    }
+
+    /// Returns the limit with the limiter's defaults for the settings that its policy leaves open.
+    #[inline]
+    pub(crate) fn with_defaults<'a>(&self, limit: LimitRequest<'a>) -> LimitRequest<'a> {
+        LimitRequest {
+            policy: limit.policy.with_defaults(&self.inner.defaults),
+            ..limit
+        }
     }
 
     /// Returns a limit of a call, with its key if a denial of it is reported.

@@ -23,6 +23,7 @@ mod reciprocal;
 #[cfg(feature = "redis")]
 pub(crate) mod replica_share;
 mod sliding_window;
+mod store_settings;
 mod text;
 pub(crate) mod thread_cache;
 mod token_bucket;
@@ -36,10 +37,12 @@ use std::time::Duration;
 
 use crate::identity::{Identity, Prefix};
 pub(crate) use crate::policy::algorithm::Algorithm;
-pub(crate) use crate::policy::builder::check_text;
+#[cfg(feature = "redis")]
+pub(crate) use crate::policy::builder::check_deadline;
 pub use crate::policy::builder::{
     CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder, SlidingWindowParams,
 };
+pub(crate) use crate::policy::builder::{MAX_DEADLINE, check_text};
 pub(crate) use crate::policy::cached_text::CachedText;
 pub use crate::policy::calendar::UtcOffset;
 #[cfg(feature = "redis")]
@@ -64,6 +67,8 @@ pub use crate::policy::rate::Rate;
 #[cfg(feature = "registry")]
 pub(crate) use crate::policy::rate::Span;
 pub(crate) use crate::policy::sliding_window::SlidingWindow;
+pub(crate) use crate::policy::store_settings::LimiterDefaults;
+use crate::policy::store_settings::{PolicyCopies, StoreSettings};
 pub(crate) use crate::policy::thread_cache::CachedPolicy;
 pub(crate) use crate::policy::token_bucket::TokenBucket;
 pub use crate::policy::window::Window;
@@ -98,8 +103,9 @@ struct PolicyInner {
     group: Option<Box<str>>,
     /// The group, escaped for use in keys.
     escaped_group: Option<Box<str>>,
-    on_store_failure: OnStoreFailure,
-    deadline: Duration,
+    store: StoreSettings,
+    /// This policy with the defaults of limiters.
+    copies: PolicyCopies,
     lease: Option<Duration>,
     /// Generation of its stored states.
     generation: u32,
@@ -121,7 +127,8 @@ struct PolicyInner {
 }
 
 impl Policy {
-    /// Default deadline of a decision, including the wait for a connection.
+    /// Deadline of a decision, including the wait for a connection, if neither the policy nor the
+    /// limiter sets one.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
     /// Returns the policy's name, part of the identity of its state.
@@ -159,20 +166,24 @@ impl Policy {
         })
     }
 
-    /// Returns the decision if the store does not reply.
+    /// Returns the decision if the store does not reply. If the policy sets none: the default of
+    /// the limiter in the policy of a [`LimitOutcome`](crate::LimitOutcome), elsewhere
+    /// [`OnStoreFailure::Local`].
     #[must_use]
     pub fn on_store_failure(&self) -> OnStoreFailure {
-        self.0.on_store_failure
+        self.0.store.on_store_failure()
     }
 
-    /// Returns the deadline of a decision, including the wait for a connection.
+    /// Returns the deadline of a decision, including the wait for a connection. If the policy sets
+    /// none: the default of the limiter in the policy of a [`LimitOutcome`](crate::LimitOutcome),
+    /// elsewhere [`DEFAULT_DEADLINE`](Self::DEFAULT_DEADLINE).
     #[must_use]
     pub fn deadline(&self) -> Duration {
-        self.0.deadline
+        self.0.store.deadline()
     }
 
     /// Returns the policy with a deadline of at most this duration, for callers that cannot wait
-    /// longer. Its limits are the same.
+    /// longer. Its limits are the same. The duration also bounds the default of a limiter.
     ///
     /// ```
     /// use limiter_core::Policy;
@@ -186,13 +197,13 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_max_deadline(&self, at_most: Duration) -> Self {
-        if self.0.deadline <= at_most {
-            return self.clone();
+        match self.0.store.with_max_deadline(at_most) {
+            None => self.clone(),
+            Some(store) => Self(Arc::new(PolicyInner {
+                store,
+                ..PolicyInner::clone(&self.0)
+            })),
         }
-        let mut inner = PolicyInner::clone(&self.0);
-        // As in the builder, a deadline is positive.
-        inner.deadline = at_most.max(Duration::from_micros(1));
-        Self(Arc::new(inner))
     }
 
     /// Returns the maximum time for which permits may be leased from Redis, if leases are enabled,
@@ -341,8 +352,7 @@ impl PartialEq for Policy {
             || (a.name == b.name
                 && a.algorithm == b.algorithm
                 && a.group == b.group
-                && a.on_store_failure == b.on_store_failure
-                && a.deadline == b.deadline
+                && a.store == b.store
                 && a.lease == b.lease
                 && a.extras == b.extras
                 && a.generation == b.generation

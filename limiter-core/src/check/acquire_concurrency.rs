@@ -224,7 +224,7 @@ impl<'a, P: PolicyRef + 'a> AcquireConcurrency<'a, P> {
     {
         AcquireConcurrency {
             limiter: self.limiter,
-            request: self.request.resolved(found),
+            request: self.limiter.with_defaults(self.request.resolved(found)),
             timeout: self.timeout,
             detached: self.detached,
         }

@@ -222,7 +222,8 @@ impl Limiter {
         id: &str,
     ) -> Result<PermitRenewal, Rejection> {
         self.open()?;
-        let request = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
+        let limit = self.with_defaults(LimitRequest::new(policy, key));
+        let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
         let (id, stored) = self.parse_permit(&request, id)?;
         let now = self.now();
         let expires_at = now.after(Duration::from_millis(id.lease_ms.into()));
@@ -264,7 +265,8 @@ impl Limiter {
         id: &str,
     ) -> Result<PermitRelease, Rejection> {
         self.open()?;
-        let request = ConcurrencyRequest::new(LimitRequest::new(policy, key), Mode::Peek)?;
+        let limit = self.with_defaults(LimitRequest::new(policy, key));
+        let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
         let (id, stored) = self.parse_permit(&request, id)?;
         let released = match id.backing {
             IdBacking::Nothing => true,

@@ -37,7 +37,8 @@ impl<'a> Check<'a> {
         }
         if let Some(limit) = self.permit_peek() {
             limiter.open()?;
-            let request = ConcurrencyRequest::new(limit.clone(), self.mode)?;
+            let limit = limiter.with_defaults(limit.clone());
+            let request = ConcurrencyRequest::new(limit, self.mode)?;
             return Ok(Box::pin(async move {
                 limiter.inner.backend.peek_permits(&request).await
             }));
@@ -62,7 +63,8 @@ impl<'a> Check<'a> {
 
     /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
-        let each = self.requests.iter().map(|request| request.policy().deadline());
+        let limits = self.requests.iter().map(LimitRequest::borrowed);
+        let each = limits.map(|limit| self.limiter.with_defaults(limit).policy().deadline());
         each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
@@ -100,6 +102,7 @@ impl<'a> Check<'a> {
         match (self.requests, charge) {
             // The attempt that computed them has found the limiter open.
             (OneOrMany::One(limit), Some(charge)) => {
+                let limit = self.limiter.with_defaults(limit);
                 Ok(DecisionRequest::of_charged(limit, charge, self.mode))
             }
             (requests, _) => {
@@ -124,7 +127,9 @@ fn request<'a>(
     mode: Mode,
 ) -> Result<DecisionRequest<'a>, Rejection> {
     let mut last = None;
-    let limits = limits.inspect(|limit| last = Some(limit.policy()));
+    let limits = limits
+        .map(|limit| limiter.with_defaults(limit))
+        .inspect(|limit| last = Some(limit.policy()));
     DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
         if let Some(policy) = last {
             observe::rejected(limiter.inner.backend.usage(), policy, mode, rejection);

@@ -125,7 +125,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Refund<'a, P> {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
             };
-            let limit = self.request.resolved(&found);
+            let limit = self.limiter.with_defaults(self.request.resolved(&found));
             // Otherwise the refund would reduce the usage of other calls.
             if !self.limiter.charges(&limit) {
                 return Ok(());
@@ -183,7 +183,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Charge<'a, P> {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
             };
-            let limit = self.request.resolved(&found);
+            let limit = self.limiter.with_defaults(self.request.resolved(&found));
             if !self.limiter.charges(&limit) {
                 return Ok(());
             }

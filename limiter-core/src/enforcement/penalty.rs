@@ -31,10 +31,11 @@ impl Limiter {
         key: impl Into<Key<'a>>,
     ) -> Result<Option<Timestamp>, Rejection> {
         self.open()?;
-        let Some(penalty_limits) = policy.punishing() else {
+        let limit = self.with_defaults(LimitRequest::new(policy, key));
+        let Some(penalty_limits) = limit.policy().punishing() else {
             return Ok(None);
         };
-        let request = DecisionRequest::of_block(penalty_limits, key.into());
+        let request = DecisionRequest::of_block(penalty_limits, limit.key);
         let backend = &self.inner.backend;
         let decision = match backend.try_decide(&request) {
             Some(answer) => answer?,

@@ -34,7 +34,7 @@ pub(crate) struct EnforcementPlan<'a> {
     /// Decided in one request after the enforced limits, if these allow the call. A denial is only
     /// reported.
     shadow: Subset<'a>,
-    /// Whether any limit is enforced, by the store or by a key list.
+    /// True if any limit is enforced, by the store or by a key list.
     enforces: bool,
     /// The first limit whose key is denied without the store, and the origin of the denial.
     forbidden: Option<(ReportedLimit<'a>, Origin)>,
@@ -72,7 +72,7 @@ impl<'a> EnforcementPlan<'a> {
             trials: Vec::new(),
         };
         for (position, request) in requests.into_iter().enumerate() {
-            sorted.add(position, request);
+            sorted.add(position, limiter.with_defaults(request));
         }
         sorted
     }

@@ -14,13 +14,14 @@ use crate::key::escape_part;
 pub use crate::policy::builder::levels::LevelParams;
 pub use crate::policy::builder::windows::{CounterWindowParams, FixedWindowParams, SlidingWindowParams};
 use crate::policy::options::RareSettings;
+use crate::policy::store_settings::{PolicyCopies, StoreSettings};
 use crate::policy::window::Window;
 use crate::policy::{Algorithm, Funnel, OnDenial, OnStoreFailure, Policy, PolicyInner};
 
 const MAX_NAME_BYTES: usize = 256;
 /// Range of leases: shorter ones are no longer than a store call.
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
-const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
+pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// Collects the parameters of a [`Policy`]; [`build`](PolicyBuilder::build) reports the first
 /// error.
@@ -30,8 +31,8 @@ pub struct PolicyBuilder<S> {
     name: String,
     pub(super) shape: S,
     group: Option<String>,
-    on_store_failure: OnStoreFailure,
-    deadline: Duration,
+    on_store_failure: Option<OnStoreFailure>,
+    deadline: Option<Duration>,
     pub(super) lease: Option<Duration>,
     extras: RareSettings,
     error: Option<ConfigError>,
@@ -43,8 +44,8 @@ impl<S> PolicyBuilder<S> {
             name,
             shape,
             group: None,
-            on_store_failure: OnStoreFailure::default(),
-            deadline: Policy::DEFAULT_DEADLINE,
+            on_store_failure: None,
+            deadline: None,
             lease: None,
             extras: RareSettings::default(),
             error: None,
@@ -60,15 +61,18 @@ impl<S> PolicyBuilder<S> {
         self
     }
 
-    /// Sets the decision if the store does not reply. Default: [`OnStoreFailure::Local`].
+    /// Sets the decision if the store does not reply. Default: that of the
+    /// [limiter](crate::InProcessBuilder::default_on_store_failure), which is
+    /// [`OnStoreFailure::Local`].
     pub fn on_store_failure(mut self, answer: OnStoreFailure) -> Self {
-        self.on_store_failure = answer;
+        self.on_store_failure = Some(answer);
         self
     }
 
-    /// Sets the deadline of a decision, including the wait for a connection. Default: 50 ms.
+    /// Sets the deadline of a decision, including the wait for a connection. Default: that of the
+    /// [limiter](crate::InProcessBuilder::default_deadline), which is 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = Some(deadline);
         self
     }
 
@@ -121,12 +125,8 @@ impl<S> PolicyBuilder<S> {
         if let Some(group) = &self.group {
             check_text("group", group)?;
         }
-        if self.deadline.is_zero() || self.deadline > MAX_DEADLINE {
-            return Err(ConfigError::invalid(
-                "deadline",
-                format_args!("{:?}", self.deadline),
-                "more than zero and at most an hour",
-            ));
+        if let Some(deadline) = self.deadline {
+            check_deadline("deadline", deadline)?;
         }
         if let Some(error) = self.error {
             return Err(error);
@@ -175,8 +175,8 @@ impl<S> PolicyBuilder<S> {
             name: self.name.into(),
             escaped_group: self.group.as_deref().map(|group| escape_part(group).into()),
             group: self.group.map(Into::into),
-            on_store_failure: self.on_store_failure,
-            deadline: self.deadline,
+            store: StoreSettings::new(self.deadline, self.on_store_failure),
+            copies: PolicyCopies::default(),
             lease: self.lease,
             generation: 0,
             #[cfg(feature = "redis")]
@@ -192,6 +192,17 @@ impl<S> PolicyBuilder<S> {
         inner.extras = self.extras.build(&inner);
         Ok(Policy(Arc::new(inner)))
     }
+}
+
+pub(crate) fn check_deadline(field: &'static str, deadline: Duration) -> Result<(), ConfigError> {
+    if deadline.is_zero() || deadline > MAX_DEADLINE {
+        return Err(ConfigError::invalid(
+            field,
+            format_args!("{deadline:?}"),
+            "more than zero and at most an hour",
+        ));
+    }
+    Ok(())
 }
 
 pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), ConfigError> {

@@ -44,6 +44,16 @@ impl RareSettings {
     }
 }
 
+impl RareOptions {
+    /// Derives the values again for another policy with these settings. Its key lists are
+    /// unchanged, so their entries are not reported again.
+    pub(super) fn rebuilt_for(self, policy: &PolicyInner) -> Option<Box<Self>> {
+        let mut options = self.settings.build(policy)?;
+        options.reported = self.reported;
+        Some(options)
+    }
+}
+
 /// Derived values are equal if the settings are equal.
 impl PartialEq for RareOptions {
     fn eq(&self, other: &Self) -> bool {

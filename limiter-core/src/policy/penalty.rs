@@ -10,6 +10,7 @@ use crate::identity::Prefix;
 #[cfg(feature = "redis")]
 use crate::policy::inheritance;
 use crate::policy::rate::Span;
+use crate::policy::store_settings::PolicyCopies;
 use crate::policy::window::Window;
 use crate::policy::{Algorithm, Funnel, Policy, PolicyInner, Rate, SlidingWindow};
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
@@ -212,8 +213,8 @@ impl PenaltyLimits {
                 algorithm,
                 group: policy.group.clone(),
                 escaped_group: policy.escaped_group.clone(),
-                on_store_failure: policy.on_store_failure,
-                deadline: policy.deadline,
+                store: policy.store,
+                copies: PolicyCopies::default(),
                 lease: None,
                 extras: None,
                 #[cfg(feature = "metrics")]

@@ -115,7 +115,7 @@ impl Policy {
         {
             inner.code = code.into();
         }
-        inner.on_store_failure = OnStoreFailure::Error;
+        inner.store.on_store_failure = Some(OnStoreFailure::Error);
         inner.lease = None;
         inner.extras = None;
         if let Algorithm::Funnel(funnel) = &mut inner.algorithm {

@@ -185,7 +185,8 @@ impl Reservation {
         requests: impl IntoIterator<Item = LimitRequest<'a>>,
         allowed: Allowed,
     ) -> Self {
-        Self::from_limits(limiter, requests.into_iter().map(ValidatedLimit::of), allowed)
+        let limits = requests.into_iter().map(|limit| limiter.with_defaults(limit));
+        Self::from_limits(limiter, limits.map(ValidatedLimit::of), allowed)
     }
 
     /// Creates a reservation from a decision request.

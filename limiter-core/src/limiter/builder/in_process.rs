@@ -1,12 +1,12 @@
 //! Builds limiters whose state lives in this process.
 
+use std::time::Duration;
+
 use crate::backend::Backend;
 use crate::backend::memory::MemoryBackend;
-use crate::limiter::Limiter;
-use crate::limiter::builder::MAX_WAITING;
+use crate::limiter::{Limiter, LimiterSettings};
 use crate::memory::MemoryStore;
-use crate::policy::Enforcement;
-use crate::registry::policy_lookup::PolicyLookup;
+use crate::policy::{Enforcement, MAX_DEADLINE, OnStoreFailure};
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
 
@@ -17,9 +17,7 @@ pub struct InProcessBuilder {
     clock: Clock,
     max_keys: usize,
     evicts: bool,
-    any_groups: bool,
-    max_waiting: usize,
-    names: PolicyLookup,
+    settings: LimiterSettings,
     enforcement: Option<Enforcement>,
 }
 
@@ -29,9 +27,7 @@ impl Default for InProcessBuilder {
             clock: Clock::System,
             max_keys: 1_000_000,
             evicts: false,
-            any_groups: false,
-            max_waiting: MAX_WAITING,
-            names: PolicyLookup::default(),
+            settings: LimiterSettings::default(),
             enforcement: None,
         }
     }
@@ -98,24 +94,20 @@ impl InProcessBuilder {
 
     /// Allows limits of different groups in one decision, which a cluster cannot decide. Default:
     /// rejected, so that in-process tests detect decisions that a cluster would reject.
-    pub fn standalone_only(self) -> Self {
-        Self {
-            any_groups: true,
-            ..self
-        }
+    pub fn standalone_only(mut self) -> Self {
+        self.settings.any_groups = true;
+        self
     }
 
     /// Sets the maximum number of calls that wait for permits, in all queues together. Further
     /// calls are rejected with [`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded).
     /// Default: 10,000.
-    pub fn max_waiting(self, calls: usize) -> Self {
-        Self {
-            max_waiting: calls,
-            ..self
-        }
+    pub fn max_waiting(mut self, calls: usize) -> Self {
+        self.settings.max_waiting = calls;
+        self
     }
 
-    names_of_policies!();
+    shared_setters!();
 
     /// Sets the initial enforcement mode, which [`Limiter::set_enforcement`] changes. Default: the
     /// value of the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) when the limiter
@@ -128,9 +120,12 @@ impl InProcessBuilder {
         }
     }
 
-    /// Builds the limiter.
+    /// Builds the limiter. An invalid [default deadline](Self::default_deadline) is replaced by the
+    /// nearest valid one.
     #[must_use]
-    pub fn build(self) -> Limiter {
+    pub fn build(mut self) -> Limiter {
+        let deadline = &mut self.settings.defaults.deadline;
+        *deadline = (*deadline).clamp(Duration::from_micros(1), MAX_DEADLINE);
         let of_environment = match self.enforcement {
             Some(_) => None,
             None => Enforcement::from_environment().unwrap_or_else(|error| {
@@ -139,13 +134,8 @@ impl InProcessBuilder {
             }),
         };
         let store = MemoryStore::new(self.clock.clone(), self.max_keys).evicting(self.evicts);
-        Limiter::new(
-            Backend::Memory(MemoryBackend::new(store, self.max_waiting)),
-            self.clock,
-            self.any_groups,
-            self.max_waiting,
-            self.names,
-        )
-        .with_enforcement(self.enforcement, of_environment)
+        let backend = MemoryBackend::new(store, self.settings.max_waiting);
+        Limiter::new(Backend::Memory(backend), self.clock, self.settings)
+            .with_enforcement(self.enforcement, of_environment)
     }
 }

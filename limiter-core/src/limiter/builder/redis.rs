@@ -11,9 +11,8 @@ use crate::backend::Backend;
 use crate::backend::redis::RedisBackend;
 use crate::error::ConfigError;
 use crate::key::Namespace;
-use crate::limiter::Limiter;
-use crate::limiter::builder::MAX_WAITING;
-use crate::policy::{Enforcement, check_text};
+use crate::limiter::{Limiter, LimiterSettings};
+use crate::policy::{Enforcement, OnStoreFailure, check_deadline, check_text};
 use crate::redis::replicas::Replicas;
 use crate::redis::usage_reporter::{RevisionSource, UsageReporter};
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
@@ -40,12 +39,10 @@ pub struct RedisBuilder {
     namespace: Option<String>,
     prefix: String,
     clock: Clock,
-    any_groups: bool,
     replicas: Option<u32>,
     deny_cache: Duration,
     max_local_keys: usize,
-    max_waiting: usize,
-    names: PolicyLookup,
+    settings: LimiterSettings,
     enforcement: Option<Enforcement>,
     usage: UsageReporting,
 }
@@ -66,12 +63,10 @@ impl RedisBuilder {
             namespace: None,
             prefix,
             clock: Clock::System,
-            any_groups: false,
             replicas: None,
             deny_cache: DENY_CACHE,
             max_local_keys: 100_000,
-            max_waiting: MAX_WAITING,
-            names: PolicyLookup::default(),
+            settings: LimiterSettings::default(),
             enforcement: None,
             usage: UsageReporting::Off,
         }
@@ -131,11 +126,9 @@ impl RedisBuilder {
 
     /// Allows limits of different groups in one decision, which a cluster cannot decide. Default:
     /// rejected.
-    pub fn standalone_only(self) -> Self {
-        Self {
-            any_groups: true,
-            ..self
-        }
+    pub fn standalone_only(mut self) -> Self {
+        self.settings.any_groups = true;
+        self
     }
 
     /// Sets the number of connections to each node, per runtime. One connection carries all calls,
@@ -160,11 +153,9 @@ impl RedisBuilder {
     /// Sets the maximum number of calls that wait for permits, in all queues of this process
     /// together. Further calls are rejected with
     /// [`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded). Default: 10,000.
-    pub fn max_waiting(self, calls: usize) -> Self {
-        Self {
-            max_waiting: calls,
-            ..self
-        }
+    pub fn max_waiting(mut self, calls: usize) -> Self {
+        self.settings.max_waiting = calls;
+        self
     }
 
     /// Sets the maximum time for which this process repeats a denial by Redis, without a request,
@@ -228,7 +219,7 @@ impl RedisBuilder {
         }
     }
 
-    names_of_policies!();
+    shared_setters!();
 
     /// Sets the initial enforcement mode, which [`Limiter::set_enforcement`] changes. Default: the
     /// value of the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) when the limiter
@@ -268,7 +259,7 @@ impl RedisBuilder {
     /// # Errors
     ///
     /// [`ConfigError`] when the namespace is missing, a URL is malformed, a limit of connections is
-    /// 0, or `standalone_only` is set for a cluster, or when the environment variable
+    /// 0, the default deadline is invalid, or `standalone_only` is set for a cluster, or when the environment variable
     /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is invalid and [`enforcement`](Self::enforcement)
     /// is not set. With a `rediss://` URL and no `root_certificate`, it reads the system's
     /// certificates, which blocks, and fails if there is none.
@@ -291,7 +282,8 @@ impl RedisBuilder {
                 return Err(ConfigError::invalid(setting, value, "at least 1"));
             }
         }
-        if self.any_groups && matches!(self.deployment.topology, Topology::Cluster(_)) {
+        check_deadline("default_deadline", self.settings.defaults.deadline)?;
+        if self.settings.any_groups && matches!(self.deployment.topology, Topology::Cluster(_)) {
             return Err(ConfigError::invalid(
                 "standalone_only",
                 "a cluster",
@@ -310,17 +302,12 @@ impl RedisBuilder {
             self.clock.clone(),
         );
         let clock = self.clock.clone();
-        let bounds = (self.max_local_keys, self.max_waiting);
-        let usage = usage_reporter(self.usage, &store, &clock, &self.names);
+        let bounds = (self.max_local_keys, self.settings.max_waiting);
+        let usage = usage_reporter(self.usage, &store, &clock, &self.settings.names);
         let guard = RedisBackend::new(store, replicas, clock, self.deny_cache, bounds).with_usage(usage);
-        Ok(Limiter::new(
-            Backend::Redis(Arc::new(guard)),
-            self.clock,
-            self.any_groups,
-            self.max_waiting,
-            self.names,
-        )
-        .with_enforcement(self.enforcement, of_environment))
+        let backend = Backend::Redis(Arc::new(guard));
+        let limiter = Limiter::new(backend, self.clock, self.settings);
+        Ok(limiter.with_enforcement(self.enforcement, of_environment))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::key::Key;
-use crate::policy::{Algorithm, Enforcement, Funnel, KeyList, OnDenial, OnStoreFailure, Policy, Span};
+use crate::policy::{Algorithm, Enforcement, Funnel, KeyList, OnDenial, Policy, Span};
 use crate::registry::RateType;
 use crate::registry::text::policy_spec::{AlgorithmKind, ON_STORE_FAILURE};
 use crate::registry::text::rfc3339::Rfc3339;
@@ -75,11 +75,11 @@ fn write_entry(text: &mut String, entry: &PolicyEntry) -> fmt::Result {
     if let Some(group) = policy.group() {
         writeln!(text, "group = {}", QuotedText(group))?;
     }
-    if policy.deadline() != Policy::DEFAULT_DEADLINE {
-        writeln!(text, "deadline = \"{}\"", span(policy.deadline()))?;
+    if let Some(deadline) = policy.own_deadline() {
+        writeln!(text, "deadline = \"{}\"", span(deadline))?;
     }
-    let answer = policy.on_store_failure();
-    if answer != OnStoreFailure::default() {
+    // Also if it is the default, which a limiter can change.
+    if let Some(answer) = policy.own_on_store_failure() {
         let named = ON_STORE_FAILURE.iter().find(|(_, named)| *named == answer);
         let name = named.map_or("local", |(name, _)| name);
         writeln!(text, "on_store_failure = \"{name}\"")?;
