@@ -1,0 +1,68 @@
+//! The list of the processes that follow a registry.
+
+use super::*;
+
+/// Each subscription is listed with the revision that it follows.
+async fn assert_subscribers_are_listed(builder: impl Fn() -> RedisBuilder) {
+    let namespace = namespace();
+    let one = Replica::new(builder().app("checkout"), &namespace);
+    let _other = Replica::new(builder(), &namespace);
+    let revision = one.store.publish(&sized(2), 0).await.unwrap();
+    let listed = async {
+        loop {
+            let listed = one.store.subscribers().await.unwrap();
+            if listed.iter().filter(|of| of.revision == revision).count() == 2 {
+                return listed;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let listed = timeout(PATIENT, listed).await.unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    let app = listed
+        .iter()
+        .find(|of| of.app.as_deref() == Some("checkout"))
+        .unwrap();
+    assert_eq!(
+        (app.version.as_str(), app.format),
+        (env!("CARGO_PKG_VERSION"), PolicyRegistry::FORMAT)
+    );
+    assert!(app.supports_overlays() && !app.host.is_empty());
+    assert!(app.clock_ahead.abs() < 60_000_000, "{app:?}");
+}
+
+#[tokio::test]
+async fn server_lists_subscribers() {
+    let server = RedisServer::start();
+    assert_subscribers_are_listed(|| Limiter::redis(server.url())).await;
+}
+
+#[tokio::test]
+async fn cluster_lists_subscribers() {
+    assert_subscribers_are_listed(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
+}
+
+/// The clock is in the year 2023, far behind that of the server.
+#[tokio::test]
+async fn expired_subscriber_is_not_listed() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let replica = Replica::new(Limiter::redis(server.url()).clock(&clock), &namespace);
+    let count = async |expected: usize| {
+        let reached = async {
+            while replica.store.subscribers().await.unwrap().len() != expected {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENT, reached).await.unwrap();
+    };
+    count(1).await;
+    let listed = replica.store.subscribers().await.unwrap();
+    assert!(
+        listed.iter().all(|of| of.clock_ahead < -1_000_000_000),
+        "{listed:?}"
+    );
+    let register = format!("{namespace}|subscribers");
+    assert!(server.command(&["PTTL", &register]).integer() > 0);
+    clock.advance(secs(60));
+    count(0).await;
+}
