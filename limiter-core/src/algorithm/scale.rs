@@ -6,10 +6,11 @@
 //! new policy. All rounding is against the caller. A state from after the change is not modified,
 //! so the conversion is idempotent: a converted state is stored with the time of the conversion.
 //!
-//! In any time T across the change, the larger quota at the faster rate bounds the admitted permits.
-//! Proof: let L ≤ quota remain at the change, and the change divide T into T₁ and T₂. The policies
-//! admit at most `quota + rate·T₁ − L` before the change and `L·(new quota / quota) + new rate·T₂`
-//! after it, together at most `max(quota, new quota) + max(rate, new rate)·T`.
+//! In any time T across the change, the larger quota at the faster rate bounds the admitted
+//! permits. Proof: let L ≤ quota remain at the change, and the change divide T into T₁ and T₂. The
+//! policies admit at most `quota + rate·T₁ − L` before the change and
+//! `L·(new quota / quota) + new rate·T₂` after it, together at most
+//! `max(quota, new quota) + max(rate, new rate)·T`.
 
 use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;

@@ -176,7 +176,7 @@ pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| !file.path.contains("/src/tidy/")) {
         // The line of the last comment with text.
-        let mut last = 0;
+        let mut last = None;
         for token in &file.tokens {
             let Kind::Comment(text) = &token.kind else {
                 continue;
@@ -189,7 +189,7 @@ pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
                 let rest = text.strip_prefix(**opening);
                 rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
             };
-            let is_first = last + 1 != token.line;
+            let is_first = last.is_none_or(|last| last + 1 != token.line);
             if let Some(opening) = OPENINGS.iter().find(starts).filter(|_| is_first) {
                 findings.push(Finding {
                     key: Key::new("openings", &file.path),
@@ -200,7 +200,7 @@ pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
                 });
             }
             if !text.is_empty() {
-                last = token.line;
+                last = Some(token.line);
             }
         }
     }
