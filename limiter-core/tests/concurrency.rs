@@ -8,6 +8,10 @@
     reason = "a test may panic, and its child process prints its progress"
 )]
 
+#[path = "concurrency/outages.rs"]
+mod outages;
+#[path = "concurrency/stored_leases.rs"]
+mod stored_leases;
 mod support;
 #[path = "concurrency/two_processes.rs"]
 mod two_processes;
@@ -209,124 +213,6 @@ async fn two_processes_keep_maximum_and_both_get_turns() {
     await_remaining(&both[0], &policy, 3).await;
 }
 
-#[tokio::test]
-async fn short_outage_loses_no_permit() {
-    let server = RedisServer::start();
-    let limits = limiter(server.url());
-    let policy = policy(1, secs(6));
-    let permit = limits.acquire_concurrency(&policy, KEY).await.unwrap();
-    server.pause();
-    // Longer than the time until the next renewal is due and retried.
-    tokio::time::sleep(secs(3)).await;
-    server.resume();
-    let until = Instant::now() + secs(6);
-    while Instant::now() < until {
-        assert!(permit.is_valid());
-        assert_eq!(remaining(&limits, &policy).await, 0);
-        tokio::time::sleep(millis(20)).await;
-    }
-    permit.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn disconnected_holder_is_notified_and_counted_again() {
-    let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
-    let namespace = namespace();
-    let behind = Limiter::redis(proxy.url());
-    let cut_off = behind.namespace(&namespace).build().unwrap();
-    let other = on(&server, &namespace);
-    let policy = policy(1, millis(600));
-    let permit = cut_off.acquire_concurrency(&policy, KEY).await.unwrap();
-    proxy.set_black_hole(true);
-    let started = Instant::now();
-    permit.lost().await;
-    assert!(started.elapsed() < millis(600) + SLACK && !permit.is_valid());
-    let taken = other
-        .acquire_concurrency(&policy, KEY)
-        .timeout(PATIENT)
-        .await
-        .unwrap();
-    proxy.set_black_hole(false);
-    proxy.drop_connections();
-    taken.release().await.unwrap();
-    // The permit is still valid, and Redis registers it.
-    await_remaining(&other, &policy, 0).await;
-    assert!(!permit.is_valid(), "a lost permit stays invalid");
-    drop(permit);
-    await_remaining(&other, &policy, 1).await;
-}
-
-#[tokio::test]
-async fn live_holders_register_again_after_data_loss() {
-    let server = RedisServer::start();
-    let limits = limiter(server.url());
-    let policy = policy(3, secs(1));
-    let permits = [
-        limits.acquire_concurrency(&policy, KEY).await.unwrap(),
-        limits.acquire_concurrency(&policy, KEY).await.unwrap(),
-    ];
-    server.restart();
-    await_remaining(&limits, &policy, 1).await;
-    assert!(permits.iter().all(|permit| !permit.is_valid()));
-    drop(permits);
-    await_remaining(&limits, &policy, 3).await;
-}
-
-#[tokio::test]
-async fn replica_admits_its_share_in_outage() {
-    let (server, namespace) = (RedisServer::start(), namespace());
-    let limits = Limiter::redis(server.url())
-        .namespace(&namespace)
-        .replicas(2)
-        .build()
-        .unwrap();
-    let local = Policy::concurrency("p").max(5).lease(secs(2)).build().unwrap();
-    let held = limits
-        .acquire_concurrency(&policy(5, secs(2)), KEY)
-        .cost(2)
-        .await
-        .unwrap();
-    server.kill();
-    let third = limits.acquire_concurrency(&local, KEY).await.unwrap();
-    assert_eq!(third.decision().origin(), Origin::LocalFallback);
-    assert_eq!(third.decision().remaining(), 0);
-    assert!(third.is_valid());
-    let denied = limits.acquire_concurrency(&local, KEY).await.unwrap_err();
-    assert_eq!(denied.decision().unwrap().origin(), Origin::LocalFallback);
-    assert_eq!(first_lease_ends_after(&denied), millis(500));
-    drop(third);
-    let third = limits
-        .acquire_concurrency(&local, KEY)
-        .timeout(secs(5))
-        .await
-        .unwrap();
-
-    let answer = |answer| {
-        let policy = Policy::concurrency("q").max(1).on_store_failure(answer);
-        policy.build().unwrap()
-    };
-    let open = answer(OnStoreFailure::FailOpen);
-    for _ in 0..3 {
-        let unguarded = limits.acquire_concurrency(&open, KEY).await.unwrap();
-        assert_eq!(unguarded.decision().origin(), Origin::FailedOpen);
-        unguarded.release().await.unwrap();
-    }
-    for closed in [OnStoreFailure::FailClosed, OnStoreFailure::Error] {
-        let refused = limits
-            .acquire_concurrency(&answer(closed), KEY)
-            .timeout(secs(5))
-            .await
-            .unwrap_err();
-        assert!(refused.is_unavailable(), "{refused:?}");
-    }
-
-    server.restart();
-    await_remaining(&limits, &local, 2).await;
-    drop((held, third));
-    await_remaining(&limits, &local, 5).await;
-}
-
 /// A timeout of the caller is no failure of Redis: the local share applies only in an outage.
 #[tokio::test]
 async fn wait_ending_during_query_keeps_maximum() {
@@ -372,35 +258,6 @@ async fn wait_ending_during_query_keeps_maximum() {
         assert!(matches!(answer, Err(Rejection::TimedOut { .. })), "{answer:?}");
     }
     await_remaining(&near, &local, 1).await;
-}
-
-#[tokio::test]
-async fn locally_admitted_permit_reports_rejection_by_redis() {
-    let (server, namespace) = (RedisServer::start(), namespace());
-    let proxy = Proxy::start(server.port());
-    let behind = Limiter::redis(proxy.url());
-    let cut_off = behind.namespace(&namespace).build().unwrap();
-    let other = on(&server, &namespace);
-    let local = Policy::concurrency("p").max(1).lease(millis(600));
-    let local = local.deadline(millis(100)).build().unwrap();
-    let policy = policy(1, millis(600));
-    cut_off.ready().await.unwrap();
-    proxy.set_black_hole(true);
-    let permit = cut_off.acquire_concurrency(&local, KEY).await.unwrap();
-    assert_eq!(permit.decision().origin(), Origin::LocalFallback);
-    assert!(permit.is_valid());
-    let taken = other.acquire_concurrency(&policy, KEY).await.unwrap();
-    proxy.set_black_hole(false);
-    proxy.drop_connections();
-    let lost = tokio::time::timeout(PATIENT, permit.lost()).await;
-    lost.expect("the holder is not notified of its loss");
-    assert!(!permit.is_valid() && taken.is_valid());
-    taken.release().await.unwrap();
-    // The permit is still valid, and Redis counts it now.
-    await_remaining(&other, &policy, 0).await;
-    assert!(!permit.is_valid(), "a lost permit stays invalid");
-    drop(permit);
-    await_remaining(&other, &policy, 1).await;
 }
 
 /// More leases than one call can renew, all due at the same time.
@@ -499,20 +356,6 @@ async fn waiter_cancelled_during_query_holds_no_permit() {
     await_remaining(&limits, &policy, 2).await;
 }
 
-#[tokio::test]
-async fn lost_reply_leaves_no_permit() {
-    let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
-    let behind = Limiter::redis(proxy.url());
-    let limits = behind.namespace(namespace()).build().unwrap();
-    let policy = policy(2, secs(30));
-    limits.ready().await.unwrap();
-    proxy.cut_replies(1);
-    let lost = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
-    assert!(lost.is_unavailable(), "{lost:?}");
-    await_remaining(&limits, &policy, 2).await;
-}
-
 #[test]
 fn permit_outlives_runtime_of_acquisition() {
     let server = RedisServer::start();
@@ -537,146 +380,4 @@ fn permit_outlives_runtime_of_acquisition() {
             .unwrap();
         permit.release().await.unwrap();
     });
-}
-
-#[test]
-fn clock_step_back_extends_no_lease() {
-    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
-    let limiter = || {
-        let builder = Limiter::redis(server.url()).namespace(&namespace);
-        builder.clock(&clock).build().unwrap()
-    };
-    let policy = policy(2, secs(30));
-    // The holder of these is gone: the runtime has ended, and the limiter with it.
-    on_separate_runtime(async {
-        let gone = limiter();
-        for _ in 0..2 {
-            std::mem::forget(gone.acquire_concurrency(&policy, KEY).await.unwrap());
-        }
-    });
-    clock.step_back(secs(3_600));
-    let limits = limiter();
-    on_separate_runtime(async {
-        let denied = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
-        assert_eq!(first_lease_ends_after(&denied), secs(30));
-        clock.advance(secs(30) - Duration::from_micros(1));
-        assert_eq!(remaining(&limits, &policy).await, 0);
-        clock.advance(Duration::from_micros(1));
-        assert_eq!(remaining(&limits, &policy).await, 2);
-        let permit = limits.acquire_concurrency(&policy, KEY).cost(2).await.unwrap();
-        permit.release().await.unwrap();
-    });
-}
-
-/// A policy with a shorter lease does not shorten longer leases of others.
-#[tokio::test]
-async fn lease_has_length_of_its_policy() {
-    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
-    let limiter = || {
-        let builder = Limiter::redis(server.url()).namespace(&namespace);
-        builder.clock(&clock).build().unwrap()
-    };
-    let (limits, other) = (limiter(), limiter());
-    let (long, short) = (policy(2, secs(3_600)), policy(2, secs(1)));
-    std::mem::forget(limits.acquire_concurrency(&long, KEY).await.unwrap());
-    let second = other.acquire_concurrency(&short, KEY).await.unwrap();
-    assert!(other.acquire_concurrency(&short, KEY).await.is_err());
-    second.release().await.unwrap();
-    clock.advance(secs(500));
-    assert_eq!(
-        remaining(&other, &short).await,
-        1,
-        "the long lease has not expired"
-    );
-}
-
-#[tokio::test]
-async fn acquisition_keeps_value_of_another_type() {
-    let (server, namespace) = (RedisServer::start(), namespace());
-    let limits = on(&server, &namespace);
-    let policy = policy(2, secs(30));
-    limits
-        .acquire_concurrency(&policy, KEY)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let key = format!("{}|cc|p|{{k}}", namespace);
-    for (command, expected) in [
-        (vec!["SET", &key, "text"], StoreErrorKind::WrongType),
-        (vec!["ZADD", &key, "1", "member"], StoreErrorKind::UnknownLayout),
-    ] {
-        server.command(&["DEL", &key]);
-        server.command(&command);
-        let local = Policy::concurrency("p").max(2).deadline(PATIENT).build().unwrap();
-        for policy in [&policy, &local] {
-            let Err(Rejection::Unavailable { error, .. }) = limits.acquire_concurrency(policy, KEY).await
-            else {
-                panic!("{command:?}")
-            };
-            assert_eq!(error.kind(), expected, "{command:?}");
-        }
-        assert_eq!(server.command(&["EXISTS", &key]).integer(), 1);
-    }
-}
-
-#[tokio::test]
-async fn keys_live_until_the_last_lease_ends() {
-    let (server, namespace) = (RedisServer::start(), namespace());
-    let limits = on(&server, &namespace);
-    let permit = limits
-        .acquire_concurrency(&policy(2, secs(30)), KEY)
-        .await
-        .unwrap();
-    let keys = server.command(&["KEYS", &format!("{namespace}|cc*")]);
-    let keys: Vec<_> = keys.items().iter().map(|key| key.text().to_owned()).collect();
-    assert_eq!(keys, [format!("{namespace}|cc|p|{{k}}")]);
-    let ttl = server.command(&["PTTL", keys.first().unwrap()]).integer();
-    assert!((20_000..=30_002).contains(&ttl), "{ttl}");
-    permit.release().await.unwrap();
-    assert_eq!(server.command(&["EXISTS", keys.first().unwrap()]).integer(), 0);
-}
-
-/// Creates a user with these permissions, and executes every concurrency operation.
-async fn execute_all_operations(server: &RedisServer, permissions: &[&str]) -> Result<(), Rejection> {
-    let mut user = vec!["ACL", "SETUSER", "checkout", "reset", "on", ">secret", "~prod|*"];
-    user.extend(permissions);
-    server.command(&user);
-    server.command(&["FLUSHALL"]);
-    let clock = ManualClock::new();
-    let limits = Limiter::redis(server.url_as("checkout:secret"))
-        .namespace("prod")
-        .clock(&clock)
-        .build()
-        .unwrap();
-    let policy = policy(2, secs(30));
-    let held = limits.acquire_concurrency(&policy, KEY).await?;
-    // The housekeeper renews the lease. Only operations on an existing lease read its score, and
-    // thus need the permission.
-    clock.advance(secs(15));
-    let renewed = async {
-        while expires_after(&limits.peek(&policy, KEY).await?) < secs(30) {
-            tokio::time::sleep(millis(1)).await;
-        }
-        Ok::<(), Rejection>(())
-    };
-    match tokio::time::timeout(secs(2), renewed).await {
-        Ok(renewed) => renewed?,
-        Err(_) => return Err(limits.check(&policy, KEY).await.unwrap_err()),
-    }
-    limits.reset(&policy, KEY).await?;
-    held.release().await
-}
-
-#[tokio::test]
-async fn documented_permissions_are_sufficient_and_necessary() {
-    let server = RedisServer::start();
-    let all = [acl::SCRIPT, acl::CONCURRENCY].concat();
-    execute_all_operations(&server, &all).await.unwrap();
-    for missing in acl::CONCURRENCY {
-        let others: Vec<&str> = all.iter().copied().filter(|one| one != missing).collect();
-        let refused = execute_all_operations(&server, &others).await;
-        assert!(refused.is_err(), "{missing} is not needed");
-    }
 }
