@@ -261,8 +261,9 @@ impl RedisBuilder {
     /// [`ConfigError`] when the namespace is missing, a URL is malformed, a limit of connections is
     /// 0, the default deadline is invalid, or `standalone_only` is set for a cluster, or when the
     /// environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is invalid and
-    /// [`enforcement`](Self::enforcement) is not set. With a `rediss://` URL and no `root_certificate`, it reads the system's
-    /// certificates, which blocks, and fails if there is none.
+    /// [`enforcement`](Self::enforcement) is not set. With a `rediss://` URL and no
+    /// `root_certificate`, it reads the system's certificates, which blocks, and fails if there is
+    /// none.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let namespace = self
             .namespace
