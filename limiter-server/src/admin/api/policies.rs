@@ -47,6 +47,11 @@ pub(super) struct NewestQuery {
     /// True to include changes of users in the changes of a namespace.
     #[serde(default)]
     pub(super) users: bool,
+    /// Changes of this app only; `*` for those of all apps.
+    pub(super) app: Option<String>,
+    /// Whether reads of keys are left out.
+    #[serde(default)]
+    pub(super) changes: bool,
 }
 
 #[derive(Debug, Deserialize)]

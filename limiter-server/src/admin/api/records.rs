@@ -11,8 +11,15 @@ use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::policies::{NewestQuery, is_readable, page};
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::permissions::ALL_APPS;
 use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
 
+/// The number of entries of the audit that are read at once.
+const SEARCHED_AT_ONCE: i64 = 1_000;
+/// The end of the actions of reads.
+const READ: &str = ".read";
+/// The largest number of entries that are searched for one answer.
+const MAX_SEARCHED: usize = 20_000;
 /// The longest label of a namespace in characters.
 const MAX_LABEL: usize = 40;
 
@@ -107,16 +114,62 @@ pub(super) async fn audit(
     if query.users {
         caller.require_server_admin()?;
     }
-    let filter = filter(&namespace, query);
-    let entries = admin.store().audit(&filter).await?;
-    let next = next_page(&entries, filter.limit);
+    let (app, changes) = (query.app.clone(), query.changes);
     // An entry without apps concerns the namespace, unless it is of a policy of all apps.
-    let is_visible = |entry: &&AuditEntry| match (&entry.apps, entry.action.starts_with("policy.")) {
+    let is_visible = |entry: &AuditEntry| match (&entry.apps, entry.action.starts_with("policy.")) {
         (None, false) => caller.0.apps_in(&namespace).is_none(),
         (apps, _) => is_readable(&caller.0, &namespace, apps.as_deref()),
     };
-    let entries: Vec<Value> = entries.iter().filter(is_visible).map(entry_json).collect();
+    let is_selected = |entry: &AuditEntry| {
+        is_visible(entry)
+            && app.as_deref().is_none_or(|app| is_of_app(entry, app))
+            && !(changes && entry.action.ends_with(READ))
+    };
+    let (entries, next) = search(&admin, filter(&namespace, query), is_selected).await?;
     Ok(Json(json!({ "entries": entries, "next": next })))
+}
+
+/// Whether an entry concerns an app, or with `*` all apps.
+fn is_of_app(entry: &AuditEntry, app: &str) -> bool {
+    match (&entry.apps, app) {
+        (apps, ALL_APPS) => apps.is_none(),
+        (Some(apps), app) => apps.iter().any(|of| of == app),
+        (None, _) => entry.action.starts_with("policy."),
+    }
+}
+
+/// The selected entries of a page, and the id from which the next page continues. A page is full
+/// unless it is the last one, or the largest number of entries was searched.
+async fn search(
+    admin: &Admin,
+    mut filter: AuditFilter,
+    is_selected: impl Fn(&AuditEntry) -> bool,
+) -> Result<(Vec<Value>, Option<i64>), AdminProblem> {
+    let wanted = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+    filter.limit = SEARCHED_AT_ONCE;
+    let (mut found, mut last, mut searched) = (Vec::new(), None, 0);
+    loop {
+        let entries = admin.store().audit(&filter).await?;
+        let is_last = next_page(&entries, filter.limit).is_none();
+        searched += entries.len();
+        for entry in entries {
+            filter.before = entry.id;
+            if !is_selected(&entry) {
+                continue;
+            }
+            if found.len() == wanted {
+                return Ok((found, last));
+            }
+            found.push(entry_json(&entry));
+            last = Some(entry.id);
+        }
+        if is_last {
+            return Ok((found, None));
+        }
+        if searched >= MAX_SEARCHED {
+            return Ok((found, Some(filter.before)));
+        }
+    }
 }
 
 /// The changes of users.

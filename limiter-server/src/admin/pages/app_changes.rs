@@ -6,15 +6,14 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use crate::admin::pages::app::{AppHead, AppTab};
-use crate::admin::pages::audit::{AuditListView, AuditView, ChangeRow};
+use crate::admin::pages::audit::{AuditListView, ChangeRow};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::{links, render};
-use crate::admin::permissions::ALL_APPS;
 
-/// The number of entries that are searched for those of the app.
-const ENTRIES: i64 = 500;
+/// The number of entries of a page.
+const PAGE: i64 = 50;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct OlderQuery {
@@ -39,18 +38,11 @@ pub(super) async fn show(
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
     let path = links::api(&environment, &["audit"]);
     let before = query.before.unwrap_or(i64::MAX);
-    let path = format!("{path}?limit={ENTRIES}&before={before}");
+    let app = links::encode(&app);
+    let path = format!("{path}?limit={PAGE}&before={before}&app={app}&changes=true");
     let found: AuditListView = caller.api.get(&path).await?;
-    let is_of_app = |entry: &AuditView| match (&entry.apps, app.as_str()) {
-        (apps, ALL_APPS) => apps.is_none(),
-        (Some(apps), app) => apps.iter().any(|of| of == app),
-        (None, _) => entry.action.starts_with("policy."),
-    };
-    let rows = found
-        .entries
-        .into_iter()
-        .filter(is_of_app)
-        .map(|entry| ChangeRow::new(&environment, entry));
+    let rows = found.entries.into_iter();
+    let rows = rows.map(|entry| ChangeRow::new(&environment, entry));
     Ok(render(&AppChangesTemplate {
         layout,
         head,

@@ -13,7 +13,6 @@ pub(super) struct AuditView {
     pub(super) actor: String,
     pub(super) action: String,
     pub(super) object: String,
-    pub(super) apps: Option<Vec<String>>,
     pub(super) detail: Option<String>,
 }
 
@@ -87,11 +86,6 @@ impl AuditView {
         fields.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns whether the entry is a change and not a read of a key.
-    pub(super) fn is_change(&self) -> bool {
-        !self.action.ends_with(".read")
-    }
-
     /// The revision that the change saved.
     fn revision(&self) -> Option<i64> {
         let (kind, _) = self.action.split_once('.')?;
@@ -141,7 +135,6 @@ mod tests {
             actor: "ann".to_owned(),
             action: action.to_owned(),
             object: "shop".to_owned(),
-            apps: None,
             detail: Some(detail.to_owned()),
         }
     }

@@ -61,7 +61,7 @@ async fn read(
     caller: &PageCaller,
     environment: &str,
     query: &ChangesQuery,
-    limit: i64,
+    (limit, filter): (i64, &str),
 ) -> Result<EntryListView, PageFailure> {
     let before = query.before.unwrap_or(i64::MAX);
     let path = links::api(environment, &["audit"]);
@@ -70,7 +70,10 @@ async fn read(
     } else {
         ""
     };
-    let path = format!("{path}?limit={limit}&before={before}{users}{}", query.filters());
+    let path = format!(
+        "{path}?limit={limit}&before={before}{users}{filter}{}",
+        query.filters()
+    );
     caller.api.get(&path).await
 }
 
@@ -80,14 +83,12 @@ pub(super) async fn show(
     Query(query): Query<ChangesQuery>,
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Changes, "Changes").await?;
-    let list = read(&caller, &environment, &query, PAGE).await?;
+    // Reads of keys are in the export.
+    let list = read(&caller, &environment, &query, (PAGE, "&changes=true")).await?;
     let href = links::page(&environment, &["changes"]);
     let entries = list.entries.into_iter();
     let entries = entries.filter_map(|of| serde_json::from_value::<AuditView>(of).ok());
-    // Reads of keys are in the export.
-    let rows = entries
-        .filter(AuditView::is_change)
-        .map(|entry| ChangeRow::new(&environment, entry));
+    let rows = entries.map(|entry| ChangeRow::new(&environment, entry));
     Ok(render(&ChangesTemplate {
         rows: rows.collect(),
         next: list
@@ -110,7 +111,7 @@ pub(super) async fn export(
     let mut lines = String::new();
     let mut count = 0;
     loop {
-        let list = read(&caller, &environment, &query, 1_000).await?;
+        let list = read(&caller, &environment, &query, (1_000, "")).await?;
         for entry in &list.entries {
             lines.push_str(&entry.to_string());
             lines.push('\n');
