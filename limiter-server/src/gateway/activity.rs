@@ -23,6 +23,8 @@ const MAX_POLICIES: usize = 256;
 const KEPT_CHARS: usize = 255;
 /// Keys below this usage are not kept.
 const MIN_USED_PERCENT: u8 = 50;
+/// Keys above this usage are nearly full.
+const NEARLY_FULL_PERCENT: u8 = 80;
 const MICROS_PER_MINUTE: i64 = 60_000_000;
 /// Minutes without a denial are kept for this number of minutes.
 const FULL_KEPT: i64 = 10;
@@ -87,15 +89,32 @@ pub struct ActiveKey {
     pub last_at: i64,
 }
 
+/// The usage of the limits of a policy in one minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utilisation {
+    /// The start of the minute in microseconds.
+    pub at: i64,
+    /// The highest usage of any key in percent.
+    pub highest_percent: u8,
+    /// The number of keys that used more than 80 % of their limit.
+    pub nearly_full: usize,
+    /// Whether there can be more such keys, because the table of the minute was full.
+    pub is_lower_bound: bool,
+}
+
 #[derive(Debug)]
 struct MinuteTable {
     minute: i64,
     keys: Vec<ActiveKey>,
+    /// Whether a key was left out or replaced.
+    is_incomplete: bool,
 }
 
 #[derive(Debug, Default)]
 struct PolicyActivity {
     last_call: Option<LastCall>,
+    /// The newest minute with a call, and the highest usage of any key in it.
+    peak: Option<(i64, u8)>,
     /// The oldest first.
     minutes: VecDeque<MinuteTable>,
 }
@@ -131,6 +150,7 @@ impl KeyActivity {
             peer: call.peer,
         });
         let used_percent = call.numbers.map_or(0, used_percent);
+        policy.record_peak(used_percent, minute_of(now));
         if call.is_allowed && used_percent < MIN_USED_PERCENT {
             return;
         }
@@ -155,6 +175,25 @@ impl KeyActivity {
     #[must_use]
     pub fn last_call(&self, policy: &str) -> Option<LastCall> {
         self.locked(policy).get(policy)?.last_call
+    }
+
+    /// The usage of the limits of a policy in the newest minute with a call.
+    #[must_use]
+    pub fn utilisation(&self, policy: &str) -> Option<Utilisation> {
+        let shard = self.locked(policy);
+        let of_policy = shard.get(policy)?;
+        let (minute, highest_percent) = of_policy.peak?;
+        let table = of_policy.minutes.iter().find(|table| table.minute == minute);
+        let keys = table.iter().flat_map(|table| &table.keys);
+        let is_nearly_full = |key: &&ActiveKey| key.used_percent > NEARLY_FULL_PERCENT;
+        // A table without a kept key does not exist, and one of a full shard can be removed.
+        let is_missing = table.is_none() && highest_percent > NEARLY_FULL_PERCENT;
+        Some(Utilisation {
+            at: minute.saturating_mul(MICROS_PER_MINUTE),
+            highest_percent,
+            nearly_full: keys.filter(is_nearly_full).count(),
+            is_lower_bound: is_missing || table.is_some_and(|table| table.is_incomplete),
+        })
     }
 
     /// The keys of a policy from a time to a later one: the most denied first, then the fullest.
@@ -197,6 +236,14 @@ impl KeyActivity {
 }
 
 impl PolicyActivity {
+    /// Records the usage of a key in a minute. A clock that goes back counts for the newest minute.
+    fn record_peak(&mut self, used_percent: u8, minute: i64) {
+        match &mut self.peak {
+            Some((newest, highest)) if minute <= *newest => *highest = used_percent.max(*highest),
+            peak => *peak = Some((minute, used_percent)),
+        }
+    }
+
     /// Counts a call of a key. Returns whether this is the first one of its minute.
     fn add(
         &mut self,
@@ -211,6 +258,7 @@ impl PolicyActivity {
             self.minutes.push_back(MinuteTable {
                 minute,
                 keys: Vec::new(),
+                is_incomplete: false,
             });
         }
         // The newest table exists. A clock that goes back uses it as well.
@@ -251,6 +299,7 @@ impl MinuteTable {
             self.keys.push(call);
             return;
         }
+        self.is_incomplete = true;
         let least = self
             .keys
             .iter_mut()

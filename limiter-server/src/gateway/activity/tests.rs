@@ -103,3 +103,35 @@ fn memory_is_bounded() {
     let policies: usize = activity.shards.iter().map(|of| of.lock().unwrap().len()).sum();
     assert!(policies <= SHARDS * MAX_POLICIES);
 }
+
+#[test]
+fn utilisation_is_that_of_the_newest_minute() {
+    let activity = KeyActivity::default();
+    assert_eq!(activity.utilisation("search"), None);
+    let record = |key: &str, remaining, minute| {
+        activity.record(call("search", (remaining, 10)), || kept(key), minute * MINUTE);
+    };
+    let utilisation = |minute, highest_percent, nearly_full| {
+        Some(Utilisation {
+            at: minute * MINUTE,
+            highest_percent,
+            nearly_full,
+            is_lower_bound: false,
+        })
+    };
+    for (key, remaining) in [("denied", 0), ("full", 1), ("used", 2)] {
+        record(key, remaining, 1);
+    }
+    assert_eq!(activity.utilisation("search"), utilisation(1, 100, 2));
+    // A usage below that of kept keys is known as well.
+    record("idle", 7, 2);
+    assert_eq!(activity.utilisation("search"), utilisation(2, 30, 0));
+    for number in 0..=KEYS_PER_MINUTE {
+        record(&number.to_string(), 1, 3);
+    }
+    let of_many = activity.utilisation("search").unwrap();
+    assert_eq!(
+        (of_many.nearly_full, of_many.is_lower_bound),
+        (KEYS_PER_MINUTE, true)
+    );
+}
