@@ -62,17 +62,11 @@ fn describe(policy: &Table) -> Option<String> {
 /// The parts of the key, as the policy declares them.
 fn subject(policy: &Table) -> String {
     let parts = policy.get("key").and_then(Value::as_array);
-    let parts: Vec<&str> = parts.into_iter().flatten().filter_map(part_name).collect();
+    let parts: Vec<&str> = parts.into_iter().flatten().filter_map(Value::as_str).collect();
     match parts.is_empty() {
         true => "key".to_owned(),
         false => parts.join(" and "),
     }
-}
-
-/// The name of a part of a key: a text, or a table with a label.
-fn part_name(part: &Value) -> Option<&str> {
-    let label = |name: &str| part.get(name).and_then(Value::as_str);
-    part.as_str().or_else(|| label("label")).or_else(|| label("name"))
 }
 
 fn as_text(value: &Value) -> Option<String> {
@@ -167,9 +161,7 @@ mod tests {
 
     #[test]
     fn parts_of_the_key_are_the_subject() {
-        let table = "key = ['tenant', { name = 'u', label = 'user' }]"
-            .parse::<Table>()
-            .unwrap();
+        let table = "key = ['tenant', 'user']".parse::<Table>().unwrap();
         assert_eq!(subject(&table), "tenant and user");
         assert_eq!(subject(&Table::new()), "key");
     }

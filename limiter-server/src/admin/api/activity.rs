@@ -31,7 +31,8 @@ pub(super) struct ActivityQuery {
     to: Option<i64>,
 }
 
-/// The keys of the policies that the caller may read: the most denied first, then the fullest.
+/// The keys of the policies that the caller may read: the most denied first, then the fullest. With
+/// `policy`, also its utilisation in the newest minute with a call, at the gateway of this node.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -53,8 +54,19 @@ pub(super) async fn list(
     });
     found.retain(|of| readable.contains(&of.policy));
     let gateway = admin.gateway(&namespace);
+    let mut utilisation = Value::Null;
     if let Some(gateway) = gateway {
         let activity = gateway.gateway.activity();
+        let asked = query.policy.as_deref().filter(|name| readable.contains(*name));
+        let newest = asked.and_then(|name| activity.utilisation(name));
+        if let Some(of) = newest.filter(|of| (UsageSpan::Minute.start(from)..=to).contains(&of.at)) {
+            utilisation = json!({
+                "at": of.at,
+                "highest_percent": of.highest_percent,
+                "nearly_full": of.nearly_full,
+                "is_lower_bound": of.is_lower_bound,
+            });
+        }
         for policy in &readable {
             let keys = activity.keys(policy, (from, to)).into_iter();
             found.extend(keys.map(|key| SeenKey::by_gateway(policy, key)));
@@ -74,6 +86,8 @@ pub(super) async fn list(
         "from": from,
         "to": to,
         "keys": keys,
+        "sees_calls": gateway.is_some(),
+        "utilisation": utilisation,
         "is_library_known": is_library_known,
     })))
 }

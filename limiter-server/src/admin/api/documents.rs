@@ -31,16 +31,21 @@ pub(super) fn policy_json(document: &StoredDocument) -> Value {
 /// A policy as JSON without the fields for which its text is parsed.
 pub(super) fn brief_json(document: &StoredDocument) -> Value {
     // A note can contain the same text, so the few matches are parsed.
-    let has_trial = document.body.contains("trial =")
-        && document
-            .policy()
-            .is_ok_and(|text| text.entry().policy().trial().is_some());
+    let is_parsed = ["trial =", "key = ["]
+        .iter()
+        .any(|text| document.body.contains(text));
+    let text = is_parsed.then(|| document.policy().ok()).flatten();
+    let has_trial = text
+        .as_ref()
+        .is_some_and(|text| text.entry().policy().trial().is_some());
+    let key_parts: Vec<&str> = text.iter().flat_map(|text| text.entry().key_parts()).collect();
     json!({
         "name": document.name,
         "apps": document.apps,
         "revision": document.revision,
         "state": document.state.name(),
         "has_trial": has_trial,
+        "key_parts": key_parts,
         "updated_by": document.updated_by,
         "updated_at": document.updated_at,
     })

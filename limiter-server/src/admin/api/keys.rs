@@ -28,9 +28,72 @@ const HASH_DIGITS: usize = 12;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyQuery {
-    /// The parts of the key, separated by ` / `.
+    /// The parts of the key, separated by ` / `; with `part`, the value of that part.
     #[serde(default)]
     key: String,
+    /// The name of one part, as policies declare it.
+    part: Option<String>,
+}
+
+/// The keys that a caller asks for.
+#[derive(Debug)]
+enum AskedKeys {
+    /// The key of these parts.
+    Whole(Vec<String>),
+    /// All keys with this value of a declared part.
+    WithPart { name: String, value: String },
+}
+
+impl AskedKeys {
+    fn new(query: KeyQuery) -> Self {
+        match query.part {
+            Some(name) => Self::WithPart {
+                name,
+                value: query.key,
+            },
+            None => Self::Whole(parts_of(&query.key)),
+        }
+    }
+
+    /// The parts for the hash in the audit.
+    fn recorded(&self) -> Vec<String> {
+        match self {
+            Self::Whole(parts) => parts.clone(),
+            Self::WithPart { name, value } => vec![name.clone(), value.clone()],
+        }
+    }
+
+    /// Whether keys of a policy with these declared parts can be among them.
+    fn concern(&self, declared: &[String]) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::WithPart { name, .. } => declared.contains(name),
+        }
+    }
+
+    /// The one key of a policy with these declared parts; `None` if the keys have other parts, or
+    /// several keys are among them.
+    fn only_key(&self, declared: &[String]) -> Option<Vec<String>> {
+        match (self, declared) {
+            (Self::Whole(parts), declared) => {
+                (declared.is_empty() || declared.len() == parts.len()).then(|| parts.clone())
+            }
+            (Self::WithPart { name, value }, [only]) if only == name => Some(vec![value.clone()]),
+            (Self::WithPart { .. }, _) => None,
+        }
+    }
+}
+
+/// The parts of a key that are separated by ` / `.
+pub(super) fn parts_of(key: &str) -> Vec<String> {
+    key.split(" / ").map(str::to_owned).collect()
+}
+
+/// The names of the parts of keys that a policy declares.
+fn declared_parts(document: &StoredDocument) -> Vec<String> {
+    let text = document.policy().ok();
+    let names = text.iter().flat_map(|text| text.entry().key_parts());
+    names.map(str::to_owned).collect()
 }
 
 #[derive(Debug, Deserialize)]
@@ -154,7 +217,8 @@ async fn record(
     Ok(())
 }
 
-/// The state of a key in the policies that the caller may read.
+/// The state of a key in the policies that the caller may read. Keys are not searched: a policy
+/// whose keys have other parts than the given ones has no state.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -162,25 +226,39 @@ pub(super) async fn list(
     Query(query): Query<KeyQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
-    let parts: Vec<String> = query.key.split(" / ").map(str::to_owned).collect();
+    let asked = AskedKeys::new(query);
     let documents = admin.store().documents(&namespace).await?;
     let readable = |of: &StoredDocument| {
         let is_policy = of.kind == DocumentKind::Policy && !of.is_deleted;
         is_policy && is_readable(&caller.0, &namespace, of.apps.as_deref())
     };
-    let mut documents: Vec<StoredDocument> = documents.into_iter().filter(readable).collect();
+    let documents = documents.into_iter().filter(readable).map(|document| {
+        let declared = declared_parts(&document);
+        (document, declared)
+    });
+    let mut documents: Vec<(StoredDocument, Vec<String>)> = documents
+        .filter(|(_, declared)| asked.concern(declared))
+        .collect();
     let is_truncated = documents.len() > MAX_POLICIES;
     documents.truncate(MAX_POLICIES);
     let GatewayHandle { gateway, runtime, .. } = gateway(&admin, &namespace)?;
-    record_read(&admin, &caller, &namespace, &parts).await?;
-    let key_parts = parts.clone();
+    let recorded = asked.recorded();
+    if !documents.is_empty() {
+        record_read(&admin, &caller, &namespace, &recorded).await?;
+    }
     let peeked = runtime.spawn(async move {
         let limiter = gateway.limiter();
         let rules = limiter.registry().rules();
         let mut policies = Vec::with_capacity(documents.len());
-        for document in &documents {
-            let key = key_under(&document.name, &key_parts, &rules);
-            let state = peek(limiter, &document.name, &key).await;
+        for (document, declared) in &documents {
+            let parts = asked.only_key(declared);
+            let state = match &parts {
+                Some(parts) => {
+                    let key = key_under(&document.name, parts, &rules);
+                    peek(limiter, &document.name, &key).await
+                }
+                None => None,
+            };
             let mut shown = policy_json(document);
             if let Some(fields) = shown.as_object_mut() {
                 let state = state.map(|state| {
@@ -192,6 +270,8 @@ pub(super) async fn list(
                     })
                 });
                 fields.insert("key".to_owned(), state.unwrap_or_default());
+                fields.insert("parts".to_owned(), json!(parts));
+                fields.insert("declared_parts".to_owned(), json!(declared));
             }
             policies.push(shown);
         }
@@ -205,7 +285,7 @@ pub(super) async fn list(
         )
     })?;
     Ok(Json(
-        json!({ "key": parts, "policies": policies, "is_truncated": is_truncated }),
+        json!({ "key": recorded, "policies": policies, "is_truncated": is_truncated }),
     ))
 }
 

@@ -105,7 +105,7 @@ async fn key_state(
     (namespace, name): (&str, &str),
     key: &str,
 ) -> Result<Option<KeyState>, AdminProblem> {
-    let parts: Vec<String> = key.split(" / ").map(str::to_owned).collect();
+    let parts = keys::parts_of(key);
     keys::record_read(admin, caller, namespace, &parts).await?;
     Ok(keys::states(admin, (namespace, name), vec![parts])
         .await

@@ -121,7 +121,7 @@ pub const ROUTES: [Route; 68] = [
         "GET",
         "/namespaces/{namespace}/keys",
         Viewer,
-        "The state of a key in all policies; key.",
+        "The state of a key in all policies; key, part.",
     ),
     route(
         "GET",
@@ -229,7 +229,7 @@ pub const ROUTES: [Route; 68] = [
         "GET",
         "/namespaces/{namespace}/blocks",
         Viewer,
-        "Blocks of keys, networks and parts of keys; at.",
+        "Blocks of keys, networks and parts of keys; at, key.",
     ),
     route(
         "POST",
@@ -337,7 +337,7 @@ pub const ROUTES: [Route; 68] = [
         "GET",
         "/namespaces/{namespace}/audit",
         Viewer,
-        "Changes, the newest first; object, actor, before, limit, users.",
+        "Changes, the newest first; object, actor, app, changes, before, limit, users.",
     ),
     route(
         "DELETE",

@@ -3,17 +3,57 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use limiter_core::registry::{Block, BlockTarget, PolicyRegistry};
-use limiter_core::{ConfigError, Timestamp};
+use limiter_core::{ConfigError, Key, Limiter, ManualClock, Origin, Policy, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::overlays::history::registry_at;
-use crate::admin::api::overlays::{AtQuery, End, Overlay, put, shown, summary, unprocessable};
+use crate::admin::api::overlays::{End, Overlay, put, shown, summary, unprocessable};
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
+use crate::gateway::rules::key_of;
+
+#[derive(Debug, Deserialize)]
+pub(in crate::admin::api) struct BlockQuery {
+    /// Microseconds since the Unix epoch; absent for now.
+    at: Option<i64>,
+    /// A key; its parts are separated by ` / `.
+    key: Option<String>,
+}
+
+/// The decision of the library about one block and one key, so that an explanation never differs
+/// from the gateway.
+struct BlockTest {
+    registry: PolicyRegistry,
+    limiter: Limiter,
+    policy: Policy,
+    key: Key<'static>,
+}
+
+impl BlockTest {
+    fn new(key: &str, at: Timestamp) -> Result<Self, ConfigError> {
+        let registry = PolicyRegistry::new();
+        let clock = ManualClock::starting_at(at);
+        Ok(Self {
+            limiter: Limiter::in_process().registry(&registry).clock(&clock).build(),
+            registry,
+            policy: Policy::token_bucket("block").capacity(1).rate("1/s").build()?,
+            key: key_of(key.split(" / ")),
+        })
+    }
+
+    /// Whether the target of a block contains the key. The app of the block is not compared.
+    async fn matches(&self, block: &Block) -> Result<bool, AdminProblem> {
+        let invalid = |error: ConfigError| unprocessable(error.to_string());
+        let alone = Block::new(block.target().clone());
+        self.registry.set_overlays([], [alone]).map_err(invalid)?;
+        let decision = self.limiter.peek(&self.policy, &self.key).await;
+        Ok(decision.is_ok_and(|decision| decision.origin() == Origin::Block))
+    }
+}
 
 #[derive(Debug, Deserialize)]
 pub(in crate::admin::api) struct BlockBody {
@@ -90,12 +130,13 @@ fn require_block(caller: &AdminCaller, namespace: &str, app: Option<&str>) -> Re
     )
 }
 
-/// The blocks. With `at`, those that were active at that time.
+/// The blocks. With `at`, those that were active at that time; with `key`, each states whether it
+/// contains the key.
 pub(in crate::admin::api) async fn blocks(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path(namespace): Path<String>,
-    Query(query): Query<AtQuery>,
+    Query(query): Query<BlockQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let (registry, revision, now) = registry_at(&admin, &namespace, query.at).await?;
@@ -104,8 +145,18 @@ pub(in crate::admin::api) async fn blocks(
         let apps = block.app().map(|app| [app.to_owned()]);
         is_readable(&caller.0, &namespace, apps.as_ref().map(<[String; 1]>::as_slice))
     });
-    let visible: Vec<Value> = visible.map(|block| shown(&block, now)).collect();
-    Ok(Json(json!({ "blocks": visible, "revision": revision })))
+    let key = query.key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+    let test = key.map(|key| BlockTest::new(key, now)).transpose();
+    let test = test.map_err(|error| unprocessable(error.to_string()))?;
+    let mut listed = Vec::new();
+    for block in visible {
+        let mut object = shown(&block, now);
+        if let (Some(test), Value::Object(fields)) = (&test, &mut object) {
+            fields.insert("matches".to_owned(), test.matches(&block).await?.into());
+        }
+        listed.push(object);
+    }
+    Ok(Json(json!({ "blocks": listed, "revision": revision })))
 }
 
 fn target_of(body: &BlockBody) -> Result<BlockTarget, AdminProblem> {
