@@ -17,6 +17,8 @@ mod behaviour;
 mod layout;
 #[path = "browser/pages.rs"]
 mod pages;
+#[path = "browser/refresh.rs"]
+mod refresh;
 #[path = "browser/scripts.rs"]
 mod scripts;
 #[path = "browser/tasks.rs"]

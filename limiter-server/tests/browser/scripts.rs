@@ -9,7 +9,7 @@ use super::support::http;
 use super::support::server::{Server, wait_until};
 
 /// A server with a denied key, and a browser on the page of its policy.
-fn with_denials() -> (Server, Chromium) {
+pub(crate) fn with_denials() -> (Server, Chromium) {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
     root.put_policy("search", 0, &policy_of_all("search", 1));
@@ -22,19 +22,19 @@ fn with_denials() -> (Server, Chromium) {
     (server, browser)
 }
 
-fn check(server: &Server) -> u16 {
+pub(crate) fn check(server: &Server) -> u16 {
     let body = json!({ "policy": "search", "key": "acme" }).to_string();
     http::post(server.http(), "/v1/check", &[], &body).unwrap().status
 }
 
 /// The number of denials of the first key.
-fn denied(browser: &Chromium) -> u64 {
+pub(crate) fn denied(browser: &Chromium) -> u64 {
     let script = "return Number(document.querySelector('#denied-keys td[data-label=Denied]').innerText)";
     browser.script(script).as_u64().unwrap()
 }
 
 /// Refreshes the page at once, as the browser does when its tab is shown.
-fn refresh(browser: &Chromium) {
+pub(crate) fn refresh(browser: &Chromium) {
     browser.async_script(
         "const done = arguments[arguments.length - 1];
          const send = window.fetch;

@@ -308,6 +308,14 @@ impl Chromium {
         self.command("POST", "/actions", &body);
     }
 
+    /// Moves the mouse to the middle of an element in the window.
+    pub(crate) fn point_at(&self, selector: &str) {
+        let id = self.wait_for(selector);
+        let to = json!({ "type": "pointerMove", "duration": 0, "x": 0, "y": 0, "origin": { ELEMENT: id } });
+        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": [to] });
+        self.command("POST", "/actions", &json!({ "actions": [mouse] }));
+    }
+
     /// Moves the focus by the Tab key until it is on an element.
     pub(crate) fn tab_to(&self, selector: &str) {
         let (css, text) = selector.split_once(" >> ").unwrap_or((selector, ""));

@@ -18,12 +18,19 @@ function showLocalTimes(root) {
 }
 
 const readAt = Date.now();
-let updatedAt = readAt;
+/** The time at which a part with data-live was known to be current. */
+const currentAt = new WeakMap();
 
-// Parts with data-read are not refreshed, because each read of them is recorded.
+// Parts with data-read are not refreshed, because each read of them is recorded. A page is as old
+// as its oldest part.
 function showAge() {
-  const age = { live: Date.now() - updatedAt, read: Date.now() - readAt };
-  for (const part of document.querySelectorAll("[data-live]")) part.classList.toggle("stale", age.live > STALE_AFTER);
+  const now = Date.now();
+  const age = { live: 0, read: now - readAt };
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const ofPart = now - (currentAt.get(part) ?? readAt);
+    part.classList.toggle("stale", ofPart > STALE_AFTER);
+    if (part.closest("main") !== null) age.live = Math.max(age.live, ofPart);
+  }
   for (const part of document.querySelectorAll("[data-read]")) part.classList.toggle("stale", age.read > STALE_AFTER);
   for (const shown of document.querySelectorAll("[data-age]")) {
     const seconds = Math.round(age[shown.dataset.age || "live"] / 1000);
@@ -32,13 +39,48 @@ function showAge() {
 }
 
 let tag = null;
+/** The last answer, which a part that was in use adopts later. */
+let latest = null;
 
-// Nothing moves under the cursor, the focus or a selection.
-function isInUse(part) {
-  if (part.contains(document.activeElement)) return true;
+/** The elements under the cursor, with the focus, and at the ends of a selection. */
+function elementsInUse() {
+  const hovered = [...document.querySelectorAll("main :hover")].pop();
+  const used = [hovered, document.activeElement];
   const selection = document.getSelection();
-  if (selection !== null && !selection.isCollapsed && selection.containsNode(part, true)) return true;
-  return part.matches(":hover");
+  if (selection !== null && !selection.isCollapsed) {
+    used.push(selection.anchorNode.parentElement, selection.focusNode.parentElement);
+  }
+  return used.filter((element) => element && element !== document.body && element.closest("main") !== null);
+}
+
+// Nothing in use changes or moves: a part that contains it, or that would push it, keeps its
+// content, and its age grows.
+function adopt(part, fresh, used) {
+  showLocalTimes(fresh);
+  const isSame = fresh.innerHTML === part.innerHTML;
+  if (!isSame) {
+    if (part.matches(":hover") || used.some((element) => part.contains(element))) return;
+    const selection = document.getSelection();
+    if (selection !== null && !selection.isCollapsed && selection.containsNode(part, true)) return;
+    const places = used.map((element) => element.getBoundingClientRect().top);
+    const before = [...part.childNodes];
+    part.replaceChildren(...fresh.cloneNode(true).childNodes);
+    if (used.some((element, at) => element.getBoundingClientRect().top !== places[at])) {
+      part.replaceChildren(...before);
+      return;
+    }
+  }
+  part.className = fresh.className;
+  currentAt.set(part, Date.now());
+}
+
+function adoptLatest() {
+  const used = elementsInUse();
+  for (const part of document.querySelectorAll("[data-live][id]")) {
+    const fresh = latest.getElementById(part.id);
+    if (fresh !== null) adopt(part, fresh, used);
+  }
+  showAge();
 }
 
 async function refresh() {
@@ -52,21 +94,14 @@ async function refresh() {
     return;
   }
   if (answer.status === 304) {
-    updatedAt = Date.now();
+    adoptLatest();
     return;
   }
   if (!answer.ok) return;
   tag = answer.headers.get("etag");
-  const next = new DOMParser().parseFromString(await answer.text(), "text/html");
-  updatedAt = Date.now();
-  for (const part of document.querySelectorAll("[data-live][id]")) {
-    const fresh = next.getElementById(part.id);
-    if (fresh === null || isInUse(part)) continue;
-    showLocalTimes(fresh);
-    if (fresh.innerHTML !== part.innerHTML) part.innerHTML = fresh.innerHTML;
-    part.className = fresh.className;
-  }
-  document.dispatchEvent(new CustomEvent("refreshed", { detail: next }));
+  latest = new DOMParser().parseFromString(await answer.text(), "text/html");
+  adoptLatest();
+  document.dispatchEvent(new CustomEvent("refreshed", { detail: latest }));
 }
 
 function focusSearch(event) {
