@@ -95,7 +95,7 @@ fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
     let page = Browser::signed_in(&server, "root").get("/e/default/explain?policy=search&key=acme");
     for expected in [
         "Denied calls of this key in this hour",
-        "at node n1, by rule edge: route=search, customer, revision ",
+        "at node n1, by rule edge: route=search, customer, registry revision ",
         "decided by memory",
     ] {
         assert!(page.body.contains(expected), "{expected}\n{}", page.body);

@@ -27,6 +27,8 @@ mod start;
 mod support;
 #[path = "pages/tasks.rs"]
 mod tasks;
+#[path = "pages/truth.rs"]
+mod truth;
 #[cfg(feature = "slow-tests")]
 #[path = "pages/weight.rs"]
 mod weight;

@@ -63,7 +63,7 @@ impl AskedKeys {
         }
     }
 
-    /// Whether keys of a policy with these declared parts can be among them.
+    /// Returns whether keys of a policy with these declared parts can be among them.
     fn concern(&self, declared: &[String]) -> bool {
         match self {
             Self::Whole(_) => true,

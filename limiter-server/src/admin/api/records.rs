@@ -129,7 +129,7 @@ pub(super) async fn audit(
     Ok(Json(json!({ "entries": entries, "next": next })))
 }
 
-/// Whether an entry concerns an app, or with `*` all apps.
+/// Returns whether an entry concerns an app, or with `*` all apps.
 fn is_of_app(entry: &AuditEntry, app: &str) -> bool {
     match (&entry.apps, app) {
         (apps, ALL_APPS) => apps.is_none(),

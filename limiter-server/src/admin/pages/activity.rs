@@ -12,8 +12,6 @@ use crate::store::UsageSpan;
 
 /// The number of keys in a list.
 const SHOWN: usize = 8;
-/// The usage in percent above which a limit is nearly full.
-const NEARLY_FULL: u8 = 80;
 
 /// A key of a policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -47,6 +45,18 @@ struct DenialListView {
 pub(super) struct KeyActivityListView {
     pub(super) node: String,
     pub(super) keys: Option<Vec<KeyActivityView>>,
+    /// Whether this node has a gateway.
+    sees_calls: bool,
+    utilisation: Option<UtilisationView>,
+}
+
+/// The usage of the limits of a policy in one minute, at the gateway of this node.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct UtilisationView {
+    pub(super) at: PageTime,
+    pub(super) highest_percent: u8,
+    nearly_full: usize,
+    is_lower_bound: bool,
 }
 
 /// A key with its pages.
@@ -65,10 +75,22 @@ pub(super) struct KeyActivityRow {
 pub(super) struct KeyTables {
     pub(super) denied: Option<Vec<KeyActivityRow>>,
     pub(super) full: Option<Vec<KeyActivityRow>>,
-    /// The highest usage of a limit in percent; `None` if it is not known.
-    highest: Option<u8>,
-    /// The number of keys above [`NEARLY_FULL`].
-    nearly_full: usize,
+    /// The node whose gateway sees the calls.
+    pub(super) node: String,
+    pub(super) sees_calls: bool,
+    /// The utilisation of the policy; `None` without a call in the last minutes.
+    pub(super) utilisation: Option<UtilisationView>,
+}
+
+impl UtilisationView {
+    /// `3 keys`, or `at least 20 keys`.
+    pub(super) fn nearly_full(&self) -> String {
+        let keys = count(self.nearly_full, "key");
+        match self.is_lower_bound {
+            true => format!("at least {keys}"),
+            false => keys,
+        }
+    }
 }
 
 impl KeyActivityView {
@@ -97,10 +119,13 @@ impl KeyActivityView {
         self.app.is_none()
     }
 
-    /// The circumstances of the last denial, as far as they are recorded: rule, revision, origin.
+    /// The circumstances of the last denial, as far as they are recorded: rule, revision of the
+    /// registry, origin. Pages show the revision of the policy elsewhere.
     pub(super) fn circumstances(&self) -> String {
         let rule = self.rule.as_ref().map(|rule| format!(", by rule {rule}"));
-        let revision = self.revision.map(|number| format!(", revision {number}"));
+        let revision = self
+            .revision
+            .map(|number| format!(", registry revision {number}"));
         let origin = self
             .origin
             .as_ref()
@@ -128,7 +153,7 @@ impl KeyActivityView {
 }
 
 impl KeyActivityRow {
-    fn new(environment: &str, of: KeyActivityView) -> Self {
+    pub(super) fn new(environment: &str, of: KeyActivityView) -> Self {
         let (policy, key) = (links::encode(&of.policy), links::encode(&of.key));
         let (customers, explain) = (
             links::page(environment, &["customers"]),
@@ -192,26 +217,12 @@ impl KeyTables {
             let shown = of_kind.take(SHOWN).cloned();
             Some(shown.map(|of| KeyActivityRow::new(environment, of)).collect())
         };
-        let used = || keys.into_iter().flatten().filter_map(|of| of.used_percent);
         Ok(Self {
             denied: rows(true),
             full: rows(false),
-            highest: used().max(),
-            nearly_full: used().filter(|percent| *percent > NEARLY_FULL).count(),
+            sees_calls: list.sees_calls,
+            utilisation: list.utilisation,
+            node: list.node,
         })
-    }
-
-    /// The highest usage of a limit and the number of nearly full limits, as words. Keys below half
-    /// of their limit are not recorded.
-    pub(super) fn utilisation(&self) -> String {
-        match self.highest {
-            None if self.denied.is_none() => "not known.".to_owned(),
-            None => "no key used half of its limit in the last 5 minutes.".to_owned(),
-            Some(highest) => format!(
-                "the fullest key used {highest} % of its limit in the last 5 minutes, {} used more than \
-                 {NEARLY_FULL} %.",
-                count(self.nearly_full, "key")
-            ),
-        }
     }
 }

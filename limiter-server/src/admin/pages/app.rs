@@ -8,6 +8,8 @@ use serde::Deserialize;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section};
+use crate::admin::pages::overlays::SuspensionView;
+use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::views::{PolicyListView, PolicyView};
 use crate::admin::pages::{links, render};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
@@ -36,6 +38,8 @@ pub(super) struct AppHead {
     pub(super) name: String,
     pub(super) tabs: Vec<NavLink>,
     pub(super) apps_href: String,
+    /// Whether the page refreshes numbers.
+    pub(super) is_live: bool,
 }
 
 /// A policy in a list.
@@ -43,6 +47,7 @@ pub(super) struct AppHead {
 pub(super) struct PolicyRow {
     pub(super) href: String,
     pub(super) policy: PolicyView,
+    pub(super) mode: PolicyMode,
 }
 
 #[derive(Template)]
@@ -101,14 +106,17 @@ impl AppHead {
                 app => app.to_owned(),
             },
             tabs: tabs.collect(),
+            is_live: matches!(tab, AppTab::Policies | AppTab::Connect),
             apps_href: links::page(environment, &["apps"]),
         })
     }
 }
 
 impl PolicyRow {
-    pub(super) fn new(environment: &str, policy: PolicyView) -> Self {
+    /// A policy with the active suspensions of its environment.
+    pub(super) fn new(environment: &str, policy: PolicyView, suspensions: &[SuspensionView]) -> Self {
         Self {
+            mode: PolicyMode::of(&policy, suspensions),
             href: links::page(environment, &["policies", &policy.name]),
             policy,
         }
@@ -136,13 +144,15 @@ pub(super) async fn policies(
         .next
         .map(|next| format!("{here}?after={}", links::encode(&next)));
     let rows = found.policies.into_iter();
+    let rows = rows.map(|policy| PolicyRow::new(&environment, policy, &layout.suspensions));
+    let rows = rows.collect();
     let of_app = [app.clone()];
     let apps = (app != ALL_APPS).then_some(of_app.as_slice());
     let is_owner = caller.may_edit(&environment, AdminAction::EditPolicy, apps);
     let new = links::page(&environment, &["new"]);
     Ok(render(&AppTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
-        rows: rows.map(|policy| PolicyRow::new(&environment, policy)).collect(),
+        rows,
         new_policy: is_owner.then(|| format!("{new}?app={}", links::encode(&app))),
         next,
         head,

@@ -1,4 +1,6 @@
-//! One key in all policies: the remaining calls, a reset and a block.
+//! One key in all policies, or one part of keys: the remaining calls, a reset and a block.
+
+use std::collections::BTreeSet;
 
 use askama::Template;
 use axum::extract::{Path, Query};
@@ -7,12 +9,15 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::admin::pages::activity::{self, KeyActivityView};
+use crate::admin::pages::activity::{self, KeyActivityRow, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::key_fields::{KeyField, KeyFields, SEPARATOR, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::block_in;
 use crate::admin::pages::policy_fields::PolicyFields;
+use crate::admin::pages::policy_list::all_policies;
+use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::quotas::{OfferedEnd, offered_ends};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicyView;
@@ -20,13 +25,56 @@ use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
 use crate::store::now_micros;
 
+/// The largest number of forms of declared keys.
+const MAX_FORMS: usize = 8;
 const HOUR: i64 = 3_600_000_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CustomerQuery {
+    /// The parts of a key, or `NAME=VALUE` for one part.
     key: String,
+    /// Present if `key` is a whole key although it looks like one part.
+    whole: Option<String>,
     notice: Option<String>,
+    /// The names of the parts in the form of a declared key, separated by line breaks.
+    names: String,
+    /// The fields of these parts.
+    #[serde(flatten)]
+    parts: KeyFields,
+}
+
+/// The form of keys with declared parts.
+#[derive(Debug)]
+struct DeclaredKeyForm {
+    names: String,
+    fields: Vec<KeyField>,
+}
+
+impl CustomerQuery {
+    /// The name and the value of a part.
+    fn part(&self) -> Option<(String, String)> {
+        let part = self.key.trim().split_once('=').filter(|_| self.whole.is_none());
+        let (name, value) = part.map(|(name, value)| (name.trim(), value.trim()))?;
+        (!name.is_empty() && !value.is_empty()).then(|| (name.to_owned(), value.to_owned()))
+    }
+
+    /// The text of the form of a declared key: all parts, or one of them.
+    fn of_parts(&self) -> Result<Option<String>, String> {
+        let parts = self.parts.parts();
+        let filled: Vec<(&str, &&str)> = self
+            .names
+            .lines()
+            .zip(&parts)
+            .filter(|(_, part)| !part.is_empty())
+            .collect();
+        match filled.as_slice() {
+            [] => Ok(None),
+            all if all.len() == parts.len() => self.parts.text(),
+            [(name, value)] => Ok(Some(format!("{name}={value}"))),
+            _ => Err("Enter one part, or all parts of a key.".to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,6 +97,9 @@ struct KeyedPolicyView {
     #[serde(flatten)]
     policy: PolicyView,
     key: Option<KeyStateView>,
+    /// The parts of the key; `None` if keys of the policy have other parts.
+    parts: Option<Vec<String>>,
+    declared_parts: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +113,12 @@ struct CustomerRow {
     href: String,
     explain: String,
     policy: PolicyView,
+    mode: PolicyMode,
+    /// The key; `None` if keys of the policy have other parts.
+    key: Option<String>,
     state: Option<KeyStateView>,
+    /// The reason why the state is not known.
+    unknown: String,
     /// The numbers that the form of a raise suggests; `None` if the user may not raise the key.
     raise: Option<PolicyFields>,
     may_edit: bool,
@@ -74,9 +130,15 @@ struct CustomersTemplate {
     layout: Layout,
     href: String,
     key: String,
+    /// The part of keys, as name and value; `None` for a whole key.
+    part: Option<(String, String)>,
+    /// The page of the text as a whole key.
+    whole_href: String,
+    /// The forms of keys whose parts policies declare.
+    declared: Vec<DeclaredKeyForm>,
     rows: Vec<CustomerRow>,
-    /// The denials of the key in the last hour.
-    denials: Vec<KeyActivityView>,
+    /// The denials of the key, or of keys with the part, in the last hour.
+    denials: Vec<KeyActivityRow>,
     is_truncated: bool,
     failure: Option<String>,
     blocks_href: String,
@@ -124,15 +186,32 @@ pub(super) async fn show(
     Query(query): Query<CustomerQuery>,
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Customers, "Customers").await?;
+    let of_parts = query.of_parts();
+    if let Ok(Some(key)) = &of_parts {
+        let customers = links::page(&environment, &["customers"]);
+        let whole = if query.parts.parts().iter().all(|part| !part.is_empty()) {
+            "&whole=1"
+        } else {
+            ""
+        };
+        return Ok(see(&format!("{customers}?key={}{whole}", links::encode(key))));
+    }
     let key = query.key.trim().to_owned();
     let mut page = CustomersTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
         href: links::page(&environment, &["customers"]),
         key: key.clone(),
+        whole_href: format!(
+            "{}?key={}&whole=1",
+            links::page(&environment, &["customers"]),
+            links::encode(&key)
+        ),
+        declared: declared(&caller, &environment).await?,
+        part: None,
         rows: Vec::new(),
         denials: Vec::new(),
         is_truncated: false,
-        failure: None,
+        failure: of_parts.err(),
         blocks_href: links::page(&environment, &["blocks"]),
         block_in: Vec::new(),
         ends: offered_ends(PageTime(now_micros())),
@@ -140,15 +219,11 @@ pub(super) async fn show(
     if key.is_empty() {
         return Ok(render(&page));
     }
-    let path = format!(
-        "{}?key={}",
-        links::api(&environment, &["keys"]),
-        links::encode(&key)
-    );
-    match caller.api.get::<KeyView>(&path).await {
-        Ok(view) => {
+    match look_up(&caller, &environment, &query).await {
+        Ok((view, part)) => {
             page.is_truncated = view.is_truncated;
-            page.denials = denials(&caller, &environment, &key).await?;
+            page.denials = denials(&caller, &environment, (&key, part.as_ref()), &view.policies).await?;
+            page.part = part;
             let may_edit =
                 |apps: Option<&[String]>| caller.may_edit(&environment, AdminAction::EditNumbers, apps);
             let rows = view.policies.into_iter().map(|of| CustomerRow {
@@ -157,16 +232,27 @@ pub(super) async fn show(
                     "{}?policy={}&key={}",
                     links::page(&environment, &["explain"]),
                     links::encode(&of.policy.name),
-                    links::encode(&key)
+                    of.parts
+                        .as_ref()
+                        .map(|parts| links::encode(&parts.join(SEPARATOR)))
+                        .unwrap_or_default()
                 ),
+                key: of.parts.as_ref().map(|parts| parts.join(SEPARATOR)),
+                unknown: match (&of.parts, of.declared_parts.as_slice()) {
+                    (None, [only]) => format!("a key has the part {only}"),
+                    (None, parts) => format!("a key has the parts {}", parts.join(", ")),
+                    (Some(_), _) => String::new(),
+                },
                 may_edit: may_edit(of.policy.apps.as_deref()),
                 raise: Some(&of.policy)
-                    .filter(|of| may_edit(of.apps.as_deref()))
+                    .filter(|policy| of.parts.is_some() && may_edit(policy.apps.as_deref()))
                     .map(|of| PolicyFields::of(&of.name, &of.toml).doubled()),
+                mode: PolicyMode::of(&of.policy, &page.layout.suspensions),
                 policy: of.policy,
                 state: of.key,
             });
-            page.rows = rows.collect();
+            let rows = rows.collect();
+            page.rows = rows;
             page.block_in = block_in(
                 &caller,
                 &environment,
@@ -186,17 +272,62 @@ pub(super) async fn show(
     Ok(render(&page))
 }
 
-/// The denials of a key in the last hour, as far as it is among the most denied keys.
+/// The state of the key, or of keys with the part if a policy declares it.
+async fn look_up(
+    caller: &PageCaller,
+    environment: &str,
+    query: &CustomerQuery,
+) -> Result<(KeyView, Option<(String, String)>), PageFailure> {
+    let path = links::api(environment, &["keys"]);
+    if let Some((name, value)) = query.part() {
+        let asked = format!(
+            "{path}?part={}&key={}",
+            links::encode(&name),
+            links::encode(&value)
+        );
+        let found: KeyView = caller.api.get(&asked).await?;
+        if !found.policies.is_empty() {
+            return Ok((found, Some((name, value))));
+        }
+    }
+    let asked = format!("{path}?key={}", links::encode(query.key.trim()));
+    Ok((caller.api.get(&asked).await?, None))
+}
+
+/// The denials of a key, or of keys with a part, in the last hour, as far as the keys are among the
+/// most denied ones.
 async fn denials(
     caller: &PageCaller,
     environment: &str,
-    key: &str,
-) -> Result<Vec<KeyActivityView>, PageFailure> {
+    (key, part): (&str, Option<&(String, String)>),
+    policies: &[KeyedPolicyView],
+) -> Result<Vec<KeyActivityRow>, PageFailure> {
     let now = now_micros();
     let list = activity::read(caller, environment, None, Some((now - HOUR, now))).await?;
-    let mut keys = list.keys.unwrap_or_default();
-    keys.retain(|of| of.is_denied() && of.key == key);
-    Ok(keys)
+    let has_part = |policy: &str, key: &str, (name, value): &(String, String)| {
+        let declared = policies.iter().find(|of| of.policy.name == policy);
+        let at = declared.and_then(|of| of.declared_parts.iter().position(|part| part == name));
+        at.is_some_and(|at| key.split(SEPARATOR).nth(at) == Some(value))
+    };
+    let is_asked = |of: &KeyActivityView| match part {
+        Some(part) => has_part(&of.policy, &of.key, part),
+        None => of.key == key,
+    };
+    let keys = list.keys.unwrap_or_default().into_iter();
+    let keys = keys.filter(|of| of.is_denied() && is_asked(of));
+    Ok(keys.map(|of| KeyActivityRow::new(environment, of)).collect())
+}
+
+/// The forms of the keys that policies declare.
+async fn declared(caller: &PageCaller, environment: &str) -> Result<Vec<DeclaredKeyForm>, PageFailure> {
+    let policies = all_policies(caller, environment).await?;
+    let declared = policies.into_iter().map(|of| of.key_parts);
+    let declared: BTreeSet<Vec<String>> = declared.filter(|parts| !parts.is_empty()).collect();
+    let forms = declared.into_iter().take(MAX_FORMS).map(|parts| DeclaredKeyForm {
+        names: parts.join("\n"),
+        fields: fields_of(&parts, ""),
+    });
+    Ok(forms.collect())
 }
 
 /// Discards the usage of a key.

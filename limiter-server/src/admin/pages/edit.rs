@@ -14,14 +14,17 @@ use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::key_fields::{KeyField, KeyFields, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
-use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields};
+use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields, only_name};
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::preview::ShownPreview;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render};
 
+/// The name in the text of a new policy.
+const NEW_NAME: &str = "new-policy";
 /// The treatments of the usage of keys: name in the API, name for users.
 const INHERITANCES: [(&str, &str); 3] = [
     (
@@ -56,6 +59,9 @@ pub(super) struct EditForm {
     pub(super) reason: Option<String>,
     #[serde(flatten)]
     fields: PolicyFields,
+    /// The fields of the parts of that key, if the policy declares them.
+    #[serde(flatten)]
+    key_fields: KeyFields,
 }
 
 #[derive(Template)]
@@ -63,6 +69,8 @@ pub(super) struct EditForm {
 struct EditTemplate {
     layout: Layout,
     links: PolicyLinks,
+    /// The page of a new policy, for the tabs.
+    new_href: String,
     name: String,
     is_new: bool,
     revision: i64,
@@ -72,6 +80,8 @@ struct EditTemplate {
     inheritance: String,
     /// The key whose state after the change is shown.
     key: String,
+    /// The fields of the declared parts of the key; empty for one field.
+    key_fields: Vec<KeyField>,
     rights: PolicyRights,
     failure: Option<String>,
     preview: Option<ShownPreview>,
@@ -138,6 +148,11 @@ impl<'a> Editor<'a> {
         })
     }
 
+    /// The names of the parts of keys in the saved policy.
+    fn declared_parts(&self) -> Vec<String> {
+        PolicyFields::of(&self.name, self.base()).key_part_names()
+    }
+
     fn base(&self) -> &str {
         self.current.as_ref().map_or("", |current| current.toml.as_str())
     }
@@ -159,6 +174,7 @@ impl<'a> Editor<'a> {
         Ok(EditTemplate {
             layout,
             links: PolicyLinks::new(self.environment, &self.name, apps),
+            new_href: new_href(self.environment, None),
             name: self.name.clone(),
             is_new: self.current.is_none(),
             revision: self.current.as_ref().map_or(0, |of| of.revision),
@@ -167,6 +183,7 @@ impl<'a> Editor<'a> {
             text: text.unwrap_or_default(),
             inheritance: "as_is".to_owned(),
             key: String::new(),
+            key_fields: fields_of(&self.declared_parts(), ""),
             rights,
             failure: None,
             preview: None,
@@ -175,8 +192,8 @@ impl<'a> Editor<'a> {
         })
     }
 
-    /// Asks the API for the effect of a form.
-    async fn preview(&self, form: &EditForm) -> Result<ShownPreview, PageFailure> {
+    /// Asks the API for the effect of a form, also on a key.
+    async fn preview(&self, form: &EditForm, key: &str) -> Result<ShownPreview, PageFailure> {
         let text = match &form.text {
             Some(text) => text.clone(),
             None => {
@@ -185,7 +202,7 @@ impl<'a> Editor<'a> {
             }
         };
         let path = links::api(self.environment, &["policies", &self.name, "preview"]);
-        let body = json!({ "toml": text, "inheritance": form.inheritance(), "key": form.key });
+        let body = json!({ "toml": text, "inheritance": form.inheritance(), "key": key });
         let reply = self.caller.api.send(Method::POST, &path, &[], &body).await?;
         Ok(ShownPreview::new(reply.read()?, text))
     }
@@ -209,8 +226,13 @@ pub(super) async fn new(
         name: String::new(),
         current: None,
     };
-    let fields = PolicyFields::new(&app.unwrap_or_default());
-    Ok(render(&editor.page(fields, None).await?))
+    let fields = PolicyFields::new(app.as_deref().unwrap_or_default());
+    let as_text = query.form.as_deref() == Some("toml");
+    let text = as_text.then(|| fields.text(NEW_NAME, "")).transpose();
+    let text = text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
+    let mut page = editor.page(fields, text).await?;
+    page.new_href = new_href(&environment, app.as_deref());
+    Ok(render(&page))
 }
 
 pub(super) async fn edit(
@@ -236,13 +258,22 @@ pub(super) async fn edit(
     Ok(render(&editor.page(fields, text).await?))
 }
 
-/// The preview of a new policy. Its name is a field.
+/// The page of a new policy of an app.
+fn new_href(environment: &str, app: Option<&str>) -> String {
+    let app = links::encode(app.unwrap_or_default());
+    format!("{}?app={app}", links::page(environment, &["new"]))
+}
+
+/// The preview of a new policy. Its name is a field, or that in the text.
 pub(super) async fn preview_new(
     caller: PageCaller,
     Path(environment): Path<String>,
     PageForm(form): PageForm<EditForm>,
 ) -> Result<Response, PageFailure> {
-    let name = form.name.clone().unwrap_or_default().trim().to_owned();
+    let name = match &form.text {
+        Some(text) => only_name(text).unwrap_or_default(),
+        None => form.name.clone().unwrap_or_default().trim().to_owned(),
+    };
     let mut editor = Editor {
         caller: &caller,
         environment: &environment,
@@ -251,6 +282,7 @@ pub(super) async fn preview_new(
     };
     caller.require_environment(&environment)?;
     let problem = match name.as_str() {
+        "" if form.text.is_some() => Some("The text has no [policy.NAME], or several.".to_owned()),
         "" => Some("A name is missing.".to_owned()),
         name => {
             let existing = Editor::open(&caller, &environment, name).await?.current;
@@ -276,11 +308,15 @@ pub(super) async fn preview(
 }
 
 async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {
-    let result = editor.preview(&form).await;
-    let (chosen, key) = (form.inheritance().to_owned(), form.key.clone());
+    let unprocessable_part = |reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
+    let key = form.key_fields.text().map_err(unprocessable_part)?;
+    let key = key.or_else(|| form.key.clone()).unwrap_or_default();
+    let result = editor.preview(&form, &key).await;
+    let chosen = form.inheritance().to_owned();
     let mut page = editor.page(form.fields, form.text).await?;
     page.inheritance = chosen;
-    page.key = key.unwrap_or_default();
+    page.key_fields = fields_of(&editor.declared_parts(), &key);
+    page.key = key;
     if !page.is_new && form.revision > 0 {
         page.revision = form.revision;
     }

@@ -5,13 +5,17 @@
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::response::Response;
+use limiter_core::Enforcement;
 use serde::Deserialize;
 
-use crate::admin::pages::activity::{self, KeyActivityView};
+use crate::admin::pages::activity::{self, KeyActivityRow};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
+use crate::admin::pages::key_fields::{KeyField, KeyFields, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::overlays::{blocks, suspensions};
+use crate::admin::pages::overlays::{
+    BlockView, OverlayReach, SuspensionView, blocks, blocks_of_key, suspensions,
+};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::usage::{CountsView, HOURS, PlotMark, PlotView, PointListView};
 use crate::admin::pages::{links, render};
@@ -30,6 +34,9 @@ pub(super) struct ExplainQuery {
     at: Option<i64>,
     /// A time in UTC such as `2026-11-23T14:03`, from the form.
     time: String,
+    /// The fields of the parts of the key, if the policy declares them.
+    #[serde(flatten)]
+    parts: KeyFields,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -57,10 +64,15 @@ struct RulesTextView {
 #[derive(Debug)]
 struct Explanation {
     minute: PageTime,
+    /// The page of this minute, also if the query has no time.
+    here: String,
+    /// The page of the policy.
     href: String,
     /// The revision that was saved last; `None` before the first one.
     revision: Option<ExplainedRevision>,
     sentence: Option<String>,
+    /// The declared names of the parts of keys.
+    declared: Vec<String>,
     /// The quota of the key in that revision.
     quota: Option<String>,
     counts: CountsView,
@@ -70,7 +82,7 @@ struct Explanation {
     overlays: Vec<String>,
     denials: MinuteDenials,
     /// The recorded samples of the hour, of all nodes and library processes.
-    samples: Vec<KeyActivityView>,
+    samples: Vec<KeyActivityRow>,
     /// The numbers of the rules that lead to the policy now.
     rules: Vec<(usize, String)>,
     next_edit: Option<ExplainedRevision>,
@@ -83,10 +95,7 @@ enum MinuteDenials {
     /// This node does not see calls, or did not run then.
     NotRecorded,
     /// The most denied keys of the minute; the wanted key alone if there is one.
-    Recorded {
-        node: String,
-        keys: Vec<KeyActivityView>,
-    },
+    Recorded { node: String, keys: Vec<KeyActivityRow> },
 }
 
 #[derive(Template)]
@@ -96,6 +105,8 @@ struct ExplainTemplate {
     href: String,
     query: ExplainQuery,
     time: String,
+    /// The fields of the declared parts of the key; empty for one field.
+    key_fields: Vec<KeyField>,
     explanation: Option<Explanation>,
     customers: String,
     failure: Option<String>,
@@ -150,8 +161,9 @@ async fn explain(
     let denials = denials(caller, environment, query, minute).await?;
     let of_key = (query.policy.as_str(), query.key.trim());
     let samples = activity::samples(caller, environment, of_key, at).await?;
-    let of_policy = text.as_ref().and_then(PolicyText::apps);
-    let overlays = overlays(caller, environment, query, (at, of_policy.as_deref())).await?;
+    let samples = samples.into_iter().map(|of| KeyActivityRow::new(environment, of));
+    let samples = samples.collect();
+    let overlays = overlays(caller, environment, query, (at, text.as_ref())).await?;
     let rules: RulesTextView = caller.api.get(&links::api(environment, &["rules"])).await?;
     let rules = parse_rules(&rules.toml).unwrap_or_default();
     let rules = rules
@@ -174,8 +186,18 @@ async fn explain(
     Ok(Explanation {
         plot: PlotView::read(caller, environment, &query.policy, &marks, HOURS).await?,
         minute: PageTime(minute),
+        here: format!(
+            "{}?policy={}&key={}&at={at}",
+            links::page(environment, &["explain"]),
+            links::encode(&query.policy),
+            links::encode(query.key.trim())
+        ),
         href: links::page(environment, &["policies", &query.policy]),
         sentence: text.as_ref().map(sentence),
+        declared: text
+            .iter()
+            .flat_map(|text| text.entry().key_parts().map(str::to_owned))
+            .collect(),
         quota: text.as_ref().and_then(|text| quota_of(text, query.key.trim())),
         revision,
         counts: counts.unwrap_or_default(),
@@ -204,45 +226,84 @@ async fn denials(
         Some(keys) if keys.is_empty() => MinuteDenials::NotRecorded,
         Some(mut keys) => {
             keys.retain(|of| of.is_denied() && (wanted.is_empty() || of.key == wanted));
+            let keys = keys.into_iter().map(|of| KeyActivityRow::new(environment, of));
             MinuteDenials::Recorded {
                 node: list.node,
-                keys,
+                keys: keys.collect(),
             }
         }
     })
 }
 
-/// The suspensions and blocks that were active at a time and concern the policy or the key.
+/// The author and the reason of an overlay.
+fn stated(by: Option<&str>, reason: Option<&str>) -> String {
+    let by = by.unwrap_or("not known");
+    match reason {
+        Some(reason) => format!("by {by}: {reason}"),
+        None => format!("by {by}"),
+    }
+}
+
+/// The programs in which an overlay applied, unless these are all.
+fn place(reach: OverlayReach) -> String {
+    match reach {
+        OverlayReach::Everywhere => String::new(),
+        OverlayReach::ProgramsOf(app) => format!(" in programs of app {app}"),
+    }
+}
+
+/// The suspensions and blocks that were active at a time and concern the policy and the key.
 async fn overlays(
     caller: &PageCaller,
     environment: &str,
     query: &ExplainQuery,
-    (at, apps): (i64, Option<&[String]>),
+    (at, text): (i64, Option<&PolicyText>),
 ) -> Result<Vec<String>, PageFailure> {
-    let by = |by: &Option<String>, reason: &Option<String>| {
-        let by = by.as_deref().unwrap_or("not known");
-        match reason {
-            Some(reason) => format!("by {by}: {reason}"),
-            None => format!("by {by}"),
-        }
-    };
+    let apps = text.and_then(PolicyText::apps);
+    let apps = apps.as_deref();
     let suspensions = suspensions(caller, environment, Some(at)).await?;
-    let suspensions = suspensions.iter().filter(|of| of.concerns(&query.policy, apps));
-    let mut texts: Vec<String> = suspensions
-        .map(|of| {
-            format!(
-                "Suspended: {}, {}. {}",
-                of.scope_text(),
-                by(&of.by, &of.reason),
-                of.consequence()
-            )
-        })
+    let suspensions = suspensions.iter().filter(|of| of.active);
+    let suspended: Vec<(&SuspensionView, OverlayReach)> = suspensions
+        .filter_map(|of| Some((of, of.reach(&query.policy, apps)?)))
         .collect();
-    let key = query.key.trim().split(" / ").collect::<Vec<_>>().join(":");
-    let blocks = blocks(caller, environment, Some(at)).await?;
-    let blocks = blocks.iter().filter(|of| of.names_key(&key));
-    texts.extend(blocks.map(|of| format!("Blocked: {}, {}", of.target(), by(&of.by, &of.reason))));
+    let is_suspended = suspended
+        .iter()
+        .any(|(_, reach)| *reach == OverlayReach::Everywhere);
+    let texts = suspended.into_iter().map(|(of, reach)| {
+        let stated = stated(of.by.as_deref(), of.reason.as_deref());
+        let (scope, place) = (of.scope_text(), place(reach));
+        format!("Suspended{place}: {scope}, {stated}. {}", of.consequence())
+    });
+    let mut texts: Vec<String> = texts.collect();
+    let is_off = text.is_some_and(|text| text.entry().policy().enforcement() == Enforcement::Off);
+    let ignored = match (is_suspended, is_off) {
+        (true, _) => " It had no effect: the suspension took precedence.",
+        (false, true) => " It had no effect: the policy was off.",
+        (false, false) => "",
+    };
+    let key = query.key.trim();
+    if key.is_empty() {
+        let blocks = blocks(caller, environment, Some(at)).await?;
+        let count = blocks.iter().filter(|of| of.reach(apps).is_some()).count();
+        texts.extend((count > 0).then(|| active_blocks(count)));
+        return Ok(texts);
+    }
+    let blocks = blocks_of_key(caller, environment, key, at).await?;
+    let matching = blocks.iter().filter(|of| of.matches == Some(true));
+    texts.extend(matching.filter_map(|of: &BlockView| {
+        let place = place(of.reach(apps)?);
+        let stated = stated(of.by.as_deref(), of.reason.as_deref());
+        Some(format!("Blocked{place}: {}, {stated}.{ignored}", of.target()))
+    }));
     Ok(texts)
+}
+
+/// The number of blocks, of which those of an entered key are shown.
+fn active_blocks(count: usize) -> String {
+    match count {
+        1 => "1 block was active: enter a key to see whether it applied".to_owned(),
+        count => format!("{count} blocks were active: enter a key to see those that applied"),
+    }
 }
 
 pub(super) async fn show(
@@ -253,7 +314,13 @@ pub(super) async fn show(
     let layout = Layout::of_environment(&caller, &environment, Section::Explain, "Explain").await?;
     query.policy = query.policy.trim().to_owned();
     let now = now_micros();
+    let stated = query.parts.text().map(|key| {
+        if let Some(key) = key {
+            query.key = key;
+        }
+    });
     let (explanation, failure) = match (query.policy.is_empty(), query.at(now)) {
+        _ if stated.is_err() => (None, stated.err()),
         (true, _) => (None, None),
         (false, None) => (None, Some("The time is not like 2026-11-23T14:03.".to_owned())),
         (false, Some(at)) => match explain(&caller, &environment, &query, at).await {
@@ -273,6 +340,10 @@ pub(super) async fn show(
             links::page(&environment, &["customers"]),
             links::encode(query.key.trim())
         ),
+        key_fields: explanation
+            .as_ref()
+            .map(|of| fields_of(&of.declared, query.key.trim()))
+            .unwrap_or_default(),
         query,
         explanation,
         failure,

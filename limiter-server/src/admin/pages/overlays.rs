@@ -47,9 +47,22 @@ pub(super) struct BlockView {
     pub(super) until: Option<PageTime>,
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
-    active: bool,
+    pub(super) active: bool,
+    /// Whether the block applies to the key of the query; `None` without one.
+    #[serde(default)]
+    pub(super) matches: Option<bool>,
     #[serde(default)]
     pub(super) may_change: bool,
+}
+
+/// The programs in which an overlay applies to a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OverlayReach {
+    /// All gateways and programs.
+    Everywhere,
+    /// The library processes of this app: a gateway does not know the app of a call, so it applies
+    /// an overlay of one app only to policies of this app alone.
+    ProgramsOf(String),
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,12 +102,21 @@ impl SuspensionView {
         self.until.0.saturating_sub(now_micros()) < ENDS_SOON
     }
 
-    /// The name of the policy, the app, or all.
-    pub(super) fn concerns(&self, policy: &str, apps: Option<&[String]>) -> bool {
+    /// The programs in which the suspension applies to a policy; `None` if it does not.
+    pub(super) fn reach(&self, policy: &str, apps: Option<&[String]>) -> Option<OverlayReach> {
         match self.scope.split_once(':') {
-            Some(("policy", name)) => name == policy,
-            Some(("app", app)) => apps.is_none_or(|apps| apps.iter().any(|of| of == app)),
-            _ => true,
+            Some(("policy", name)) => (name == policy).then_some(OverlayReach::Everywhere),
+            Some(("app", app)) => reach(Some(app), apps),
+            _ => Some(OverlayReach::Everywhere),
+        }
+    }
+
+    /// The position among the suspensions of a policy; a lower one takes precedence.
+    pub(super) fn rank(&self) -> u8 {
+        match self.scope.split_once(':') {
+            Some(("policy", _)) => 0,
+            Some(("app", _)) => 1,
+            _ => 2,
         }
     }
 
@@ -125,12 +147,17 @@ impl SuspensionView {
 }
 
 impl BlockView {
-    /// Returns whether the block names this key or a prefix of it.
-    pub(super) fn names_key(&self, key: &str) -> bool {
-        self.key.as_deref().is_some_and(|of| match of.strip_suffix('*') {
-            Some(prefix) => key.starts_with(prefix),
-            None => of == key,
-        })
+    /// The programs in which the block applies to a policy of these apps; `None` if it does not.
+    pub(super) fn reach(&self, apps: Option<&[String]>) -> Option<OverlayReach> {
+        reach(self.app.as_deref(), apps)
+    }
+
+    /// The programs in which the block applies to a policy of these apps, in words.
+    pub(super) fn place(&self, apps: Option<&[String]>) -> String {
+        match self.reach(apps) {
+            Some(OverlayReach::ProgramsOf(app)) => format!("programs of app {app}"),
+            _ => "all gateways and programs".to_owned(),
+        }
     }
 
     pub(super) fn target(&self) -> String {
@@ -154,6 +181,16 @@ impl BlockView {
         self.until
             .map(|until| remaining(until, now_micros()))
             .unwrap_or_default()
+    }
+}
+
+/// The programs in which an overlay of an app, or of all, applies to a policy of these apps.
+fn reach(app: Option<&str>, apps: Option<&[String]>) -> Option<OverlayReach> {
+    match (app, apps) {
+        (None, _) => Some(OverlayReach::Everywhere),
+        (Some(app), Some([only])) if only == app => Some(OverlayReach::Everywhere),
+        (Some(app), Some(apps)) if !apps.iter().any(|of| of == app) => None,
+        (Some(app), _) => Some(OverlayReach::ProgramsOf(app.to_owned())),
     }
 }
 
@@ -226,6 +263,17 @@ pub(super) async fn suspensions(
     Ok(list.suspensions)
 }
 
+/// The active blocks that apply to a policy of these apps.
+pub(super) async fn blocks_of_policy(
+    caller: &PageCaller,
+    environment: &str,
+    apps: Option<&[String]>,
+) -> Result<Vec<BlockView>, PageFailure> {
+    let mut found = blocks(caller, environment, None).await?;
+    found.retain(|of| of.active && of.reach(apps).is_some());
+    Ok(found)
+}
+
 /// The blocks now, or those that were active at a time.
 pub(super) async fn blocks(
     caller: &PageCaller,
@@ -234,6 +282,19 @@ pub(super) async fn blocks(
 ) -> Result<Vec<BlockView>, PageFailure> {
     let path = links::api(environment, &["blocks"]);
     let list: BlockListView = caller.api.get(&(path + &at_query(at))).await?;
+    Ok(list.blocks)
+}
+
+/// The blocks that were active at a time, each with a statement whether it applies to a key.
+pub(super) async fn blocks_of_key(
+    caller: &PageCaller,
+    environment: &str,
+    key: &str,
+    at: i64,
+) -> Result<Vec<BlockView>, PageFailure> {
+    let path = links::api(environment, &["blocks"]);
+    let query = format!("?at={at}&key={}", links::encode(key));
+    let list: BlockListView = caller.api.get(&(path + &query)).await?;
     Ok(list.blocks)
 }
 

@@ -10,8 +10,10 @@ use crate::admin::pages::activity::KeyTables;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section, count};
+use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
 use crate::admin::pages::policy_list::read;
+use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::trials::{self, TrialView};
 use crate::admin::pages::usage::{HOURS, PlotMark, PlotView, RANGES};
 use crate::admin::pages::views::{
@@ -52,12 +54,15 @@ struct PolicyTemplate {
     layout: Layout,
     links: PolicyLinks,
     policy: PolicyView,
+    mode: PolicyMode,
     /// The replicas that have the policy, such as `11 of 12 replicas`.
     reach: Option<String>,
     rights: PolicyRights,
     /// True if the text is edited in another place.
     is_managed_elsewhere: bool,
     quotas: Vec<QuotaRow>,
+    /// The active blocks that apply to the policy.
+    blocks: Vec<BlockView>,
     fields: PolicyFields,
     /// The declared names of the parts of keys.
     key_parts: Vec<String>,
@@ -224,6 +229,8 @@ pub(super) async fn show(
         ranges: ranges.collect(),
         trial: trials::of(&caller, &environment, &name).await?,
         keys: KeyTables::recent(&caller, &environment, Some(&name)).await?,
+        blocks: blocks_of_policy(&caller, &environment, policy.apps.as_deref()).await?,
+        mode: PolicyMode::of(&policy, &layout.suspensions),
         suspend_href: format!(
             "{suspended}?scope={}#suspend",
             links::encode(&format!("policy:{name}"))

@@ -227,6 +227,13 @@ impl PolicyFields {
     }
 }
 
+/// The name of the only policy in a text; `None` if there is none, or several.
+pub(super) fn only_name(text: &str) -> Option<String> {
+    let document = text.parse::<Table>().ok()?;
+    let mut names = document.get("policy")?.as_table()?.keys();
+    names.next().filter(|_| names.len() == 0).cloned()
+}
+
 impl QuotaFields {
     /// The quotas of a text.
     pub(super) fn all(text: &str) -> Vec<(String, PolicyFields, String)> {
@@ -377,6 +384,14 @@ mod tests {
             serde_json::Value::Object(numbers),
             serde_json::json!({ "capacity": 40, "rate": "200/1m" })
         );
+    }
+
+    #[test]
+    fn only_policy_of_a_text_has_a_name() {
+        assert_eq!(only_name(BUCKET).as_deref(), Some("a b"));
+        for other in ["", "[policy.a]\n[policy.b]\n", "[policy", "policy = 1\n"] {
+            assert_eq!(only_name(other), None, "{other}");
+        }
     }
 
     #[test]

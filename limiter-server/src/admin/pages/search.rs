@@ -58,7 +58,10 @@ pub(super) async fn find(
     let path = links::api(&environment, &["policies"]);
     let path = format!("{path}?limit={MAX_ROWS}&q={}", links::encode(&text));
     let found: PolicyListView = caller.api.get(&path).await?;
+    let rows = found.policies.into_iter();
+    let rows = rows.map(|of| PolicyRow::new(&environment, of, &layout.suspensions));
     Ok(render(&SearchTemplate {
+        rows: rows.collect(),
         layout,
         customer: (!text.is_empty()).then(|| {
             let customers = links::page(&environment, &["customers"]);
@@ -67,10 +70,5 @@ pub(super) async fn find(
         text: query.q,
         apps: apps.collect(),
         is_truncated: found.next.is_some(),
-        rows: found
-            .policies
-            .into_iter()
-            .map(|of| PolicyRow::new(&environment, of))
-            .collect(),
     }))
 }

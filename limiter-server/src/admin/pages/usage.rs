@@ -123,6 +123,16 @@ pub(super) struct PointView {
     pub(super) counts: CountsView,
 }
 
+/// The decisions of an hour.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HourView {
+    pub(super) at: PageTime,
+    pub(super) counts: CountsView,
+    /// The minute with the most denied calls, or else with the most calls, as far as minutes are
+    /// known.
+    pub(super) evidence_at: PageTime,
+}
+
 /// The decisions of a policy over time.
 #[derive(Debug, Deserialize)]
 pub(super) struct PointListView {
@@ -152,7 +162,7 @@ pub(super) struct PlotView {
     /// The length of a point: `minute` or `hour`.
     pub(super) span: &'static str,
     /// The counts by hour, the newest first.
-    pub(super) rows: Vec<PointView>,
+    pub(super) rows: Vec<HourView>,
     pub(super) total: CountsView,
     /// The decisions of library processes, which the other numbers include.
     pub(super) apps: Vec<AppUsageView>,
@@ -195,9 +205,9 @@ impl PlotView {
 }
 
 /// The counts by hour, the newest first, and their sum.
-fn by_hour(usage: &PointListView, hours: i64) -> (Vec<PointView>, CountsView) {
+fn by_hour(usage: &PointListView, hours: i64) -> (Vec<HourView>, CountsView) {
     let newest = usage.now - usage.now.rem_euclid(HOUR);
-    let mut rows: Vec<PointView> = Vec::new();
+    let mut rows: Vec<HourView> = Vec::new();
     let mut total = CountsView::default();
     let first = usage.points.first().map_or(newest, |point| point.at.0);
     for ago in 0..hours {
@@ -207,14 +217,20 @@ fn by_hour(usage: &PointListView, hours: i64) -> (Vec<PointView>, CountsView) {
             break;
         }
         let mut counts = CountsView::default();
+        let mut evidence = (start, (0, 0, 0));
         let of_hour = |point: &&PointView| (start..start + HOUR).contains(&point.at.0);
         for point in usage.points.iter().filter(of_hour) {
             counts.add(point.counts);
+            let weight = (point.counts.denied, point.counts.would_deny, point.counts.calls());
+            if weight > evidence.1 {
+                evidence = (point.at.0, weight);
+            }
         }
         total.add(counts);
-        rows.push(PointView {
+        rows.push(HourView {
             at: PageTime(start),
             counts,
+            evidence_at: PageTime(evidence.0),
         });
     }
     (rows, total)
@@ -248,6 +264,8 @@ mod tests {
             .map(|row| (row.at.0 / HOUR, row.counts.denied))
             .collect();
         assert_eq!(shown, [(10, 4), (9, 0), (8, 3)]);
+        let evidence: Vec<i64> = rows.iter().map(|row| row.evidence_at.0).collect();
+        assert_eq!(evidence, [10 * HOUR, 9 * HOUR, 8 * HOUR + 1]);
         assert_eq!((total.denied, total.denied_share().as_str()), (7, "100.0 %"));
         assert_eq!(CountsView::default().denied_share(), "not known");
     }

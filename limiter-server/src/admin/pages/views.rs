@@ -69,6 +69,8 @@ pub(super) struct PolicySummary {
     pub(super) apps: Option<Vec<String>>,
     pub(super) state: String,
     pub(super) has_trial: bool,
+    /// The declared names of the parts of keys.
+    pub(super) key_parts: Vec<String>,
     pub(super) updated_by: String,
     pub(super) updated_at: PageTime,
 }

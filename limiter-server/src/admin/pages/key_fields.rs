@@ -1,0 +1,91 @@
+//! The fields of the parts of a key, one for each: `part_0`, `part_1`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The separator of the parts of a key in one text.
+pub(super) const SEPARATOR: &str = " / ";
+
+/// The fields of the parts among those of a form.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct KeyFields(BTreeMap<String, String>);
+
+/// A field of a form.
+#[derive(Debug)]
+pub(super) struct KeyField {
+    /// The declared name of the part.
+    pub(super) label: String,
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+impl KeyFields {
+    /// The parts in order; empty if the form has no field for a part.
+    pub(super) fn parts(&self) -> Vec<&str> {
+        let parts = (0..).map_while(|number| self.0.get(&format!("part_{number}")));
+        parts.map(|part| part.trim()).collect()
+    }
+
+    /// The parts as one text; `None` if the form has no field for a part.
+    ///
+    /// # Errors
+    ///
+    /// A message for a part that would be read as two.
+    pub(super) fn text(&self) -> Result<Option<String>, String> {
+        let parts = self.parts();
+        if let Some(part) = parts.iter().find(|part| part.contains(SEPARATOR)) {
+            return Err(format!(
+                "A part cannot contain a slash between spaces here: {part}"
+            ));
+        }
+        let is_empty = parts.iter().all(|part| part.is_empty());
+        let text = match is_empty {
+            true => String::new(),
+            false => parts.join(SEPARATOR),
+        };
+        Ok((!parts.is_empty()).then_some(text))
+    }
+}
+
+/// The fields of a key with these declared parts.
+pub(super) fn fields_of(declared: &[String], key: &str) -> Vec<KeyField> {
+    let mut parts = key.split(SEPARATOR);
+    let fields = declared.iter().enumerate().map(|(number, label)| KeyField {
+        label: label.clone(),
+        name: format!("part_{number}"),
+        value: parts.next().unwrap_or_default().to_owned(),
+    });
+    fields.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(parts: &[&str]) -> KeyFields {
+        let parts = parts.iter().enumerate();
+        KeyFields(
+            parts
+                .map(|(number, part)| (format!("part_{number}"), (*part).to_owned()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn parts_are_one_text() {
+        assert_eq!(fields(&[]).text(), Ok(None));
+        assert_eq!(fields(&["", ""]).text(), Ok(Some(String::new())));
+        assert_eq!(
+            fields(&[" acme ", "ann:x"]).text(),
+            Ok(Some("acme / ann:x".to_owned()))
+        );
+        assert!(fields(&["acme / ann"]).text().is_err());
+        let declared = ["tenant".to_owned(), "user".to_owned()];
+        let shown = fields_of(&declared, "acme / ann");
+        let values: Vec<&str> = shown.iter().map(|of| of.value.as_str()).collect();
+        assert_eq!(values, ["acme", "ann"]);
+        assert_eq!(fields_of(&declared, "acme")[1].value, "");
+    }
+}
