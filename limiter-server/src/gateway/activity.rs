@@ -98,7 +98,7 @@ pub struct Utilisation {
     pub highest_percent: u8,
     /// The number of keys that used more than 80 % of their limit.
     pub nearly_full: usize,
-    /// Whether there can be more such keys, because the table of the minute was full.
+    /// True if there can be more such keys, because the table of the minute was full.
     pub is_lower_bound: bool,
 }
 
@@ -106,7 +106,7 @@ pub struct Utilisation {
 struct MinuteTable {
     minute: i64,
     keys: Vec<ActiveKey>,
-    /// Whether a key was left out or replaced.
+    /// True if a key was left out or replaced.
     is_incomplete: bool,
 }
 

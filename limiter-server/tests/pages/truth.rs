@@ -348,7 +348,7 @@ fn key_with_other_parts_is_not_known() {
     assert!(!page.contains("Block key"), "{page}");
     let other = get("tenant%3Dother");
     assert!(!other.contains(denied), "{other}");
-    // A text with an equals sign that is no declared part is a key, and so is one that is asked for.
+    // A text with an equals sign that is no declared part is a key, and so is a requested one.
     let page = get("colour%3Dred");
     assert!(
         page.contains("<h2>colour=red</h2>") && row(&page, "plain").is_some(),

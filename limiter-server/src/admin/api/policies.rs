@@ -49,7 +49,7 @@ pub(super) struct NewestQuery {
     pub(super) users: bool,
     /// Changes of this app only; `*` for those of all apps.
     pub(super) app: Option<String>,
-    /// Whether reads of keys are left out.
+    /// True if reads of keys are left out.
     #[serde(default)]
     pub(super) changes: bool,
 }

@@ -45,7 +45,7 @@ struct DenialListView {
 pub(super) struct KeyActivityListView {
     pub(super) node: String,
     pub(super) keys: Option<Vec<KeyActivityView>>,
-    /// Whether this node has a gateway.
+    /// True if this node has a gateway.
     sees_calls: bool,
     utilisation: Option<UtilisationView>,
 }

@@ -38,7 +38,7 @@ pub(super) struct AppHead {
     pub(super) name: String,
     pub(super) tabs: Vec<NavLink>,
     pub(super) apps_href: String,
-    /// Whether the page refreshes numbers.
+    /// True if the page refreshes numbers.
     pub(super) is_live: bool,
 }
 

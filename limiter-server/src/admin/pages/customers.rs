@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::admin::pages::activity::{self, KeyActivityRow, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::key_fields::{KeyField, KeyFields, SEPARATOR, fields_of};
+use crate::admin::pages::key_fields::{KeyFields, KeyInput, SEPARATOR, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::block_in;
 use crate::admin::pages::policy_fields::PolicyFields;
@@ -48,7 +48,7 @@ pub(super) struct CustomerQuery {
 #[derive(Debug)]
 struct DeclaredKeyForm {
     names: String,
-    fields: Vec<KeyField>,
+    fields: Vec<KeyInput>,
 }
 
 impl CustomerQuery {

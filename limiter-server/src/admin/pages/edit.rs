@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::key_fields::{KeyField, KeyFields, fields_of};
+use crate::admin::pages::key_fields::{KeyFields, KeyInput, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields, only_name};
@@ -81,7 +81,7 @@ struct EditTemplate {
     /// The key whose state after the change is shown.
     key: String,
     /// The fields of the declared parts of the key; empty for one field.
-    key_fields: Vec<KeyField>,
+    key_fields: Vec<KeyInput>,
     rights: PolicyRights,
     failure: Option<String>,
     preview: Option<ShownPreview>,

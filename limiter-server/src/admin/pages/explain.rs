@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::admin::pages::activity::{self, KeyActivityRow};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::key_fields::{KeyField, KeyFields, fields_of};
+use crate::admin::pages::key_fields::{KeyFields, KeyInput, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
     BlockView, OverlayReach, SuspensionView, blocks, blocks_of_key, suspensions,
@@ -106,7 +106,7 @@ struct ExplainTemplate {
     query: ExplainQuery,
     time: String,
     /// The fields of the declared parts of the key; empty for one field.
-    key_fields: Vec<KeyField>,
+    key_fields: Vec<KeyInput>,
     explanation: Option<Explanation>,
     customers: String,
     failure: Option<String>,

@@ -14,7 +14,7 @@ pub(super) struct KeyFields(BTreeMap<String, String>);
 
 /// A field of a form.
 #[derive(Debug)]
-pub(super) struct KeyField {
+pub(super) struct KeyInput {
     /// The declared name of the part.
     pub(super) label: String,
     pub(super) name: String,
@@ -50,9 +50,9 @@ impl KeyFields {
 }
 
 /// The fields of a key with these declared parts.
-pub(super) fn fields_of(declared: &[String], key: &str) -> Vec<KeyField> {
+pub(super) fn fields_of(declared: &[String], key: &str) -> Vec<KeyInput> {
     let mut parts = key.split(SEPARATOR);
-    let fields = declared.iter().enumerate().map(|(number, label)| KeyField {
+    let fields = declared.iter().enumerate().map(|(number, label)| KeyInput {
         label: label.clone(),
         name: format!("part_{number}"),
         value: parts.next().unwrap_or_default().to_owned(),

@@ -48,7 +48,7 @@ pub(super) struct BlockView {
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) active: bool,
-    /// Whether the block applies to the key of the query; `None` without one.
+    /// True if the block applies to the key of the query; `None` without one.
     #[serde(default)]
     pub(super) matches: Option<bool>,
     #[serde(default)]

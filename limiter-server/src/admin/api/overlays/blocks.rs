@@ -45,7 +45,8 @@ impl BlockTest {
         })
     }
 
-    /// Returns whether the target of a block contains the key. The app of the block is not compared.
+    /// Returns whether the target of a block contains the key. The app of the block is not
+    /// compared.
     async fn matches(&self, block: &Block) -> Result<bool, AdminProblem> {
         let invalid = |error: ConfigError| unprocessable(error.to_string());
         let alone = Block::new(block.target().clone());
