@@ -9,12 +9,15 @@
 //!
 //! Tests: `tests/holder_leases.rs`, `algorithm/leased_level/holder.rs` for the step.
 
+mod decisions;
+
 use std::fmt;
 use std::time::Duration;
 
 use crate::algorithm::Mode;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
+pub use crate::holder_lease::decisions::HolderDecisions;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::{Algorithm, Policy};

@@ -189,7 +189,7 @@ pub mod detached {
 /// Leases of permits for named holders, which spend or pass on the permits without a call to the
 /// store: [`Limiter::token_lease`].
 pub mod lease {
-    pub use crate::holder_lease::{LeaseCall, LeaseRenewal, LeaseReport, TokenLease};
+    pub use crate::holder_lease::{HolderDecisions, LeaseCall, LeaseRenewal, LeaseReport, TokenLease};
 }
 
 /// The usage of all processes of a namespace, in Redis: [`RedisBuilder::usage`] reports it,

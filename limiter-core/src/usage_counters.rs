@@ -23,15 +23,15 @@ pub(crate) struct PolicyUsage {
 }
 
 impl PolicyUsage {
-    /// Counts a decision.
+    /// Counts decisions with one outcome.
     #[inline]
-    pub(crate) fn count(&self, outcome: usize) {
+    pub(crate) fn count(&self, outcome: usize, calls: u64) {
         if let Some(count) = self.counts.get(outcome) {
-            count.fetch_add(1, Ordering::Relaxed);
+            count.fetch_add(calls, Ordering::Relaxed);
         }
     }
 
-    /// Records a denial of a key.
+    /// Records denials of a key.
     pub(crate) fn deny(&self, denial: KeyDenial<'_>) {
         self.denied.lock().add(denial);
     }

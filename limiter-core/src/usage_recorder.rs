@@ -49,6 +49,14 @@ pub(crate) enum UsageOutcome {
     TrialDenied,
 }
 
+/// Decisions of one limit with one outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountedUsage {
+    pub(crate) outcome: UsageOutcome,
+    pub(crate) origin: Option<Origin>,
+    pub(crate) calls: u64,
+}
+
 const _: () = assert!(UsageOutcome::TrialDenied as usize + 1 == USAGE_OUTCOMES);
 
 /// The unreported decisions of one policy.
@@ -82,27 +90,27 @@ impl UsageRecorder {
         }
     }
 
-    /// Counts the decision of one limit. `key` is escaped.
-    pub(crate) fn record(
-        &self,
-        policy: &Policy,
-        key: Option<&str>,
-        outcome: UsageOutcome,
-        origin: Option<Origin>,
-    ) {
+    /// Counts decisions of one limit. `key` is escaped.
+    pub(crate) fn record(&self, policy: &Policy, key: Option<&str>, counted: CountedUsage) {
+        let CountedUsage {
+            outcome,
+            origin,
+            calls,
+        } = counted;
         let usage = policy
             .usage_slot()
             .get(self.number, || self.look_up(policy.name()));
         let Some(usage) = usage else {
-            self.uncounted.fetch_add(1, Ordering::Relaxed);
+            self.uncounted.fetch_add(calls, Ordering::Relaxed);
             return;
         };
-        usage.count(outcome as usize);
+        usage.count(outcome as usize, calls);
         if let (UsageOutcome::Denied, true, Some(key)) = (outcome, self.has_keys, key) {
             usage.deny(KeyDenial {
                 key: &key::bounded_text(key),
                 at: self.clock.calendar(),
                 origin: origin.map_or(0, Origin::number),
+                calls,
             });
         }
     }

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use limiter_core::lease::HolderDecisions;
 use limiter_core::registry::OnUnknownPolicy;
 use limiter_core::{
     Enforcement, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
@@ -69,6 +70,22 @@ async fn in_process_decisions_are_counted_and_peeks_are_not() {
         ("invalid", "none", 2.0),
     ];
     assert_counted("in process", &expected);
+}
+
+#[test]
+fn decisions_of_holders_are_counted() {
+    recorded();
+    let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    let policy = bucket("held", 2, 1);
+    let decisions = HolderDecisions::by(Origin::Lease).allowed(5).would_deny(3);
+    limits.count_decisions(&policy, KEY, decisions);
+    limits.count_decisions(&policy, KEY, HolderDecisions::by(Origin::Suspension).denied(4));
+    let expected = [
+        ("allowed", "lease", 5.0),
+        ("denied", "suspension", 4.0),
+        ("shadow_denied", "lease", 3.0),
+    ];
+    assert_counted("held", &expected);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use limiter_core::lease::HolderDecisions;
 use limiter_core::usage::{DeniedKey, UsageCell, UsageCursor, UsageReporting};
 use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, RedisBuilder, Timestamp};
 use limiter_testing::{RedisCluster, RedisServer};
@@ -307,6 +308,31 @@ async fn denied_keys_have_origin_and_times() {
         Some(Origin::Redis),
         "several limits are not in the deny cache"
     );
+}
+
+/// Calls that a holder of a lease decided are in the usage, and charge nothing.
+#[tokio::test]
+async fn decisions_of_holders_are_counted() {
+    let fleet = Fleet::new(Limiter::redis(RedisServer::shared().url()));
+    let limits = fleet.process("shop", UsageReporting::CountsAndDeniedKeys);
+    let search = bucket("search");
+    let decisions = HolderDecisions::by(Origin::Lease).allowed(40).denied(30);
+    limits.count_decisions(&search, "user:1", decisions.would_deny(7));
+    limits.count_decisions(&search, "user:2", HolderDecisions::by(Origin::Block).denied(2));
+    assert_eq!(limits.peek(&search, "user:1").await.unwrap().remaining(), 1);
+    limits.shutdown(PATIENT).await;
+    let cells = fleet.cells().await;
+    assert_eq!(shown(&cells[0].1), ("search", "shop", [40, 32, 7, 0]));
+    let keys = fleet.denied_keys().await;
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|key| (key.key.as_str(), key.denied, key.origin))
+        .collect();
+    let expected = [
+        ("user:1", 30, Some(Origin::Lease)),
+        ("user:2", 2, Some(Origin::Block)),
+    ];
+    assert_eq!(keys, expected);
 }
 
 /// The bounds hold for sketches of several processes that Redis has merged.

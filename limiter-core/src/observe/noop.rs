@@ -12,6 +12,9 @@ pub(crate) const HAS_METRICS: bool = false;
 pub(crate) fn count(_: &Policy, _: LimitEvent, _: Option<Origin>) {}
 
 #[inline]
+pub(crate) fn count_calls(_: &Policy, _: LimitEvent, _: Option<Origin>, _: u64) {}
+
+#[inline]
 pub(crate) fn count_trial(_: &Policy, _: LimitEvent) {}
 
 #[cfg(feature = "redis")]

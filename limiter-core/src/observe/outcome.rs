@@ -12,13 +12,13 @@ use smallvec::SmallVec;
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::key::Key;
-use crate::observe::{AsDecision, HAS_METRICS, count, count_trial};
+use crate::observe::{AsDecision, HAS_METRICS, count, count_calls, count_trial};
 use crate::policy::Policy;
 use crate::request::DecisionRequest;
 #[cfg(feature = "redis")]
-use crate::usage_recorder::UsageOutcome;
-#[cfg(feature = "redis")]
 pub(crate) use crate::usage_recorder::UsageRecorder;
+#[cfg(feature = "redis")]
+use crate::usage_recorder::{CountedUsage, UsageOutcome};
 
 /// The outcome of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,20 +86,53 @@ fn report(
     count_usage(usage, limit, event, origin);
 }
 
-#[cfg(feature = "redis")]
 fn count_usage(
     usage: Option<&UsageRecorder>,
     limit: &ReportedLimit<'_>,
     event: LimitEvent,
     origin: Option<Origin>,
 ) {
+    count_usage_of_calls(usage, limit, (event, 1), origin);
+}
+
+#[cfg(feature = "redis")]
+fn count_usage_of_calls(
+    usage: Option<&UsageRecorder>,
+    limit: &ReportedLimit<'_>,
+    (event, calls): (LimitEvent, u64),
+    origin: Option<Origin>,
+) {
     if let (Some(usage), Some(outcome)) = (usage, event.usage()) {
-        usage.record(limit.policy, limit.key.as_ref().map(Key::as_str), outcome, origin);
+        let counted = CountedUsage {
+            outcome,
+            origin,
+            calls,
+        };
+        usage.record(limit.policy, limit.key.as_ref().map(Key::as_str), counted);
     }
 }
 
 #[cfg(not(feature = "redis"))]
-fn count_usage(_: Option<&UsageRecorder>, _: &ReportedLimit<'_>, _: LimitEvent, _: Option<Origin>) {}
+fn count_usage_of_calls(
+    _: Option<&UsageRecorder>,
+    _: &ReportedLimit<'_>,
+    _: (LimitEvent, u64),
+    _: Option<Origin>,
+) {
+}
+
+/// Counts calls of one limit that were decided without the limiter.
+pub(crate) fn decided_elsewhere(
+    usage: Option<&UsageRecorder>,
+    limit: &ReportedLimit<'_>,
+    (event, calls): (LimitEvent, u64),
+    origin: Origin,
+) {
+    if calls > 0 {
+        count_calls(limit.policy, event, Some(origin), calls);
+        count_usage_of_calls(usage, limit, (event, calls), Some(origin));
+    }
+}
 
 /// Counts the result of a request.
 pub(crate) fn request_answered(
@@ -223,7 +256,12 @@ fn count_trial_usage(usage: Option<&UsageRecorder>, policy: &Policy, allowed: bo
         } else {
             UsageOutcome::TrialDenied
         };
-        usage.record(policy, None, outcome, None);
+        let counted = CountedUsage {
+            outcome,
+            origin: None,
+            calls: 1,
+        };
+        usage.record(policy, None, counted);
     }
 }
 

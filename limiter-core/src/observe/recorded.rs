@@ -59,13 +59,19 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
 /// Counts the outcome of one limit of a decision.
 #[inline]
 pub(crate) fn count(policy: &Policy, outcome: LimitEvent, origin: Option<Origin>) {
+    count_calls(policy, outcome, origin, 1);
+}
+
+/// Counts decisions of one limit with one outcome.
+#[inline]
+pub(crate) fn count_calls(policy: &Policy, outcome: LimitEvent, origin: Option<Origin>, calls: u64) {
     let (index, _) = origin_label(origin);
     let counter = policy.counters().get(index, outcome as usize);
     let counter = counter.and_then(|handle| {
         handle.get(|recorder| register_counter_of(policy.name(), outcome, origin, recorder))
     });
     if let Some(counter) = counter {
-        counter.increment(1);
+        counter.increment(calls);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::units::Timestamp;
 /// The number of keys of one sketch.
 pub(crate) const DENIED_KEYS: usize = 20;
 
-/// A denied call.
+/// Denied calls of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyDenial<'a> {
     /// Escaped and bounded.
@@ -19,6 +19,8 @@ pub(crate) struct KeyDenial<'a> {
     pub(crate) at: Timestamp,
     /// The number of the origin of the decision.
     pub(crate) origin: u8,
+    /// The number of denied calls.
+    pub(crate) calls: u64,
 }
 
 /// A key with its denials.
@@ -43,14 +45,14 @@ pub(crate) struct DeniedKeys {
 impl DeniedKeys {
     pub(crate) fn add(&mut self, denial: KeyDenial<'_>) {
         if let Some(known) = self.keys.iter_mut().find(|known| *known.key == *denial.key) {
-            known.count = known.count.saturating_add(1);
+            known.count = known.count.saturating_add(denial.calls);
             known.last = known.last.max(denial.at);
             known.origin = denial.origin;
             return;
         }
         let mut added = DeniedKeyCount {
             key: denial.key.into(),
-            count: 1,
+            count: denial.calls,
             error: 0,
             first: denial.at,
             last: denial.at,
@@ -59,7 +61,7 @@ impl DeniedKeys {
         if self.keys.len() < DENIED_KEYS {
             self.keys.push(added);
         } else if let Some(least) = self.keys.iter_mut().min_by_key(|known| known.count) {
-            added.count = least.count.saturating_add(1);
+            added.count = least.count.saturating_add(denial.calls);
             added.error = least.count;
             *least = added;
             self.has_replaced = true;
@@ -93,12 +95,14 @@ mod tests {
     proptest! {
         /// Both bounds hold for any sequence of denials, and all keys are stored while they fit.
         #[test]
-        fn counts_differ_from_denials_by_stated_error(denials in prop::collection::vec((0_u32..200).prop_map(|key| key * key / 200), 0..2_000)) {
+        fn counts_differ_from_denials_by_stated_error(
+            denials in prop::collection::vec(((0_u32..200).prop_map(|key| key * key / 200), 1_u64..5), 0..2_000),
+        ) {
             let (mut sketch, mut truth) = (DeniedKeys::default(), HashMap::<String, u64>::new());
-            for (at, key) in denials.iter().enumerate() {
+            for (at, (key, calls)) in denials.iter().enumerate() {
                 let (key, at) = (key.to_string(), Timestamp::from_micros(at as u64 + 1));
-                sketch.add(KeyDenial { key: &key, at, origin: 1 });
-                *truth.entry(key).or_default() += 1;
+                sketch.add(KeyDenial { key: &key, at, origin: 1, calls: *calls });
+                *truth.entry(key).or_default() += calls;
             }
             prop_assert!(sketch.keys().len() <= DENIED_KEYS);
             prop_assert_eq!(sketch.keys().len(), truth.len().min(DENIED_KEYS));
