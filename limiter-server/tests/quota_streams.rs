@@ -11,11 +11,11 @@
 mod support;
 
 use limiter_server::gateway::quota::messages::{
-    BlanketRule, BucketId, BucketUsage, QuotaAction, StrategyKind, TokenBucket, UsageReports,
+    BlanketRule, BucketId, QuotaAction, StrategyKind, UsageReports,
 };
 use limiter_testing::RedisServer;
 use support::access::TOKEN;
-use support::quota::{POLICIES, QuotaClient};
+use support::quota::{POLICIES, QuotaClient, bucket_id, calls, rate};
 use support::server::{Server, wait_until};
 use tonic::Code;
 
@@ -64,59 +64,12 @@ fn policies() -> String {
     format!("{POLICIES}{MORE}")
 }
 
-fn bucket(entries: &[(&str, &str)]) -> BucketId {
-    let entries = entries
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    BucketId {
-        entries: entries.collect(),
-    }
+fn api() -> BucketId {
+    bucket_id(&[("route", "api")])
 }
 
 fn report(id: BucketId, requests: u64) -> UsageReports {
-    UsageReports {
-        domain: "edge".to_owned(),
-        usages: vec![BucketUsage {
-            bucket_id: Some(id),
-            time_elapsed: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
-            allowed: requests,
-            denied: 0,
-        }],
-    }
-}
-
-fn api() -> BucketId {
-    bucket(&[("route", "api")])
-}
-
-/// The next action and its time to live in seconds.
-fn next(client: &mut QuotaClient) -> (BucketId, QuotaAction) {
-    let response = client.response().unwrap();
-    let action = response.actions.into_iter().next().unwrap();
-    (action.bucket_id.unwrap(), action.action.unwrap())
-}
-
-fn strategy(client: &mut QuotaClient) -> StrategyKind {
-    match next(client).1 {
-        QuotaAction::Assign(assignment) => {
-            assert_eq!(assignment.time_to_live.unwrap().seconds, 10);
-            assignment.strategy.unwrap().kind.unwrap()
-        }
-        QuotaAction::Abandon(_) => panic!("the bucket was abandoned"),
-    }
-}
-
-fn token_bucket(client: &mut QuotaClient) -> TokenBucket {
-    match strategy(client) {
-        StrategyKind::TokenBucket(bucket) => bucket,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The rate of a bucket per second.
-fn rate(bucket: &TokenBucket) -> f64 {
-    let interval = bucket.fill_interval.unwrap();
-    f64::from(bucket.tokens_per_fill.unwrap()) / interval.seconds as f64
+    calls(id, requests, 0)
 }
 
 #[test]
@@ -124,7 +77,7 @@ fn bucket_is_assigned_and_abandoned_after_two_reports_without_demand() {
     let server = Server::with_policies(&policies(), &[]);
     let mut client = QuotaClient::open(server.grpc(), None, report(api(), 2_000)).unwrap();
     let (id, _) = {
-        let bucket = token_bucket(&mut client);
+        let bucket = client.token_bucket();
         assert!((180.0..=187.6).contains(&rate(&bucket)), "{bucket:?}");
         assert!((1..=100).contains(&bucket.max_tokens), "{bucket:?}");
         (api(), bucket)
@@ -133,7 +86,7 @@ fn bucket_is_assigned_and_abandoned_after_two_reports_without_demand() {
     client.report(report(api(), 0));
     client.report(report(api(), 0));
     loop {
-        let (abandoned, action) = next(&mut client);
+        let (abandoned, action) = client.action();
         assert_eq!(abandoned, id);
         if matches!(action, QuotaAction::Abandon(_)) {
             break;
@@ -150,33 +103,33 @@ fn bucket_is_assigned_and_abandoned_after_two_reports_without_demand() {
 fn policies_without_enforcement_allow_all() {
     let server = Server::with_policies(&policies(), &[]);
     for name in ["trial", "off"] {
-        let first = report(bucket(&[(name, "x")]), 100);
+        let first = report(bucket_id(&[(name, "x")]), 100);
         let mut client = QuotaClient::open(server.grpc(), None, first).unwrap();
         let allow = StrategyKind::Blanket(BlanketRule::AllowAll.into());
-        assert!(strategy(&mut client) == allow, "{name}");
+        assert!(client.strategy() == allow, "{name}");
     }
 }
 
 #[test]
 fn denied_key_denies_all() {
     let server = Server::with_policies(&policies(), &[]);
-    let denied = report(bucket(&[("forbidden", "mallory")]), 100);
+    let denied = report(bucket_id(&[("forbidden", "mallory")]), 100);
     let mut client = QuotaClient::open(server.grpc(), None, denied).unwrap();
-    assert!(strategy(&mut client) == StrategyKind::Blanket(BlanketRule::DenyAll.into()));
-    let other = report(bucket(&[("forbidden", "ann")]), 100);
+    assert!(client.strategy() == StrategyKind::Blanket(BlanketRule::DenyAll.into()));
+    let other = report(bucket_id(&[("forbidden", "ann")]), 100);
     let mut client = QuotaClient::open(server.grpc(), None, other).unwrap();
-    token_bucket(&mut client);
+    client.token_bucket();
 }
 
 #[test]
 fn buckets_without_policy_or_tokens_get_no_assignment() {
     let server = Server::with_policies(&policies(), &[]);
     for name in ["unknown", "daily"] {
-        let first = report(bucket(&[(name, "x")]), 100);
+        let first = report(bucket_id(&[(name, "x")]), 100);
         let mut client = QuotaClient::open(server.grpc(), None, first).unwrap();
         // The reports of a stream are applied in order.
         client.report(report(api(), 100));
-        assert_eq!(next(&mut client).0, api(), "{name}");
+        assert_eq!(client.action().0, api(), "{name}");
     }
 }
 
@@ -199,7 +152,7 @@ fn malformed_reports_and_clients_without_token_are_refused() {
     let no_bucket = report(BucketId::default(), 1);
     assert_eq!(refused(Some(TOKEN), no_bucket).code(), Code::InvalidArgument);
     let mut client = QuotaClient::open(server.grpc(), Some(TOKEN), report(api(), 1)).unwrap();
-    token_bucket(&mut client);
+    client.token_bucket();
 }
 
 #[test]
@@ -216,7 +169,7 @@ fn two_nodes_divide_one_budget() {
     let mut last = [f64::INFINITY; 2];
     for _ in 0..20 {
         for (client, last) in clients.iter_mut().zip(&mut last) {
-            *last = rate(&token_bucket(client));
+            *last = rate(&client.token_bucket());
         }
         if last.iter().all(|rate| (80.0..=100.0).contains(rate)) {
             break;
@@ -229,7 +182,7 @@ fn two_nodes_divide_one_budget() {
 fn streams_end_when_the_server_shuts_down() {
     let server = Server::with_policies(&policies(), &["--drain", "5s"]);
     let mut client = QuotaClient::open(server.grpc(), None, report(api(), 100)).unwrap();
-    token_bucket(&mut client);
+    client.token_bucket();
     let stopped = std::thread::spawn(move || server.stop());
     let ended = loop {
         if let Err(status) = client.response() {

@@ -5,8 +5,10 @@
 //!   into assignments of [`bucket`]s and ensures that they never admit more than the policy.
 //! - [`lease`] takes the permits of the ledger from the library, and [`record`] is the state that
 //!   all nodes share with the lease.
-//! - [`mode`] finds policies that are not enforced or deny all calls. [`messages`] are the messages
-//!   of the service, which [`file_descriptor`] describes for reflection.
+//! - [`mode`] finds policies that are not enforced or deny all calls, and [`reported`] turns the
+//!   reported calls into counted decisions.
+//! - [`messages`] are the messages of the service, which [`file_descriptor`] describes for
+//!   reflection. A [`subscriber`] is a bucket of a stream in its budget.
 //!
 //! The design is in `docs/design/quota-service.md`. Tests: `tests/quota_ledger.rs`,
 //! `tests/quota_messages.rs`, `tests/quota_streams.rs`, `tests/quota_envoy.rs`.
@@ -19,7 +21,9 @@ pub mod ledger;
 pub mod messages;
 pub mod mode;
 pub mod record;
+pub mod reported;
 pub mod rpc;
 pub mod service;
 pub mod shares;
 pub mod stream;
+pub mod subscriber;

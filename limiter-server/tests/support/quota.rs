@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use limiter_server::gateway::quota::messages::{QuotaResponse, UsageReports};
+use limiter_server::gateway::quota::messages::{
+    BucketId, BucketUsage, QuotaAction, QuotaResponse, StrategyKind, TokenBucket, UsageReports,
+};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -50,6 +52,35 @@ pub(crate) fn envoy(nodes: &[SocketAddr], edits: &[(&str, &str)]) -> Envoy {
     Envoy::start_with(&configuration, nodes[0], &edits)
 }
 
+/// A bucket id with these entries.
+pub(crate) fn bucket_id(entries: &[(&str, &str)]) -> BucketId {
+    let entries = entries
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    BucketId {
+        entries: entries.collect(),
+    }
+}
+
+/// A report of the domain `edge` with the calls of five seconds.
+pub(crate) fn calls(id: BucketId, allowed: u64, denied: u64) -> UsageReports {
+    UsageReports {
+        domain: "edge".to_owned(),
+        usages: vec![BucketUsage {
+            bucket_id: Some(id),
+            time_elapsed: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+            allowed,
+            denied,
+        }],
+    }
+}
+
+/// The rate of a bucket per second.
+pub(crate) fn rate(bucket: &TokenBucket) -> f64 {
+    let interval = bucket.fill_interval.expect("an interval");
+    f64::from(bucket.tokens_per_fill.expect("a number")) / interval.seconds as f64
+}
+
 /// A stream of the quota service.
 #[derive(Debug)]
 pub(crate) struct QuotaClient {
@@ -65,7 +96,9 @@ impl QuotaClient {
         token: Option<&str>,
         first: UsageReports,
     ) -> Result<Self, Status> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        // Reports are sent while the test does other things.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
             .enable_all()
             .build()
             .expect("a runtime");
@@ -99,6 +132,46 @@ impl QuotaClient {
         self.runtime
             .block_on(self.reports.send(report))
             .expect("an open stream");
+    }
+
+    /// The next action.
+    pub(crate) fn action(&mut self) -> (BucketId, QuotaAction) {
+        let response = self.response().expect("a response");
+        let action = response.actions.into_iter().next().expect("an action");
+        (
+            action.bucket_id.expect("a bucket id"),
+            action.action.expect("an action"),
+        )
+    }
+
+    /// The strategy of the next assignment.
+    pub(crate) fn strategy(&mut self) -> StrategyKind {
+        match self.action().1 {
+            QuotaAction::Assign(assignment) => {
+                assert_eq!(assignment.time_to_live.expect("a time").seconds, 10);
+                assignment.strategy.and_then(|of| of.kind).expect("a strategy")
+            }
+            QuotaAction::Abandon(_) => panic!("the bucket was abandoned"),
+        }
+    }
+
+    /// The bucket of the next assignment.
+    pub(crate) fn token_bucket(&mut self) -> TokenBucket {
+        match self.strategy() {
+            StrategyKind::TokenBucket(bucket) => bucket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Reads assignments until one has this strategy.
+    pub(crate) fn wait_for(&mut self, expected: impl Fn(&StrategyKind) -> bool) -> StrategyKind {
+        for _ in 0..30 {
+            let strategy = self.strategy();
+            if expected(&strategy) {
+                return strategy;
+            }
+        }
+        panic!("no such assignment")
     }
 
     /// The next response; an error if the stream has ended.

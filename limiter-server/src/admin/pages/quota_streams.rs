@@ -28,14 +28,16 @@ impl AssignmentView {
         self.bucket.join(", ")
     }
 
-    pub(super) fn is_divided(&self) -> bool {
-        self.state == "divided"
+    /// Returns whether the row has a share.
+    pub(super) fn has_share(&self) -> bool {
+        matches!(&*self.state, "divided" | "shadow") && self.permits > 0
     }
 
     /// The state in words.
     pub(super) fn state_text(&self) -> &'static str {
         match &*self.state {
             "divided" => "Assigned",
+            "shadow" => "Shadow",
             "allow_all" => "All allowed",
             "deny_all" => "All denied",
             _ => "Waiting",
@@ -46,6 +48,7 @@ impl AssignmentView {
     pub(super) fn state_class(&self) -> &'static str {
         match &*self.state {
             "divided" => "ok",
+            "shadow" => "shadow",
             "deny_all" => "bad",
             _ => "waiting",
         }

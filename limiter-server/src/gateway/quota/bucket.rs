@@ -60,9 +60,12 @@ impl AssignedBucket {
     }
 }
 
-/// Whole permits in whole seconds, at most `share` if it is at least one permit a day: the shortest
-/// interval that loses at most a hundredth, or else the one that loses least, or else one permit in
-/// the interval that it takes.
+/// Returns the refill of a share as whole permits in whole seconds, rounded down; a share below one
+/// permit a day becomes one permit a day.
+///
+/// The interval is the shortest one of at most a minute whose rounding loses at most a hundredth of
+/// the share. If no interval does, it is the one with the smallest loss, and for a share below one
+/// permit a minute the time in which one permit is refilled.
 pub(crate) fn whole_refill(share: MicroRate) -> (u32, u32) {
     let per = |seconds: u64| share.saturating_mul(seconds) / MILLION;
     let is_near = |seconds: &u64| per(*seconds) * MILLION >= share.saturating_mul(*seconds) / 100 * 99;

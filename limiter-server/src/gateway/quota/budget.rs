@@ -1,25 +1,27 @@
 //! The budget of one policy and key: one task divides it among the streams of this node.
 //!
 //! The task runs a step each second, and at once when a bucket is added or ends. A step reads the
-//! mode, reports the demand of the streams to the shared ledger, and sends the assignments after
-//! the ledger was recorded. Without the store nothing is sent, and assignments end by themselves.
+//! mode, counts the reported calls, reports the demand of the streams to the shared ledger, and
+//! sends the assignments after the ledger was recorded. Without the store no share is sent, and
+//! assignments end by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use limiter_core::{Key, Limiter};
-use tokio::sync::{Notify, mpsc};
-use tonic::Status;
+use limiter_core::{Key, Limiter, Policy};
+use tokio::sync::Notify;
 
 use crate::gateway::quota::lease::{self, TIME_TO_LIVE};
 use crate::gateway::quota::ledger::{HolderId, HolderState, NewAssignment, QuotaLedger};
-use crate::gateway::quota::messages::{
-    Abandon, BlanketRule, BucketAction, BucketId, QuotaAction, QuotaAssignment, QuotaResponse, Strategy,
-    StrategyKind, TokenBucket,
-};
+use crate::gateway::quota::messages::{Abandon, BlanketRule, QuotaAction, StrategyKind};
 use crate::gateway::quota::mode::{QuotaMode, mode_of};
+use crate::gateway::quota::reported::ReportedCalls;
 use crate::gateway::quota::shares::MicroRate;
+use crate::gateway::quota::subscriber::{
+    QuotaAssignmentRow, ShownAssignment, StreamBucket, Subscriber, SubscriberId, count, random_holder,
+    token_bucket,
+};
 
 /// The interval between steps.
 const STEP: Duration = Duration::from_secs(1);
@@ -27,55 +29,6 @@ const STEP: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// The number of reports without demand after which a bucket is abandoned.
 const IDLE_REPORTS: u32 = 2;
-
-/// Sends responses to a stream.
-pub(crate) type ResponseSender = mpsc::Sender<Result<QuotaResponse, Status>>;
-
-/// A bucket of a stream.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamBucket {
-    pub(crate) domain: String,
-    pub(crate) id: BucketId,
-    /// The address of the client.
-    pub(crate) peer: String,
-    pub(crate) responses: ResponseSender,
-}
-
-/// The number of a bucket of a stream in its budget.
-pub(crate) type SubscriberId = u64;
-
-#[derive(Debug)]
-struct Subscriber {
-    /// The holder in the ledger. It changes when the mode of the policy does, because the old
-    /// assignment counts until it ends.
-    holder: HolderId,
-    bucket: StreamBucket,
-    demand: MicroRate,
-    idle_reports: u32,
-}
-
-/// One row of the current assignments.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
-pub struct QuotaAssignmentRow {
-    /// The domain of the stream.
-    pub domain: String,
-    /// The entries of the bucket, as `key=value`.
-    pub bucket: Vec<String>,
-    /// The policy.
-    pub policy: String,
-    /// The address of the Envoy.
-    pub peer: String,
-    /// `divided`, `allow_all`, `deny_all`, or `waiting` without an assignment.
-    pub state: String,
-    /// The permits per second of the assignment, in thousandths.
-    pub rate_thousandths: u64,
-    /// The capacity of the assigned bucket.
-    pub permits: u32,
-    /// The demand of the last report, in thousandths of permits per second.
-    pub demand_thousandths: u64,
-    /// The seconds since the first assignment.
-    pub age_seconds: u64,
-}
 
 /// The state that the task and the streams share.
 #[derive(Debug, Default)]
@@ -88,6 +41,10 @@ struct BudgetState {
     assigned: BTreeMap<HolderId, HolderState>,
     /// The time of the ledger that recorded them.
     recorded_at: limiter_core::Timestamp,
+    /// The calls of buckets that have ended, to be counted by the next step.
+    departed: ReportedCalls,
+    /// The mode of the last step; `None` without a policy.
+    mode: Option<QuotaMode>,
     /// The blanket rule that was sent last, and when.
     blanket: Option<(BlanketRule, Instant)>,
     is_closed: bool,
@@ -116,8 +73,12 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn is_of(&self, policy: &str, key: &Key<'_>) -> bool {
+        self.policy == policy && self.key == *key
+    }
+
     /// Adds a bucket of a stream; `None` if the task has ended.
-    pub(crate) fn subscribe(&self, bucket: StreamBucket, demand: MicroRate) -> Option<SubscriberId> {
+    pub(crate) fn subscribe(&self, bucket: StreamBucket, calls: ReportedCalls) -> Option<SubscriberId> {
         let mut state = self.state();
         if state.is_closed {
             return None;
@@ -126,31 +87,19 @@ impl Budget {
         state.blanket = None;
         let id = state.next_id;
         state.next_id += 1;
-        let subscriber = Subscriber {
-            holder: random_holder(),
-            bucket,
-            demand,
-            idle_reports: 0,
-        };
-        state.subscribers.insert(id, subscriber);
+        state.subscribers.insert(id, Subscriber::new(bucket, calls));
         drop(state);
         self.changed.notify_one();
         Some(id)
     }
 
-    /// Sets the demand of a bucket; false if it was idle for too long and is abandoned.
-    pub(crate) fn report(&self, id: SubscriberId, demand: MicroRate) -> bool {
+    /// Applies a report of a bucket; false if it was idle for too long and is abandoned.
+    pub(crate) fn report(&self, id: SubscriberId, calls: ReportedCalls) -> bool {
         let mut state = self.state();
         let Some(subscriber) = state.subscribers.get_mut(&id) else {
             return false;
         };
-        subscriber.demand = demand;
-        subscriber.idle_reports = if demand > 0 {
-            0
-        } else {
-            subscriber.idle_reports + 1
-        };
-        if subscriber.idle_reports < IDLE_REPORTS {
+        if subscriber.report(calls) < IDLE_REPORTS {
             return true;
         }
         subscriber.bucket.send(QuotaAction::Abandon(Abandon {}));
@@ -173,7 +122,8 @@ impl Budget {
             let has_waiting = self.step(&limiter).await;
             {
                 let mut state = self.state();
-                if state.subscribers.is_empty() && state.ended.is_empty() {
+                let is_counted = state.departed == ReportedCalls::default();
+                if state.subscribers.is_empty() && state.ended.is_empty() && is_counted {
                     state.is_closed = true;
                     return;
                 }
@@ -195,19 +145,22 @@ impl Budget {
     /// Executes one step. Returns whether a holder waits for permits that were leased now.
     async fn step(&self, limiter: &Limiter) -> bool {
         let Ok(policy) = limiter.policy(&self.policy, &self.key) else {
+            self.count_reported(limiter, None);
             self.end_all();
             return false;
         };
-        if let QuotaMode::Blanket(rule) = mode_of(limiter, &policy, &self.key).await {
+        let mode = mode_of(limiter, &policy, &self.key).await;
+        self.count_reported(limiter, Some((&policy, mode)));
+        if !mode.is_divided() {
             self.end_all();
-            self.send_blanket(rule);
-        } else {
-            self.state().blanket = None;
+        }
+        match mode.rule() {
+            Some(rule) => self.send_blanket(rule),
+            None => self.state().blanket = None,
         }
         let (demands, ended, known) = {
             let state = self.state();
-            let is_divided = state.blanket.is_none();
-            let subscribers = state.subscribers.values().filter(|_| is_divided);
+            let subscribers = state.subscribers.values().filter(|_| mode.is_divided());
             let demands: BTreeMap<HolderId, MicroRate> =
                 subscribers.map(|of| (of.holder, of.demand)).collect();
             (demands, state.ended.clone(), state.assigned.clone())
@@ -241,7 +194,25 @@ impl Budget {
         self.recorded(&assignments, &ledger, &ended, &demands)
     }
 
-    /// Sends recorded assignments. Returns whether a holder waits although permits are stored.
+    /// Counts the calls that were reported since the last step. Without a policy they are not
+    /// counted.
+    fn count_reported(&self, limiter: &Limiter, counted: Option<(&Policy, QuotaMode)>) {
+        let state = &mut *self.state();
+        state.mode = counted.map(|(_, mode)| mode);
+        let mut reported = vec![(std::mem::take(&mut state.departed), 0)];
+        for subscriber in state.subscribers.values_mut() {
+            let share = state.assigned.get(&subscriber.holder).map(|of| of.bucket);
+            reported.push(subscriber.take_reported(share));
+        }
+        if let Some((policy, mode)) = counted {
+            for (calls, would_deny) in reported {
+                limiter.count_decisions(policy, &self.key, calls.decisions(mode, would_deny));
+            }
+        }
+    }
+
+    /// Sends recorded assignments, except in shadow mode. Returns whether a holder waits although
+    /// permits are stored.
     fn recorded(
         &self,
         assignments: &[NewAssignment],
@@ -261,15 +232,11 @@ impl Budget {
         state.recorded_at = ledger.updated_at();
         for assignment in assignments {
             let mut subscribers = state.subscribers.values();
-            let Some(subscriber) = subscribers.find(|of| of.holder == assignment.holder) else {
+            let subscriber = subscribers.find(|of| of.holder == assignment.holder);
+            let Some(subscriber) = subscriber.filter(|_| state.mode == Some(QuotaMode::Divided)) else {
                 continue;
             };
-            let bucket = TokenBucket {
-                max_tokens: assignment.bucket.max_tokens,
-                tokens_per_fill: Some(assignment.bucket.tokens_per_fill),
-                fill_interval: Some(seconds(assignment.bucket.fill_seconds.into())),
-            };
-            subscriber.bucket.assign(StrategyKind::TokenBucket(bucket));
+            subscriber.bucket.assign(token_bucket(assignment.bucket));
             count(if assignment.is_changed {
                 "changed"
             } else {
@@ -310,26 +277,13 @@ impl Budget {
         let state = self.state();
         let rows = state.subscribers.values().map(|subscriber| {
             let assigned = state.assigned.get(&subscriber.holder);
-            let rule = state.blanket.map(|(rule, _)| rule);
-            let shown = match (rule, assigned) {
-                (Some(BlanketRule::AllowAll), _) => "allow_all",
-                (Some(BlanketRule::DenyAll), _) => "deny_all",
-                (None, Some(_)) => "divided",
-                (None, None) => "waiting",
+            let shown = match (state.mode, assigned) {
+                (Some(QuotaMode::Divided), Some(_)) => ShownAssignment::Divided,
+                (Some(QuotaMode::Shadow), _) => ShownAssignment::Shadow,
+                (Some(QuotaMode::Blanket { rule, .. }), _) => ShownAssignment::Blanket(rule),
+                _ => ShownAssignment::Waiting,
             };
-            let bucket = &subscriber.bucket;
-            let entries = bucket.id.entries.iter();
-            QuotaAssignmentRow {
-                domain: bucket.domain.clone(),
-                bucket: entries.map(|(key, value)| format!("{key}={value}")).collect(),
-                policy: self.policy.clone(),
-                peer: bucket.peer.clone(),
-                state: shown.to_owned(),
-                rate_thousandths: assigned.map_or(0, |of| of.bucket.rate() / 1_000),
-                permits: assigned.map_or(0, |of| of.bucket.max_tokens),
-                demand_thousandths: subscriber.demand / 1_000,
-                age_seconds: assigned.map_or(0, |of| state.recorded_at.since(of.assigned_at).as_secs()),
-            }
+            subscriber.row(&self.policy, shown, assigned.map(|of| (of, state.recorded_at)))
         });
         rows.collect()
     }
@@ -339,47 +293,7 @@ impl BudgetState {
     fn remove(&mut self, id: SubscriberId) {
         if let Some(subscriber) = self.subscribers.remove(&id) {
             self.ended.push(subscriber.holder);
+            self.departed.add(subscriber.reported);
         }
     }
-}
-
-impl StreamBucket {
-    fn assign(&self, kind: StrategyKind) {
-        self.send(QuotaAction::Assign(QuotaAssignment {
-            time_to_live: Some(seconds(TIME_TO_LIVE.as_secs())),
-            strategy: Some(Strategy { kind: Some(kind) }),
-        }));
-    }
-
-    /// Sends an action. A stream that does not read loses it, and its assignment ends.
-    fn send(&self, action: QuotaAction) {
-        let response = QuotaResponse {
-            actions: vec![BucketAction {
-                bucket_id: Some(self.id.clone()),
-                action: Some(action),
-            }],
-        };
-        if self.responses.try_send(Ok(response)).is_err() {
-            count("undelivered");
-        }
-    }
-}
-
-fn seconds(seconds: u64) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
-        nanos: 0,
-    }
-}
-
-/// Counts an action that was sent, or a failure.
-fn count(kind: &'static str) {
-    metrics::counter!("limiter_server_quota_actions_total", "kind" => kind).increment(1);
-}
-
-/// A number that no other holder of any node has.
-fn random_holder() -> HolderId {
-    use std::hash::{BuildHasher, RandomState};
-    // The seeds are random for each process, and differ for each instance.
-    RandomState::new().hash_one(std::process::id())
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use limiter_core::{Key, Limiter};
 
-use crate::gateway::quota::budget::{Budget, QuotaAssignmentRow, StreamBucket, SubscriberId};
-use crate::gateway::quota::shares::MicroRate;
+use crate::gateway::quota::budget::Budget;
+use crate::gateway::quota::reported::ReportedCalls;
+use crate::gateway::quota::subscriber::{QuotaAssignmentRow, StreamBucket, SubscriberId};
 
 /// The largest number of budgets of a node. Streams of further budgets get no assignments.
 const MAX_BUDGETS: usize = 10_000;
@@ -49,12 +50,12 @@ impl QuotaService {
         policy: &str,
         key: &Key<'static>,
         bucket: &StreamBucket,
-        demand: MicroRate,
+        calls: ReportedCalls,
     ) -> Option<Subscription> {
         let name = (policy.to_owned(), key.clone());
         let mut budgets = self.budgets();
         if let Some(budget) = budgets.get(&name)
-            && let Some(id) = budget.subscribe(bucket.clone(), demand)
+            && let Some(id) = budget.subscribe(bucket.clone(), calls)
         {
             let budget = Arc::clone(budget);
             return Some(Subscription { budget, id });
@@ -64,7 +65,7 @@ impl QuotaService {
             return None;
         }
         let budget = Arc::new(Budget::new(name.0.clone(), name.1.clone()));
-        let id = budget.subscribe(bucket.clone(), demand)?;
+        let id = budget.subscribe(bucket.clone(), calls)?;
         budgets.insert(name.clone(), Arc::clone(&budget));
         drop(budgets);
         let (service, running) = (self.clone(), Arc::clone(&budget));
@@ -93,9 +94,14 @@ impl QuotaService {
 }
 
 impl Subscription {
-    /// Sets the demand of a report; false if the bucket is abandoned.
-    pub(crate) fn report(&self, demand: MicroRate) -> bool {
-        self.budget.report(self.id, demand)
+    /// Returns whether the bucket belongs to the budget of this policy and key.
+    pub(crate) fn is_of(&self, policy: &str, key: &Key<'_>) -> bool {
+        self.budget.is_of(policy, key)
+    }
+
+    /// Applies a report; false if the bucket is abandoned.
+    pub(crate) fn report(&self, calls: ReportedCalls) -> bool {
+        self.budget.report(self.id, calls)
     }
 }
 

@@ -7,11 +7,11 @@ use tonic::Status;
 use crate::access::{Action, Client, Target};
 use crate::gateway::Gateway;
 use crate::gateway::envoy::status_of_denial;
-use crate::gateway::quota::budget::{ResponseSender, StreamBucket};
 use crate::gateway::quota::lease;
 use crate::gateway::quota::messages::{BucketId, BucketUsage, UsageReports};
+use crate::gateway::quota::reported::ReportedCalls;
 use crate::gateway::quota::service::Subscription;
-use crate::gateway::quota::shares::MicroRate;
+use crate::gateway::quota::subscriber::{ResponseSender, StreamBucket};
 
 /// The largest number of buckets of a stream. Further buckets get no assignments.
 const MAX_BUCKETS: usize = 1_000;
@@ -65,7 +65,7 @@ impl QuotaStream {
     }
 
     fn report_bucket(&mut self, usage: BucketUsage) -> Result<(), Status> {
-        let demand = demand(&usage);
+        let calls = ReportedCalls::of(&usage);
         let id = usage.bucket_id.filter(|id| !id.entries.is_empty());
         let id = id.ok_or_else(|| Status::invalid_argument("the usage of a bucket has no bucket id"))?;
         metrics::counter!("limiter_server_quota_reports_total").increment(1);
@@ -83,11 +83,14 @@ impl QuotaStream {
             .may(&self.client, Action::Check, &target)
             .map_err(|denial| status_of_denial(&denial))?;
         if let Some(subscription) = self.buckets.get(&id) {
-            if subscription.report(demand) {
+            // A change of the rules can lead to another budget, or to none.
+            let of = matched.as_ref();
+            let is_same = of.is_some_and(|of| subscription.is_of(&of.policy, &of.key));
+            if is_same && subscription.report(calls) {
                 return Ok(());
             }
             self.buckets.remove(&id);
-            if demand == 0 {
+            if calls.demand() == 0 {
                 return Ok(());
             }
         }
@@ -120,7 +123,7 @@ impl QuotaStream {
             responses: self.responses.clone(),
         };
         let quota = gateway.quota();
-        if let Some(subscription) = quota.subscribe(&matched.policy, &matched.key, &bucket, demand) {
+        if let Some(subscription) = quota.subscribe(&matched.policy, &matched.key, &bucket, calls) {
             self.buckets.insert(id, subscription);
         }
         Ok(())
@@ -131,13 +134,4 @@ impl Drop for QuotaStream {
     fn drop(&mut self) {
         metrics::gauge!("limiter_server_quota_streams").decrement(1.0);
     }
-}
-
-/// The demand of a report: all requests, by the time since the last report.
-fn demand(usage: &BucketUsage) -> MicroRate {
-    let requests = usage.allowed.saturating_add(usage.denied);
-    let elapsed = usage.time_elapsed.as_ref();
-    // The first report of a bucket has no time.
-    let seconds = elapsed.map_or(1, |elapsed| u64::try_from(elapsed.seconds).unwrap_or(1).max(1));
-    requests.saturating_mul(1_000_000) / seconds
 }

@@ -1,0 +1,188 @@
+//! A bucket of a stream in its budget: its demand, its uncounted calls, and the actions for it.
+
+use limiter_core::Timestamp;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::gateway::quota::bucket::AssignedBucket;
+use crate::gateway::quota::lease::TIME_TO_LIVE;
+use crate::gateway::quota::ledger::{HolderId, HolderState};
+use crate::gateway::quota::messages::{
+    BlanketRule, BucketAction, BucketId, QuotaAction, QuotaAssignment, QuotaResponse, Strategy, StrategyKind,
+    TokenBucket,
+};
+use crate::gateway::quota::reported::{ReportedCalls, ShadowBucket};
+use crate::gateway::quota::shares::MicroRate;
+
+/// Sends responses to a stream.
+pub(crate) type ResponseSender = mpsc::Sender<Result<QuotaResponse, Status>>;
+
+/// A bucket of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamBucket {
+    pub(crate) domain: String,
+    pub(crate) id: BucketId,
+    /// The address of the client.
+    pub(crate) peer: String,
+    pub(crate) responses: ResponseSender,
+}
+
+/// The number of a bucket of a stream in its budget.
+pub(crate) type SubscriberId = u64;
+
+/// A bucket of a stream, with its reports.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    /// The holder in the ledger. It changes when all calls are allowed or denied for a time,
+    /// because the old assignment counts until it ends.
+    pub(crate) holder: HolderId,
+    pub(crate) bucket: StreamBucket,
+    pub(crate) demand: MicroRate,
+    /// The calls that are not counted yet.
+    pub(crate) reported: ReportedCalls,
+    idle_reports: u32,
+    shadow: ShadowBucket,
+}
+
+/// One row of the current assignments.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+pub struct QuotaAssignmentRow {
+    /// The domain of the stream.
+    pub domain: String,
+    /// The entries of the bucket, as `key=value`.
+    pub bucket: Vec<String>,
+    /// The policy.
+    pub policy: String,
+    /// The address of the Envoy.
+    pub peer: String,
+    /// `divided`; `shadow`, where all calls are allowed, and the rate and the capacity are those of
+    /// the share under enforcement; `allow_all`, `deny_all`, or `waiting` without an assignment.
+    pub state: String,
+    /// The permits per second of the assignment, in thousandths.
+    pub rate_thousandths: u64,
+    /// The capacity of the assigned bucket.
+    pub permits: u32,
+    /// The demand of the last report, in thousandths of permits per second.
+    pub demand_thousandths: u64,
+    /// The seconds since the first assignment.
+    pub age_seconds: u64,
+}
+
+/// The state of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShownAssignment {
+    Divided,
+    Shadow,
+    Blanket(BlanketRule),
+    Waiting,
+}
+
+impl Subscriber {
+    /// Creates a bucket with its first report.
+    pub(crate) fn new(bucket: StreamBucket, calls: ReportedCalls) -> Self {
+        Self {
+            holder: random_holder(),
+            bucket,
+            demand: calls.demand(),
+            reported: calls,
+            idle_reports: 0,
+            shadow: ShadowBucket::default(),
+        }
+    }
+
+    /// Applies a report. Returns the number of reports without demand in sequence.
+    pub(crate) fn report(&mut self, calls: ReportedCalls) -> u32 {
+        self.reported.add(calls);
+        self.demand = calls.demand();
+        self.idle_reports = match self.demand {
+            0 => self.idle_reports + 1,
+            _ => 0,
+        };
+        self.idle_reports
+    }
+
+    /// Removes and returns the uncounted calls, with the number of them that the bucket of the
+    /// share would deny.
+    pub(crate) fn take_reported(&mut self, share: Option<AssignedBucket>) -> (ReportedCalls, u64) {
+        let calls = std::mem::take(&mut self.reported);
+        (calls, self.shadow.denials(share, calls))
+    }
+
+    /// Returns the row of the bucket, with its share and the time of the ledger.
+    pub(crate) fn row(
+        &self,
+        policy: &str,
+        shown: ShownAssignment,
+        share: Option<(&HolderState, Timestamp)>,
+    ) -> QuotaAssignmentRow {
+        let shown = match shown {
+            ShownAssignment::Divided => "divided",
+            ShownAssignment::Shadow => "shadow",
+            ShownAssignment::Blanket(BlanketRule::AllowAll) => "allow_all",
+            ShownAssignment::Blanket(BlanketRule::DenyAll) => "deny_all",
+            ShownAssignment::Waiting => "waiting",
+        };
+        let entries = self.bucket.id.entries.iter();
+        QuotaAssignmentRow {
+            domain: self.bucket.domain.clone(),
+            bucket: entries.map(|(key, value)| format!("{key}={value}")).collect(),
+            policy: policy.to_owned(),
+            peer: self.bucket.peer.clone(),
+            state: shown.to_owned(),
+            rate_thousandths: share.map_or(0, |(of, _)| of.bucket.rate() / 1_000),
+            permits: share.map_or(0, |(of, _)| of.bucket.max_tokens),
+            demand_thousandths: self.demand / 1_000,
+            age_seconds: share.map_or(0, |(of, now)| now.since(of.assigned_at).as_secs()),
+        }
+    }
+}
+
+impl StreamBucket {
+    pub(crate) fn assign(&self, kind: StrategyKind) {
+        self.send(QuotaAction::Assign(QuotaAssignment {
+            time_to_live: Some(seconds(TIME_TO_LIVE.as_secs())),
+            strategy: Some(Strategy { kind: Some(kind) }),
+        }));
+    }
+
+    /// Sends an action. A stream that does not read loses it, and its assignment ends.
+    pub(crate) fn send(&self, action: QuotaAction) {
+        let response = QuotaResponse {
+            actions: vec![BucketAction {
+                bucket_id: Some(self.id.clone()),
+                action: Some(action),
+            }],
+        };
+        if self.responses.try_send(Ok(response)).is_err() {
+            count("undelivered");
+        }
+    }
+}
+
+/// The strategy of an assigned bucket.
+pub(crate) fn token_bucket(bucket: AssignedBucket) -> StrategyKind {
+    StrategyKind::TokenBucket(TokenBucket {
+        max_tokens: bucket.max_tokens,
+        tokens_per_fill: Some(bucket.tokens_per_fill),
+        fill_interval: Some(seconds(bucket.fill_seconds.into())),
+    })
+}
+
+fn seconds(seconds: u64) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanos: 0,
+    }
+}
+
+/// Counts an action that was sent, or a failure.
+pub(crate) fn count(kind: &'static str) {
+    metrics::counter!("limiter_server_quota_actions_total", "kind" => kind).increment(1);
+}
+
+/// A number that no other holder of any node has.
+pub(crate) fn random_holder() -> HolderId {
+    use std::hash::{BuildHasher, RandomState};
+    // The seeds are random for each process, and differ for each instance.
+    RandomState::new().hash_one(std::process::id())
+}
