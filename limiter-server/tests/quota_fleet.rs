@@ -12,6 +12,7 @@
 
 mod support;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use limiter_testing::RedisServer;
@@ -24,29 +25,38 @@ use support::server::Server;
 const BUDGET: u32 = 1_000;
 /// The time after a change of demand in which the shares follow.
 const ADAPTATION: Duration = Duration::from_secs(15);
+/// The time between this and the next change of demand.
 const STEADY: Duration = Duration::from_secs(20);
+/// The longest time for which assignments apply after the last one was sent.
+const EXPIRY: Duration = Duration::from_secs(11);
 
-/// Envoys with their sources of requests, and one meter of all of them.
+/// Envoys with their sources of requests, and one meter of all of them. One fleet runs at a time,
+/// because the sources need the processors.
 struct Fleet {
+    _machine: MutexGuard<'static, ()>,
     envoys: Vec<Envoy>,
     demands: Vec<Demand>,
     meter: Meter,
-    /// The used parts of the budget: across changes and after each.
+    /// For each change of demand the used part of the budget in the whole time until the next
+    /// change, with the adaptation.
     across: Vec<f64>,
 }
 
 impl Fleet {
-    fn start(nodes: &[Server], envoys: usize) -> Self {
+    fn start(nodes: &[Server], envoys: usize, edits: &[(&str, &str)]) -> Self {
+        static MACHINE: Mutex<()> = Mutex::new(());
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses: Vec<_> = nodes.iter().map(Server::grpc).collect();
         let envoys: Vec<Envoy> = (0..envoys)
             .map(|number| {
                 let mut order = addresses.clone();
                 order.rotate_left(number % addresses.len());
-                envoy(&order, &[])
+                envoy(&order, edits)
             })
             .collect();
         let demands = envoys.iter().map(|envoy| Demand::start(envoy.address(), "/api"));
         Self {
+            _machine: machine,
             demands: demands.collect(),
             envoys,
             meter: Meter::new(),
@@ -75,11 +85,11 @@ impl Fleet {
         for (source, demand) in self.demands.iter().zip(demands) {
             source.set(*demand);
         }
-        let (across, most) = self.run(ADAPTATION);
+        let (adapting, most) = self.run(ADAPTATION);
         let (steady, most_after) = self.run(STEADY);
-        println!("{name}: {across:.0} of {most:.0}/s across, {steady:.0} of {most_after:.0}/s after");
-        self.across
-            .push((across + steady * 4.0 / 3.0) / (most + most_after * 4.0 / 3.0));
+        println!("{name}: {adapting:.0} of {most:.0}/s at first, {steady:.0} of {most_after:.0}/s after");
+        let both = |first: f64, then: f64| first * ADAPTATION.as_secs_f64() + then * STEADY.as_secs_f64();
+        self.across.push(both(adapting, steady) / both(most, most_after));
         assert!(steady >= least * most_after, "{name}: {steady} of {most_after}");
     }
 
@@ -106,7 +116,7 @@ fn nodes(count: usize, redis: &RedisServer) -> Vec<Server> {
 fn two_envoys_share_a_budget_with_changing_demand() {
     let redis = RedisServer::start();
     let nodes = nodes(1, &redis);
-    let mut fleet = Fleet::start(&nodes, 2);
+    let mut fleet = Fleet::start(&nodes, 2, &[]);
     fleet.phase("equal demand", &[800, 800], 0.9);
     fleet.phase("one Envoy alone", &[1_200, 60], 0.9);
     fleet.phase("the other one", &[60, 1_200], 0.9);
@@ -114,10 +124,22 @@ fn two_envoys_share_a_budget_with_changing_demand() {
 }
 
 #[test]
+fn three_envoys_share_a_budget_with_changing_demand() {
+    let redis = RedisServer::start();
+    let nodes = nodes(2, &redis);
+    let mut fleet = Fleet::start(&nodes, 3, &[]);
+    fleet.phase("a large, a middle, a small demand", &[900, 250, 100], 0.9);
+    fleet.phase("another order", &[100, 900, 250], 0.9);
+    fleet.phase("two large demands", &[600, 60, 600], 0.9);
+    fleet.phase("one Envoy alone", &[60, 60, 1_100], 0.9);
+    fleet.assert_within();
+}
+
+#[test]
 fn budget_survives_the_end_of_an_envoy_a_node_and_redis() {
     let redis = RedisServer::start();
     let mut nodes = nodes(2, &redis);
-    let mut fleet = Fleet::start(&nodes, 3);
+    let mut fleet = Fleet::start(&nodes, 3, &[]);
     fleet.phase("three Envoys", &[500, 500, 500], 0.9);
     fleet.envoys[2].kill();
     fleet.phase("an Envoy is killed", &[800, 800, 0], 0.9);
@@ -125,9 +147,31 @@ fn budget_survives_the_end_of_an_envoy_a_node_and_redis() {
     fleet.phase("a node is killed", &[800, 800, 0], 0.9);
     redis.pause();
     // The assignments end, and the configuration denies.
-    let (stopped, _) = fleet.run(Duration::from_secs(15));
-    println!("Redis is stopped: {stopped:.0}/s");
+    fleet.run(EXPIRY);
+    let (stopped, _) = fleet.run(Duration::from_secs(4));
+    assert_eq!(stopped, 0.0, "requests per second without an assignment");
     redis.resume();
     fleet.phase("Redis answers again", &[800, 800, 0], 0.9);
     fleet.assert_within();
+}
+
+#[test]
+fn expired_assignments_follow_a_configuration_that_allows() {
+    let redis = RedisServer::start();
+    let nodes = nodes(1, &redis);
+    let expired = "expired_assignment_behavior_timeout: 3600s
+                                      fallback_rate_limit: { blanket_rule: DENY_ALL }";
+    let allowed = expired.replace("DENY_ALL", "ALLOW_ALL");
+    let mut fleet = Fleet::start(&nodes, 1, &[(expired, &allowed)]);
+    fleet.phase("one Envoy", &[1_500], 0.9);
+    fleet.assert_within();
+    let (limited, _) = fleet.run(Duration::from_secs(2));
+    redis.pause();
+    fleet.run(EXPIRY);
+    let sent = fleet.sent();
+    let (stopped, _) = fleet.run(Duration::from_secs(4));
+    let offered = (fleet.sent() - sent) as f64 / 4.0;
+    println!("without an assignment {stopped:.0} of {offered:.0}/s, {limited:.0}/s before");
+    assert!(stopped >= 0.95 * offered, "{stopped} of {offered} per second");
+    redis.resume();
 }
