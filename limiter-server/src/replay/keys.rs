@@ -1,9 +1,9 @@
 //! Counts of each key, exact up to a bound, and the keys with the most denials and longest waits.
 //!
 //! A key is stored as a 64-bit hash; two of ten million keys collide with a probability below
-//! 10⁻⁵. Names are stored only for the keys that can be among the first ones: a key whose name was
-//! dropped has at most the count of the last one kept, and its name returns with the denial that
-//! exceeds this count. The lists are therefore exact.
+//! 10⁻⁵. Names are stored for the first 256 keys of each list and for the keys that were added
+//! since the last selection. A key without a name has at most the count of the last selected key.
+//! When its count exceeds that number, the call provides the name again, so the lists are exact.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

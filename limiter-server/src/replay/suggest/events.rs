@@ -4,12 +4,12 @@
 //! stored calls is bounded: beyond the bound, the calls of half of the keys are dropped, selected
 //! by a bit of their hash, and the calls of dropped keys are no longer stored. If few keys have
 //! nearly all calls, this frees too little, and the calls from then on are left out. The suggestion
-//! states both.
+//! states both. The logs of several policies share one bound (`streams.rs`).
 
 use crate::replay::keys::HashedMap;
 
-/// The default of the largest number of stored calls, of 32 bytes each.
-const MAX_EVENTS: usize = 20_000_000;
+/// The largest number of stored calls, of 24 bytes each.
+pub(super) const MAX_EVENTS: usize = 20_000_000;
 
 /// Calls of one key at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,6 @@ pub(in crate::replay) struct EventLog {
 }
 
 impl EventLog {
-    pub(in crate::replay) fn new() -> Self {
-        Self::with_max_events(MAX_EVENTS)
-    }
-
     pub(super) fn with_max_events(max_events: usize) -> Self {
         Self {
             max_events,
@@ -99,6 +95,24 @@ impl EventLog {
             at,
             cost,
         });
+    }
+
+    /// Returns the number of stored calls.
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Drops the calls of half of the keys, or the later half of the calls if few keys have nearly
+    /// all of them.
+    pub(super) fn shrink(&mut self) {
+        if self.is_full {
+            let dropped = self.events.split_off(self.events.len() / 2);
+            self.omitted_calls += dropped.iter().map(|event| u64::from(event.count)).sum::<u64>();
+        } else {
+            self.drop_keys();
+        }
+        // Another log grows in this memory.
+        self.events.shrink_to_fit();
     }
 
     /// Drops the calls of half of the keys.
@@ -225,7 +239,7 @@ impl Traffic {
 
 #[cfg(test)]
 mod tests {
-    use crate::replay::suggest::events::EventLog;
+    use crate::replay::suggest::events::{EventLog, MAX_EVENTS};
 
     fn hash(key: u64) -> u64 {
         key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -233,7 +247,7 @@ mod tests {
 
     #[test]
     fn calls_at_one_time_are_stored_once() {
-        let mut log = EventLog::new();
+        let mut log = EventLog::with_max_events(MAX_EVENTS);
         for (key, at) in [(1, 10), (2, 10), (1, 10), (1, 11), (2, 12)] {
             log.record(hash(key), at, 1_000);
         }

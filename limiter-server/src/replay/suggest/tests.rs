@@ -3,6 +3,7 @@ use std::task::{Context, Poll, Waker};
 use limiter_core::{Limiter, ManualClock, Policy, Timestamp};
 use proptest::prelude::*;
 
+use crate::replay::suggest::events::MAX_EVENTS;
 use crate::replay::suggest::{DenialTarget, EventLog, Percent, SuggestedBucket, Suggestion};
 
 const START: u64 = 1_767_268_800_000_000;
@@ -11,7 +12,7 @@ const START: u64 = 1_767_268_800_000_000;
 type RecordedCall = (u64, u64, u64);
 
 fn suggestion(calls: &[RecordedCall], target: DenialTarget) -> Option<Suggestion> {
-    let (mut events, mut at) = (EventLog::new(), START);
+    let (mut events, mut at) = (EventLog::with_max_events(MAX_EVENTS), START);
     for (step, key, cost) in calls {
         at += step;
         events.record(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), at, cost * 1_000);
@@ -63,6 +64,26 @@ proptest! {
             let (denied, keys) = denied_by_limiter(&calls, bucket.capacity, &rate);
             prop_assert_eq!((denied, keys), (bucket.denied_calls, bucket.denied_keys));
             prop_assert!(denied <= accepted, "{} of {}", denied, accepted);
+            if bucket.capacity > 1 {
+                let (denied, _) = denied_by_limiter(&calls, bucket.capacity - 1, &rate);
+                prop_assert!(denied > accepted, "capacity {} at {}", bucket.capacity - 1, rate);
+            }
+        }
+    }
+
+    /// With different costs the denied calls do not always fall with the capacity, so only the
+    /// capacity below the suggested one is certain to miss the target.
+    #[test]
+    fn capacity_for_calls_with_costs_meets_target(calls in calls(0..9), part in 0..300_000_u64) {
+        let Some(suggestion) = suggestion(&calls, DenialTarget::DeniedCallsPerMillion(part)) else {
+            return Ok(());
+        };
+        let accepted = suggestion.calls * part / 1_000_000;
+        for bucket in &suggestion.buckets {
+            let rate = bucket.rate.to_string();
+            let denied = denied_by_limiter(&calls, bucket.capacity, &rate);
+            prop_assert_eq!(denied, (bucket.denied_calls, bucket.denied_keys));
+            prop_assert!(denied.0 <= accepted, "{} of {}", denied.0, accepted);
             if bucket.capacity > 1 {
                 let (denied, _) = denied_by_limiter(&calls, bucket.capacity - 1, &rate);
                 prop_assert!(denied > accepted, "capacity {} at {}", bucket.capacity - 1, rate);
