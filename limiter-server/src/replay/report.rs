@@ -2,6 +2,7 @@
 
 mod chart;
 mod page;
+mod palette;
 mod summary;
 
 use serde::Serialize;

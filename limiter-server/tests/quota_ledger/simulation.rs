@@ -69,12 +69,10 @@ fn budget_follows_changing_demand() {
     assert!(all >= 0.7, "{all}");
 }
 
-/// The lines of the image: colour in the light and the dark theme.
-const COLOURS: [(&str, &str); 3] = [
-    ("#0b63c4", "#6cb0ff"),
-    ("#7a4b00", "#e2b04a"),
-    ("#16652d", "#6fcf8b"),
-];
+/// The style sheet of the admin UI, which begins with the colours of both themes.
+const ADMIN_STYLE: &str = include_str!("../../src/admin/pages/assets/style.css");
+/// The colours of the lines.
+const COLOURS: [&str; 3] = ["accent", "waiting", "ok"];
 
 /// The admitted calls of three Envoys over time as SVG.
 fn image(admitted: &[Vec<u64>], changes: &[(usize, String)]) -> String {
@@ -84,21 +82,15 @@ fn image(admitted: &[Vec<u64>], changes: &[(usize, String)]) -> String {
         |calls: u64| 20 + HEIGHT - calls * HEIGHT / 1_250,
     );
     let right = x(admitted.len());
-    let themed = |theme: fn(&(&'static str, &'static str)) -> &'static str| {
-        let lines = COLOURS.iter().enumerate();
-        lines.fold(String::new(), |text, (number, colour)| {
-            text + &format!("--envoy{number}:{};", theme(colour))
-        })
-    };
+    let (_, colours) = ADMIN_STYLE.split_once(":root").unwrap();
+    let (colours, _) = colours.split_once("* { box-sizing").unwrap();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} 260\" role=\"img\" \
          aria-label=\"Admitted calls per second of three Envoys that share a budget of 1,000 per second\">\
-         <style>svg{{--text:#57606a;--line:#d5dae0;{}background:#fff}}\
-         @media(prefers-color-scheme:dark){{svg{{--text:#98a3af;--line:#343b44;{}background:#14181d}}}}\
-         text{{font:12px system-ui,sans-serif;fill:var(--text)}}path{{fill:none}}</style>",
-        right + 10,
-        themed(|colour| colour.0),
-        themed(|colour| colour.1)
+         <style>:root{colours}svg{{background:var(--bg)}}\
+         text{{font-family:system-ui,sans-serif;font-size:var(--size-small);fill:var(--muted)}}\
+         path{{fill:none}}</style>",
+        right + 10
     );
     for calls in [0, 500, 1_000] {
         let level = y(calls);
@@ -114,27 +106,27 @@ fn image(admitted: &[Vec<u64>], changes: &[(usize, String)]) -> String {
         let left = x(*second);
         write!(
             svg,
-            "<path stroke=\"var(--text)\" stroke-dasharray=\"3 3\" d=\"M{left} 14V{}\"/>",
+            "<path stroke=\"var(--muted)\" stroke-dasharray=\"3 3\" d=\"M{left} 14V{}\"/>",
             y(0)
         )
         .unwrap();
         write!(svg, "<text x=\"{}\" y=\"12\">{demands}</text>", left + 3).unwrap();
         write!(svg, "<text x=\"{left}\" y=\"238\">{second} s</text>").unwrap();
     }
-    for number in 0..COLOURS.len() {
+    for (number, colour) in COLOURS.iter().enumerate() {
         let points = admitted.iter().enumerate();
         let points = points.map(|(second, calls)| format!("{} {}", x(second), y(calls[number])));
         let points: Vec<String> = points.collect();
         write!(
             svg,
-            "<path stroke=\"var(--envoy{number})\" stroke-width=\"1.5\" d=\"M{}\"/>",
+            "<path stroke=\"var(--{colour})\" stroke-width=\"1.5\" d=\"M{}\"/>",
             points.join("L")
         )
         .unwrap();
         let left = 40 + number * 80;
         write!(
             svg,
-            "<text x=\"{left}\" y=\"255\" style=\"fill:var(--envoy{number})\">Envoy {}</text>",
+            "<text x=\"{left}\" y=\"255\" style=\"fill:var(--{colour})\">Envoy {}</text>",
             number + 1
         )
         .unwrap();

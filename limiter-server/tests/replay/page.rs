@@ -23,7 +23,7 @@ fn page_is_one_file_without_scripts() {
     for section in ["Comparison", "Suggested token bucket", "requests", "Accuracy"] {
         assert!(page.contains(&format!("<h2>{section}</h2>")), "{section}");
     }
-    assert!(page.contains("prefers-color-scheme:dark"));
+    assert!(page.contains("prefers-color-scheme: dark"));
 }
 
 #[test]
@@ -33,10 +33,37 @@ fn page_has_at_most_five_text_sizes() {
         .match_indices("font-size:")
         .map(|(at, _)| page[at..].split([';', '}']).next().unwrap());
     let mut sizes: Vec<&str> = sizes.collect();
-    sizes.push("font-size:15px");
+    sizes.push("font-size:var(--size-text)");
     sizes.sort_unstable();
     sizes.dedup();
     assert!(sizes.len() <= 5, "{sizes:?}");
+    assert!(sizes.iter().all(|size| size.contains("var(--size-")), "{sizes:?}");
+}
+
+/// A custom property is defined once for each theme, with the value of the admin UI, and the report
+/// uses no other colour.
+#[test]
+fn page_has_colours_and_sizes_of_admin_ui() {
+    const ADMIN: &str = include_str!("../../src/admin/pages/assets/style.css");
+    let page = page(&Files::new(), &["--suggest"]);
+    let properties = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(str::trim);
+        let defined = lines.filter(|line| line.starts_with("--") && line.ends_with(';'));
+        defined.map(str::to_owned).collect()
+    };
+    assert_eq!(properties(&page), properties(ADMIN));
+    assert!(properties(ADMIN).len() >= 20);
+    let (_, after) = page.split_once("*{box-sizing").unwrap();
+    let is_colour = |at: usize| {
+        let digits = after[at + 1..].bytes().take_while(u8::is_ascii_hexdigit).count();
+        matches!(digits, 3 | 6)
+    };
+    let colours: Vec<usize> = after
+        .match_indices('#')
+        .map(|(at, _)| at)
+        .filter(|at| is_colour(*at) && !after[..*at].ends_with('&'))
+        .collect();
+    assert!(colours.is_empty(), "{:?}", &after[colours[0]..][..8]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use crate::replay::report::palette::palette;
 use crate::replay::report::{PolicyReport, Series};
 use crate::replay::suggest::Suggestion;
 use crate::replay::text::{grouped, ratio, span, time};
@@ -13,11 +14,9 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 160.0;
 /// The space around an image of its own, for labels.
 const MARGIN: f64 = 28.0;
-/// The colours of both themes. The report has the same names.
-const STYLE: &str = "svg{--text:#1f2328;--muted:#57606a;--line:#d5dae0;--calls:#b4bec8;--denied:#c4312b;\
---accent:#0b63c4;background:#fff}\
-@media(prefers-color-scheme:dark){svg{--text:#e3e8ee;--muted:#98a3af;--line:#343b44;--calls:#5c6875;\
---denied:#f2685f;--accent:#6cb0ff;background:#14181d}}text{font:13px system-ui,sans-serif;fill:var(--muted)}";
+/// The style of an image of its own, after the colours.
+const STYLE: &str = "svg{background:var(--bg)}text{font-family:system-ui,sans-serif;\
+font-size:var(--size-small);fill:var(--muted)}";
 
 /// A chart without its frame.
 #[derive(Clone, Debug)]
@@ -50,7 +49,8 @@ impl Chart {
             bar(&mut denied, left, width, ratio(counts.denied, most));
         }
         let shapes = format!(
-            "<path fill=\"var(--calls)\" d=\"{all}\"/><path fill=\"var(--denied)\" d=\"{denied}\"/>\
+            "<path fill=\"var(--muted)\" fill-opacity=\".5\" d=\"{all}\"/>\
+             <path fill=\"var(--bad)\" d=\"{denied}\"/>\
              <path stroke=\"var(--line)\" fill=\"none\" d=\"M0 {HEIGHT}H{WIDTH}\"/>"
         );
         let interval = span(std::time::Duration::from_secs(series.interval));
@@ -146,12 +146,13 @@ impl Chart {
         let (title, shapes) = (escaped(&self.title), &self.shapes);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             aria-label=\"{title}\"><style>{STYLE}</style>\
+             aria-label=\"{title}\"><style>{colours}{STYLE}</style>\
              <text x=\"{MARGIN}\" y=\"20\">{title}</text>\
              <g transform=\"translate({MARGIN} {offset})\">{shapes}</g>\
              <text x=\"{MARGIN}\" y=\"{below:.0}\">{start}</text>\
              <text x=\"{right}\" y=\"{below:.0}\" text-anchor=\"end\">{end}</text>\
              <text x=\"{right}\" y=\"{upper}\" text-anchor=\"end\">{bottom} to {top}</text></svg>\n",
+            colours = palette(),
             offset = MARGIN * 1.75,
             upper = 42,
         )

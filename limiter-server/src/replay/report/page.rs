@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::replay::report::chart::{Chart, escaped};
+use crate::replay::report::palette::palette;
 use crate::replay::report::{PolicyReport, PolicySetReport, ReplayReport, Waits};
 use crate::replay::suggest::Suggestion;
 use crate::replay::text::{grouped, percent, span, time};
@@ -22,7 +23,8 @@ fn write_page(report: &ReplayReport, to: &mut String) -> fmt::Result {
         to,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>Policy replay</title><style>{STYLE}</style></head><body><main>"
+         <title>Policy replay</title><style>{}{STYLE}</style></head><body><main>",
+        palette()
     )?;
     writeln!(to, "<h1>{}</h1>", escaped(&headline(report)))?;
     let covered = span(Duration::from_micros(
