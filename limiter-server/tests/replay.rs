@@ -19,3 +19,6 @@ mod guide;
 mod input;
 #[path = "replay/page.rs"]
 mod page;
+#[cfg(target_os = "linux")]
+#[path = "replay/progress.rs"]
+mod progress;

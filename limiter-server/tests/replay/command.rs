@@ -15,7 +15,7 @@ algorithm = 'concurrency'
 max = 2
 ";
 
-fn line(address: &str, second: u32, path: &str) -> String {
+pub(crate) fn line(address: &str, second: u32, path: &str) -> String {
     let (minute, second) = (second / 60, second % 60);
     format!(
         "{address} - - [01/Jan/2026:12:{minute:02}:{second:02} +0000] \"GET {path} HTTP/1.1\" 200 100 \"-\" \"-\"\n"
