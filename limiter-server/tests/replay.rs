@@ -15,6 +15,8 @@ mod agreement;
 mod command;
 #[path = "replay/guide.rs"]
 mod guide;
+#[path = "replay/guide_log.rs"]
+mod guide_log;
 #[path = "replay/input.rs"]
 mod input;
 #[path = "replay/page.rs"]
