@@ -1,5 +1,5 @@
-//! The control plane beside its API: readers of old versions, retention, events, metrics, several
-//! namespaces, outages.
+//! The control plane beside its API: readers of old versions, schemas of other versions, retention,
+//! events, metrics, several namespaces, outages, restored databases, sign-in by a proxy.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,6 +22,8 @@ mod namespaces;
 mod outage_pages;
 #[path = "control_plane/outages.rs"]
 mod outages;
+#[path = "control_plane/proxy_sign_in.rs"]
+mod proxy_sign_in;
 #[path = "control_plane/races.rs"]
 mod races;
 #[path = "control_plane/retention.rs"]

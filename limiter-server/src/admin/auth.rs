@@ -33,6 +33,8 @@ pub const TOKEN_PREFIX: &str = "lim_";
 /// The prefix of a scope that permits the use of the admin API.
 const ADMIN_SCOPE: &str = "admin:";
 const MICROS_PER_DAY: i64 = 86_400_000_000;
+/// The longest name of a user in bytes.
+const MAX_NAME_BYTES: usize = 255;
 
 /// Why a caller is not accepted.
 #[derive(Debug)]
@@ -207,7 +209,7 @@ impl Admin {
 
     /// The identity of the session of a browser; `None` for tokens and without credentials.
     fn session_id(&self, parts: &Parts, peer: SocketAddr) -> Option<String> {
-        if parts.headers.contains_key(header::AUTHORIZATION) {
+        if token_of(&parts.headers).is_some() {
             return None;
         }
         if let Some(session) = session_of(&parts.headers) {
@@ -218,15 +220,8 @@ impl Admin {
     }
 
     async fn identify_by_database(&self, parts: &Parts, peer: SocketAddr) -> Result<Actor, AuthError> {
-        if let Some(value) = parts.headers.get(header::AUTHORIZATION) {
-            let value = value.to_str().ok();
-            let token = value.and_then(|value| value.split_once(' '));
-            return match token {
-                Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
-                    self.identify_token(secret.trim()).await
-                }
-                _ => Err(AuthError::Unauthenticated),
-            };
+        if let Some(secret) = token_of(&parts.headers) {
+            return self.identify_token(secret).await;
         }
         if let Some(session) = session_of(&parts.headers) {
             require_same_origin(&parts.method, &parts.headers)?;
@@ -253,7 +248,7 @@ impl Admin {
             let value = values.next().filter(|_| values.next().is_none());
             value.and_then(|value| value.to_str().ok()).map(str::trim)
         };
-        let user = one(user_header).filter(|user| !user.is_empty())?;
+        let user = one(user_header).filter(|user| is_user_name(user))?;
         let groups = proxy.groups_header.as_deref().and_then(one).unwrap_or_default();
         let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
         Some((user.to_owned(), groups.map(str::to_owned).collect()))
@@ -300,6 +295,24 @@ impl Admin {
         }
         Ok(actor_of_token(&token))
     }
+}
+
+/// The secret of a token of this server. Other credentials are those of a service or of a proxy in
+/// front of the server, which forwards them.
+fn token_of(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, secret) = value.split_once(' ')?;
+    let secret = secret.trim();
+    let is_token = scheme.eq_ignore_ascii_case("bearer") && secret.starts_with(TOKEN_PREFIX);
+    is_token.then_some(secret)
+}
+
+/// Returns whether a user can have this name. A name with `:` could be taken for that of a token or
+/// of a command.
+#[must_use]
+pub fn is_user_name(name: &str) -> bool {
+    let is_plain = !name.chars().any(char::is_control) && name.trim() == name;
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':')
 }
 
 /// The actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its namespace.

@@ -9,13 +9,10 @@ use serde_json::{Value, json};
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::auth::AuthError;
+use crate::admin::auth::{AuthError, is_user_name};
 use crate::admin::bounds::Bounds;
 use crate::admin::permissions::{ALL_APPS, AdminAction, Object, Role, may, may_grant};
 use crate::store::{Account, NewAccount, StoredApp, StoredGrant, SubjectKind, now_micros};
-
-/// The longest name in bytes.
-const MAX_NAME_BYTES: usize = 255;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,8 +53,7 @@ pub(super) struct GrantBody {
 
 /// Fails for a name that cannot be stored, or could be taken for another kind of actor.
 pub(super) fn require_name(name: &str) -> Result<(), AdminProblem> {
-    let is_plain = !name.chars().any(char::is_control) && name.trim() == name;
-    match !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':') {
+    match is_user_name(name) {
         true => Ok(()),
         false => Err(AdminProblem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
