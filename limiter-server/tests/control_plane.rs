@@ -22,6 +22,8 @@ mod namespaces;
 mod outage_pages;
 #[path = "control_plane/outages.rs"]
 mod outages;
+#[path = "control_plane/proposals.rs"]
+mod proposals;
 #[path = "control_plane/proxy_sign_in.rs"]
 mod proxy_sign_in;
 #[path = "control_plane/races.rs"]

@@ -222,13 +222,20 @@ async fn decide(
     if transaction.execute(sql, binds).await? == 0 {
         return Err(StoreError::NotFound);
     }
+    let sql = "SELECT name, apps FROM proposal WHERE namespace = ? AND id = ?";
+    let row = transaction.row(sql, binds![namespace, id]).await?;
+    let row = row.ok_or(StoreError::NotFound)?;
+    let reason = author.reason.as_ref().map(|reason| format!(": {reason}"));
     let entry = audit::NewEntry {
         namespace,
         actor: &author.name,
-        action: &format!("proposal.{}", state.name()),
-        object: id,
-        apps: None,
-        detail: author.reason.clone(),
+        action: match state {
+            ProposalState::Rejected => "proposal.reject",
+            ProposalState::Approved | ProposalState::Open => "proposal.approve",
+        },
+        object: &row.text(0)?,
+        apps: row.optional_text(1)?,
+        detail: Some(format!("proposal {id}{}", reason.unwrap_or_default())),
         at: author.at,
     };
     audit::insert(transaction, entry).await
