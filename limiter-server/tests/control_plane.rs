@@ -12,6 +12,8 @@
 mod acl;
 #[path = "control_plane/commands.rs"]
 mod commands;
+#[path = "control_plane/first_import.rs"]
+mod first_import;
 #[path = "control_plane/guard.rs"]
 mod guard;
 #[path = "control_plane/monitoring.rs"]
@@ -22,6 +24,8 @@ mod namespaces;
 mod outage_pages;
 #[path = "control_plane/outages.rs"]
 mod outages;
+#[path = "control_plane/pending.rs"]
+mod pending;
 #[path = "control_plane/proposals.rs"]
 mod proposals;
 #[path = "control_plane/proxy_sign_in.rs"]
