@@ -147,6 +147,55 @@ impl Database {
     }
 }
 
+/// Calls a closure with a connection to the database of a URL, and returns its result.
+macro_rules! with_connection {
+    ($url:expr, $connection:ident => $body:expr) => {{
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let url: &str = $url;
+            match url.split_once(':').expect("a scheme").0 {
+                "sqlite" => {
+                    let mut $connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(url)
+                        .await
+                        .expect("a connection");
+                    $body
+                }
+                "postgres" => {
+                    let mut $connection = <sqlx::PgConnection as sqlx::Connection>::connect(url)
+                        .await
+                        .expect("a connection");
+                    $body
+                }
+                _ => {
+                    let mut $connection = <sqlx::MySqlConnection as sqlx::Connection>::connect(url)
+                        .await
+                        .expect("a connection");
+                    $body
+                }
+            }
+        })
+    }};
+}
+
+/// Runs statements on the database of a URL. SQLite creates no file.
+pub(crate) fn execute(url: &str, statements: &[String]) {
+    with_connection!(url, connection => {
+        for statement in statements {
+            let sql = sqlx::AssertSqlSafe(statement.clone());
+            let result = sqlx::Executor::execute(&mut connection, sql).await;
+            result.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+    });
+}
+
+/// The texts in the first column of a query.
+pub(crate) fn texts(url: &str, sql: &str) -> Vec<String> {
+    with_connection!(url, connection => {
+        let query = sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(sql.to_owned()));
+        query.fetch_all(&mut connection).await.expect("a result")
+    })
+}
+
 fn serve_postgres(directory: &Path, port: u16) -> Child {
     let log = std::fs::File::create(directory.join("log")).expect("a log file");
     let mut serve = Command::new(newest_postgres().join("postgres"));

@@ -1,6 +1,7 @@
 //! The requirements of the store, which every database meets.
 
 mod denials;
+mod schema;
 mod together;
 
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(crate) fn run(database: &Database) {
         library_usage_is_recorded_once,
         denials::higher_samples_replace_lower_ones,
     ];
+    schema::nodes_create_the_tables_together(database);
+    schema::earlier_schemas_are_updated(database);
 }
 
 const BODY: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n";

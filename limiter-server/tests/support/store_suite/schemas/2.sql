@@ -1,0 +1,5 @@
+-- Decisions of a policy in one minute or one hour. $SHORT: 'minute' or 'hour'.
+CREATE TABLE IF NOT EXISTS usage_count (
+    namespace $SHORT NOT NULL, policy $NAME NOT NULL, span $SHORT NOT NULL, start_at BIGINT NOT NULL,
+    allowed BIGINT NOT NULL, denied BIGINT NOT NULL, would_deny BIGINT NOT NULL, failed BIGINT NOT NULL,
+    PRIMARY KEY (namespace, span, start_at, policy));
