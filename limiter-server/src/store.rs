@@ -58,7 +58,8 @@ pub const OVERLAYS: &str = "overlays";
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: SqlPool,
-    is_read_only: bool,
+    /// The version of the schema, if a newer program has updated it.
+    newer_schema: Option<i64>,
     id: String,
 }
 
@@ -84,10 +85,9 @@ impl Store {
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let pool = SqlPool::open(url)?;
         let found = migrations::run(&pool).await?;
-        let is_read_only = found > migrations::NEWEST;
         let mut store = Self {
             pool,
-            is_read_only,
+            newer_schema: Some(found).filter(|found| *found > migrations::NEWEST),
             id: String::new(),
         };
         store.id = store.identify().await?;
@@ -124,10 +124,11 @@ impl Store {
         self.pool.dialect()
     }
 
-    /// Returns whether a newer program has updated the schema, so that this one must not write.
+    /// Returns whether a newer program has updated the schema, so that this one writes sessions
+    /// only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.is_read_only
+        self.newer_schema.is_some()
     }
 
     /// The identity of the database. A restored copy has the same one.
@@ -169,10 +170,10 @@ impl Store {
     }
 
     fn require_writable(&self) -> Result<(), StoreError> {
-        match self.is_read_only {
-            false => Ok(()),
-            true => Err(StoreError::NewerSchema {
-                found: migrations::NEWEST + 1,
+        match self.newer_schema {
+            None => Ok(()),
+            Some(found) => Err(StoreError::NewerSchema {
+                found,
                 known: migrations::NEWEST,
             }),
         }

@@ -20,6 +20,8 @@ mod guard;
 mod monitoring;
 #[path = "control_plane/namespaces.rs"]
 mod namespaces;
+#[path = "control_plane/newer_schema.rs"]
+mod newer_schema;
 #[path = "control_plane/outage_pages.rs"]
 mod outage_pages;
 #[path = "control_plane/outages.rs"]
