@@ -34,6 +34,8 @@ mod proposals;
 mod proxy_sign_in;
 #[path = "control_plane/races.rs"]
 mod races;
+#[path = "control_plane/restore.rs"]
+mod restore;
 #[path = "control_plane/retention.rs"]
 mod retention;
 mod support;

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::future::join_all;
 use limiter_core::registry::PolicyRegistry;
 use limiter_core::usage::FleetUsage;
 use tokio::runtime::Handle;
@@ -213,6 +214,8 @@ impl ControlPlane {
             fleets.extend(usage.map(|usage| (other.name.clone(), usage)));
             publishers.push(Publisher::new(&other.name, store.clone(), target));
         }
+        // Before tokens are accepted: the first pass suspends those of a restored copy.
+        let first_passes = join_all(publishers.iter().map(Publisher::publish)).await;
         let mut tokens: Vec<TokenPublisher> = publishers.iter().map(TokenPublisher::new).collect();
         if let Some(own) = tokens.first_mut() {
             own.accept_at(&self.settings.access).await;
@@ -234,12 +237,11 @@ impl ControlPlane {
             let _ = router.set(admin::router(admin, &self.settings.allowed_hosts));
         }
         if !shares_limits {
-            let published = publisher.publish().await;
-            match published {
-                Ok(()) => self.gateway.readiness().policies_received(),
-                Err(reason) => {
+            match first_passes.into_iter().next() {
+                Some(Err(reason)) => {
                     tracing::warn!(%reason, "cannot read the policies of the database; trying again")
                 }
+                _ => self.gateway.readiness().policies_received(),
             }
         }
         let heartbeats = self.send_heartbeats(store, shares_limits);
