@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
+use limiter_core::Limiter;
+use limiter_core::registry::PolicyRegistry;
+use limiter_testing::{Proxy, RedisServer};
 use serde_json::{Value, json};
 
 use crate::support::admin::{AdminClient, json_of, policy_of_all, with_database};
@@ -68,11 +71,15 @@ impl Receiver {
 
 /// A server that sends its events to a receiver.
 fn server_with(receiver: &Receiver) -> (Server, AdminClient) {
+    server_with_args(receiver, &[])
+}
+
+fn server_with_args(receiver: &Receiver, args: &[&str]) -> (Server, AdminClient) {
     let directory = Directory::new();
     let settings = format!("[webhook]\nurl = 'http://{}/events?key=k'\n", receiver.address);
     directory.write("limiter-server.toml", &settings);
     let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
-    let server = with_database(directory, &url, &[]);
+    let server = with_database(directory, &url, args);
     let root = AdminClient::set_up(&server);
     (server, root)
 }
@@ -98,6 +105,75 @@ fn receiver_gets_saves_and_suspensions_again_after_failures() {
     let sample = "limiter_server_webhook_events_total{result=\"failed\"}";
     wait_until(|| server.metric(sample) > 0.5, || server.log());
     assert!(!server.log().contains("key=k"), "the URL is secret");
+}
+
+/// Another program publishes a policy while a save of the same policy waits for Redis.
+#[test]
+fn receiver_gets_the_conflict_of_a_save_with_a_change_outside() {
+    let (receiver, redis) = (Receiver::start(&["204 No Content"]), RedisServer::start());
+    let connection = Proxy::start(redis.port());
+    let (server, root) = server_with_args(&receiver, &["--redis", &connection.url()]);
+    let path = "/namespaces/default/policies/search";
+    let state = || json_of(&root.get(path))["state"].clone();
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 5)).status,
+        200
+    );
+    wait_until(|| state() == "published", || server.log());
+    connection.refuse(true);
+    connection.drop_connections();
+    assert_eq!(
+        root.put_policy("search", 1, &policy_of_all("search", 6)).status,
+        200
+    );
+    let outside = PolicyRegistry::from_toml(&policy_of_all("search", 50)).unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let limiter = Limiter::redis(redis.url()).namespace("default").build().unwrap();
+        let registry = limiter.redis_registry().unwrap();
+        let edited = registry.edit(|draft| {
+            draft.set((*outside.get("search").unwrap()).clone());
+            Ok(())
+        });
+        edited.await.unwrap();
+    });
+    connection.refuse(false);
+    let conflicts = || {
+        let bodies = receiver.bodies().into_iter();
+        bodies
+            .filter(|body| body["event"] == "conflict")
+            .collect::<Vec<_>>()
+    };
+    wait_until(|| !conflicts().is_empty(), || server.log());
+    let [conflict] = &conflicts()[..] else {
+        panic!("{:?}", receiver.bodies());
+    };
+    assert_eq!(
+        (
+            &conflict["action"],
+            &conflict["object"],
+            &conflict["actor"],
+            &conflict["namespace"]
+        ),
+        (
+            &json!("policy.conflict"),
+            &json!("search"),
+            &json!("root"),
+            &json!("default")
+        )
+    );
+    assert!(
+        conflict["detail"]
+            .as_str()
+            .unwrap()
+            .contains("revision 2 is not in force"),
+        "{conflict}"
+    );
+    assert_eq!(state(), "conflict");
+    let page = root.page("/e/default/policies/search").body;
+    assert!(
+        page.contains("Edit the policy to save your change again"),
+        "{page}"
+    );
 }
 
 #[test]
