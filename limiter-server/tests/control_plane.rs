@@ -16,6 +16,8 @@ mod commands;
 mod first_import;
 #[path = "control_plane/guard.rs"]
 mod guard;
+#[path = "control_plane/managed.rs"]
+mod managed;
 #[path = "control_plane/monitoring.rs"]
 mod monitoring;
 #[path = "control_plane/namespaces.rs"]

@@ -14,7 +14,7 @@ use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, expected_revision};
 use crate::admin::api::policies::{find, run};
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::edit::PolicyEdit;
+use crate::admin::edit::{MANAGED_BY_UI, PolicyEdit};
 use crate::policy_text::PolicyText;
 use crate::store::{Origin, StoredDocument};
 
@@ -127,7 +127,7 @@ impl PolicyChange {
             inheritance: Inheritance::AsIs,
             reason: Some(reason),
             origin: Origin::Api,
-            managed_by: self.document.managed_by,
+            managed_by: MANAGED_BY_UI.to_owned(),
             takes_over: false,
         };
         run(admin, caller, edit).await

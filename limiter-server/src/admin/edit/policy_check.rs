@@ -233,7 +233,8 @@ fn require_owner(
         return Ok(());
     }
     let changes_quotas_only = match (before, new) {
-        (Some(before), Some(new)) => {
+        // Another treatment of the usage changes the text and the usage of all keys.
+        (Some(before), Some(new)) if edit.inheritance == Inheritance::AsIs => {
             let without = |text: &PolicyText| text.entry().clone().with_metadata(PolicyMetadata::new());
             without(before) == without(new)
         }
