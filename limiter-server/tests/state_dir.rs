@@ -1,11 +1,23 @@
 //! A start without the sources of policies, and the roles of a process.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
 
 mod support;
 
-use serde_json::json;
-use support::admin::{AdminClient, policy_of_all, with_sqlite};
-use support::http;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_testing::RedisServer;
+use serde_json::{Value, json};
+use support::access::bearer;
+use support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_sqlite};
+use support::http::{self, Response};
+use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
 
 /// A database that is not reachable.
@@ -63,6 +75,196 @@ fn node_without_policies_is_not_ready() {
         assert_eq!(answer.status, 503, "{path}: {}", answer.body);
         assert!(answer.body.contains("no policies yet"), "{}", answer.body);
     }
+}
+
+/// Envoy gets UNAVAILABLE and decides by its failure mode; clients of RESP get an error.
+#[test]
+fn node_without_policies_allows_no_call_of_envoy_and_resp() {
+    let args = [
+        "--database",
+        UNREACHABLE,
+        "--admin",
+        "127.0.0.1:0",
+        "--resp",
+        "127.0.0.1:0",
+    ];
+    let server = Server::start(Directory::new(), &args);
+    let client = RlsClient::connect(server.grpc());
+    let entry = Entry {
+        key: "search".to_owned(),
+        value: "ann".to_owned(),
+    };
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![entry],
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    };
+    let refused = client.ask(&request).unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    assert!(refused.message().contains("no policies yet"), "{refused:?}");
+    assert!(!client.is_serving(""));
+
+    let mut stream = TcpStream::connect(server.resp()).unwrap();
+    let arguments = ["CL.THROTTLE", "policy:search:ann", "0", "1", "1"];
+    let arguments = arguments.map(|text| format!("${}\r\n{text}\r\n", text.len()));
+    write!(stream, "*5\r\n{}", arguments.concat()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("-LOADING the server has no policies yet"),
+        "{answer}"
+    );
+}
+
+/// The policies and tokens in Redis are enough. The control plane joins when the database answers.
+#[test]
+fn node_without_the_database_follows_redis_until_the_database_answers() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let control = with_sqlite(&["--redis", &url]);
+    let root = AdminClient::set_up(&control);
+    let save = |client: &AdminClient, revision, capacity| {
+        let text = policy_of_all("search", capacity);
+        let text = match revision {
+            0 => text,
+            _ => text.replace("1/h", "100/s"),
+        };
+        let saved = client.put_policy("search", revision, &text);
+        assert_eq!(saved.status, 200, "{}", saved.body);
+    };
+    save(&root, 0, 2);
+    wait_until(|| check(&control) == 200, || control.log());
+
+    let later = Directory::new();
+    let link = later.path().join("later");
+    let database = format!("sqlite:{}", link.join("limiter.db").display());
+    let args = ["--database", &database, "--redis", &url, "--admin", "127.0.0.1:0"];
+    let node = Server::start(Directory::new(), &args);
+    wait_until(|| node.get("/readyz").status == 200, || node.log());
+    assert_eq!(
+        [200, 429],
+        [(); 2].map(|()| check(&node)),
+        "nodes share the limit"
+    );
+    save(&root, 1, 50);
+    wait_until(|| check(&node) == 200, || node.log());
+    let kill = [
+        "kill",
+        "policy:search",
+        "--enforcement",
+        "deny",
+        "--reason",
+        "a test",
+        "--redis",
+        &url,
+    ];
+    let (code, _, errors) = run(&kill);
+    assert_eq!(code, Some(0), "{errors}");
+    wait_until(|| check(&node) == 403, || node.log());
+    let waiting = http::get(node.admin(), "/e/default/apps", &[]).unwrap();
+    assert_eq!(waiting.status, 503, "{}", waiting.body);
+    assert!(waiting.body.contains("limiter-server kill"), "{}", waiting.body);
+
+    std::os::unix::fs::symlink(control.directory().path(), &link).unwrap();
+    let joined = AdminClient::new(node.admin(), root.credentials);
+    wait_until(|| joined.get("/session").status == 200, || node.log());
+    save(&joined, 2, 60);
+    let state = || json_of(&joined.get("/namespaces/default/policies/search"))["state"].clone();
+    wait_until(|| state() == "published", || node.log());
+}
+
+/// The cached policies, suspensions and tokens decide, each policy by its mode for an outage.
+#[test]
+fn node_without_redis_and_database_decides_by_its_cache() {
+    let (redis, cache) = (RedisServer::start(), Directory::new());
+    let (url, directory) = (redis.url(), cache.path().to_str().unwrap().to_owned());
+    let shared = ["--redis", &url, "--state-dir", &directory];
+    let control = with_sqlite(&shared);
+    let root = AdminClient::set_up(&control);
+    for (name, more) in [
+        ("local", ""),
+        ("open", "on_store_failure = 'fail_open'\n"),
+        ("closed", "on_store_failure = 'fail_closed'\n"),
+        ("suspended", ""),
+    ] {
+        let saved = root.put_policy(name, 0, &format!("{}{more}", policy_of_all(name, 2)));
+        assert_eq!(saved.status, 200, "{}", saved.body);
+    }
+    let suspension = json!({ "scope": "policy:suspended", "enforcement": "deny", "for_seconds": 600 });
+    let suspended = root.send("POST", "/namespaces/default/suspensions", &[], &suspension);
+    assert_eq!(suspended.status, 200, "{}", suspended.body);
+    let token = json!({ "name": "edge", "scopes": ["check:*"] });
+    let created = root.send("POST", "/namespaces/default/tokens", &[], &token);
+    let secret = json_of(&created)["secret"].as_str().unwrap().to_owned();
+    let cached = |file: &str| std::fs::read_to_string(cache.path().join(file)).unwrap_or_default();
+    let is_cached = || {
+        let policies = cached("registry.toml");
+        let names = ["\"local\"", "\"open\"", "\"closed\"", "policy:suspended"];
+        names.iter().all(|name| policies.contains(name)) && cached("tokens.toml").contains("edge")
+    };
+    wait_until(is_cached, || control.log());
+    drop(control);
+    redis.kill();
+
+    let unreachable = ["--database", UNREACHABLE, "--admin", "127.0.0.1:0"];
+    let alone = Server::start(Directory::new(), &[&shared[..], &unreachable].concat());
+    assert_eq!(alone.get("/readyz").status, 200, "{}", alone.log());
+    let token = bearer(&secret);
+    let call = |policy: &str, headers: &[(&str, &str)]| {
+        let body = json!({ "policy": policy, "key": "ann" }).to_string();
+        http::post(alone.http(), "/v1/check", headers, &body).unwrap()
+    };
+    let check = |policy: &str| call(policy, &[("authorization", &token)]);
+    let origin = |answer: &Response| json_of(answer)["origin"].clone();
+    for headers in [&[][..], &[("authorization", "Bearer lim_other")]] {
+        assert_eq!(call("local", headers).status, 401);
+    }
+    let answers = [(); 3].map(|()| check("local"));
+    assert_eq!(
+        answers.each_ref().map(|of| of.status),
+        [200, 200, 429],
+        "{answers:?}"
+    );
+    for answer in &answers {
+        assert_eq!(origin(answer), "local_fallback", "{}", answer.body);
+    }
+    for (policy, is_allowed, expected) in [
+        ("open", true, "failed_open"),
+        ("closed", false, "failed_closed"),
+        ("suspended", false, "suspension"),
+    ] {
+        let answer = check(policy);
+        let found = (answer.status == 200, origin(&answer));
+        assert_eq!(
+            found,
+            (is_allowed, Value::from(expected)),
+            "{policy}: {}",
+            answer.body
+        );
+    }
+    let anonymous = AdminClient::new(alone.admin(), Credentials::None);
+    assert_eq!(anonymous.get("/session").status, 503);
+}
+
+#[test]
+fn standalone_node_counts_beside_another_one() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 1));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| check(&server) == 200, || server.log());
+    assert_eq!(check(&server), 429);
+    let database = server.directory().path().join("limiter.db");
+    let url = format!("sqlite:{}", database.display());
+    let args = ["--database", &url, "--admin", "127.0.0.1:0", "--standalone"];
+    let second = Server::start(Directory::new(), &args);
+    wait_until(|| second.get("/readyz").status == 200, || second.log());
+    assert_eq!([200, 429], [(); 2].map(|()| check(&second)));
+    assert_eq!(check(&server), 429, "the first node continues");
 }
 
 #[test]
