@@ -67,6 +67,57 @@ fn dry_run_prints_the_diff_and_exits_with_2() {
     assert!(!output.contains("mail"), "{output}");
 }
 
+/// The output is that of `apply --dry-run`: a title and a difference for each change.
+#[test]
+fn diff_prints_changes_and_saves_none() {
+    let workspace = Workspace::new();
+    let diff = |text: &str, args: &[&str]| {
+        let path = workspace.0.write("changed.toml", text);
+        workspace.policy(&[&["diff", "-f", path.to_str().unwrap()], args].concat())
+    };
+    let rule = "[[rule]]\ndomain = 'edge'\nmatch = ['route=mail']\npolicy = 'mail'\n";
+    let (code, _, errors) = workspace.apply(POLICIES, &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, output, errors) = diff(POLICIES, &[]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"), "{errors}");
+
+    let (_, mail) = POLICIES.split_once("[policy.mail]").unwrap();
+    let new =
+        format!("[policy.mail]{mail}[policy.upload]{mail}{rule}").replace("capacity = 7", "capacity = 8");
+    let (code, output, errors) = diff(&new, &[]);
+    assert_eq!((code, errors.as_str()), (Some(2), ""), "{output}");
+    for part in [
+        "change policy mail\n",
+        "-capacity = 7\n+capacity = 8\n",
+        "create policy upload\n",
+        "+[policy.\"upload\"]\n",
+        "delete policy search\n",
+        "-[policy.\"search\"]\n",
+        "change rules\n",
+        "+policy = \"mail\"\n",
+    ] {
+        assert!(output.contains(part), "{part}: {output}");
+    }
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(
+        exported.contains("capacity = 5")
+            && exported.contains("capacity = 7")
+            && !exported.contains("upload"),
+        "{exported}"
+    );
+
+    // Policies of another owner, and a file with errors.
+    let (code, output, errors) = diff(&new, &["--managed-by", "other"]);
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(
+        errors.contains("mail") && errors.contains("--take-over"),
+        "{errors}"
+    );
+    let (code, output, errors) = diff("[policy.mail]\ncapacity = 'x'\n", &[]);
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(errors.contains("changed.toml:"), "{errors}");
+}
+
 #[test]
 fn commands_that_read_create_no_database() {
     let workspace = Workspace::new();
