@@ -11,6 +11,10 @@ mod support;
 use limiter_server::admin::api::routes::{ROUTES, Route, RouteAccess};
 use serde_json::{Value, json};
 use support::admin::{AdminClient, Credentials, PASSWORD, json_of, policy, with_sqlite};
+use support::databases;
+use support::server::Server;
+
+const SEARCH: &str = "/namespaces/default/policies/search";
 
 /// Apps and roles.
 type Grants = &'static [(&'static str, &'static str)];
@@ -46,6 +50,7 @@ fn body(route: &Route) -> Value {
         (_, "rules") => json!({ "toml": "" }),
         (_, "tokens") => json!({ "name": "x", "scopes": ["admin:viewer"] }),
         (_, "{app}") if route.path.contains("grants") => json!({ "role": "viewer" }),
+        (_, "{app}") => json!({ "bounds": { "max_capacity": 10 } }),
         (_, "quotas") => json!({ "key": "eve", "capacity": 7, "rate": "1/h" }),
         (_, "trial") => json!({ "capacity": 7, "rate": "1/h", "for_seconds": 60 }),
         (_, "suspensions") => {
@@ -59,20 +64,17 @@ fn body(route: &Route) -> Value {
     }
 }
 
-/// The path with names that exist or do not exist, so that no request changes the state of others.
-fn path(route: &Route, proposal: &str) -> String {
-    let path = route.path.replace("{app}", "checkout");
-    let id = if path.contains("/proposals/") {
-        proposal
-    } else {
-        "0"
-    };
-    let name = if path.starts_with("/users") {
-        "absent"
+/// A path with the names of the test and an identity.
+fn path(route: &Route, id: &str) -> String {
+    let name = if route.path.starts_with("/users") {
+        "spare"
     } else {
         "search"
     };
-    path.replace("{namespace}", "default")
+    route
+        .path
+        .replace("{namespace}", "default")
+        .replace("{app}", "checkout")
         .replace("{name}", name)
         .replace("{number}", "1")
         .replace("{kind}", "user")
@@ -85,71 +87,188 @@ fn is_refused(status: u16) -> bool {
     matches!(status, 401 | 403)
 }
 
-#[test]
-fn every_route_answers_by_role() {
-    let server = with_sqlite(&[]);
-    let root = AdminClient::set_up(&server);
-    let created = root.put_policy("search", 0, &policy("search", 5, "checkout"));
-    assert_eq!(created.status, 200, "{}", created.body);
-    let bounds = json!({ "bounds": { "max_capacity": 10 } });
-    root.send("PUT", "/namespaces/default/apps/checkout", &[], &bounds);
-    let proposer = root.add_user("proposer", &[("checkout", "editor")]);
-    let proposed = proposer.put_policy("search", 1, &policy("search", 50, "checkout"));
-    let proposal = json_of(&proposed)["proposal"].as_str().unwrap().to_owned();
+/// A server with the policy `search` of the app `checkout`, and the callers that prepare objects.
+struct Setup {
+    server: Server,
+    root: AdminClient,
+    proposer: AdminClient,
+}
 
-    for (name, roles, access) in CALLERS {
+impl Setup {
+    fn new() -> Self {
+        let server = with_sqlite(&[]);
+        let root = AdminClient::set_up(&server);
+        let proposer = root.add_user("proposer", &[("checkout", "editor")]);
+        let setup = Self {
+            server,
+            root,
+            proposer,
+        };
+        let created = setup
+            .root
+            .put_policy("search", 0, &policy("search", 5, "checkout"));
+        assert_eq!(created.status, 200, "{}", created.body);
+        setup.prepare(
+            "PUT",
+            "/apps/checkout",
+            "",
+            &json!({ "bounds": { "max_capacity": 10 } }),
+        );
+        let trial = json!({ "capacity": 7, "rate": "1/h", "for_seconds": 3_600 });
+        setup.prepare("PUT", "/policies/search/trial", "1", &trial);
+        let quota = json!({ "key": "eve", "capacity": 7, "rate": "1/h" });
+        setup.prepare("POST", "/policies/search/quotas", "2", &quota);
+        setup
+    }
+
+    /// Sends a request of the administrator, which succeeds.
+    fn prepare(&self, method: &str, path: &str, revision: &str, body: &Value) -> Value {
+        let path = match path.starts_with("/users") {
+            true => path.to_owned(),
+            false => format!("/namespaces/default{path}"),
+        };
+        let answer = self.root.send(method, &path, &[("if-match", revision)], body);
+        let is_prepared = answer.status < 300 || answer.status == 409 && path == "/users";
+        assert!(is_prepared, "{method} {path}: {}", answer.body);
+        serde_json::from_str(&answer.body).unwrap_or_default()
+    }
+
+    fn execute(&self, statement: &str) {
+        let database = self.server.directory().path().join("limiter.db");
+        databases::execute(&format!("sqlite:{}", database.display()), &[statement.to_owned()]);
+    }
+
+    /// Has the object of a route exist, as no earlier request has changed it. Returns its identity.
+    fn object_of(&self, route: &Route) -> String {
+        let id = |created: Value| created["id"].as_str().unwrap().to_owned();
+        let path = route.path.trim_start_matches("/namespaces/{namespace}");
+        match path.split('/').nth(1).unwrap_or_default() {
+            "suspensions" => id(self.prepare(
+                "POST",
+                "/suspensions",
+                "",
+                &json!({ "scope": "policy:search", "enforcement": "shadow", "for_seconds": 60 }),
+            )),
+            "blocks" => id(self.prepare(
+                "POST",
+                "/blocks",
+                "",
+                &json!({ "key": "eve", "app": "checkout", "for_seconds": 60 }),
+            )),
+            "tokens" if path.contains("{id}") => {
+                let token = json!({ "name": "x", "scopes": ["check:*"] });
+                let id = id(self.prepare("POST", "/tokens", "", &token));
+                if path.ends_with("confirm") {
+                    self.execute(&format!("UPDATE token SET suspended = 1 WHERE id = '{id}'"));
+                }
+                id
+            }
+            "alerts" => {
+                let columns = "(id, namespace, kind, detail, created_at)";
+                self.execute(&format!(
+                    "INSERT OR REPLACE INTO alert {columns} VALUES (1, 'default', 'kind', 'detail', 1)"
+                ));
+                "1".to_owned()
+            }
+            "proposals" if path.contains("{id}") => {
+                let revision = json_of(&self.root.get(SEARCH))["revision"].as_i64().unwrap();
+                let text = json_of(&self.root.get(SEARCH))["toml"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
+                let (before, rest) = text.split_once("capacity = ").unwrap();
+                let (_, after) = rest.split_once('\n').unwrap();
+                let changed = format!("{before}capacity = {}\n{after}", 50 + revision);
+                let proposed = self.proposer.put_policy("search", revision, &changed);
+                assert_eq!(proposed.status, 202, "{}", proposed.body);
+                json_of(&proposed)["proposal"].as_str().unwrap().to_owned()
+            }
+            "grants" if route.method == "DELETE" => {
+                let role = json!({ "role": "viewer" });
+                self.prepare("PUT", "/grants/user/absent/checkout", "", &role);
+                String::new()
+            }
+            "users" if path.contains("{name}") => {
+                let user = json!({ "name": "spare" });
+                self.prepare("POST", "/users", "", &user);
+                String::new()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Sends every route as one caller, and compares the answers with its access.
+    fn assert_answers(&self, name: &str, caller: &AdminClient, access: RouteAccess) {
         for route in ROUTES {
-            // A fresh session, since one of the routes ends it. Sign-ins are limited per name.
-            let caller = match name {
-                "anonymous" => AdminClient::new(server.admin(), Credentials::None),
-                "root" => root.clone(),
-                name => server_caller(&root, name, roles),
-            };
-            if (route.method, route.path) == ("DELETE", "/session") && name != "anonymous" {
+            // The session ends otherwise. Sign-ins and passwords are limited.
+            let is_sign_out = (route.method, route.path) == ("DELETE", "/session");
+            if route.access == RouteAccess::Open || is_sign_out && name != "anonymous" {
                 continue;
             }
+            let path = path(&route, &self.object_of(&route));
             // The condition does not hold, so that an accepted change answers 409 or 412.
             let headers = [("if-match", "\"999\"")];
-            let answer = caller.send(route.method, &path(&route, &proposal), &headers, &body(&route));
-            let (status, shown) = (answer.status, format!("{name}: {} {}", route.method, route.path));
+            let answer = caller.send(route.method, &path, &headers, &body(&route));
+            let (status, shown) = (answer.status, format!("{name}: {} {path}", route.method));
             assert!(status < 500, "{shown}: {status} {}", answer.body);
-            if route.access == RouteAccess::Open {
-                continue;
-            }
             if access >= route.access {
-                assert!(!is_refused(status), "{shown}: {status} {}", answer.body);
-            } else if name == "anonymous" {
+                // The object exists, so a caller with access finds it.
+                let is_accepted = !is_refused(status) && status != 404;
+                assert!(is_accepted, "{shown}: {status} {}", answer.body);
+            } else if access == RouteAccess::Open {
                 assert_eq!(status, 401, "{shown}");
             } else {
-                let is_hidden = status == 404;
-                let is_empty_list = status == 200 && !answer.body.contains("search");
-                let is_denied = is_refused(status) || is_hidden || (name == "foreign" && is_empty_list);
+                let is_outsider = access < RouteAccess::Viewer;
+                let is_hidden = is_outsider && status == 404;
+                let is_empty_list = is_outsider && status == 200 && !answer.body.contains("search");
+                let is_denied = status == 403 || is_hidden || is_empty_list;
                 assert!(is_denied, "{shown}: {status} {}", answer.body);
             }
         }
     }
-    let current = json_of(&root.get("/namespaces/default/policies/search"));
-    let change = (&current["revision"], &current["updated_by"]);
-    assert_eq!(
-        change,
-        (&json!(2), &json!("owner")),
-        "the owner approved the proposal"
-    );
 }
 
-/// The session of a user, which is created on the first call.
-fn server_caller(root: &AdminClient, name: &str, roles: &[(&str, &str)]) -> AdminClient {
-    use std::cell::RefCell;
-    use std::collections::BTreeMap;
-    thread_local! {
-        static SESSIONS: RefCell<BTreeMap<String, AdminClient>> = RefCell::default();
+#[test]
+fn every_route_answers_by_role() {
+    let setup = Setup::new();
+    for (name, roles, access) in CALLERS {
+        let caller = match name {
+            "anonymous" => AdminClient::new(setup.server.admin(), Credentials::None),
+            "root" => setup.root.clone(),
+            name => setup.root.add_user(name, roles),
+        };
+        setup.assert_answers(name, &caller, access);
     }
-    SESSIONS.with_borrow_mut(|sessions| {
-        let session = sessions
-            .entry(name.to_owned())
-            .or_insert_with(|| root.add_user(name, roles));
-        session.clone()
-    })
+    let history = json_of(&setup.root.get(&format!("{SEARCH}/history")));
+    let mut authors = history["revisions"].as_array().unwrap().iter();
+    let proposals = authors.clone().filter(|of| of["origin"] == "proposal");
+    let approvers: Vec<&Value> = proposals.map(|of| &of["author"]).collect();
+    assert_eq!(
+        approvers,
+        ["root", "admin", "owner"],
+        "each of them approved a proposal"
+    );
+    assert!(authors.all(|of| of["author"] != "editor" && of["author"] != "foreign"));
+}
+
+/// The roles of a token are those of its scopes.
+#[test]
+fn every_route_answers_by_the_scope_of_a_token() {
+    let setup = Setup::new();
+    for (scope, access) in [
+        ("check:*", RouteAccess::SignedIn),
+        ("admin:owner:mobile", RouteAccess::SignedIn),
+        ("admin:viewer:checkout", RouteAccess::Viewer),
+        ("admin:editor:checkout", RouteAccess::Editor),
+        ("admin:owner:checkout", RouteAccess::Owner),
+        ("admin:admin", RouteAccess::NamespaceAdmin),
+    ] {
+        let body = json!({ "name": "caller", "scopes": [scope] });
+        let token = setup.prepare("POST", "/tokens", "", &body);
+        let secret = token["secret"].as_str().unwrap().to_owned();
+        let caller = AdminClient::new(setup.server.admin(), Credentials::Token(secret));
+        setup.assert_answers(scope, &caller, access);
+    }
 }
 
 #[test]
