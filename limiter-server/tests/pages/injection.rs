@@ -1,4 +1,4 @@
-//! SQL in every text input of the pages and of the API, on SQLite and on PostgreSQL.
+//! SQL in every text input of the pages and of the API, on each database.
 
 use serde_json::{Value, json};
 
@@ -281,4 +281,10 @@ fn statements_in_texts_are_data_in_sqlite() {
 #[test]
 fn statements_in_texts_are_data_in_postgres() {
     attack(&Database::postgres());
+}
+
+#[cfg(feature = "slow-tests")]
+#[test]
+fn statements_in_texts_are_data_in_mariadb() {
+    attack(&Database::mariadb());
 }

