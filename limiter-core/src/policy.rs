@@ -166,6 +166,18 @@ impl Policy {
         })
     }
 
+    /// Returns whether the periods of a fixed window are months of the calendar.
+    #[must_use]
+    pub fn is_calendar_month(&self) -> bool {
+        matches!(
+            self.0.algorithm,
+            Algorithm::FixedWindow(FixedWindow {
+                periods: Periods::Months(_),
+                ..
+            })
+        )
+    }
+
     /// Returns the decision if the store does not reply. If the policy sets none: the default of
     /// the limiter in the policy of a [`LimitOutcome`](crate::LimitOutcome), elsewhere
     /// [`OnStoreFailure::Local`].

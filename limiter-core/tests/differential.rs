@@ -444,7 +444,9 @@ fn fixed_window(rng: &mut Rng, name: &str) -> Policy {
         policy.window(span(rng, 1 << 50))
     } else {
         let offset = UtcOffset::minutes(rng.i16(-1_439..1_440)).unwrap();
-        let windows = ["1s", "8s", "1m", "1h", "6h", "1d", "week", "month", "month"];
+        let windows = [
+            "1s", "7s", "8s", "1m", "1h", "6h", "1d", "week", "30d", "365d", "month", "month",
+        ];
         policy.window(windows[rng.usize(..windows.len())]).aligned(offset)
     };
     policy.build().unwrap()

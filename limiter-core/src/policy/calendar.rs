@@ -114,17 +114,12 @@ impl fmt::Display for UtcOffset {
     }
 }
 
-/// True if periods of this length can be aligned: a day is a multiple of it, or it is a week.
-pub(crate) fn can_be_aligned(window: u64) -> bool {
-    window == WEEK || (window > 0 && DAY % window == 0)
-}
-
-/// Returns the first start of a period of this length since the epoch.
+/// Returns the first start of a period of this length since the epoch. A week starts on Monday, and
+/// periods of other lengths are counted from 1970-01-01 of local time.
 pub(crate) fn origin(window: u64, offset: UtcOffset) -> u64 {
     let begins = if window == WEEK { FIRST_MONDAY } else { 0 };
-    // A week is a multiple of every alignable length, so the addition does not change the
-    // remainder.
-    (begins + DAY + WEEK - offset.ahead_and_a_day()) % window
+    // A whole window keeps the difference from being negative.
+    (begins + DAY + window - offset.ahead_and_a_day() % window) % window
 }
 
 /// Returns the end of the period of this length that contains `now`.
@@ -220,6 +215,15 @@ mod tests {
         assert_eq!(end(WEEK, "+01:00"), 3 * DAY);
         assert_eq!(end_of_period(0, WEEK, UtcOffset::UTC), 4 * DAY);
         assert_eq!(end_of_period(0, DAY, "+23:59".parse().unwrap()), 60 * SECOND);
+        for days in [14, 30, 365] {
+            let (window, now) = (days * DAY, 20_000 * DAY + hour);
+            let next = (20_000 / days + 1) * window;
+            let end = |offset: &str| end_of_period(now, window, offset.parse().unwrap());
+            assert_eq!(end("utc"), next, "a multiple of {days} days since the epoch");
+            assert_eq!(end("+02:00"), next - 2 * hour);
+            assert_eq!(end("-05:30"), next + 11 * hour / 2);
+        }
+        assert_eq!(end_of_period(8 * hour, 7 * hour, UtcOffset::UTC), 14 * hour);
     }
 
     #[test]
@@ -227,7 +231,17 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(fastrand::u64(..));
         for _ in 0..10_000 {
             let offset = UtcOffset::minutes(random.i16(-1_439..=1_439)).unwrap();
-            let window = [SECOND, 60 * SECOND, 7_200 * SECOND, DAY, WEEK][random.usize(..5)];
+            let windows = [
+                1,
+                SECOND,
+                7 * SECOND,
+                7_200 * SECOND,
+                DAY,
+                WEEK,
+                30 * DAY,
+                365 * DAY,
+            ];
+            let window = windows[random.usize(..windows.len())];
             let now = random.u64(..1 << 51);
             let end = end_of_period(now, window, offset);
             assert!((now + 1..=now + window).contains(&end));

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::policy::calendar;
 use crate::policy::{Algorithm, Concurrency, FixedWindow, Funnel, Periods, Policy, PolicyInner};
 
 impl Policy {
@@ -38,12 +37,6 @@ impl Policy {
             }
         }
         own
-    }
-
-    /// True if periods of that length can be aligned as in this policy.
-    pub(crate) fn can_have_quota_of(&self, other: &Self) -> bool {
-        self.aligned_as_this(other)
-            .is_none_or(|aligned| calendar::can_be_aligned(aligned.window))
     }
 
     /// Returns the numbers of `other` with the alignment of this policy, if only this policy is

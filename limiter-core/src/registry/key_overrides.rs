@@ -80,7 +80,7 @@ impl KeyOverride {
 
     /// Returns whether its numbers are valid for a policy of this algorithm.
     pub(super) fn fits(&self, base: &Policy) -> bool {
-        self.policy.algorithm().code() == base.algorithm().code() && base.can_have_quota_of(&self.policy)
+        self.policy.algorithm().code() == base.algorithm().code()
     }
 
     /// Returns whether the override has not ended.
@@ -143,10 +143,7 @@ impl PolicyRegistry {
         };
         let base = entry.policy();
         if !own.fits(base) {
-            let expected = match own.policy().algorithm().code() == base.algorithm().code() {
-                true => format!("a window that fits the periods of {base}, or an alignment of its own"),
-                false => format!("numbers for {base}"),
-            };
+            let expected = format!("numbers for {base}");
             return Err(ConfigError::invalid("override", own.policy(), expected));
         }
         if !sources.code().has_override(&own, base) && sources.code().overrides_count() >= Self::MAX_OVERRIDES

@@ -178,7 +178,7 @@ fn check_limit(
     false
 }
 
-/// The length of a fixed window, if it can be aligned. `None` is a month.
+/// The length of a fixed window. `None` is a month, which has to be aligned.
 fn fixed_length(
     window: Length,
     aligned: bool,
@@ -192,12 +192,6 @@ fn fixed_length(
             None
         }
         Length::Month => Some(None),
-        Length::Of(Period::Literal(micros)) if aligned && micros != 7 * DAY && DAY % micros != 0 => {
-            let message = "an aligned window is a month, a week, or makes a day a whole number of times, such as \"1d\", \
-                           \"1h\" or \"15m\"";
-            diagnostics.at(span, message);
-            None
-        }
         Length::Of(window) => Some(Some(window)),
     }
 }

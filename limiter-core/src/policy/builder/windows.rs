@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::ConfigError;
 use crate::policy::builder::PolicyBuilder;
-use crate::policy::calendar::{MONTH, can_be_aligned};
+use crate::policy::calendar::MONTH;
 use crate::policy::window::{Length, Window, whole_micros};
 use crate::policy::{
     Algorithm, CounterWindow, FixedWindow, MAX_COUNTED, Periods, Policy, SlidingWindow, UtcOffset,
@@ -123,8 +123,9 @@ impl PolicyBuilder<FixedWindowParams> {
     /// Aligns periods with the calendar at this offset from UTC: [`UtcOffset::UTC`], or text such
     /// as `"utc"` or `"+02:00"`. Default: a period starts with a key's first permit.
     ///
-    /// For months, weeks (which start on Monday), and lengths of which a day is a multiple: days,
-    /// hours, minutes, 15 minutes, 8 hours, … The clock is the store's.
+    /// Months are those of the calendar, and weeks start on Monday. Periods of any other length are
+    /// counted from 1970-01-01, so days, hours and 15 minutes start with those of the calendar. The
+    /// clock is the store's.
     pub fn aligned(mut self, offset: impl TryInto<UtcOffset, Error: Into<ConfigError>>) -> Self {
         self.shape.aligned = self.parse(offset);
         self
@@ -148,12 +149,7 @@ impl PolicyBuilder<FixedWindowParams> {
                 }
                 (Length::Of(window), None) => (whole_micros(window, MAX_EXACT, "142 years")?, Periods::FirstUse),
                 (Length::Of(window), Some(offset)) => {
-                    let micros = whole_micros(window, MAX_EXACT, "142 years")?;
-                    if !can_be_aligned(micros) {
-                        let expected = "a month, a week, or a length of which a day is a multiple, because it is aligned";
-                        return Err(ConfigError::invalid("window", format_args!("{window:?}"), expected));
-                    }
-                    (micros, Periods::Aligned(offset))
+                    (whole_micros(window, MAX_EXACT, "142 years")?, Periods::Aligned(offset))
                 }
             };
             Ok(Algorithm::FixedWindow(FixedWindow {

@@ -218,15 +218,7 @@ fn read_override(
             };
             // A policy with an error is missing here, and its error is reported already.
             let base = snapshot.entries.get(name).map(|entry| entry.policy());
-            if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
-                let message = format!(
-                    "{}.window is {:?}, expected a week or a divisor of a day, because the periods of the policy are \
-                 aligned (or `align` with a month)",
-                    field.path,
-                    own.policy().window()
-                );
-                report.push(field.at, message);
-            } else if base.is_some_and(|base| snapshot.has_override(&own, base)) {
+            if base.is_some_and(|base| snapshot.has_override(&own, base)) {
                 let message = format!("{} repeats the policy and key of an earlier override", field.path);
                 report.push(field.at, message);
             } else {

@@ -34,14 +34,6 @@ fn error_names_value_and_expectation() {
             "an offset from UTC besides (`aligned`",
         ),
         (
-            fixed().limit(1).window("7m").aligned("utc").build(),
-            "window is `420s`, expected a month",
-        ),
-        (
-            fixed().limit(1).window("2w").aligned("utc").build(),
-            "because it is aligned",
-        ),
-        (
             fixed().limit(1).window("1d").aligned("CET").build(),
             "offset from UTC is `CET`",
         ),
@@ -73,6 +65,10 @@ fn display_describes_policy() {
             "p (fixed window: 5 in each 1d of UTC)",
         ),
         (
+            fixed("30d").aligned("utc").build(),
+            "p (fixed window: 5 in each 30d of UTC)",
+        ),
+        (
             fixed("month").aligned("-05:30").build(),
             "p (fixed window: 5 in each month of -05:30)",
         ),
@@ -82,4 +78,7 @@ fn display_describes_policy() {
     }
     let month = fixed("month").aligned("utc").build().unwrap();
     assert_eq!(month.window(), Duration::from_secs(31 * 86_400));
+    assert!(month.is_calendar_month());
+    let days = fixed("31d").aligned("utc").build().unwrap();
+    assert!(!days.is_calendar_month());
 }
