@@ -11,8 +11,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     {
         return instructions::run(rest);
     }
-    if args == ["--gateway"] {
-        return gateway_bench::run();
+    if args == ["--gateway"] || args == ["--gateway", "--require"] {
+        return gateway_bench::run(args.len() > 1);
     }
     redis::ensure()?;
     let mut command = cargo();

@@ -29,9 +29,10 @@ const WRK: Package = Package {
     advice: "install the load generator wrk",
 };
 
-/// `cargo xtask bench --gateway`. The settings are environment variables (`GATEWAY_ROUNDS` and
+/// `cargo xtask bench --gateway`; with `--require`, a documented bound that is missed is an error.
+/// The settings are environment variables (`GATEWAY_ROUNDS` and
 /// others), listed in the program's main.rs.
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn run(requires_bounds: bool) -> Result<(), String> {
     redis::ensure()?;
     WRK.ensure()?;
     let mut bench = cargo();
@@ -51,6 +52,9 @@ pub(crate) fn run() -> Result<(), String> {
         .env("THROTTLECRAB", throttlecrab()?)
         .env("WRK", "wrk")
         .env("ENVOY", server::envoy()?);
+    if requires_bounds {
+        bench.args(["--", "--require"]);
+    }
     commands::succeed_silently(bench, "the gateway benchmark")
 }
 

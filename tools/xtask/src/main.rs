@@ -76,7 +76,7 @@ fn help() -> String {
          bench --scaling                    growth with keys, callers, processes, nodes, limits and load\n\
          bench --instructions [--record | --against <file>]\n\
          \x20                                   count instructions of each path, and compare them with the baseline\n\
-         bench --gateway                    calls per second of limiter-server beside other servers\n\
+         bench --gateway [--require]        calls per second of limiter-server beside other servers; fails below a bound\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, oldest dependencies, the public API\n\

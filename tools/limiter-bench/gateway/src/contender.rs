@@ -12,8 +12,11 @@ use crate::process::{Server, free_address};
 use crate::protocol::{Protocol, QUOTA};
 use crate::wrk::{self, Wrk};
 
-/// The rows that the bound of processor time compares.
+/// The rows that the bounds compare.
 pub(crate) const FLOOR: &str = "always OK (tonic)";
+pub(crate) const HTTP_FLOOR: &str = "always OK (axum)";
+pub(crate) const IN_MEMORY: &str = "limiter-server, in memory";
+pub(crate) const THROTTLECRAB: &str = "throttlecrab-server";
 pub(crate) const ON_REDIS: &str = "limiter-server, Redis";
 pub(crate) const LIBRARY: &str = "limiter-core, Redis";
 
@@ -107,7 +110,7 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
     let rows = [
         (LIBRARY, Protocol::Library, Start::Library),
         (FLOOR, Protocol::EnvoyGrpc, Start::Floor("grpc")),
-        ("limiter-server, in memory", Protocol::EnvoyGrpc, memory),
+        (IN_MEMORY, Protocol::EnvoyGrpc, memory),
         (ON_REDIS, Protocol::EnvoyGrpc, redis),
         ("limiter-server, Redis with leases", Protocol::EnvoyGrpc, leased),
         (
@@ -115,11 +118,11 @@ pub(crate) fn contenders(programs: &Programs) -> Vec<Contender<'_>> {
             Protocol::EnvoyGrpc,
             Start::Floor("limitador"),
         ),
-        ("throttlecrab-server", Protocol::ThrottleGrpc, Start::Throttlecrab),
-        ("always OK (axum)", Protocol::HttpCheck, Start::Floor("http")),
-        ("limiter-server, in memory", Protocol::HttpCheck, memory),
+        (THROTTLECRAB, Protocol::ThrottleGrpc, Start::Throttlecrab),
+        (HTTP_FLOOR, Protocol::HttpCheck, Start::Floor("http")),
+        (IN_MEMORY, Protocol::HttpCheck, memory),
         ("limiter-server, Redis", Protocol::HttpCheck, redis),
-        ("throttlecrab-server", Protocol::HttpThrottle, Start::Throttlecrab),
+        (THROTTLECRAB, Protocol::HttpThrottle, Start::Throttlecrab),
         ("Envoy without limits", Protocol::ProxiedHttp, free),
         (
             "Envoy with limiter-server, in memory",

@@ -4,8 +4,10 @@
 //! Each contender is a process of its own. All contenders of a protocol receive the same closed
 //! load, one after the other, in several rounds; the report has medians, and ratios to the first
 //! contender of the protocol in the same round. Processor time is that of the server's process
-//! and of the load generator, from `/proc`. The library's row decides in this process.
+//! and of the load generator, from `/proc`. The library's row decides in this process. With
+//! `--require`, a documented bound that is missed or not measured is an error.
 
+mod bounds;
 mod contender;
 mod envoy;
 mod floor;
@@ -19,6 +21,7 @@ mod wrk;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::bounds::CheckedBounds;
 use crate::contender::{Contender, Programs, contenders};
 use crate::load::Load;
 use crate::report::Report;
@@ -67,15 +70,17 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["floor", kind] => floor::serve(kind),
-        [] => run(),
+        [] => run(false),
+        ["--require"] => run(true),
         _ => {
-            eprintln!("expected no arguments, or `floor grpc|http|limitador`");
+            eprintln!("expected no arguments, `--require`, or `floor grpc|http|limitador`");
             ExitCode::FAILURE
         }
     }
 }
 
-fn run() -> ExitCode {
+/// Measures all rows. With `requires_bounds`, a bound that is missed or not measured is an error.
+fn run(requires_bounds: bool) -> ExitCode {
     let (settings, programs) = (Settings::from_environment(), Programs::from_environment());
     let mut report = Report::default();
     for round in 1..=settings.rounds {
@@ -85,6 +90,13 @@ fn run() -> ExitCode {
             report.add(contender.protocol, contender.name, sample);
         }
     }
-    println!("{report}");
-    ExitCode::SUCCESS
+    let bounds = CheckedBounds::of(&report);
+    println!("{report}\n{bounds}");
+    match requires_bounds && !bounds.are_met() {
+        true => {
+            eprintln!("a documented bound is missed or was not measured");
+            ExitCode::FAILURE
+        }
+        false => ExitCode::SUCCESS,
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::contender::{FLOOR, LIBRARY, ON_REDIS};
+use crate::contender::{FLOOR, ON_REDIS};
 use crate::load::Sample;
 use crate::protocol::Protocol;
 
@@ -33,6 +33,29 @@ impl Report {
                 name,
                 samples: vec![sample],
             }),
+        }
+    }
+
+    /// The samples of a row, if it was measured.
+    pub(crate) fn samples(&self, group: &str, name: &str) -> Option<&[Sample]> {
+        let mut rows = self.rows.iter();
+        let row = rows.find(|row| (row.group, row.name) == (group, name));
+        row.map(|row| &*row.samples)
+    }
+
+    /// Writes the processor time of the load generator, which shares the machine with the servers.
+    fn write_clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grpc = Protocol::EnvoyGrpc.group();
+        let client = |name| {
+            let samples = self.samples(grpc, name)?;
+            Some(median(samples.iter().map(|of| of.client_micros).collect()))
+        };
+        match client(ON_REDIS).zip(client(FLOOR)) {
+            Some((ours, floor)) => writeln!(
+                f,
+                "\nthe load generator: {ours:.1} µs for {ON_REDIS}, {floor:.1} µs for {FLOOR}"
+            ),
+            None => Ok(()),
         }
     }
 
@@ -72,52 +95,11 @@ impl fmt::Display for Report {
                 row.samples.iter().map(|sample| sample.failed).sum::<u64>(),
             )?;
         }
-        self.write_bound(f)
+        self.write_clients(f)
     }
 }
 
-/// The factor of the library's processor time in the bound of the server on Redis.
-const LIBRARY_FACTOR: f64 = 1.3;
-
-impl Report {
-    /// Compares the processor time of a gRPC call on Redis with that of the service without
-    /// decisions and of the library.
-    fn write_bound(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = |group: &str, name: &str| {
-            let row = self
-                .rows
-                .iter()
-                .find(|row| (row.group, row.name) == (group, name));
-            row.map(|row| &row.samples)
-        };
-        let grpc = Protocol::EnvoyGrpc.group();
-        let (Some(floor), Some(ours), Some(library)) = (
-            row(grpc, FLOOR),
-            row(grpc, ON_REDIS),
-            row(Protocol::Library.group(), LIBRARY),
-        ) else {
-            return Ok(());
-        };
-        let server = |samples: &[Sample]| median(samples.iter().map(|of| of.server_micros).collect());
-        let client = |samples: &[Sample]| median(samples.iter().map(|of| of.client_micros).collect());
-        let bound = server(floor) + LIBRARY_FACTOR * client(library);
-        writeln!(
-            f,
-            "\n{ON_REDIS}: {:.1} µs per gRPC call; {FLOOR} + {LIBRARY_FACTOR} × library: {:.1} + {LIBRARY_FACTOR} × {:.1} = {bound:.1} µs",
-            server(ours),
-            server(floor),
-            client(library),
-        )?;
-        writeln!(
-            f,
-            "the load generator: {:.1} µs for {ON_REDIS}, {:.1} µs for {FLOOR}",
-            client(ours),
-            client(floor)
-        )
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
