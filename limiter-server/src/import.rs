@@ -164,25 +164,20 @@ impl Conversion {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
             format!("{}/{}", self.domain, path.join("/"))
         }));
-        let (window, is_aligned) = match limit.unlimited {
-            true => ("1s".to_owned(), true),
+        let window = match limit.unlimited {
+            true => "1s".to_owned(),
             false => limit.window()?,
         };
-        if !is_aligned {
-            self.warnings.push(format!(
-                "descriptor {shown}: a period of {window} begins with the first request, not at a fixed time"
-            ));
-        }
         let permits = match limit.unlimited {
             true => 1,
             false => limit
                 .requests_per_unit
                 .ok_or("rate_limit.requests_per_unit is missing")?,
         };
-        let mut policy = Policy::fixed_window(name).limit(permits.max(1)).window(&*window);
-        if is_aligned {
-            policy = policy.aligned(UtcOffset::UTC);
-        }
+        let mut policy = Policy::fixed_window(name)
+            .limit(permits.max(1))
+            .window(&*window)
+            .aligned(UtcOffset::UTC);
         if permits == 0 {
             // A limit of zero denies every request.
             policy = policy.deny_keys(KeyList::parse(["*"]).map_err(|error| error.to_string())?);

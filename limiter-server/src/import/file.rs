@@ -88,9 +88,8 @@ impl DescriptorConfig {
 }
 
 impl LimitConfig {
-    /// The length of a period, and whether periods of this length can be aligned to UTC. A month
-    /// has 30 days and a year 365, as in the original.
-    pub(super) fn window(&self) -> Result<(String, bool), String> {
+    /// The length of a period. A month has 30 days and a year 365, as in the original.
+    pub(super) fn window(&self) -> Result<String, String> {
         let unit = self.unit.as_deref().ok_or("rate_limit.unit is missing")?;
         let seconds = match unit.to_lowercase().as_str() {
             "second" => 1,
@@ -107,7 +106,6 @@ impl LimitConfig {
             }
         };
         let seconds = u64::from(self.unit_multiplier.unwrap_or(1).max(1)) * seconds;
-        let is_aligned = 86_400_u64.is_multiple_of(seconds) || seconds == 7 * 86_400;
-        Ok((format!("{seconds}s"), is_aligned))
+        Ok(format!("{seconds}s"))
     }
 }
