@@ -117,6 +117,10 @@ async fn serve(
     }
     let clients = ClientFollower::start(&settings.access, &settings.client_source);
     tokio::spawn(run_upkeep(metrics.clone()));
+    tokio::spawn(tokens::expire(
+        settings.access.clone(),
+        settings.unconfirmed_tokens,
+    ));
 
     let (end, ended) = watch::channel(false);
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());

@@ -86,6 +86,8 @@ pub struct Settings {
 
 /// Where the policies come from besides Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
+    /// How long issued tokens are accepted while neither Redis nor the database confirms them.
+    pub unconfirmed_tokens: Duration,
 pub enum Policies {
     /// A file, which is followed for changes.
     File(PathBuf),
@@ -266,6 +268,7 @@ impl Settings {
         let envoy = args.envoy()?;
         let control = args.control.settings()?;
         let (grpc, http) = (args.grpc(), args.http());
+            unconfirmed_tokens: args.control.unconfirmed_tokens()?,
         let mut listeners = vec![("grpc", &grpc), ("http", &http)];
         listeners.extend(args.resp.as_ref().map(|resp| ("resp", resp)));
         let requires_clients = args.require_clients(listeners, !table.is_empty())?;

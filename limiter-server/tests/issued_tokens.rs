@@ -192,6 +192,50 @@ fn gateway_without_the_database_follows_the_tokens_in_redis() {
     assert_eq!(revoked.status(&alone, "/v1/peek"), 401);
 }
 
+/// A gateway without the database cannot read revocations while Redis is stopped: it rejects issued
+/// tokens after the documented time, and accepts them when Redis answers.
+#[test]
+fn stopped_redis_ends_unconfirmed_tokens() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let shared = ["--redis", &url, "--namespace", "default"];
+    let (_control, root) = with_policy(with_sqlite(&shared));
+    let limited = [&shared[..], &["--unconfirmed-tokens", "3s"]].concat();
+    let directory = Directory::new();
+    directory.write(
+        "limiter-server.toml",
+        &support::access::entry("own", support::access::TOKEN, &["peek:*"]),
+    );
+    let gateway = Server::start(directory, &limited);
+    let token = Issued::new(&root, TOKENS, &["peek:*"]);
+    wait_until(|| token.is_accepted(&gateway), || gateway.log());
+    redis.pause();
+    let stopped = Instant::now();
+    // The local share decides until the tokens end.
+    let mut statuses = Vec::new();
+    wait_until(
+        || {
+            statuses.push(token.status(&gateway, "/v1/peek"));
+            statuses.last() == Some(&503)
+        },
+        || gateway.log(),
+    );
+    assert!(statuses.len() > 1, "accepted at first");
+    assert!(
+        stopped.elapsed() < Duration::from_secs(3) + WITHIN,
+        "{:?}",
+        stopped.elapsed()
+    );
+    gateway.wait_for_log("neither Redis nor the database confirms the issued tokens");
+    let own = Issued {
+        id: String::new(),
+        secret: support::access::TOKEN.to_owned(),
+    };
+    assert_eq!(own.status(&gateway, "/v1/peek"), 200, "a configured token");
+    redis.resume();
+    wait_until(|| token.status(&gateway, "/v1/peek") == 200, || gateway.log());
+}
+
 #[test]
 fn use_at_the_gateway_is_shown_as_last_use() {
     let server = with_sqlite(&[]);

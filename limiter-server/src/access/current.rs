@@ -1,12 +1,14 @@
 //! The clients in force.
 //!
 //! The configured clients and the tokens that the control plane issued are separate sources; a
-//! change of one keeps the other. Both form one table, which each call reads. A table that loses
+//! change of one keeps the other. Both form one table, which each call reads. Issued tokens whose
+//! source has not confirmed them for too long are not accepted, because a revocation may have been
+//! missed. A table that loses
 //! its last client does not accept anonymous ones: a revocation, an empty Redis or a mistake in a
 //! file would open the listener otherwise. A restart does.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
@@ -29,6 +31,10 @@ struct AccessState {
 struct AccessSources {
     configured: AccessTable,
     issued: Vec<Token>,
+    /// When the source of the issued tokens confirmed them last; `None` before the first time.
+    confirmed_at: Option<Instant>,
+    /// Whether the issued tokens are not accepted.
+    is_unconfirmed: bool,
 }
 
 impl Access {
@@ -62,9 +68,41 @@ impl Access {
             return Ok(());
         }
         let issued = parse_issued(text)?;
-        self.change(|sources| sources.issued = issued);
+        self.change(|sources| {
+            sources.confirmed_at.get_or_insert_with(Instant::now);
+            sources.issued = issued;
+        });
         self.0.issued.send_replace(text.into());
         Ok(())
+    }
+
+    /// Records that the source of the issued tokens has answered, so that they are the valid ones.
+    pub(crate) fn confirm_issued(&self) {
+        let mut sources = self.0.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.confirmed_at = Some(Instant::now());
+        let was_unconfirmed = std::mem::take(&mut sources.is_unconfirmed);
+        drop(sources);
+        if was_unconfirmed {
+            tracing::info!("the issued tokens are confirmed; accepting them again");
+            self.change(|_| ());
+        }
+    }
+
+    /// Does not accept the issued tokens any more if their source has not confirmed them for this
+    /// time.
+    pub(crate) fn expire_unconfirmed(&self, after: Duration) {
+        let mut sources = self.0.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_late = sources.confirmed_at.is_some_and(|at| at.elapsed() >= after);
+        if !is_late || sources.is_unconfirmed || sources.issued.is_empty() {
+            return;
+        }
+        sources.is_unconfirmed = true;
+        drop(sources);
+        tracing::warn!(
+            ?after,
+            "neither Redis nor the database confirms the issued tokens; rejecting them until one answers"
+        );
+        self.change(|_| ());
     }
 
     /// The hashes of the tokens that calls have used since the last call of this method.
@@ -82,7 +120,10 @@ impl Access {
     fn change(&self, change: impl FnOnce(&mut AccessSources)) {
         let mut sources = self.0.sources.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut sources);
-        let table = sources.configured.with_issued(&sources.issued);
+        let table = match sources.is_unconfirmed {
+            true => sources.configured.unconfirmed(),
+            false => sources.configured.with_issued(&sources.issued),
+        };
         let mut in_force = self.0.in_force.write().unwrap_or_else(PoisonError::into_inner);
         *in_force = Arc::new(table.after(&in_force));
     }
@@ -140,6 +181,35 @@ mod tests {
         access.replace(AccessTable::default());
         assert!(!is_valid("configured") && is_valid("issued"));
         assert!(access.validate(&Client::Anonymous).is_err());
+    }
+
+    #[test]
+    fn unconfirmed_tokens_are_rejected_until_they_are_confirmed() {
+        let configured = parse_issued(&entry("configured")).unwrap();
+        let access = Access::new(AccessTable::new(configured, Vec::new()).unwrap());
+        let validate = |secret| access.validate(&Client::of_secret(secret));
+        access.set_issued(&entry("issued")).unwrap();
+        access.expire_unconfirmed(Duration::from_secs(3_600));
+        assert_eq!(validate("issued"), Ok(()));
+        for _ in 0..2 {
+            access.expire_unconfirmed(Duration::ZERO);
+            assert_eq!(validate("issued"), Err(AccessDenial::TokensUnconfirmed));
+            assert_eq!(
+                validate("configured"),
+                Ok(()),
+                "a configured token needs no source"
+            );
+        }
+        // A new text of the source is one of the confirmations.
+        access
+            .set_issued(&[entry("issued"), entry("other")].concat())
+            .unwrap();
+        access.confirm_issued();
+        assert_eq!((validate("issued"), validate("other")), (Ok(()), Ok(())));
+        assert_eq!(validate("unknown"), Err(AccessDenial::UnknownToken));
+        access.expire_unconfirmed(Duration::ZERO);
+        access.confirm_issued();
+        assert_eq!(validate("issued"), Ok(()), "the same text");
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub enum AccessDenial {
     CredentialsMissing,
     /// No configured token has the hash of the secret.
     UnknownToken,
+    /// The token is not configured, and the source of the issued tokens has not confirmed them for
+    /// too long.
+    TokensUnconfirmed,
     /// The validity of the token has ended.
     TokenExpired {
         /// The name of the token.
@@ -39,6 +42,12 @@ impl AccessDenial {
     #[must_use]
     pub const fn is_forbidden(&self) -> bool {
         matches!(self, Self::Forbidden { .. })
+    }
+
+    /// Whether the client can be valid, but its token cannot be confirmed now: 503 and UNAVAILABLE.
+    #[must_use]
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::TokensUnconfirmed)
     }
 
     pub(super) fn forbidden(client: &str, action: Action, target: &Target<'_>) -> Self {
@@ -67,6 +76,9 @@ impl fmt::Display for AccessDenial {
                 f.write_str("expected the header `authorization: Bearer lim_…` or a client certificate")
             }
             Self::UnknownToken => f.write_str("the token is not configured on this server"),
+            Self::TokensUnconfirmed => f.write_str(
+                "the token cannot be confirmed, because neither Redis nor the database answers: try again",
+            ),
             Self::TokenExpired { name } => write!(
                 f,
                 "the token `{name}` has expired: replace it with one from `limiter-server token new`"

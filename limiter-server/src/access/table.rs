@@ -66,6 +66,8 @@ pub struct AccessTable {
     certificates: HashMap<String, CertificateClient>,
     /// True if anonymous clients are rejected although no client is left.
     had_clients: bool,
+    /// Whether issued tokens are missing because their source has not confirmed them.
+    is_unconfirmed: bool,
 }
 
 impl AccessTable {
@@ -130,6 +132,14 @@ impl AccessTable {
             }
         }
         table
+    }
+
+    /// The table without the issued tokens, because their source has not confirmed them.
+    pub(super) fn unconfirmed(&self) -> Self {
+        Self {
+            is_unconfirmed: true,
+            ..self.clone()
+        }
     }
 
     /// The table, which rejects anonymous clients if an earlier one did.
@@ -206,7 +216,11 @@ impl AccessTable {
                 // reveal the secret.
                 let bucket = self.tokens.get(&hash.index());
                 let token = bucket.and_then(|bucket| bucket.iter().find(|token| token.hash == *hash));
-                let token = token.ok_or(AccessDenial::UnknownToken)?;
+                let unknown = match self.is_unconfirmed {
+                    true => AccessDenial::TokensUnconfirmed,
+                    false => AccessDenial::UnknownToken,
+                };
+                let token = token.ok_or(unknown)?;
                 if token.expires.has_passed(now) {
                     let name = token.name.clone();
                     return Err(AccessDenial::TokenExpired { name });

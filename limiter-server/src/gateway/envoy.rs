@@ -372,9 +372,10 @@ fn status_of(rejection: &Rejection) -> Status {
 
 /// The gRPC status of a denial of access.
 pub(crate) fn status_of_denial(denial: &AccessDenial) -> Status {
-    match denial.is_forbidden() {
-        true => Status::permission_denied(denial.to_string()),
-        false => Status::unauthenticated(denial.to_string()),
+    match denial {
+        _ if denial.is_forbidden() => Status::permission_denied(denial.to_string()),
+        _ if denial.is_unavailable() => Status::unavailable(denial.to_string()),
+        _ => Status::unauthenticated(denial.to_string()),
     }
 }
 

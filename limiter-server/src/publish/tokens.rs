@@ -82,8 +82,13 @@ impl TokenPublisher {
         let tokens = self.store.tokens(&self.namespace).await?;
         self.record_use(&tokens).await?;
         let text = issued_text(&tokens, now_micros());
-        if let Some(Err(reason)) = self.access.as_ref().map(|access| access.set_issued(&text)) {
-            tracing::error!(%reason, "the tokens of the database cannot be written as TOML");
+        if let Some(access) = &self.access {
+            match access.set_issued(&text) {
+                Ok(()) => access.confirm_issued(),
+                Err(reason) => {
+                    tracing::error!(%reason, "the tokens of the database cannot be written as TOML");
+                }
+            }
         }
         read?;
         let Some(document) = self.document.as_ref().filter(|_| self.published.1 != text) else {

@@ -2,9 +2,12 @@
 //!
 //! A node without the database reads the tokens beside the registry in Redis. Each change is
 //! written to the directory of the cached policies, so a node that finds neither Redis nor the
-//! database accepts the last tokens. While Redis is unavailable, the last tokens stay in force.
+//! database accepts the last tokens. While neither confirms them, the last tokens stay in force for
+//! [`Settings::unconfirmed_tokens`](crate::settings::Settings::unconfirmed_tokens), because a
+//! revocation cannot be read.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use limiter_core::registry::RedisDocument;
 
@@ -22,6 +25,14 @@ pub(super) fn cache(access: &Access, directory: &Path) {
         tracing::warn!(path = %path.display(), %error, "cached tokens rejected; starting without them");
     }
     tokio::spawn(write_changes(access.clone(), directory.to_owned()));
+}
+
+/// Rejects the tokens that no source has confirmed for this time, until the task is dropped.
+pub(super) async fn expire(access: Access, after: Duration) {
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        access.expire_unconfirmed(after);
+    }
 }
 
 async fn write_changes(access: Access, directory: PathBuf) {
@@ -67,11 +78,14 @@ impl TokenFollower {
         let read = self.document.read_after(self.revision).await;
         let has_failed = read.is_err();
         match read {
-            Ok(None) => {}
+            Ok(None) => self.access.confirm_issued(),
             Ok(Some((revision, text))) => {
                 self.revision = revision;
                 match self.access.set_issued(&text) {
-                    Ok(()) => tracing::info!(revision, "tokens in Redis changed"),
+                    Ok(()) => {
+                        self.access.confirm_issued();
+                        tracing::info!(revision, "tokens in Redis changed");
+                    }
                     Err(error) => {
                         tracing::warn!(revision, %error, "tokens in Redis rejected; keeping the last tokens");
                     }

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
 
+use crate::settings::duration::duration;
 use crate::settings::namespaces::{self, NamespaceTable};
 use crate::settings::retention::RetentionTable;
 use crate::settings::secret_file::read_secret;
 use crate::settings::webhook::WebhookTable;
 use crate::settings::{NamespaceSettings, RetentionSettings, SettingsError, WebhookSettings};
 
+const UNCONFIRMED_TOKENS: Duration = Duration::from_secs(60);
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 
 /// The parts of the server that a process runs.
@@ -114,6 +117,10 @@ pub(super) struct ControlArgs {
     /// Directory for the last policies, with which a node starts if no source answers.
     #[arg(long, value_name = "DIR", env = "LIMITER_STATE_DIR")]
     pub(super) state_dir: Option<PathBuf>,
+    /// Longest time for which issued tokens are accepted while neither Redis nor the database
+    /// confirms them, so that a revocation may be missed. Default: 60s.
+    #[arg(long, value_name = "DURATION", env = "LIMITER_UNCONFIRMED_TOKENS")]
+    pub(super) unconfirmed_tokens: Option<String>,
     /// Header in which a trusted proxy sends the name of the user.
     #[arg(
         long,
@@ -160,11 +167,20 @@ impl ControlArgs {
             role: self.role.or(file.role),
             standalone: self.standalone || file.standalone,
             state_dir: self.state_dir.or(file.state_dir.take()),
+            unconfirmed_tokens: self.unconfirmed_tokens.or(file.unconfirmed_tokens.take()),
             proxy_user_header: self.proxy_user_header.or(file.proxy_user_header.take()),
             proxy_groups_header: self.proxy_groups_header.or(file.proxy_groups_header.take()),
             sign_in_proxies: self.sign_in_proxies.or(file.sign_in_proxies.take()),
             tables: std::mem::take(&mut file.tables),
         }
+    }
+
+    /// How long issued tokens are accepted without a confirmation.
+    pub(super) fn unconfirmed_tokens(&self) -> Result<Duration, SettingsError> {
+        let time = self.unconfirmed_tokens.as_deref();
+        time.map_or(Ok(UNCONFIRMED_TOKENS), |text| {
+            duration("unconfirmed_tokens", text)
+        })
     }
 
     /// Returns whether a database is configured.

@@ -57,6 +57,7 @@ pub(super) struct SettingsFile {
     standalone: Option<bool>,
     state_dir: Option<PathBuf>,
     proxy_user_header: Option<String>,
+    unconfirmed_tokens: Option<String>,
     proxy_groups_header: Option<String>,
     sign_in_proxies: Option<Vec<IpAddr>>,
     pub(super) allowed_hosts: Option<Vec<String>>,
@@ -85,6 +86,7 @@ impl SettingsFile {
             standalone: self.standalone.unwrap_or(false),
             state_dir: self.state_dir.clone(),
             proxy_user_header: self.proxy_user_header.clone(),
+            unconfirmed_tokens: self.unconfirmed_tokens.clone(),
             proxy_groups_header: self.proxy_groups_header.clone(),
             sign_in_proxies: self.sign_in_proxies.clone(),
             tables: ControlTables {

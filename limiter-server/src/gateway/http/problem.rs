@@ -48,9 +48,10 @@ impl Problem {
 
     /// The answer to a client that lacks credentials or a scope.
     pub(super) fn of_denial(denial: &AccessDenial) -> Self {
-        let status = match denial.is_forbidden() {
-            true => StatusCode::FORBIDDEN,
-            false => StatusCode::UNAUTHORIZED,
+        let status = match denial {
+            _ if denial.is_forbidden() => StatusCode::FORBIDDEN,
+            _ if denial.is_unavailable() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::UNAUTHORIZED,
         };
         Self::new(status, Cow::Owned(denial.to_string()))
     }

@@ -95,6 +95,7 @@ pub(super) fn access_error(denial: &AccessDenial) -> Reply {
             Reply::error("NOAUTH Authentication required, expected AUTH with a token first")
         }
         denial if denial.is_forbidden() => Reply::error(format!("NOPERM {denial}")),
+        denial if denial.is_unavailable() => Reply::error(format!("UNAVAILABLE {denial}")),
         denial => Reply::error(format!("NOAUTH {denial}")),
     }
 }
