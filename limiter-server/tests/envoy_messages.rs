@@ -39,13 +39,33 @@ fn request_keeps_every_field() {
     assert_eq!((limit.requests_per_unit, limit.unit), (7, 6));
     let mut expected = ours;
     for limit in expected.descriptors.iter_mut().filter_map(|of| of.limit.as_mut()) {
-        // These files of Envoy are older than the field.
+        // These files of Envoy are older than the field; `units_have_multipliers` encodes it.
         limit.unit_multiplier = None;
     }
     assert_eq!(
         RateLimitRequest::decode(&*theirs.encode_to_vec()).unwrap(),
         expected
     );
+}
+
+/// The fields that are newer than the files of the crate, by their numbers in Envoy 1.40. A real
+/// Envoy reads that of the response in `tests/envoy_multiplier.rs`.
+#[test]
+fn units_have_multipliers() {
+    let limit = LimitOverride {
+        unit_multiplier: Some(5),
+        ..LimitOverride::default()
+    };
+    // Field 3: a message whose field 1 is a varint.
+    assert_eq!(limit.encode_to_vec(), [3 << 3 | 2, 2, 1 << 3, 5]);
+    assert_eq!(LimitOverride::decode(&*limit.encode_to_vec()).unwrap(), limit);
+    let limit = CurrentLimit {
+        unit_multiplier: Some(7),
+        ..CurrentLimit::default()
+    };
+    // Field 4: the same.
+    assert_eq!(limit.encode_to_vec(), [4 << 3 | 2, 2, 1 << 3, 7]);
+    assert_eq!(CurrentLimit::decode(&*limit.encode_to_vec()).unwrap(), limit);
 }
 
 #[test]
@@ -71,7 +91,7 @@ fn response_keeps_every_field() {
                 requests_per_unit: 3,
                 unit: Unit::Week.into(),
                 name: "search".to_owned(),
-                unit_multiplier: 2,
+                unit_multiplier: Some(2),
             }),
             limit_remaining: u32::MAX,
             duration_until_reset: Some(Duration { seconds: 8, nanos: 9 }),
@@ -104,7 +124,7 @@ fn response_keeps_every_field() {
         .filter_map(|status| status.current_limit.as_mut())
     {
         // These files of Envoy are older than the field.
-        limit.unit_multiplier = 0;
+        limit.unit_multiplier = None;
     }
     assert_eq!(
         RateLimitResponse::decode(&*theirs.encode_to_vec()).unwrap(),

@@ -132,7 +132,7 @@ fn status_has_limit_remaining_and_reset() {
             limit.unit_multiplier,
             &*limit.name
         ),
-        (3, Unit::Minute, 10, "search")
+        (3, Unit::Minute, Some(10), "search")
     );
     assert_eq!(status.limit_remaining, 2);
     assert_eq!(status.duration_until_reset.unwrap().seconds, 600);

@@ -1,6 +1,6 @@
 """An independent client of the rate limit service: grpcio with the messages of xds-protos.
 
-Run by limiter-server/tests/grpcio.rs as `rls_client.py HOST:PORT`; exits with an error where a
+Run by limiter-server/tests/grpcio.rs as `rls_client.py HOST:PORT TOKEN`; exits with an error where a
 field is not as expected. It also compares the files that reflection describes with its own.
 """
 
@@ -10,7 +10,7 @@ import grpc
 from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.service.rate_limit_quota.v3 import rlqs_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, wrappers_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, unknown_fields, wrappers_pb2
 
 OK, OVER_LIMIT = rls_pb2.RateLimitResponse.OK, rls_pb2.RateLimitResponse.OVER_LIMIT
 
@@ -21,6 +21,25 @@ def descriptor(value, hits=None):
     ]
     wrapped = None if hits is None else wrappers_pb2.UInt64Value(value=hits)
     return ratelimit_pb2.RateLimitDescriptor(entries=entries, hits_addend=wrapped)
+
+
+def with_limit(of, requests, unit, multiplier=None):
+    """The descriptor with a limit. The messages have no unit_multiplier, so it is encoded by hand:
+    field 3, a UInt32Value."""
+    message = ratelimit_pb2.RateLimitDescriptor.RateLimitOverride(requests_per_unit=requests, unit=unit)
+    more = b"" if multiplier is None else bytes([3 << 3 | 2, 2, 1 << 3, multiplier])
+    of.limit.ParseFromString(message.SerializeToString() + more)
+    return of
+
+
+def multiplier_of(limit):
+    """The unit_multiplier of a limit, which the messages do not have: field 4, a UInt32Value."""
+    unknown = [(of.field_number, of.data) for of in unknown_fields.UnknownFieldSet(limit)]
+    if not unknown:
+        return 1
+    ((number, data),) = unknown
+    expect(number, 4)
+    return wrappers_pb2.UInt32Value.FromString(data).value
 
 
 def expect(actual, expected):
@@ -97,7 +116,8 @@ def compare_reflection(channel):
                     expect(getattr(ours, name), getattr(theirs, name))
 
 
-def main(address):
+def main(address, token):
+    authorization = [("authorization", f"Bearer {token}")]
     channel = grpc.insecure_channel(address)
     stub = rls_pb2_grpc.RateLimitServiceStub(channel)
     compare_reflection(channel)
@@ -106,7 +126,7 @@ def main(address):
         request = rls_pb2.RateLimitRequest(
             domain=domain, descriptors=descriptors, hits_addend=hits
         )
-        return stub.ShouldRateLimit(request, timeout=20)
+        return stub.ShouldRateLimit(request, timeout=20, metadata=authorization)
 
     first = ask(descriptor("search", 2), descriptor("unknown"))
     expect(first.overall_code, OK)
@@ -114,9 +134,10 @@ def main(address):
     status = first.statuses[0]
     limit = status.current_limit
     expect((limit.name, limit.requests_per_unit), ("search", 3))
-    expect(limit.unit, rls_pb2.RateLimitResponse.RateLimit.HOUR)
+    expect(limit.unit, rls_pb2.RateLimitResponse.RateLimit.MINUTE)
+    expect(multiplier_of(limit), 10)
     expect(status.limit_remaining, 1)
-    expect((status.duration_until_reset.seconds, status.duration_until_reset.nanos), (3600, 0))
+    expect((status.duration_until_reset.seconds, status.duration_until_reset.nanos), (600, 0))
     expect(first.statuses[1].HasField("current_limit"), False)
     expect(first.HasField("dynamic_metadata"), False)
 
@@ -131,7 +152,29 @@ def main(address):
     expect(explained["origin"], "memory")
     expect(explained["node"], "edge-1")
     expect(explained["would_deny"], True)
+    expect(explained["denied"], True)
+    expect(explained["reason"], "limit reached")
+    expect(explained["revision"], "1")
+    expect(explained["key"], "edge")
     expect(ask(descriptor("search"), hits=1).overall_code, OK)
+
+    # The messages have no is_negative_hits: field 4, a varint.
+    refund = descriptor("search", 2)
+    refund.MergeFromString(bytes([4 << 3, 1]))
+    refunded = ask(refund)
+    expect((refunded.overall_code, refunded.statuses[0].limit_remaining), (OK, 2))
+
+    day = descriptor("search")
+    with_limit(day, 1, 4)
+    own = ask(day).statuses[0].current_limit
+    expect(own.unit, rls_pb2.RateLimitResponse.RateLimit.DAY)
+    expect((own.requests_per_unit, multiplier_of(own)), (1, 1))
+    expect(ask(day).overall_code, OVER_LIMIT)
+    month = descriptor("search")
+    with_limit(month, 5, 5, multiplier=2)
+    own = ask(month).statuses[0].current_limit
+    expect(own.unit, rls_pb2.RateLimitResponse.RateLimit.MONTH)
+    expect((own.requests_per_unit, multiplier_of(own)), (5, 2))
 
     for arguments in ({"domain": ""}, {}):
         descriptors = [descriptor("search")] if arguments else []
@@ -143,4 +186,4 @@ def main(address):
             raise SystemExit("a malformed request was accepted")
 
 
-main(sys.argv[1])
+main(sys.argv[1], sys.argv[2])

@@ -156,7 +156,7 @@ fn service_file() -> FileDescriptorProto {
                 field("requests_per_unit", 1, Type::Uint32),
                 enumeration(field("unit", 2, nested("RateLimit.Unit"))),
                 field("name", 3, Type::String),
-                field("unit_multiplier", 4, Type::Uint32),
+                field("unit_multiplier", 4, ".google.protobuf.UInt32Value"),
             ],
         )
     };
@@ -209,6 +209,7 @@ fn service_file() -> FileDescriptorProto {
         "google/protobuf/duration.proto",
         "google/protobuf/struct.proto",
         "google/protobuf/timestamp.proto",
+        "google/protobuf/wrappers.proto",
     ];
     FileDescriptorProto {
         service: vec![ServiceDescriptorProto {

@@ -157,9 +157,9 @@ pub struct CurrentLimit {
     /// The name of the policy.
     #[prost(string, tag = "3")]
     pub name: String,
-    /// The number of units in a period.
-    #[prost(uint32, tag = "4")]
-    pub unit_multiplier: u32,
+    /// The number of units in a period; 1 if absent.
+    #[prost(message, optional, tag = "4")]
+    pub unit_multiplier: Option<u32>,
 }
 
 /// A header.

@@ -7,7 +7,10 @@ use limiter_core::{LimitOutcome, Origin, Policy};
 use crate::gateway::charge::LimitResult;
 use crate::gateway::envoy::messages::{Code, CurrentLimit, DescriptorStatus, Unit};
 
-const SECONDS: [(Unit, u64); 5] = [
+/// The largest first. A month has 30 days and a year 365, as in the reference implementation.
+const SECONDS: [(Unit, u64); 7] = [
+    (Unit::Year, 365 * 86_400),
+    (Unit::Month, 30 * 86_400),
     (Unit::Week, 7 * 86_400),
     (Unit::Day, 86_400),
     (Unit::Hour, 3_600),
@@ -78,12 +81,16 @@ fn whole_seconds(duration: Duration) -> prost_types::Duration {
 pub(super) fn current_limit(policy: &Policy) -> CurrentLimit {
     let seconds = u64::try_from(whole_seconds(policy.window()).seconds.max(1)).unwrap_or(u64::MAX);
     let unit = SECONDS.iter().find(|(_, length)| seconds.is_multiple_of(*length));
-    let (unit, length) = unit.copied().unwrap_or((Unit::Second, 1));
+    let (unit, length) = match unit {
+        _ if policy.is_calendar_month() => (Unit::Month, seconds),
+        Some(unit) => *unit,
+        None => (Unit::Second, 1),
+    };
     CurrentLimit {
         requests_per_unit: u32::try_from(policy.quota().whole()).unwrap_or(u32::MAX),
         unit: unit.into(),
         name: policy.name().to_owned(),
-        unit_multiplier: u32::try_from(seconds / length).unwrap_or(u32::MAX),
+        unit_multiplier: Some(u32::try_from(seconds / length).unwrap_or(u32::MAX)).filter(|of| *of > 1),
     }
 }
 
@@ -100,7 +107,7 @@ mod tests {
                 .build()
                 .unwrap();
             let limit = current_limit(&policy);
-            (limit.unit(), limit.unit_multiplier)
+            (limit.unit(), limit.unit_multiplier.unwrap_or(1))
         };
         assert_eq!(limit("1s"), (Unit::Second, 1));
         assert_eq!(limit("90s"), (Unit::Second, 90));
@@ -108,6 +115,13 @@ mod tests {
         assert_eq!(limit("1h"), (Unit::Hour, 1));
         assert_eq!(limit("2d"), (Unit::Day, 2));
         assert_eq!(limit("7d"), (Unit::Week, 1));
+        assert_eq!(limit("30d"), (Unit::Month, 1));
+        assert_eq!(limit("31d"), (Unit::Day, 31));
+        assert_eq!(limit("60d"), (Unit::Month, 2));
+        assert_eq!(limit("365d"), (Unit::Year, 1));
+        let month = Policy::fixed_window("p").limit(5).window("month").aligned("utc");
+        let month = current_limit(&month.build().unwrap());
+        assert_eq!((month.unit(), month.unit_multiplier), (Unit::Month, None));
         assert_eq!(limit("1500ms"), (Unit::Second, 2));
     }
 

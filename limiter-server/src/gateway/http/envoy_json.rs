@@ -214,8 +214,8 @@ fn status_json(status: &DescriptorStatus) -> Value {
         shown.insert("requestsPerUnit".into(), json!(limit.requests_per_unit));
         shown.insert("unit".into(), json!(unit_name(limit.unit())));
         shown.insert("name".into(), json!(limit.name));
-        if limit.unit_multiplier > 1 {
-            shown.insert("unitMultiplier".into(), json!(limit.unit_multiplier));
+        if let Some(multiplier) = limit.unit_multiplier {
+            shown.insert("unitMultiplier".into(), json!(multiplier));
         }
         fields.insert("currentLimit".into(), Value::Object(shown));
     }
