@@ -33,6 +33,7 @@ use crate::gateway::Gateway;
 use crate::library_usage::LibraryUsageStatus;
 use crate::publish::Publisher;
 use crate::secret::Secret;
+use crate::secret::fingerprint::KeyFingerprints;
 use crate::settings::{ForwardingProxies, ProxySettings, RetentionSettings};
 use crate::store::{NamespaceLook, Store, StoreError, micros, now_micros};
 
@@ -56,6 +57,7 @@ struct AdminInner {
     fleet_usage: OnceLock<(BTreeMap<String, FleetUsage>, LibraryUsageStatus)>,
     retention: OnceLock<RetentionSettings>,
     forwarding: OnceLock<ForwardingProxies>,
+    fingerprints: OnceLock<BTreeMap<String, KeyFingerprints>>,
     gateway: Option<GatewayHandle>,
     outage: Outage,
 }
@@ -109,6 +111,7 @@ impl Admin {
             fleet_usage: OnceLock::new(),
             retention: OnceLock::new(),
             forwarding: OnceLock::new(),
+            fingerprints: OnceLock::new(),
             gateway,
             outage: Outage::default(),
         })))
@@ -166,6 +169,21 @@ impl Admin {
         // Later calls have no effect, as documented.
         let _ = self.0.forwarding.set(proxies);
         self
+    }
+
+    /// Sets the fingerprints of keys of the namespaces. The first call counts.
+    #[must_use]
+    pub fn with_fingerprints(self, fingerprints: BTreeMap<String, KeyFingerprints>) -> Self {
+        // Later calls have no effect, as documented.
+        let _ = self.0.fingerprints.set(fingerprints);
+        self
+    }
+
+    /// The fingerprint of a key in a namespace, with its parts separated by ` / `; `None` while the
+    /// secret of the namespace is not known.
+    #[must_use]
+    pub fn key_fingerprint(&self, namespace: &str, key: &str) -> Option<String> {
+        self.0.fingerprints.get()?.get(namespace)?.of(key)
     }
 
     /// The address of the client of a request, as a key.

@@ -33,7 +33,8 @@ use crate::gateway::quota::service::QuotaService;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::resp::ThrottlePolicies;
 use crate::gateway::unmatched::UnmatchedDescriptors;
-use crate::settings::{EnvoySettings, ForwardingProxies, ListenerLimits, Settings};
+use crate::secret::fingerprint::KeyFingerprints;
+use crate::settings::{EnvoySettings, ExplanationSettings, ForwardingProxies, ListenerLimits, Settings};
 
 /// The state that all protocols share. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -48,7 +49,10 @@ struct Shared {
     allowed_hosts: Vec<String>,
     readiness: Readiness,
     node: String,
+    namespace: String,
     envoy: EnvoySettings,
+    explanation: ExplanationSettings,
+    fingerprints: KeyFingerprints,
     policies: PreparedPolicies,
     issued_policies: IssuedPolicies,
     throttle_policies: ThrottlePolicies,
@@ -73,7 +77,10 @@ impl Gateway {
             allowed_hosts: settings.allowed_hosts.clone(),
             readiness,
             node: settings.node.clone(),
+            namespace: settings.store.namespace().to_owned(),
             envoy: settings.envoy.clone(),
+            explanation: settings.explanation.clone(),
+            fingerprints: KeyFingerprints::new(settings.explanation.key_secret.as_deref()),
             policies: PreparedPolicies::new(settings.envoy.decision_deadline),
             issued_policies: IssuedPolicies::default(),
             throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
@@ -133,6 +140,23 @@ impl Gateway {
     #[must_use]
     pub fn node(&self) -> &str {
         &self.0.node
+    }
+
+    /// The settings of explanations of denials.
+    pub(crate) fn explanation(&self) -> &ExplanationSettings {
+        &self.0.explanation
+    }
+
+    /// The fingerprints of keys in the namespace of the limits.
+    #[must_use]
+    pub fn fingerprints(&self) -> &KeyFingerprints {
+        &self.0.fingerprints
+    }
+
+    /// The namespace of the limits.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
     }
 
     /// The settings of Envoy's rate limit service.

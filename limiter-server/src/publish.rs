@@ -8,6 +8,7 @@
 
 mod error;
 mod guard;
+pub(crate) mod key_secret;
 mod outside;
 pub mod reconcile;
 mod registry_text;

@@ -3,6 +3,8 @@
 //! A secret has 256 random bits, so a plain SHA-256 is enough to store it: there is nothing to
 //! guess. Passwords are hashed by `admin/auth/password.rs`.
 
+pub mod fingerprint;
+
 use crate::access::TokenHash;
 
 /// A secret that a client presents: a token, a session, the link of the first run. The program

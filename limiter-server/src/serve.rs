@@ -21,7 +21,9 @@ use tokio::sync::watch;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::{Gateway, grpc, http, resp};
 use crate::listener::Listener;
+use crate::publish::key_secret;
 use crate::publish::tokens::DOCUMENT;
+use crate::secret::Secret;
 use crate::serve::clients::ClientFollower;
 use crate::serve::control::ControlHandle;
 use crate::serve::signals::Signal;
@@ -115,15 +117,16 @@ async fn serve(
     if let Ok(registry) = limiter.redis_registry() {
         tokens::follow(&settings.access, registry.document(DOCUMENT)).await;
     }
-    let clients = ClientFollower::start(&settings.access, &settings.client_source);
-    tokio::spawn(run_upkeep(metrics.clone()));
     tokio::spawn(tokens::expire(
         settings.access.clone(),
         settings.unconfirmed_tokens,
     ));
+    let clients = ClientFollower::start(&settings.access, &settings.client_source);
+    tokio::spawn(run_upkeep(metrics.clone()));
 
     let (end, ended) = watch::channel(false);
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
+    share_fingerprints(settings, &gateway);
     let mut servers = tokio::task::JoinSet::new();
     let mut addresses = match settings.role {
         ProcessRole::Admin => Vec::new(),
@@ -174,6 +177,21 @@ async fn serve(
         Some(Some(Ok(Err(error)))) => Err(error),
         Some(Some(Err(error))) => Err(format!("a listener failed: {error}")),
         _ => Ok(()),
+    }
+}
+
+/// Has the nodes of the namespace use one secret for the fingerprints of keys. Without Redis and
+/// without a database, there is one node, and the secret lasts as long as its process.
+fn share_fingerprints(settings: &Settings, gateway: &Gateway) {
+    let fingerprints = gateway.fingerprints();
+    if fingerprints.is_configured() {
+        return;
+    }
+    if let Ok(registry) = gateway.limiter().redis_registry() {
+        let document = registry.document(key_secret::DOCUMENT);
+        tokio::spawn(key_secret::follow(fingerprints.clone(), document));
+    } else if settings.control.is_none() {
+        fingerprints.share(Secret::generate("").reveal());
     }
 }
 

@@ -12,6 +12,7 @@ mod clients;
 mod control;
 mod duration;
 mod error;
+mod explanation;
 mod file;
 mod limits;
 mod namespaces;
@@ -31,6 +32,7 @@ pub use crate::settings::args::ServeArgs;
 pub(crate) use crate::settings::clients::ClientSource;
 pub use crate::settings::control::{ControlSettings, ProcessRole, ProxySettings};
 pub use crate::settings::error::SettingsError;
+pub use crate::settings::explanation::{ExplanationSettings, KeyForm};
 use crate::settings::file::{DEFAULT_PATH, SettingsFile};
 pub use crate::settings::limits::ListenerLimits;
 pub(crate) use crate::settings::namespaces::NAMESPACE_COLOURS;
@@ -76,18 +78,20 @@ pub struct Settings {
     pub(crate) client_source: ClientSource,
     /// The settings of Envoy's rate limit service.
     pub envoy: EnvoySettings,
+    /// The settings of explanations of denials.
+    pub explanation: ExplanationSettings,
     /// The settings of the control plane, if there is a database.
     pub control: Option<ControlSettings>,
     /// The parts of the server that this process runs.
     pub role: ProcessRole,
     /// The directory for the last policies.
     pub state_dir: Option<PathBuf>,
+    /// How long issued tokens are accepted while neither Redis nor the database confirms them.
+    pub unconfirmed_tokens: Duration,
 }
 
 /// Where the policies come from besides Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-    /// How long issued tokens are accepted while neither Redis nor the database confirms them.
-    pub unconfirmed_tokens: Duration,
 pub enum Policies {
     /// A file, which is followed for changes.
     File(PathBuf),
@@ -132,6 +136,17 @@ pub enum RedisDeployment {
     },
 }
 
+impl StoreSettings {
+    /// The namespace of the limits.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::InProcess => DEFAULT_NAMESPACE,
+            Self::Redis { namespace, .. } => namespace,
+        }
+    }
+}
+
 impl std::fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -171,8 +186,6 @@ pub struct EnvoySettings {
     pub override_domains: Vec<String>,
     /// The largest number of descriptors in a request.
     pub max_descriptors: usize,
-    /// The form of the key in explanations.
-    pub key_in_metadata: KeyInMetadata,
 }
 
 /// The result for a descriptor without a matching rule or without its policy.
@@ -186,44 +199,6 @@ pub enum Unmatched {
     Deny,
 }
 
-/// The name of a form of the key in explanations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum KeyForm {
-    /// No key.
-    #[default]
-    Omit,
-    /// The values of the key in clear text.
-    Plain,
-    /// The first digits of an HMAC of the values.
-    Hashed,
-}
-
-/// The form of the key in explanations.
-#[derive(Clone, PartialEq, Eq)]
-pub enum KeyInMetadata {
-    /// No key.
-    Omit,
-    /// The values of the key in clear text.
-    Plain,
-    /// The first digits of an HMAC of the values.
-    Hashed {
-        /// The secret of the HMAC.
-        secret: Vec<u8>,
-    },
-}
-
-/// Shows no secret.
-impl std::fmt::Debug for KeyInMetadata {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Omit => "Omit",
-            Self::Plain => "Plain",
-            Self::Hashed { .. } => "Hashed(..)",
-        })
-    }
-}
-
 impl Default for EnvoySettings {
     fn default() -> Self {
         Self {
@@ -231,7 +206,6 @@ impl Default for EnvoySettings {
             unmatched: Unmatched::default(),
             override_domains: Vec::new(),
             max_descriptors: 100,
-            key_in_metadata: KeyInMetadata::Omit,
         }
     }
 }
@@ -268,7 +242,6 @@ impl Settings {
         let envoy = args.envoy()?;
         let control = args.control.settings()?;
         let (grpc, http) = (args.grpc(), args.http());
-            unconfirmed_tokens: args.control.unconfirmed_tokens()?,
         let mut listeners = vec![("grpc", &grpc), ("http", &http)];
         listeners.extend(args.resp.as_ref().map(|resp| ("resp", resp)));
         let requires_clients = args.require_clients(listeners, !table.is_empty())?;
@@ -292,8 +265,10 @@ impl Settings {
                 requires_clients,
             },
             envoy,
+            explanation: args.explanation.resolve()?,
             control,
             role: args.control.role.unwrap_or_default(),
+            unconfirmed_tokens: args.control.unconfirmed_tokens()?,
             state_dir: args.control.state_dir,
         })
     }

@@ -1,15 +1,11 @@
 //! Values that explain a decision to operators, in the same words for all protocols.
 
-use hmac::{Hmac, Mac};
 use limiter_core::Origin;
 use limiter_core::registry::Rule;
-use sha2::Sha256;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::gateway::Gateway;
-use crate::settings::KeyInMetadata;
-
-/// The number of hexadecimal digits of a hashed key.
-const HASH_DIGITS: usize = 12;
+use crate::settings::KeyForm;
 
 impl Gateway {
     /// The revision of the registry: that of Redis, or else the number of changes in this process.
@@ -19,28 +15,27 @@ impl Gateway {
         registry.published().unwrap_or_else(|| registry.revision())
     }
 
-    /// The key of a limit as the settings allow it to be shown.
+    /// The key of a limit, with its parts separated by ` / `, as the settings allow it to be shown.
     #[must_use]
-    pub fn shown_key(&self, values: &[String]) -> Option<String> {
-        let key = values.join(":");
-        match &self.envoy_settings().key_in_metadata {
-            KeyInMetadata::Omit => None,
-            KeyInMetadata::Plain => Some(key),
-            KeyInMetadata::Hashed { secret } => Some(hashed(secret, &key)),
+    pub fn shown_key(&self, key: &str) -> Option<String> {
+        match self.explanation().key_form {
+            KeyForm::Omit => None,
+            KeyForm::Plain => Some(key.to_owned()),
+            KeyForm::Hashed => self.fingerprints().of(key),
         }
     }
-}
 
-/// The first digits of an HMAC, by which one key can be recognised without being revealed.
-fn hashed(secret: &[u8], key: &str) -> String {
-    // HMAC accepts a secret of any length.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else {
-        return String::new();
-    };
-    mac.update(key.as_bytes());
-    let digits = mac.finalize().into_bytes();
-    let digits: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.chars().take(HASH_DIGITS).collect()
+    /// The address of the page that explains a denial at a time in microseconds; `None` without an
+    /// address of the pages. `key` is the shown form of the key.
+    pub(crate) fn explain_url(&self, policy: &str, key: Option<&str>, at: i64) -> Option<String> {
+        let public_url = self.explanation().public_url.as_deref()?;
+        let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        let (namespace, policy) = (encode(self.namespace()), encode(policy));
+        let key = key.map(|key| format!("&key={}", encode(key))).unwrap_or_default();
+        Some(format!(
+            "{public_url}/e/{namespace}/explain?policy={policy}{key}&at={at}"
+        ))
+    }
 }
 
 /// A rule as one line: its domain and patterns, such as `edge: route=login, remote_address`.
@@ -71,16 +66,5 @@ pub fn origin_name(origin: Origin) -> &'static str {
         Origin::Suspension => "suspension",
         Origin::Block => "block",
         _ => "none",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// RFC 4231, test case 2.
-    #[test]
-    fn hashed_key_is_the_beginning_of_its_hmac() {
-        assert_eq!(hashed(b"Jefe", "what do ya want for nothing?"), "5bdcc146bf60");
     }
 }

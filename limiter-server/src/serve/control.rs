@@ -5,6 +5,7 @@
 //! it. A node without Redis registers itself, and refuses to start beside another one.
 
 mod admin_listener;
+mod fingerprints;
 mod first_import;
 mod monitor;
 mod presentation;
@@ -31,10 +32,11 @@ use crate::publish::{PublicationTarget, Publisher};
 use crate::retention;
 use crate::secret::random_id;
 use crate::serve::control::admin_listener::{offer_setup, serve};
+use crate::serve::control::fingerprints::{fingerprints_of, share_fingerprints};
 use crate::serve::control::first_import::import_file;
 use crate::serve::control::presentation::{addresses, looks};
 use crate::serve::limits;
-use crate::settings::{ControlSettings, DEFAULT_NAMESPACE, Policies, ProcessRole, Settings, StoreSettings};
+use crate::settings::{ControlSettings, Policies, ProcessRole, Settings, StoreSettings};
 use crate::store::{AuditLines, NodeRecord, Store, StoreError, micros, now_micros};
 use crate::usage::{self, UsageCounts};
 use crate::webhook;
@@ -92,10 +94,7 @@ impl ControlHandle {
 
 /// The namespace that a process serves.
 pub(super) fn namespace(store: &StoreSettings) -> &str {
-    match store {
-        StoreSettings::InProcess => DEFAULT_NAMESPACE,
-        StoreSettings::Redis { namespace, .. } => namespace,
-    }
+    store.namespace()
 }
 
 /// Starts the control plane.
@@ -220,6 +219,7 @@ impl ControlPlane {
         if let Some(own) = tokens.first_mut() {
             own.accept_at(&self.settings.access).await;
         }
+        let fingerprints = fingerprints_of(&self.gateway, &publishers, &self.settings);
         let library_status = LibraryUsageStatus::default();
         if self.settings.role != ProcessRole::Gateway {
             let proxy = self.control.proxy.clone();
@@ -231,7 +231,8 @@ impl ControlPlane {
                 .with_fleet_usage(fleets.clone(), library_status.clone())
                 .with_retention(self.control.retention.clone())
                 .with_forwarding(self.settings.trusted_proxies.clone())
-                .with_looks(looks(&self.control.namespaces));
+                .with_looks(looks(&self.control.namespaces))
+                .with_fingerprints(fingerprints.clone());
             offer_setup(&admin, &self.settings, self.control.admin).await;
             // The lock is empty, since this is the only place that sets it.
             let _ = router.set(admin::router(admin, &self.settings.allowed_hosts));
@@ -273,6 +274,7 @@ impl ControlPlane {
         };
         tokio::join!(
             publishing_tokens,
+            share_fingerprints(&publishers, &fingerprints),
             publishing,
             heartbeats,
             ready,

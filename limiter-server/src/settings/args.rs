@@ -9,15 +9,15 @@ use limiter_tower::key::IpNet;
 
 use crate::settings::control::ControlArgs;
 use crate::settings::duration::duration;
+use crate::settings::explanation::ExplanationArgs;
 use crate::settings::file::SettingsFile;
 use crate::settings::limits::LimitArgs;
 use crate::settings::namespaces;
-use crate::settings::secret_file::read_secret;
 use crate::settings::store::StoreArgs;
 use crate::settings::tls::TlsArgs;
 use crate::settings::{
-    EnvoySettings, ForwardingProxies, KeyForm, KeyInMetadata, ListenAddress, ListenerLimits, Policies,
-    SettingsError, StoreSettings, TlsSettings, Unmatched,
+    EnvoySettings, ForwardingProxies, ListenAddress, ListenerLimits, Policies, SettingsError, StoreSettings,
+    TlsSettings, Unmatched,
 };
 
 const DEFAULT_GRPC: ListenAddress = ListenAddress::loopback(8081);
@@ -87,12 +87,8 @@ pub struct ServeArgs {
     /// Largest number of descriptors in a request. Default: 100.
     #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_DESCRIPTORS")]
     max_descriptors: Option<usize>,
-    /// Form of the key in explanations of denials. Default: omit.
-    #[arg(long, value_name = "FORM", env = "LIMITER_KEY_IN_METADATA")]
-    key_in_metadata: Option<KeyForm>,
-    /// File that contains the secret by which keys are hashed.
-    #[arg(long, value_name = "FILE", env = "LIMITER_KEY_SECRET_FILE")]
-    key_secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) explanation: ExplanationArgs,
     /// Names in the `Host` header of HTTP requests besides addresses and localhost.
     #[arg(
         long,
@@ -133,6 +129,11 @@ impl ServeArgs {
     pub(super) fn or(self, file: SettingsFile) -> Self {
         let control = self.control.or(&mut file.control(), self.example);
         let store = self.store.or(file.store(), self.example);
+        let explanation = ExplanationArgs {
+            key_in_metadata: file.key_in_metadata,
+            key_secret_file: file.key_secret_file,
+            public_url: file.public_url,
+        };
         let policies = match self.example {
             true => None,
             false => self.policies.or(file.policies),
@@ -155,8 +156,7 @@ impl ServeArgs {
             override_domains: self.override_domains.or(file.override_domains),
             trusted_proxies: self.trusted_proxies.or(file.trusted_proxies),
             max_descriptors: self.max_descriptors.or(file.max_descriptors),
-            key_in_metadata: self.key_in_metadata.or(file.key_in_metadata),
-            key_secret_file: self.key_secret_file.or(file.key_secret_file),
+            explanation: self.explanation.or(explanation),
             allowed_hosts: self.allowed_hosts.or(file.allowed_hosts),
             limits: self.limits.or(file.limits),
             tls: self.tls.or(file.tls),
@@ -223,21 +223,7 @@ impl ServeArgs {
             unmatched: self.unmatched.unwrap_or_default(),
             override_domains: self.override_domains.clone().unwrap_or_default(),
             max_descriptors,
-            key_in_metadata: self.key_in_metadata()?,
         })
-    }
-
-    fn key_in_metadata(&self) -> Result<KeyInMetadata, SettingsError> {
-        match (self.key_in_metadata.unwrap_or_default(), &self.key_secret_file) {
-            (KeyForm::Omit, _) => Ok(KeyInMetadata::Omit),
-            (KeyForm::Plain, _) => Ok(KeyInMetadata::Plain),
-            (KeyForm::Hashed, Some(path)) => Ok(KeyInMetadata::Hashed {
-                secret: read_secret(path)?.into_bytes(),
-            }),
-            (KeyForm::Hashed, None) => Err(SettingsError::Conflict(
-                "key_in_metadata = \"hashed\" needs key_secret_file".to_owned(),
-            )),
-        }
     }
 
     /// Selects the store: that of the gateway's namespace, or the one that the settings name.

@@ -33,6 +33,25 @@ impl Store {
             .await
     }
 
+    /// The secret of the fingerprints of keys in a namespace: the stored one, or else the proposed
+    /// one, which is stored then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer, or cannot be written.
+    pub async fn key_secret(&self, namespace: &str, proposed: &str) -> Result<String, StoreError> {
+        let name = format!("key-secret:{namespace}");
+        if let Some(secret) = self.setting(&name).await? {
+            return Ok(secret);
+        }
+        self.require_writable()?;
+        match self.replace_setting(&name, None, proposed).await? {
+            true => Ok(proposed.to_owned()),
+            // Another node was faster.
+            false => self.setting(&name).await?.ok_or(StoreError::NotFound),
+        }
+    }
+
     /// A value that all nodes share.
     pub(super) async fn setting(&self, name: &str) -> Result<Option<String>, StoreError> {
         let sql = "SELECT content FROM setting WHERE name = ?";

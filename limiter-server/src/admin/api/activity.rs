@@ -78,7 +78,15 @@ pub(super) async fn list(
             found.sort_by_key(|of| std::cmp::Reverse((of.denied, of.used_percent)));
             let (denied, full): (Vec<_>, Vec<_>) = found.into_iter().partition(|of| of.denied > 0);
             let (denied, full) = (denied.iter().take(MAX_KEYS), full.iter().take(MAX_KEYS));
-            denied.chain(full).map(|key| json!(key)).collect()
+            let shown = denied.chain(full).map(|key| {
+                let mut shown = json!(key);
+                let fingerprint = admin.key_fingerprint(&namespace, &key.key);
+                if let (Some(fields), Some(fingerprint)) = (shown.as_object_mut(), fingerprint) {
+                    fields.insert("fingerprint".to_owned(), fingerprint.into());
+                }
+                shown
+            });
+            shown.collect()
         }
     };
     Ok(Json(json!({
@@ -129,6 +137,7 @@ pub(super) async fn denials(
             "node": Some(&of.node).filter(|node| !node.is_empty()),
             "app": of.app,
             "key": of.key,
+            "fingerprint": admin.key_fingerprint(&namespace, &of.key),
             "rule": of.rule,
             "revision": of.revision,
             "origin": of.origin,
@@ -139,7 +148,13 @@ pub(super) async fn denials(
         })
     });
     let samples: Vec<Value> = samples.collect();
-    Ok(Json(json!({ "from": from, "to": to, "denials": samples })))
+    let wanted = query.key.as_deref();
+    Ok(Json(json!({
+        "from": from,
+        "to": to,
+        "fingerprint": wanted.and_then(|key| admin.key_fingerprint(&namespace, key)),
+        "denials": samples,
+    })))
 }
 
 /// The names of the policies that the caller may read.

@@ -1,7 +1,7 @@
 //! The state of one key in all policies.
 //!
 //! The limiter of the gateway answers for the given key. Keys are not listed: the stores are never
-//! scanned. Each read and each reset is recorded with a hash of the key.
+//! scanned. Each read and each reset is recorded with the fingerprint of the key.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -18,13 +18,10 @@ use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
 use crate::admin::{Admin, GatewayHandle};
 use crate::gateway::rules::key_of;
-use crate::secret;
 use crate::store::{DocumentKind, RecordedAction, StoredDocument, now_micros};
 
 /// The largest number of policies of an answer.
 const MAX_POLICIES: usize = 200;
-/// The number of digits of the hash of a key.
-const HASH_DIGITS: usize = 12;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyQuery {
@@ -199,11 +196,11 @@ async fn record(
     (action, object, apps): (&str, &str, Option<Vec<String>>),
     (parts, reason): (&[String], Option<String>),
 ) -> Result<(), AdminProblem> {
-    let mut hash = secret::hash(&format!("{}:{}", admin.store().id(), parts.join("\0")));
-    hash.truncate(HASH_DIGITS);
+    let fingerprint = admin.key_fingerprint(namespace, &parts.join(" / "));
+    let fingerprint = fingerprint.as_deref().unwrap_or("not known");
     let detail = match reason {
-        Some(reason) => format!("key {hash}: {reason}"),
-        None => format!("key {hash}"),
+        Some(reason) => format!("key {fingerprint}: {reason}"),
+        None => format!("key {fingerprint}"),
     };
     let action = RecordedAction {
         namespace: namespace.to_owned(),
@@ -284,9 +281,12 @@ pub(super) async fn list(
             "the state of the key cannot be read: see the log of the server",
         )
     })?;
-    Ok(Json(
-        json!({ "key": recorded, "policies": policies, "is_truncated": is_truncated }),
-    ))
+    Ok(Json(json!({
+        "key": recorded,
+        "fingerprint": admin.key_fingerprint(&namespace, &recorded.join(" / ")),
+        "policies": policies,
+        "is_truncated": is_truncated,
+    })))
 }
 
 /// Discards the usage of a key under a policy.

@@ -12,12 +12,15 @@ use crate::store::UsageSpan;
 
 /// The number of keys in a list.
 const SHOWN: usize = 8;
+const HOUR: i64 = 3_600_000_000;
 
 /// A key of a policy.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct KeyActivityView {
     pub(super) policy: String,
     pub(super) key: String,
+    #[serde(default)]
+    pub(super) fingerprint: Option<String>,
     denied: u64,
     error: u64,
     /// The app of library processes, empty for processes without one; `None` for the gateway.
@@ -36,8 +39,10 @@ pub(super) struct KeyActivityView {
 
 /// The recorded samples of an hour, from the API.
 #[derive(Debug, Deserialize)]
-struct DenialListView {
-    denials: Vec<KeyActivityView>,
+pub(super) struct DenialListView {
+    /// The fingerprint of the wanted key; `None` without a key, and while it is not known.
+    pub(super) fingerprint: Option<String>,
+    pub(super) denials: Vec<KeyActivityView>,
 }
 
 /// The keys of a range of time, from the API.
@@ -192,15 +197,29 @@ pub(super) async fn samples(
     environment: &str,
     (policy, key): (&str, &str),
     at: i64,
-) -> Result<Vec<KeyActivityView>, PageFailure> {
+) -> Result<DenialListView, PageFailure> {
     let start = UsageSpan::Hour.start(at);
     let mut query = format!("policy={}&from={start}&to={}", links::encode(policy), start + 1);
     if !key.is_empty() {
         query.push_str(&format!("&key={}", links::encode(key)));
     }
     let path = links::api(environment, &["denials"]);
-    let list: DenialListView = caller.api.get(&format!("{path}?{query}")).await?;
-    Ok(list.denials)
+    caller.api.get(&format!("{path}?{query}")).await
+}
+
+/// The key of a fingerprint, if it is among the denied keys of a policy at a time.
+pub(super) async fn key_of_fingerprint(
+    caller: &PageCaller,
+    environment: &str,
+    (policy, fingerprint): (&str, &str),
+    at: i64,
+) -> Result<Option<String>, PageFailure> {
+    let range = (at.saturating_sub(HOUR), at.saturating_add(HOUR));
+    let list = read(caller, environment, Some(policy), Some(range)).await?;
+    let samples = samples(caller, environment, (policy, ""), at).await?;
+    let mut keys = list.keys.into_iter().flatten().chain(samples.denials);
+    let found = keys.find(|of| of.fingerprint.as_deref() == Some(fingerprint));
+    Ok(found.map(|of| of.key))
 }
 
 impl KeyTables {

@@ -104,6 +104,7 @@ struct KeyedPolicyView {
 
 #[derive(Debug, Deserialize)]
 struct KeyView {
+    fingerprint: Option<String>,
     policies: Vec<KeyedPolicyView>,
     is_truncated: bool,
 }
@@ -136,6 +137,8 @@ struct CustomersTemplate {
     whole_href: String,
     /// The forms of keys whose parts policies declare.
     declared: Vec<DeclaredKeyForm>,
+    /// The fingerprint of the key, which records and metadata contain.
+    fingerprint: Option<String>,
     rows: Vec<CustomerRow>,
     /// The denials of the key, or of keys with the part, in the last hour.
     denials: Vec<KeyActivityRow>,
@@ -208,6 +211,7 @@ pub(super) async fn show(
         ),
         declared: declared(&caller, &environment).await?,
         part: None,
+        fingerprint: None,
         rows: Vec::new(),
         denials: Vec::new(),
         is_truncated: false,
@@ -224,6 +228,7 @@ pub(super) async fn show(
             page.is_truncated = view.is_truncated;
             page.denials = denials(&caller, &environment, (&key, part.as_ref()), &view.policies).await?;
             page.part = part;
+            page.fingerprint = view.fingerprint;
             let may_edit =
                 |apps: Option<&[String]>| caller.may_edit(&environment, AdminAction::EditNumbers, apps);
             let rows = view.policies.into_iter().map(|of| CustomerRow {

@@ -21,6 +21,7 @@ use crate::admin::pages::usage::{CountsView, HOURS, PlotMark, PlotView, PointLis
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
 use crate::policy_text::{PolicyText, parse_rules};
+use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
 
 const MINUTE: i64 = 60_000_000;
@@ -81,6 +82,8 @@ struct Explanation {
     /// The suspensions and blocks that were active.
     overlays: Vec<String>,
     denials: MinuteDenials,
+    /// The fingerprint of the key, which records and metadata contain.
+    fingerprint: Option<String>,
     /// The recorded samples of the hour, of all nodes and library processes.
     samples: Vec<KeyActivityRow>,
     /// The numbers of the rules that lead to the policy now.
@@ -161,8 +164,9 @@ async fn explain(
     let denials = denials(caller, environment, query, minute).await?;
     let of_key = (query.policy.as_str(), query.key.trim());
     let samples = activity::samples(caller, environment, of_key, at).await?;
-    let samples = samples.into_iter().map(|of| KeyActivityRow::new(environment, of));
-    let samples = samples.collect();
+    let fingerprint = samples.fingerprint;
+    let samples = samples.denials.into_iter();
+    let samples = samples.map(|of| KeyActivityRow::new(environment, of)).collect();
     let overlays = overlays(caller, environment, query, (at, text.as_ref())).await?;
     let rules: RulesTextView = caller.api.get(&links::api(environment, &["rules"])).await?;
     let rules = parse_rules(&rules.toml).unwrap_or_default();
@@ -204,6 +208,7 @@ async fn explain(
         is_counted: counts.is_some(),
         overlays,
         denials,
+        fingerprint,
         samples,
         rules: rules.collect(),
         next_edit,
@@ -306,6 +311,29 @@ fn active_blocks(count: usize) -> String {
     }
 }
 
+/// Replaces a fingerprint of the query, for example that of a link, by its key if a denial of the
+/// key is recorded.
+async fn resolve_fingerprint(
+    caller: &PageCaller,
+    environment: &str,
+    query: &mut ExplainQuery,
+    now: i64,
+) -> Result<(), PageFailure> {
+    let at = query
+        .at(now)
+        .filter(|_| !query.policy.is_empty() && is_fingerprint(&query.key));
+    let Some(at) = at else { return Ok(()) };
+    let wanted = (query.policy.as_str(), query.key.as_str());
+    match activity::key_of_fingerprint(caller, environment, wanted, at).await {
+        Ok(Some(key)) => query.key = key,
+        Ok(None) => {}
+        // The page reports policies that the user may not read.
+        Err(failure) if failure.status == axum::http::StatusCode::NOT_FOUND => {}
+        Err(failure) => return Err(failure),
+    }
+    Ok(())
+}
+
 pub(super) async fn show(
     caller: PageCaller,
     Path(environment): Path<String>,
@@ -313,12 +341,14 @@ pub(super) async fn show(
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Explain, "Explain").await?;
     query.policy = query.policy.trim().to_owned();
+    query.key = query.key.trim().to_owned();
     let now = now_micros();
     let stated = query.parts.text().map(|key| {
         if let Some(key) = key {
             query.key = key;
         }
     });
+    resolve_fingerprint(&caller, &environment, &mut query, now).await?;
     let (explanation, failure) = match (query.policy.is_empty(), query.at(now)) {
         _ if stated.is_err() => (None, stated.err()),
         (true, _) => (None, None),

@@ -25,7 +25,7 @@ pub(super) fn explain(gateway: &Gateway, requested: &Requested, result: Option<&
         fields.insert(name.to_owned(), Value { kind: Some(value) });
     };
     add("policy", text(policy_name(policy)));
-    if let Some(key) = gateway.shown_key(&requested.values) {
+    if let Some(key) = gateway.shown_key(&requested.values.join(" / ")) {
         add("key", text(&key));
     }
     let origin = result.map_or("none", |result| origin_name(result.origin));

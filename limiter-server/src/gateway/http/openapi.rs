@@ -90,9 +90,17 @@ pub(super) struct ProblemDocument {
     title: String,
     status: u16,
     detail: Option<String>,
+    /// The page that explains the denial.
+    instance: Option<String>,
     /// The policy that denied.
     policy: Option<String>,
+    /// The key of the limit that denied, or its fingerprint, where configured.
+    key: Option<String>,
     limits: Option<Vec<LimitDocument>>,
+    /// The place of the decision, such as `redis` or `memory`.
+    origin: Option<String>,
+    revision: Option<u64>,
+    node: Option<String>,
 }
 
 /// The responses of calls that decide.

@@ -13,6 +13,7 @@ use crate::access::AccessDenial;
 use crate::gateway::Gateway;
 use crate::gateway::explanation::origin_name;
 use crate::gateway::http::reply::Limits;
+use crate::store::now_micros;
 
 /// A response that is not a success.
 #[derive(Debug)]
@@ -97,10 +98,9 @@ impl Problem {
         }
         problem.fields.insert("allowed".into(), json!(false));
         problem.fields.insert("node".into(), json!(gateway.node()));
-        let registry = gateway.limiter().registry();
         problem
             .fields
-            .insert("revision".into(), json!(registry.revision()));
+            .insert("revision".into(), json!(gateway.revision()));
         match rejection {
             Rejection::NeverFits { policy, .. } => {
                 problem.fields.insert("policy".into(), json!(policy.name()));
@@ -113,15 +113,56 @@ impl Problem {
                     .extend(name.map(|name| ("policy".into(), json!(name))));
             }
         }
+        if let Rejection::Forbidden { policy, .. } = rejection {
+            problem.fields.insert("policy".into(), json!(policy));
+        }
         if let Some(decision) = rejection.decision() {
-            let origin = origin_name(decision.origin());
-            problem.fields.insert("origin".into(), json!(origin));
-            let limits = Limits(std::slice::from_ref(decision));
-            problem.fields.insert("limits".into(), json!(limits));
-            problem.decision = Some(Box::new(decision.clone()));
+            problem.describe(decision);
         }
         problem.retry_after = rejection.retry_after_seconds();
+        problem.link_to_explanation(gateway, None);
         problem
+    }
+
+    fn describe(&mut self, decision: &Decision) {
+        let origin = origin_name(decision.origin());
+        self.fields.insert("origin".into(), json!(origin));
+        let limits = Limits(std::slice::from_ref(decision));
+        self.fields.insert("limits".into(), json!(limits));
+        self.decision = Some(Box::new(decision.clone()));
+    }
+
+    /// Adds the numbers of limits that were peeked, because the policy of this name denied the call
+    /// before they were known.
+    pub(super) fn with_numbers(mut self, peeked: &Decision, denied_by: &str) -> Self {
+        self.describe(peeked);
+        let limits = self.fields.get_mut("limits").and_then(Value::as_array_mut);
+        for limit in limits.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if limit.get("policy").and_then(Value::as_str) == Some(denied_by) {
+                limit.insert("allowed".into(), json!(false));
+            }
+        }
+        self
+    }
+
+    /// Adds the key of the limit that denied, with its parts separated by ` / `, as far as the
+    /// settings allow it to be shown.
+    pub(super) fn with_key(mut self, gateway: &Gateway, key: &str) -> Self {
+        let shown = gateway.shown_key(key);
+        if let Some(key) = &shown {
+            self.fields.insert("key".into(), json!(key));
+        }
+        self.link_to_explanation(gateway, shown.as_deref());
+        self
+    }
+
+    /// Sets `instance` to the page that explains a denial, if its address is configured.
+    fn link_to_explanation(&mut self, gateway: &Gateway, key: Option<&str>) {
+        let policy = self.fields.get("policy").and_then(Value::as_str);
+        let url = policy.and_then(|policy| gateway.explain_url(policy, key, now_micros()));
+        if let Some(url) = url {
+            self.fields.insert("instance".into(), json!(url));
+        }
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn allowed(gateway: &Gateway, decisions: &[Decision], more: Map<Strin
         limits: Limits(decisions),
         delay_ms: millis(delay.unwrap_or_default()),
         origin: decisions.last().map(|decision| origin_name(decision.origin())),
-        revision: gateway.limiter().registry().revision(),
+        revision: gateway.revision(),
         node: gateway.node(),
         more,
     };
