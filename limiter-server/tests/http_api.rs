@@ -156,6 +156,109 @@ fn headers_show_the_limits_that_are_closest_to_a_denial() {
     assert!(shown.starts_with(r#""search";r=1;"#), "{shown}");
 }
 
+/// The text of policies `p0` to `p39` in one group.
+fn many_policies() -> String {
+    let one = |number: usize| {
+        format!("[policy.p{number}]\nalgorithm = 'sliding_window'\nlimit = 2\nwindow = '1h'\n")
+    };
+    (0..40).map(one).collect()
+}
+
+fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
+    let limits = |cost: u64| {
+        let limits = (0..40).map(|number| {
+            let cost = if number == 39 { cost } else { 1 };
+            json!({"policy": format!("p{number}"), "key": "ann", "cost": cost})
+        });
+        json!({"limits": limits.collect::<Vec<_>>()})
+    };
+    let allowed = post(server, "/v1/check", &limits(2));
+    assert_eq!(allowed.status, 200, "{}", allowed.body);
+    assert_eq!(json_of(&allowed)["limits"].as_array().unwrap().len(), 40);
+    let denied = post(server, "/v1/check", &limits(1));
+    assert_eq!((denied.status, &json_of(&denied)["policy"]), (429, &json!("p39")));
+    assert_eq!(remaining(server, "p0", "ann"), 1, "the other sets are refunded");
+    let reserved = post(server, "/v1/reserve", &limits(1));
+    assert_eq!(reserved.status, 429, "{}", reserved.body);
+    assert_eq!(remaining(server, "p0", "ann"), 1, "the other sets are refunded");
+}
+
+#[test]
+fn more_limits_than_an_atomic_decision_are_decided_in_process() {
+    more_limits_than_an_atomic_decision_are_decided(&Server::with_token(&many_policies(), &[]));
+}
+
+#[test]
+fn more_limits_than_an_atomic_decision_are_decided_on_redis() {
+    let redis = RedisServer::start();
+    let server = Server::with_token(&many_policies(), &["--redis", &redis.url()]);
+    more_limits_than_an_atomic_decision_are_decided(&server);
+}
+
+#[test]
+fn repeated_limit_is_charged_the_sum_of_its_costs() {
+    let server = Server::with_token(POLICIES, &[]);
+    let limits = |second: f64| {
+        json!({"limits": [
+            {"policy": "daily", "key": "ann"},
+            {"policy": "search", "key": "bob"},
+            {"policy": "daily", "key": ["ann"], "cost": second},
+        ]})
+    };
+    let allowed = post(&server, "/v1/check", &limits(2.0));
+    assert_eq!(allowed.status, 200, "{}", allowed.body);
+    assert_eq!(remaining(&server, "daily", "ann"), 0);
+    assert_eq!(post(&server, "/v1/check", &limits(1.0)).status, 429);
+    assert_eq!(remaining(&server, "search", "bob"), 9);
+}
+
+fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
+    let limits = json!({"limits": [
+        {"policy": "search", "key": "ann", "cost": 6},
+        {"policy": "search", "key": "bob", "cost": 4},
+        {"policy": "daily", "key": "ann", "cost": 2},
+        {"policy": "search", "key": "ann", "cost": 2},
+    ]});
+    let reserved = post(first, "/v1/reserve", &limits);
+    assert_eq!(reserved.status, 200, "{}", reserved.body);
+    let left = |policy, key| remaining(first, policy, key);
+    assert_eq!(
+        [left("search", "ann"), left("search", "bob"), left("daily", "ann")],
+        [2, 6, 1]
+    );
+    // The reservation of the second key is refused, and that of the first one is refunded.
+    let refused = post(first, "/v1/reserve", &limits);
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert_eq!([left("search", "ann"), left("search", "bob")], [2, 6]);
+    let id = json_of(&reserved)["id"].clone();
+    let settle = json!({"id": id, "actuals": [1, 2, 3, 4]});
+    for expected in [true, false] {
+        let settled = post(second, "/v1/settle", &settle);
+        assert_eq!(
+            (settled.status, &json_of(&settled)["settled"]),
+            (200, &json!(expected))
+        );
+        assert_eq!(
+            [left("search", "ann"), left("search", "bob"), left("daily", "ann")],
+            [5, 8, 0]
+        );
+    }
+}
+
+#[test]
+fn reservation_of_several_keys_is_settled_in_process() {
+    let server = Server::with_token(POLICIES, &[]);
+    reservation_of_several_keys_is_settled(&server, &server);
+}
+
+#[test]
+fn reservation_of_several_keys_is_settled_on_another_node() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let [first, second] = [(); 2].map(|()| Server::with_token(POLICIES, &["--redis", &url]));
+    reservation_of_several_keys_is_settled(&first, &second);
+}
+
 #[test]
 fn rejections_of_other_kinds_of_policies_name_the_path() {
     let server = Server::with_token(POLICIES, &[]);

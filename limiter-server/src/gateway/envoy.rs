@@ -1,12 +1,13 @@
 //! Envoy's rate limit service v3: `ShouldRateLimit`.
 //!
 //! A request becomes one limit per descriptor, by the rules of the registry or by the limit in the
-//! descriptor; [`charge_all`] decides them together, and the results become one status each, in
+//! descriptor; [`decide`] decides them together, and the results become one status each, in
 //! order. A decision ends before Envoy's own timeout. When no decision is possible the status is
 //! UNAVAILABLE and never UNKNOWN, because Envoy ignores `failure_mode_deny`
 //! on UNKNOWN. Tests: `tests/rate_limit_service.rs`, `tests/envoy.rs`.
 
 mod deadline;
+mod decide;
 pub mod file_descriptor;
 pub mod messages;
 mod metadata;
@@ -17,11 +18,11 @@ mod status;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use limiter_core::{Policy, Rejection};
+use limiter_core::{Amount, Policy, Rejection};
 use tonic::Status;
 
 use crate::access::{AccessDenial, Action, Client, Target};
-use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
+use crate::gateway::charge::{LimitResult, RequestedLimit};
 use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
@@ -36,7 +37,7 @@ use crate::settings::Unmatched;
 const GRACE: Duration = Duration::from_millis(2);
 
 /// The operation that a descriptor requests.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     /// No rule or no policy: the settings select the result.
     Unmatched,
@@ -48,6 +49,13 @@ enum Operation {
     Refund,
     /// A charge beyond the capacity.
     Settle,
+}
+
+impl Operation {
+    /// Whether it changes the usage without a decision.
+    fn is_change(self) -> bool {
+        matches!(self, Self::Refund | Self::Settle)
+    }
 }
 
 /// A descriptor with its limit.
@@ -146,28 +154,24 @@ impl Gateway {
                 .as_ref()
                 .filter(|_| self.allows_overrides(&request.domain))
             {
-                let (policy, key, values) =
-                    overrides::resolve(limit, &request.domain, &descriptor.entries, matched)?;
-                let policy =
-                    policy.map(|policy| policy.with_max_deadline(self.envoy_settings().decision_deadline));
-                return Ok(match policy {
-                    None => Requested {
-                        operation: Operation::Zero,
-                        limit: None,
-                        values,
-                        rule: None,
+                let registry = self.limiter().registry();
+                let configured = matched.filter(|matched| registry.get(&matched.policy).is_some());
+                let resolved = overrides::resolve(limit, &request.domain, &descriptor.entries, configured)?;
+                let (key, group) = (resolved.key, resolved.group);
+                let limit = resolved.policy.map(|policy| RequestedLimit {
+                    policy: policy.with_max_deadline(self.envoy_settings().decision_deadline),
+                    key,
+                    cost: Amount::from(cost),
+                    group,
+                });
+                return Ok(Requested {
+                    operation: match limit {
+                        None => Operation::Zero,
+                        Some(_) => operation(descriptor, cost, false),
                     },
-                    Some(policy) => Requested {
-                        operation: operation(descriptor, cost, false),
-                        limit: Some(RequestedLimit {
-                            policy,
-                            key,
-                            cost,
-                            group: None,
-                        }),
-                        values,
-                        rule: None,
-                    },
+                    limit,
+                    values: resolved.values,
+                    rule: None,
                 });
             }
             let found = matched.and_then(|matched| {
@@ -189,7 +193,7 @@ impl Gateway {
                 operation: operation(descriptor, cost, matched.settles()),
                 limit: Some(RequestedLimit {
                     policy,
-                    cost,
+                    cost: Amount::from(cost),
                     group: matched.rule.and_then(|rule| rule.group()).map(str::to_owned),
                     key: matched.key,
                 }),
@@ -205,57 +209,6 @@ impl Gateway {
             .override_domains
             .iter()
             .any(|of| of == domain)
-    }
-
-    /// Decides all descriptors: the results in order, `None` for those without a limit.
-    async fn decide(&self, requested: &[Requested]) -> Result<Vec<Option<LimitResult>>, Rejection> {
-        let is_check = |of: &&Requested| matches!(of.operation, Operation::Check);
-        let checks: Vec<RequestedLimit> = requested
-            .iter()
-            .filter(is_check)
-            .filter_map(|of| of.limit.clone())
-            .collect();
-        let mut checked = match checks.is_empty() {
-            true => Vec::new(),
-            false => charge_all(self.limiter(), &checks).await?,
-        }
-        .into_iter();
-        let mut results = Vec::with_capacity(requested.len());
-        for each in requested {
-            results.push(match (&each.operation, &each.limit) {
-                (Operation::Check, _) => checked.next(),
-                (Operation::Refund | Operation::Settle, Some(limit)) => {
-                    self.change(&each.operation, limit).await?
-                }
-                _ => None,
-            });
-        }
-        Ok(results)
-    }
-
-    /// Refunds or charges without a condition. The status has the numbers after the change.
-    async fn change(
-        &self,
-        operation: &Operation,
-        limit: &RequestedLimit,
-    ) -> Result<Option<LimitResult>, Rejection> {
-        let (policy, key) = (&limit.policy, &limit.key);
-        match operation {
-            Operation::Refund => self.limiter().refund(policy, key).cost(limit.cost).await?,
-            _ => self.limiter().charge(policy, key).cost(limit.cost).await?,
-        }
-        let peek = RequestedLimit {
-            cost: 0,
-            ..limit.clone()
-        };
-        let peeked = charge_all(self.limiter(), std::slice::from_ref(&peek)).await?;
-        // The cost has been incurred; the next check is denied.
-        let allowed = |result| LimitResult {
-            allowed: true,
-            would_deny: false,
-            ..result
-        };
-        Ok(peeked.into_iter().next().map(allowed))
     }
 
     /// Records the decided checks for the admin UI.

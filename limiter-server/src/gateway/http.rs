@@ -9,6 +9,7 @@ mod check;
 mod client_id;
 mod envoy_json;
 mod forward_auth;
+mod found;
 mod guard;
 mod openapi;
 mod permits;

@@ -177,7 +177,7 @@ fn default_mapping<E: DescriptorEntry>(domain: &str, entries: &[E]) -> MatchedLi
 }
 
 /// The keys of the entries joined by `.`.
-pub(crate) fn joined_keys<E: DescriptorEntry>(entries: &[E]) -> String {
+fn joined_keys<E: DescriptorEntry>(entries: &[E]) -> String {
     let keys: Vec<&str> = entries.iter().map(DescriptorEntry::key).collect();
     keys.join(".")
 }

@@ -1,22 +1,34 @@
-//! Refunds the sets that were charged before a later set denied.
+//! Refunds the charges of a request that does not take effect.
 
-use limiter_core::{Decision, Reservation};
+use limiter_core::{Decision, Limiter, Rejection, Reservation};
 
-/// The sets of a request that were charged. They are refunded when this is dropped before
+use crate::gateway::charge::RequestedLimit;
+
+/// The charges of a request. They are refunded when this is dropped before
 /// [`keep`](ChargedSets::keep), because a later decision failed or the request was abandoned.
 ///
 /// Each set is a reservation, and its cancellation refunds the usage at the time of the charge: a
-/// plain refund after the end of a fixed window would remove usage of the next window.
+/// plain refund after the end of a fixed window would remove usage of the next window. A settlement
+/// has no reservation, because it exceeds the capacity; its refund follows within the deadline of
+/// the request.
 #[derive(Debug, Default)]
-pub(crate) struct ChargedSets(Vec<Reservation>);
+pub(crate) struct ChargedSets {
+    sets: Vec<Reservation>,
+    settlements: Vec<(Limiter, RequestedLimit)>,
+}
 
 impl ChargedSets {
     /// Records an allowed set.
     pub(crate) fn add(&mut self, reservation: Reservation) {
-        self.0.push(reservation);
+        self.sets.push(reservation);
     }
 
-    /// Refunds the charged limits and waits until that is done.
+    /// Records a cost that was charged without a condition.
+    pub(crate) fn add_settlement(&mut self, limiter: &Limiter, limit: &RequestedLimit) {
+        self.settlements.push((limiter.clone(), limit.clone()));
+    }
+
+    /// Refunds the charges and waits until that is done.
     pub(crate) async fn refund(&mut self) {
         if let Some(refunding) = self.start_refund() {
             // The task goes on if the request is abandoned.
@@ -25,27 +37,53 @@ impl ChargedSets {
     }
 
     /// Leaves the limits charged, and returns the decisions in the order of the sets.
-    pub(crate) fn keep(mut self) -> Vec<Decision> {
-        let charged = std::mem::take(&mut self.0);
+    pub(crate) fn keep(self) -> Vec<Decision> {
+        let charged = self.into_reservations();
         charged
             .iter()
             .map(|reservation| reservation.decision().clone())
             .collect()
     }
 
+    /// Leaves the limits charged, and returns the reservations in the order of the sets.
+    pub(crate) fn into_reservations(mut self) -> Vec<Reservation> {
+        self.settlements.clear();
+        std::mem::take(&mut self.sets)
+    }
+
     fn start_refund(&mut self) -> Option<tokio::task::JoinHandle<()>> {
-        let charged = std::mem::take(&mut self.0);
-        if charged.is_empty() {
+        let (sets, settlements) = (
+            std::mem::take(&mut self.sets),
+            std::mem::take(&mut self.settlements),
+        );
+        if sets.is_empty() && settlements.is_empty() {
             return None;
         }
         Some(tokio::spawn(async move {
-            for reservation in charged {
-                if let Err(error) = reservation.cancel().await {
-                    metrics::counter!("limiter_server_failed_refunds_total").increment(1);
-                    tracing::warn!(error = %error.diagnostic(), "refund failed");
-                }
+            for reservation in sets {
+                report(reservation.cancel().await);
+            }
+            for (limiter, limit) in settlements {
+                report(limiter.refund(&limit.policy, &limit.key).cost(limit.cost).await);
             }
         }))
+    }
+}
+
+impl FromIterator<Reservation> for ChargedSets {
+    fn from_iter<I: IntoIterator<Item = Reservation>>(sets: I) -> Self {
+        Self {
+            sets: sets.into_iter().collect(),
+            settlements: Vec::new(),
+        }
+    }
+}
+
+/// Counts and logs a refund that failed.
+pub(crate) fn report<T>(refunded: Result<T, Rejection>) {
+    if let Err(error) = refunded {
+        metrics::counter!("limiter_server_failed_refunds_total").increment(1);
+        tracing::warn!(error = %error.diagnostic(), "refund failed");
     }
 }
 

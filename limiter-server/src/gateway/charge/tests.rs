@@ -20,7 +20,7 @@ fn limit(policy: &Policy, key: &'static str, cost: u64) -> RequestedLimit {
     RequestedLimit {
         policy: policy.clone(),
         key: Key::from(key),
-        cost,
+        cost: Amount::from(cost),
         group: None,
     }
 }
@@ -139,4 +139,21 @@ async fn refund_after_the_end_of_a_window_keeps_usage_of_the_next() {
     );
     charged.refund().await;
     assert_eq!(left(&limiter, &window, "a").await, 0);
+}
+
+#[tokio::test]
+async fn dropped_settlement_is_refunded() {
+    let (limiter, wide) = (limiter(), policy("wide", 10));
+    let settled = limit(&wide, "a", 4);
+    limiter.charge(&wide, "a").cost(settled.cost).await.unwrap();
+    let mut charged = ChargedSets::default();
+    charged.add_settlement(&limiter, &settled);
+    drop(charged);
+    for _ in 0..1_000 {
+        if left(&limiter, &wide, "a").await == 10 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{} of 10 are left", left(&limiter, &wide, "a").await);
 }

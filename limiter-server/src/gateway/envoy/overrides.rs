@@ -1,75 +1,117 @@
 //! The limit that a descriptor carries itself.
 //!
-//! It is a fixed window with state of its own for each policy name, unit and key. It needs no
-//! matching policy and is never in shadow mode. Units are aligned to UTC where the length of the
-//! period allows that; a year begins with the first request.
+//! It is a fixed window with state of its own for each policy, unit, multiplier and key. It needs no
+//! matching policy and is never in shadow mode. Its periods are aligned to UTC: a month has 30 days
+//! and a year 365 as in the reference implementation, and a week starts on Monday.
+//!
+//! The name of a policy is a label of metrics and a part of records, so it contains no text of
+//! clients: a descriptor without a configured policy uses the name of its unit alone, and the
+//! multiplier is a part of the key.
 
 use limiter_core::{Enforcement, Key, Policy, UtcOffset};
 use tonic::Status;
 
 use crate::gateway::envoy::messages::{Entry, LimitOverride, Unit};
-use crate::gateway::rules::{DescriptorEntry, MatchedLimit, joined_keys, key_of};
+use crate::gateway::rules::{DescriptorEntry, MatchedLimit, key_of};
 
-/// The policy, which is absent for a limit of zero, the key, and the values of the key.
-type Resolved = (Option<Policy>, Key<'static>, Vec<String>);
+/// A limit of a descriptor.
+#[derive(Debug)]
+pub(super) struct ResolvedOverride {
+    /// The policy; `None` for a limit of zero.
+    pub(super) policy: Option<Policy>,
+    pub(super) key: Key<'static>,
+    /// The group of the rule that matches.
+    pub(super) group: Option<String>,
+    /// The values of the key.
+    pub(super) values: Vec<String>,
+}
 
-/// Makes a policy of a limit in a descriptor.
+/// Makes a policy of a limit in a descriptor. `configured` is the match of a rule that leads to a
+/// policy of the registry.
 pub(super) fn resolve(
     limit: &LimitOverride,
     domain: &str,
     entries: &[Entry],
-    matched: Option<MatchedLimit<'_>>,
-) -> Result<Resolved, Status> {
-    let (name, key, values) = match matched {
-        Some(matched) => (matched.policy.into_owned(), matched.key, matched.values),
+    configured: Option<MatchedLimit<'_>>,
+) -> Result<ResolvedOverride, Status> {
+    let multiplier = limit.unit_multiplier.unwrap_or(1).max(1);
+    let (name, key, group, values) = match configured {
+        Some(matched) => {
+            let group = matched.rule.and_then(|rule| rule.group()).map(str::to_owned);
+            (Some(matched.policy), matched.key, group, matched.values)
+        }
         None => {
-            let values = [domain]
-                .into_iter()
-                .chain(entries.iter().map(DescriptorEntry::value));
-            let values: Vec<String> = values.map(str::to_owned).collect();
-            let key = key_of(values.iter().map(String::as_str));
-            (joined_keys(entries), key, values)
+            // The keys of the entries distinguish descriptors with equal values.
+            let parts = entries.iter().flat_map(|entry| [entry.key(), entry.value()]);
+            let key = key_of([domain].into_iter().chain(parts));
+            let values = entries.iter().map(|entry| entry.value().to_owned());
+            let values = [domain.to_owned()].into_iter().chain(values).collect();
+            (None, key, None, values)
         }
     };
-    if limit.requests_per_unit == 0 {
-        return Ok((None, key, values));
-    }
-    let multiplier = limit.unit_multiplier.unwrap_or(1).max(1);
-    let policy = policy(&name, limit.unit(), multiplier, limit.requests_per_unit)?;
-    Ok((Some(policy), key, values))
+    let key = match multiplier {
+        1 => key,
+        _ => Key::global().key(&key).text(":").part(multiplier),
+    };
+    let policy = match limit.requests_per_unit {
+        0 => None,
+        permits => Some(policy(name.as_deref(), limit.unit(), multiplier, permits)?),
+    };
+    Ok(ResolvedOverride {
+        policy,
+        key,
+        group,
+        values,
+    })
 }
 
-fn policy(name: &str, unit: Unit, multiplier: u32, permits: u32) -> Result<Policy, Status> {
-    let (unit_name, days, seconds) = match unit {
-        Unit::Second => ("second", 0, 1),
-        Unit::Minute => ("minute", 0, 60),
-        Unit::Hour => ("hour", 0, 3_600),
-        Unit::Day => ("day", 1, 0),
-        Unit::Week => ("week", 7, 0),
-        Unit::Month => ("month", 30, 0),
-        Unit::Year => ("year", 365, 0),
+fn policy(configured: Option<&str>, unit: Unit, multiplier: u32, permits: u32) -> Result<Policy, Status> {
+    const DAY: u64 = 86_400;
+    let (unit, seconds) = match unit {
+        Unit::Second => ("second", 1),
+        Unit::Minute => ("minute", 60),
+        Unit::Hour => ("hour", 3_600),
+        Unit::Day => ("day", DAY),
+        Unit::Week => ("week", 7 * DAY),
+        Unit::Month => ("month", 30 * DAY),
+        Unit::Year => ("year", 365 * DAY),
         Unit::Unknown => return Err(Status::invalid_argument("the limit of a descriptor has no unit")),
     };
-    let name = format!("override:{unit_name}x{multiplier}:{name}");
-    let length = days * 86_400 + seconds;
-    let window = match (unit, multiplier) {
-        (Unit::Month, 1) => "month".to_owned(),
-        _ => format!("{}s", u64::from(multiplier) * length),
+    // Keys with a multiplier have another form, so their policies have other names.
+    let plural = if multiplier > 1 { "s" } else { "" };
+    let name = match configured {
+        Some(configured) => format!("override:{unit}{plural}:{configured}"),
+        None => format!("override:{unit}{plural}"),
     };
-    let builder = || {
-        let builder = Policy::fixed_window(&name).limit(permits).window(window.as_str());
-        builder.enforcement(Enforcement::Enforce)
-    };
-    // Only lengths that divide a day, weeks and months can be aligned.
-    let aligned = builder().aligned(UtcOffset::UTC).build();
-    aligned
-        .or_else(|_| builder().build())
+    Policy::fixed_window(name)
+        .limit(permits)
+        .window(format!("{}s", u64::from(multiplier) * seconds).as_str())
+        .aligned(UtcOffset::UTC)
+        .enforcement(Enforcement::Enforce)
+        .build()
         .map_err(|error| Status::invalid_argument(format!("the limit of a descriptor is invalid: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn resolved(domain: &str, entries: &[(&str, &str)], multiplier: u32) -> (String, Key<'static>) {
+        let limit = LimitOverride {
+            requests_per_unit: 5,
+            unit: Unit::Minute.into(),
+            unit_multiplier: Some(multiplier),
+        };
+        let entries: Vec<Entry> = entries
+            .iter()
+            .map(|(key, value)| Entry {
+                key: (*key).to_owned(),
+                value: (*value).to_owned(),
+            })
+            .collect();
+        let resolved = resolve(&limit, domain, &entries, None).unwrap();
+        (resolved.policy.unwrap().name().to_owned(), resolved.key)
+    }
 
     #[test]
     fn every_unit_makes_a_policy_of_its_own() {
@@ -84,12 +126,48 @@ mod tests {
         ];
         let mut names = std::collections::BTreeSet::new();
         for unit in units {
-            for multiplier in [1, 7] {
-                let policy = policy("p", unit, multiplier, 5).unwrap();
-                assert_eq!(policy.quota().whole(), 5);
-                assert!(names.insert(policy.name().to_owned()), "{}", policy.name());
+            for configured in [None, Some("p")] {
+                for multiplier in [1, 7] {
+                    let policy = policy(configured, unit, multiplier, 5).unwrap();
+                    assert_eq!(policy.quota().whole(), 5);
+                    assert!(names.insert(policy.name().to_owned()), "{}", policy.name());
+                }
             }
         }
-        assert!(policy("p", Unit::Unknown, 1, 5).is_err());
+        assert!(policy(None, Unit::Unknown, 1, 5).is_err());
+    }
+
+    #[test]
+    fn names_of_policies_contain_no_text_of_clients() {
+        let mut names = std::collections::BTreeSet::new();
+        let mut keys = std::collections::HashSet::new();
+        for number in 0..100 {
+            let text = format!("client{number}");
+            for multiplier in [1, 2 + number] {
+                let (name, key) = resolved("edge", &[("generic_key", &text), (&text, "a")], multiplier);
+                names.insert(name);
+                keys.insert(key);
+            }
+        }
+        assert_eq!(Vec::from_iter(names), ["override:minute", "override:minutes"]);
+        assert_eq!(keys.len(), 200);
+    }
+
+    #[test]
+    fn different_descriptors_and_multipliers_have_different_keys() {
+        let descriptors: [&[(&str, &str)]; 5] = [
+            &[("a", "b")],
+            &[("a", "b"), ("c", "d")],
+            &[("a", "b:c:d")],
+            &[("a:b", "c")],
+            &[("b", "a")],
+        ];
+        let mut keys = std::collections::HashSet::new();
+        for entries in descriptors {
+            for multiplier in [1, 2, 3] {
+                let (name, key) = resolved("edge", entries, multiplier);
+                assert!(keys.insert((name, key)), "{entries:?}");
+            }
+        }
     }
 }

@@ -1,13 +1,37 @@
-//! The ids of the HTTP interface: an id of the library with the names of its limits.
+//! The ids of the HTTP interface: ids of the library with the names of their limits.
+//!
+//! A permit and a reservation of one set have one id of the library; the limits of a reservation
+//! with different keys form several sets, with one id each.
 
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
+use crate::gateway::charge::sets::AtomicSet;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::request::KeyBody;
 
 /// The most bytes of the limits in an id, which are hexadecimal digits of their JSON: the ids of
 /// many limits with long keys are longer than clients should send.
 const MAX_BYTES: usize = 64 * 1_024;
+/// The character between the ids of several sets.
+const SEPARATOR: char = '-';
+
+/// The policy and the key of a limit.
+pub(super) type NamedLimit = (String, KeyBody);
+
+/// The limits of an id in its JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum LimitsOfId {
+    /// Those of one id of the library.
+    OneSet(Vec<NamedLimit>),
+    /// Those of several, with the number of the set of each limit.
+    Sets {
+        limits: Vec<NamedLimit>,
+        sets: Vec<usize>,
+    },
+}
 
 /// The limits of an id that is not issued yet.
 #[derive(Debug)]
@@ -19,8 +43,29 @@ impl EncodedLimits {
     /// # Errors
     ///
     /// The limits are too long for an id.
-    pub(super) fn new(limits: &[(String, KeyBody)]) -> Result<Self, Problem> {
-        // Texts and arrays are always JSON.
+    pub(super) fn new(limits: Vec<NamedLimit>, sets: &[AtomicSet]) -> Result<Self, Problem> {
+        let limits = match sets.len() {
+            0 | 1 => LimitsOfId::OneSet(limits),
+            _ => {
+                let mut numbers = vec![0; limits.len()];
+                for (number, set) in sets.iter().enumerate() {
+                    for at in set.positions() {
+                        if let Some(place) = numbers.get_mut(at) {
+                            *place = number;
+                        }
+                    }
+                }
+                LimitsOfId::Sets {
+                    limits,
+                    sets: numbers,
+                }
+            }
+        };
+        Self::encode(&limits)
+    }
+
+    fn encode(limits: &LimitsOfId) -> Result<Self, Problem> {
+        // Texts, numbers and arrays are always JSON.
         let limits = serde_json::to_vec(limits).unwrap_or_default();
         if 2 * limits.len() > MAX_BYTES {
             let detail = format!(
@@ -38,19 +83,29 @@ impl EncodedLimits {
         Ok(Self(text))
     }
 
-    /// The id for the client: the library's id, a full stop, and the limits.
-    pub(super) fn with_id(&self, id: &str) -> String {
-        format!("{id}.{}", self.0)
+    /// The id for the client: the ids of the library, a full stop, and the limits.
+    pub(super) fn with_ids<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> String {
+        let mut text = String::new();
+        for (number, id) in ids.into_iter().enumerate() {
+            if number > 0 {
+                text.push(SEPARATOR);
+            }
+            text.push_str(id);
+        }
+        text.push('.');
+        text + &self.0
     }
 }
 
-/// An id and its limits in their order.
+/// The ids of the library and their limits, in the order of the request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientId {
-    /// The id of the library, which is bound to the limits.
-    pub(super) id: String,
+    /// The ids of the library, each of which is bound to the limits of its set.
+    pub(super) ids: Vec<String>,
     /// The policy and the key of each limit.
-    pub(super) limits: Vec<(String, KeyBody)>,
+    pub(super) limits: Vec<NamedLimit>,
+    /// For each limit the number of its id.
+    pub(super) sets: Vec<usize>,
 }
 
 impl ClientId {
@@ -58,7 +113,7 @@ impl ClientId {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
         let malformed =
             || Problem::bad_request("`id` is malformed, expected the id as it was returned".into());
-        let (id, limits) = text.split_once('.').ok_or_else(malformed)?;
+        let (ids, limits) = text.split_once('.').ok_or_else(malformed)?;
         if limits.len() > MAX_BYTES {
             return Err(malformed());
         }
@@ -69,10 +124,21 @@ impl ClientId {
         });
         let bytes: Vec<u8> = digits.collect::<Option<_>>().ok_or_else(malformed)?;
         let limits = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
-        Ok(Self {
-            id: id.to_owned(),
-            limits,
-        })
+        let (limits, sets) = match limits {
+            LimitsOfId::OneSet(limits) => {
+                let sets = vec![0; limits.len()];
+                (limits, sets)
+            }
+            LimitsOfId::Sets { limits, sets } => (limits, sets),
+        };
+        let ids: Vec<String> = ids.split(SEPARATOR).map(str::to_owned).collect();
+        let is_complete = sets.len() == limits.len()
+            && sets.iter().all(|set| *set < ids.len())
+            && (0..ids.len()).all(|number| limits.is_empty() || sets.contains(&number));
+        match is_complete {
+            true => Ok(Self { ids, limits, sets }),
+            false => Err(malformed()),
+        }
     }
 }
 
@@ -82,18 +148,34 @@ mod tests {
 
     #[test]
     fn id_round_trips_through_text() {
+        let limits = vec![
+            ("search".to_owned(), KeyBody::Text("ann.é".to_owned())),
+            (
+                "mail".to_owned(),
+                KeyBody::Parts(vec!["a".to_owned(), "b".to_owned()]),
+            ),
+        ];
+        let one = EncodedLimits::new(limits.clone(), &[]).unwrap();
         let id = ClientId {
-            id: "p00".to_owned(),
-            limits: vec![
-                ("search".to_owned(), KeyBody::Text("ann.é".to_owned())),
-                (
-                    "mail".to_owned(),
-                    KeyBody::Parts(vec!["a".to_owned(), "b".to_owned()]),
-                ),
-            ],
+            ids: vec!["p00".to_owned()],
+            limits: limits.clone(),
+            sets: vec![0, 0],
         };
-        let text = EncodedLimits::new(&id.limits).unwrap().with_id(&id.id);
-        assert_eq!(ClientId::parse(&text).unwrap(), id);
+        assert_eq!(ClientId::parse(&one.with_ids(["p00"])).unwrap(), id);
+        let several = EncodedLimits::encode(&LimitsOfId::Sets {
+            limits: limits.clone(),
+            sets: vec![1, 0],
+        });
+        let several = several.unwrap();
+        let id = ClientId {
+            ids: vec!["r00".to_owned(), "r01".to_owned()],
+            limits,
+            sets: vec![1, 0],
+        };
+        assert_eq!(ClientId::parse(&several.with_ids(["r00", "r01"])).unwrap(), id);
+        for ids in [&["r00"][..], &["r00", "r01", "r02"]] {
+            assert!(ClientId::parse(&several.with_ids(ids.iter().copied())).is_err());
+        }
     }
 
     #[test]

@@ -10,14 +10,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use limiter_core::{Amount, Decision, Key, LimitRequest, Policy};
+use limiter_core::{Amount, Decision, Key, LimitRequest, Policy, Rejection};
 use limiter_tower::RateLimitHeaders;
 use limiter_tower::key::{Extraction, KeyExtractor};
 
 use crate::access::Action;
 use crate::gateway::RecordedDecision;
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::check::require_kind;
+use crate::gateway::http::found::require_kind;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
 
@@ -76,11 +76,14 @@ pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Res
     let shown = shown_key(&query.parts, &request);
     // The body is not read, and a request is not shareable between threads.
     drop(request);
-    let rejected = |rejection| Problem::of_rejection(gateway, &rejection).with_deny_status(query.deny_status);
-    let policy: Policy = gateway.limiter().policy(&query.policy, &key).map_err(rejected)?;
+    let rejected =
+        |rejection: &Rejection| Problem::of_rejection(gateway, rejection).with_deny_status(query.deny_status);
+    let policy = gateway.limiter().policy(&query.policy, &key);
+    let policy: Policy = policy.map_err(|rejection| rejected(&rejection))?;
     require_kind(&policy, Action::Check)?;
     let limit = LimitRequest::new(&policy, &key).cost(query.cost);
     let checked = gateway.limiter().check_all([limit]).await;
+    let denied_key = shown.clone();
     if let Ok(decision) = &checked {
         // Without a shown key, the call is recorded without its result.
         let decided = RecordedDecision {
@@ -91,7 +94,21 @@ pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Res
         };
         gateway.record_call(&query.policy, decided, || (shown.unwrap_or_default(), None));
     }
-    let allowed = checked.and_then(Decision::require).map_err(rejected)?;
+    let allowed = match checked.and_then(Decision::require) {
+        Ok(allowed) => allowed,
+        Err(rejection) => {
+            let mut problem = rejected(&rejection);
+            if matches!(rejection, Rejection::NeverFits { .. })
+                && let Ok(peeked) = gateway.limiter().peek(&policy, &key).await
+            {
+                problem = problem.with_numbers(&peeked, policy.name());
+            }
+            return Err(match denied_key {
+                Some(key) => problem.with_key(gateway, &key),
+                None => problem,
+            });
+        }
+    };
     let mut response = StatusCode::OK.into_response();
     RateLimitHeaders::default().write(&allowed.into_decision(), response.headers_mut());
     Ok(response)

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use crate::access::Action;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::check::find_all;
 use crate::gateway::http::client_id::{ClientId, EncodedLimits};
+use crate::gateway::http::found::FoundLimits;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
@@ -28,18 +28,21 @@ use crate::gateway::http::request::{self, IdBody, LimitsBody};
 )]
 pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let body: LimitsBody = request::read(&body)?;
-    let encoded = EncodedLimits::new(&body.names())?;
-    let limits = find_all(&caller, Action::Acquire, body)?;
+    let encoded = EncodedLimits::new(body.names(), &[])?;
+    let found = FoundLimits::find(&caller, Action::Acquire, body)?;
     let gateway = caller.gateway;
-    let [limit] = limits.as_slice() else {
+    let sets = found.sets();
+    let (Some(limit), [set]) = (found.only(), sets.as_slice()) else {
         return Err(Problem::bad_request("a permit belongs to one limit".into()));
     };
     let acquire = gateway.limiter().acquire_concurrency(&limit.policy, &limit.key);
-    let acquired = acquire.cost(limit.cost).detached().await;
-    let permit = acquired.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    let permit = match acquire.cost(limit.cost).detached().await {
+        Ok(permit) => permit,
+        Err(rejection) => return Err(found.rejected(&gateway, set, &rejection).await),
+    };
     gateway.issued_policies().record(&limit.policy);
     let mut fields = expiring(permit.expires_at());
-    fields.insert("id".into(), json!(encoded.with_id(permit.id())));
+    fields.insert("id".into(), json!(encoded.with_ids([permit.id()])));
     Ok(reply::allowed(&gateway, &[permit.decision().clone()], fields))
 }
 
@@ -94,13 +97,13 @@ pub(super) fn expiring(expires_at: Timestamp) -> Map<String, Value> {
 }
 
 fn find_permit(caller: &Caller, text: &str) -> Result<(String, Policy, Key<'static>), Problem> {
-    let ClientId { id, limits } = ClientId::parse(text)?;
-    let [(policy, key)] = limits.as_slice() else {
+    let ClientId { ids, limits, .. } = ClientId::parse(text)?;
+    let ([id], [(policy, key)]) = (ids.as_slice(), limits.as_slice()) else {
         return Err(Problem::bad_request("the id is not that of a permit".into()));
     };
     caller.require(Action::Acquire, policy)?;
     let (gateway, key) = (&caller.gateway, key.to_key());
     let found = gateway.issued_policies().find(gateway.limiter(), policy, &key);
     let policy = found.map_err(|rejection: Rejection| Problem::of_rejection(gateway, &rejection))?;
-    Ok((id, policy, key))
+    Ok((id.clone(), policy, key))
 }

@@ -1,17 +1,23 @@
 //! Reservations, which a client settles by an id.
+//!
+//! Limits of different keys form several sets, each with a reservation of the library. The id of the
+//! client contains the ids of all of them.
 
 use std::time::Duration;
 
 use axum::response::Response;
-use limiter_core::detached::SettlementOutcome;
-use limiter_core::{Key, LimitRequest, Policy, Rejection};
+use limiter_core::detached::{DetachedReservation, SettlementOutcome};
+use limiter_core::{Amount, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
 use serde_json::{Map, json};
 
 use crate::access::Action;
+use crate::gateway::charge::refund::{ChargedSets, report};
+use crate::gateway::charge::sets::{AtomicSet, sum};
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::check::find_all;
+use crate::gateway::http::check::{in_task, reserve_sets};
 use crate::gateway::http::client_id::{ClientId, EncodedLimits};
+use crate::gateway::http::found::FoundLimits;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::permits::expiring;
 use crate::gateway::http::problem::Problem;
@@ -29,23 +35,56 @@ const LIFETIME: Duration = Duration::from_secs(600);
     responses(DecisionResponses),
 )]
 pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let rejected = |rejection: Rejection| Problem::of_rejection(&caller.gateway, &rejection);
     let body: LimitsBody = request::read(&body)?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
-    let encoded = EncodedLimits::new(&body.names())?;
-    let limits = find_all(&caller, Action::Reserve, body)?;
-    let gateway = &caller.gateway;
-    let reserved = gateway
-        .limiter()
-        .reserve_all(limits.iter().map(|limit| limit.request()));
-    let reservation = reserved.await.map_err(rejected)?;
-    let reservation = reservation.detach(lifetime).await.map_err(rejected)?;
-    for limit in &limits {
-        gateway.issued_policies().record(&limit.policy);
+    let names = body.names();
+    let found = FoundLimits::find(&caller, Action::Reserve, body)?;
+    let sets = found.sets();
+    let encoded = EncodedLimits::new(names, &sets)?;
+    let gateway = caller.gateway.clone();
+    let reserved = in_task(async move {
+        let reserved = reserve_detached(&caller, &found, &sets, lifetime).await?;
+        for limit in found.limits() {
+            caller.gateway.issued_policies().record(&limit.policy);
+        }
+        Ok(reserved)
+    });
+    let reserved = reserved.await?;
+    let expires_at = reserved.iter().map(DetachedReservation::expires_at).min();
+    let mut fields = expires_at.map(expiring).unwrap_or_default();
+    let ids = reserved.iter().map(DetachedReservation::id);
+    fields.insert("id".into(), json!(encoded.with_ids(ids)));
+    let decisions = reserved.iter().map(DetachedReservation::decision);
+    let decisions: Vec<Decision> = decisions.cloned().collect();
+    Ok(reply::allowed(&gateway, &decisions, fields))
+}
+
+/// Reserves all sets and exchanges them for ids, or reserves none.
+async fn reserve_detached(
+    caller: &Caller,
+    found: &FoundLimits,
+    sets: &[AtomicSet],
+    lifetime: Duration,
+) -> Result<Vec<DetachedReservation>, Problem> {
+    let reserved = reserve_sets(caller, found, sets).await?;
+    let mut reservations = reserved.into_reservations().into_iter();
+    let mut detached = Vec::with_capacity(sets.len());
+    while let Some(reservation) = reservations.next() {
+        match reservation.detach(lifetime).await {
+            Ok(reservation) => detached.push(reservation),
+            Err(rejection) => {
+                let mut rest: ChargedSets = reservations.collect();
+                rest.refund().await;
+                for (reservation, set) in detached.iter().zip(sets) {
+                    let nothing = set.charges(found.limits()).map(|request| request.cost(0_u32));
+                    let limiter = caller.gateway.limiter();
+                    report(limiter.settle_reservation(reservation.id(), nothing).await);
+                }
+                return Err(Problem::of_rejection(&caller.gateway, &rejection));
+            }
+        }
     }
-    let mut fields = expiring(reservation.expires_at());
-    fields.insert("id".into(), json!(encoded.with_id(reservation.id())));
-    Ok(reply::allowed(gateway, &[reservation.decision().clone()], fields))
+    Ok(detached)
 }
 
 /// `POST /v1/settle`
@@ -60,31 +99,53 @@ pub(super) async fn settle(caller: Caller, body: ReadBody) -> Result<Response, P
     let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
     let body: SettleBody = request::read(&body)?;
     let actuals = body.actuals()?;
-    let ClientId { id, limits } = ClientId::parse(&body.id)?;
+    let ClientId { ids, limits, sets } = ClientId::parse(&body.id)?;
     if limits.len() != actuals.len() {
         let detail = format!("{} amounts for {} limits", actuals.len(), limits.len());
         return Err(Problem::bad_request(detail.into()));
     }
-    let mut found: Vec<(Policy, Key<'static>)> = Vec::new();
-    for (policy, key) in &limits {
+    // The limits of each set, in the order of its reservation.
+    let mut used: Vec<Vec<UsedLimit>> = ids.iter().map(|_| Vec::new()).collect();
+    for (((policy, key), actual), set) in limits.iter().zip(actuals).zip(sets) {
         caller.require(Action::Reserve, policy)?;
         let key = key.to_key();
         let policy = gateway.issued_policies().find(gateway.limiter(), policy, &key);
         let policy = policy.map_err(rejected)?;
-        found.push((policy, key));
+        // The sets of an id are below the number of its ids.
+        let Some(of_set) = used.get_mut(set) else { continue };
+        let repeated = of_set
+            .iter_mut()
+            .find(|of| of.policy.name() == policy.name() && of.key == key);
+        match repeated {
+            Some(of) => of.actual = sum(of.actual, actual),
+            None => of_set.push(UsedLimit { policy, key, actual }),
+        }
     }
-    let used = found.iter().zip(actuals);
-    let used = used.map(|((policy, key), actual)| LimitRequest::new(policy, key).cost(actual));
-    let settled = gateway
-        .limiter()
-        .settle_reservation(&id, used)
-        .await
-        .map_err(rejected)?;
-    if settled == SettlementOutcome::Unknown {
+    let mut outcomes = Vec::with_capacity(ids.len());
+    for (id, used) in ids.iter().zip(&used) {
+        outcomes.push(settle_one(gateway.limiter(), id, used).await.map_err(rejected)?);
+    }
+    if outcomes.iter().all(|of| *of == SettlementOutcome::Unknown) {
         return Err(Problem::not_found("no reservation of this id exists: it expired"));
     }
     let mut fields = Map::new();
     // A repeated settlement succeeds as well.
-    fields.insert("settled".into(), json!(settled == SettlementOutcome::Settled));
+    let is_settled = outcomes.contains(&SettlementOutcome::Settled);
+    fields.insert("settled".into(), json!(is_settled));
     Ok(reply::object(fields))
+}
+
+/// A limit of a reservation, and the amount that was used.
+#[derive(Debug)]
+struct UsedLimit {
+    policy: Policy,
+    key: Key<'static>,
+    actual: Amount,
+}
+
+async fn settle_one(limiter: &Limiter, id: &str, used: &[UsedLimit]) -> Result<SettlementOutcome, Rejection> {
+    let used = used
+        .iter()
+        .map(|of| LimitRequest::new(&of.policy, &of.key).cost(of.actual));
+    limiter.settle_reservation(id, used).await
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use limiter_core::{Key, Limiter, Origin, Policy, Rate, Rejection};
+use limiter_core::{Amount, Key, Limiter, Origin, Policy, Rate, Rejection};
 
 use crate::access::{AccessDenial, Action, Client, Target};
 use crate::gateway::charge::{LimitResult, RequestedLimit, charge_all};
@@ -123,7 +123,7 @@ impl ThrottleCommand {
         Ok(RequestedLimit {
             policy,
             key,
-            cost: self.quantity,
+            cost: Amount::from(self.quantity),
             group: None,
         })
     }

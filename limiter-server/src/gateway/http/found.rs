@@ -1,0 +1,145 @@
+//! The limits of a request: their policies, their atomic sets, and the answer to a denial.
+
+use limiter_core::{Decision, LimitOutcome, Rejection};
+
+use crate::access::Action;
+use crate::gateway::charge::RequestedLimit;
+use crate::gateway::charge::sets::{AtomicSet, atomic_sets};
+use crate::gateway::http::caller::Caller;
+use crate::gateway::http::problem::Problem;
+use crate::gateway::http::request::{KeyBody, LimitBody, LimitsBody};
+use crate::gateway::{Gateway, RecordedDecision};
+
+/// The limits of a request whose policies were found, in the order of the request.
+#[derive(Clone, Debug)]
+pub(super) struct FoundLimits {
+    limits: Vec<RequestedLimit>,
+    /// The keys as the client sent them.
+    sent_keys: Vec<KeyBody>,
+}
+
+impl FoundLimits {
+    /// Finds the policies of the limits, on which the client may take the action.
+    pub(super) fn find(caller: &Caller, action: Action, body: LimitsBody) -> Result<Self, Problem> {
+        let bodies = body.into_limits()?;
+        let limits = bodies.iter().map(|limit| find(caller, action, limit));
+        let limits: Vec<RequestedLimit> = limits.collect::<Result<_, _>>()?;
+        Ok(Self {
+            limits,
+            sent_keys: bodies.into_iter().map(|limit| limit.key).collect(),
+        })
+    }
+
+    /// The limits.
+    pub(super) fn limits(&self) -> &[RequestedLimit] {
+        &self.limits
+    }
+
+    /// The only limit, if there is one.
+    pub(super) fn only(&self) -> Option<&RequestedLimit> {
+        match self.limits.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The sets that are decided atomically, in the order of their first limits.
+    pub(super) fn sets(&self) -> Vec<AtomicSet> {
+        atomic_sets(&self.limits, 0..self.limits.len())
+    }
+
+    /// The answer to a rejection of a set, with the key of the limit that denied. A cost above a
+    /// capacity is rejected before the store is called, so a peek returns the numbers.
+    pub(super) async fn rejected(
+        &self,
+        gateway: &Gateway,
+        set: &AtomicSet,
+        rejection: &Rejection,
+    ) -> Problem {
+        let mut problem = Problem::of_rejection(gateway, rejection);
+        if let Rejection::NeverFits { policy, .. } = rejection {
+            let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
+            if let Ok(peeked) = gateway.limiter().peek_all(limits).await {
+                problem = problem.with_numbers(&peeked, policy.name());
+            }
+        }
+        let denied = self
+            .denied_by(set, rejection)
+            .and_then(|at| self.sent_keys.get(at));
+        match denied {
+            Some(key) => problem.with_key(gateway, &key.to_string()),
+            None => problem,
+        }
+    }
+
+    /// The position of the limit that denied.
+    fn denied_by(&self, set: &AtomicSet, rejection: &Rejection) -> Option<usize> {
+        let decision = rejection.decision();
+        let is_denied = |number: &usize| {
+            let outcome = decision.and_then(|decision| decision.outcome_at(*number));
+            outcome.is_some_and(|outcome| !outcome.is_allowed())
+        };
+        let by_numbers = (0..self.limits.len()).find(is_denied);
+        if let Some(at) = by_numbers.and_then(|number| set.firsts().nth(number)) {
+            return Some(at);
+        }
+        let name = match rejection {
+            Rejection::NeverFits { policy, .. } => policy.name(),
+            Rejection::Forbidden { policy, .. } => policy,
+            _ => return None,
+        };
+        let mut firsts = set.firsts();
+        firsts.find(|at| self.limits.get(*at).is_some_and(|of| of.policy.name() == name))
+    }
+
+    /// Records the decision about a set for the admin UI.
+    pub(super) fn record(&self, caller: &Caller, set: &AtomicSet, decision: &Decision) {
+        for (number, at) in set.firsts().enumerate() {
+            let (Some(limit), Some(sent_key)) = (self.limits.get(at), self.sent_keys.get(at)) else {
+                continue;
+            };
+            let outcome = decision.outcome_at(number);
+            let decided = RecordedDecision {
+                peer: caller.peer,
+                is_allowed: decision.is_allowed() || outcome.is_some_and(LimitOutcome::is_allowed),
+                origin: decision.origin(),
+                outcome,
+            };
+            let key = || (sent_key.to_string(), None);
+            caller.gateway.record_call(limit.policy.name(), decided, key);
+        }
+    }
+}
+
+/// Finds the policy of a limit.
+fn find(caller: &Caller, action: Action, limit: &LimitBody) -> Result<RequestedLimit, Problem> {
+    caller.require(action, &limit.policy)?;
+    let gateway = &caller.gateway;
+    let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
+    let key = limit.key.to_key();
+    let policy = gateway.limiter().policy(&limit.policy, &key).map_err(rejected)?;
+    require_kind(&policy, action)?;
+    let cost = limit.cost().map_err(|error| rejected(error.into()))?;
+    Ok(RequestedLimit {
+        policy,
+        key,
+        cost,
+        group: None,
+    })
+}
+
+/// Requires a concurrency policy for permits, and another policy for charges. The library's own
+/// rejection names its functions.
+pub(super) fn require_kind(policy: &limiter_core::Policy, action: Action) -> Result<(), Problem> {
+    let name = policy.name();
+    let detail = match (action, policy.algorithm_name() == "concurrency") {
+        (Action::Acquire, false) => {
+            format!("policy `{name}` limits a rate, expected a concurrency policy: use /v1/check")
+        }
+        (Action::Check | Action::Peek | Action::Reserve | Action::Refund, true) => {
+            format!("policy `{name}` limits concurrent requests, expected a rate policy: use /v1/acquire")
+        }
+        _ => return Ok(()),
+    };
+    Err(Problem::bad_request(detail.into()))
+}

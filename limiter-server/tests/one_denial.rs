@@ -1,0 +1,225 @@
+//! A denied request of Envoy changes no limit, whatever denies it, and a request without an answer
+//! keeps no charge.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_server::gateway::envoy::messages::{
+    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, Unit,
+};
+use limiter_testing::RedisServer;
+use support::access::TOKEN;
+use support::rls::RlsClient;
+use support::server::{Server, wait_until};
+
+const POLICIES: &str = r#"
+[policy.calls]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[policy.tokens]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[policy.narrow]
+algorithm = "sliding_window"
+limit = 1
+window = "1h"
+
+[[rule]]
+match = ["calls"]
+policy = "calls"
+
+[[rule]]
+match = ["tokens"]
+policy = "tokens"
+settle = true
+
+[[rule]]
+match = ["narrow"]
+policy = "narrow"
+"#;
+
+/// A server with a deadline that a busy machine meets.
+fn start(redis: Option<&RedisServer>) -> (Server, RlsClient) {
+    let url = redis.map(RedisServer::url);
+    let usual = [
+        "--unmatched",
+        "deny",
+        "--override-domains",
+        "edge",
+        "--decision-deadline",
+        "5s",
+    ];
+    let mut args = usual.to_vec();
+    args.extend(url.iter().flat_map(|url| ["--redis", url.as_str()]));
+    let server = Server::with_token(POLICIES, &args);
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+    let ready = || {
+        client
+            .ask(&request(&[peek(descriptor("calls", "first"))]))
+            .is_ok()
+    };
+    wait_until(ready, || server.log());
+    (server, client)
+}
+
+fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        entries: vec![Entry {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }],
+        ..RateLimitDescriptor::default()
+    }
+}
+
+fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor
+    }
+}
+
+fn peek(descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
+    with_hits(descriptor, 0)
+}
+
+fn refund(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        is_negative_hits: true,
+        ..with_hits(descriptor, hits)
+    }
+}
+
+fn zero(descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        limit: Some(LimitOverride {
+            requests_per_unit: 0,
+            unit: Unit::Hour.into(),
+            unit_multiplier: None,
+        }),
+        ..descriptor
+    }
+}
+
+fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: descriptors.to_vec(),
+        hits_addend: 0,
+    }
+}
+
+/// The permits that are left.
+fn left(client: &RlsClient, key: &str, value: &str) -> u32 {
+    let answer = client.ask(&request(&[peek(descriptor(key, value))])).unwrap();
+    answer.statuses[0].limit_remaining
+}
+
+fn codes(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
+    let answer = client.ask(&request(descriptors)).unwrap();
+    let codes = answer.statuses.iter().map(DescriptorStatus::code);
+    let codes: Vec<Code> = codes.collect();
+    let denies = codes.contains(&Code::OverLimit);
+    assert_eq!(answer.overall_code() == Code::OverLimit, denies, "{answer:?}");
+    codes
+}
+
+/// Every kind of denial beside checks, a settlement and a refund.
+fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
+    let (server, client) = start(redis);
+    client
+        .ask(&request(&[with_hits(descriptor("narrow", "used"), 1)]))
+        .unwrap();
+    let denials = [
+        ("unmatched", descriptor("nothing", "ann")),
+        ("zero", zero(descriptor("calls", "zero"))),
+        ("limit", descriptor("narrow", "used")),
+        ("peek", peek(descriptor("narrow", "used"))),
+        ("capacity", with_hits(descriptor("calls", "large"), 11)),
+    ];
+    for (name, denial) in denials {
+        let (charged, settled, refunded) = ("charged", "settled", "refunded");
+        client
+            .ask(&request(&[with_hits(descriptor("calls", name), 4)]))
+            .unwrap();
+        let others = [
+            descriptor("calls", charged),
+            with_hits(descriptor("tokens", settled), 5),
+            refund(descriptor("calls", name), 3),
+        ];
+        // The position of the denial does not matter.
+        for at in 0..=others.len() {
+            let mut descriptors = others.to_vec();
+            descriptors.insert(at, denial.clone());
+            let mut expected = vec![Code::Ok; others.len()];
+            expected.insert(at, Code::OverLimit);
+            assert_eq!(codes(&client, &descriptors), expected, "{name} at {at}");
+            assert_eq!(left(&client, "calls", charged), 10, "{name} at {at}");
+            assert_eq!(left(&client, "tokens", settled), 10, "{name} at {at}");
+            assert_eq!(left(&client, "calls", name), 6, "{name} at {at}: {refunded}");
+        }
+        // The same request without the denial takes effect.
+        assert_eq!(codes(&client, &others), [Code::Ok; 3], "{name}");
+        assert_eq!(left(&client, "calls", charged), 9, "{name}");
+        assert_eq!(left(&client, "tokens", settled), 5, "{name}");
+        assert_eq!(left(&client, "calls", name), 9, "{name}");
+        let undo = [
+            refund(descriptor("calls", charged), 1),
+            refund(descriptor("tokens", settled), 5),
+        ];
+        assert_eq!(codes(&client, &undo), [Code::Ok; 2]);
+    }
+    assert_eq!(server.metric("limiter_server_failed_refunds_total "), 0.0);
+}
+
+#[test]
+fn denied_request_changes_nothing_in_process() {
+    denied_request_changes_nothing(None);
+}
+
+#[test]
+fn denied_request_changes_nothing_on_redis() {
+    denied_request_changes_nothing(Some(&RedisServer::start()));
+}
+
+/// The settlement of a key whose value in Redis is of another type fails, after the checks and the
+/// first settlement were charged.
+#[test]
+fn failed_settlement_refunds_the_charges() {
+    let redis = RedisServer::start();
+    let (server, client) = start(Some(&redis));
+    client
+        .ask(&request(&[with_hits(descriptor("tokens", "broken"), 1)]))
+        .unwrap();
+    let keys = redis.command(&["KEYS", "*tokens*broken*"]);
+    let key = keys.items().first().expect("a key").text();
+    redis.command(&["DEL", &key]);
+    redis.command(&["LPUSH", &key, "x"]);
+    let mixed = request(&[
+        with_hits(descriptor("calls", "a"), 2),
+        with_hits(descriptor("tokens", "settled"), 5),
+        with_hits(descriptor("tokens", "broken"), 1),
+        with_hits(descriptor("calls", "b"), 3),
+    ]);
+    let status = client.ask(&mixed).unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+    let lefts = || {
+        let limits = [("calls", "a"), ("calls", "b"), ("tokens", "settled")];
+        limits.map(|(key, value)| left(&client, key, value))
+    };
+    // The refund goes on after the answer.
+    wait_until(
+        || lefts() == [10; 3],
+        || format!("{:?}: {}", lefts(), server.log()),
+    );
+}

@@ -1,0 +1,182 @@
+//! Limits in descriptors: aligned periods, separate states, and names without text of clients.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use limiter_server::gateway::envoy::messages::{
+    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, Unit,
+};
+use limiter_testing::RedisServer;
+use support::rls::RlsClient;
+use support::server::Server;
+
+const POLICIES: &str = r#"
+[policy.search]
+algorithm = "sliding_window"
+limit = 100
+window = "1h"
+
+[[rule]]
+match = ["search"]
+policy = "search"
+"#;
+
+const DAY: i64 = 86_400;
+
+/// A request of one descriptor with a limit of one call.
+fn request(entry: (&str, &str), unit: Unit, multiplier: u32) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![Entry {
+                key: entry.0.to_owned(),
+                value: entry.1.to_owned(),
+            }],
+            limit: Some(LimitOverride {
+                requests_per_unit: 1,
+                unit: unit.into(),
+                unit_multiplier: Some(multiplier),
+            }),
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    }
+}
+
+fn ask(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
+    client.ask(request).unwrap().statuses.remove(0)
+}
+
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.as_secs().try_into().unwrap()
+}
+
+#[test]
+fn periods_are_aligned_to_utc() {
+    let server = Server::with_policies(POLICIES, &["--override-domains", "edge"]);
+    let client = RlsClient::connect(server.grpc());
+    let monday = 4 * DAY;
+    for (unit, multiplier, length, origin, expected) in [
+        (Unit::Day, 1, DAY, 0, (Unit::Day, 1)),
+        (Unit::Week, 1, 7 * DAY, monday, (Unit::Week, 1)),
+        (Unit::Month, 1, 30 * DAY, 0, (Unit::Month, 1)),
+        (Unit::Month, 2, 60 * DAY, 0, (Unit::Month, 2)),
+        (Unit::Year, 1, 365 * DAY, 0, (Unit::Year, 1)),
+        (Unit::Hour, 7, 7 * 3_600, 0, (Unit::Hour, 7)),
+        (Unit::Day, 10, 10 * DAY, 0, (Unit::Day, 10)),
+    ] {
+        let request = request(("search", "ann"), unit, multiplier);
+        let (before, status, after) = (now(), ask(&client, &request), now());
+        let limit = status.current_limit.as_ref().unwrap();
+        assert_eq!((limit.unit(), limit.unit_multiplier.unwrap_or(1)), expected);
+        let reset = status.duration_until_reset.unwrap().seconds;
+        // The time until the reset is rounded up.
+        let ends = (before + reset - 1)..=(after + reset);
+        let is_aligned = ends.clone().any(|end| (end - origin).rem_euclid(length) == 0);
+        assert!(is_aligned, "{unit:?} x {multiplier}: {ends:?}");
+        assert!((1..=length).contains(&reset), "{reset}");
+        assert_eq!(ask(&client, &request).code(), Code::OverLimit, "{unit:?}");
+    }
+}
+
+#[test]
+fn each_multiplier_and_descriptor_has_a_separate_state() {
+    let redis = RedisServer::start();
+    let server = Server::with_policies(
+        POLICIES,
+        &[
+            "--override-domains",
+            "edge",
+            "--redis",
+            &redis.url(),
+            "--decision-deadline",
+            "5s",
+        ],
+    );
+    let client = RlsClient::connect(server.grpc());
+    for entry in [
+        ("search", "ann"),
+        ("search", "bob"),
+        ("a", "x"),
+        ("b", "x"),
+        ("b", "y"),
+    ] {
+        for multiplier in [1, 2, 3] {
+            let request = request(entry, Unit::Day, multiplier);
+            assert_eq!(ask(&client, &request).code(), Code::Ok, "{entry:?} {multiplier}");
+            let denied = ask(&client, &request);
+            assert_eq!(denied.code(), Code::OverLimit, "{entry:?} {multiplier}");
+        }
+    }
+}
+
+/// The values of the label `policy` in all samples.
+fn policy_labels(server: &Server) -> BTreeSet<String> {
+    let metrics = server.get("/metrics").body;
+    let labels = metrics.split("policy=\"").skip(1);
+    labels
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn names_of_clients_are_no_labels_and_no_fields() {
+    let without_rules = POLICIES.split("[[rule]]").next().unwrap();
+    for (rules, name) in [(POLICIES, "with rules"), (without_rules, "without rules")] {
+        let redis = RedisServer::start();
+        let server = Server::with_policies(
+            rules,
+            &[
+                "--override-domains",
+                "edge",
+                "--redis",
+                &redis.url(),
+                "--decision-deadline",
+                "5s",
+            ],
+        );
+        let client = RlsClient::connect(server.grpc());
+        for number in 0..50 {
+            let text = format!("client{number}");
+            for entry in [("generic_key", &*text), (&*text, "a"), ("search", &*text)] {
+                for multiplier in [1, 2 + number] {
+                    let allowed = ask(&client, &request(entry, Unit::Hour, multiplier));
+                    assert_eq!(allowed.code(), Code::Ok, "{entry:?}");
+                }
+            }
+        }
+        let labels = policy_labels(&server);
+        let expected = ["override:hour", "override:hours"];
+        let configured = [
+            "override:hour:search",
+            "override:hours:search",
+            "search",
+            "unmatched",
+        ];
+        assert!(
+            expected.iter().all(|of| labels.contains(*of)),
+            "{name}: {labels:?}"
+        );
+        let is_known = |of: &String| expected.contains(&of.as_str()) || configured.contains(&of.as_str());
+        assert!(labels.iter().all(is_known), "{name}: {labels:?}");
+        // Fields of hashes, for example those of the usage of processes.
+        for key in redis.command(&["KEYS", "*"]).items() {
+            let key = key.text();
+            if redis.command(&["TYPE", &key]).text() == "hash" {
+                let fields = redis.command(&["HKEYS", &key]);
+                let is_client = fields.items().iter().any(|field| field.text().contains("client"));
+                assert!(!is_client, "{name}: {key}");
+            }
+        }
+    }
+}
