@@ -5,6 +5,7 @@ use std::path::Path;
 
 use limiter_core::registry::{PolicyRegistry, Rule};
 
+use crate::gateway::charge::sets::MAX_ATOMIC;
 use crate::serve::policies;
 
 /// Reads the file and reports all of its errors, or else a summary with warnings.
@@ -19,13 +20,8 @@ pub(super) fn run(file: &Path) -> Result<(), String> {
     for (number, earlier) in unreachable(&rules) {
         println!("warning: rule[{number}] is never used, because rule[{earlier}] has the same patterns");
     }
-    for (domain, limits) in decided_in_order(&registry, &rules) {
-        let domain = domain.unwrap_or("any domain");
-        println!(
-            "note: {domain}: limits of these rules have no common group; in one request they are decided \
-             in order, and refunded if a later one denies: {}",
-            limits.join(", ")
-        );
+    for note in decided_in_order(&registry, &rules) {
+        println!("note: {note}");
     }
     Ok(())
 }
@@ -56,21 +52,74 @@ fn unreachable(rules: &[Rule]) -> Vec<(usize, usize)> {
     unreachable
 }
 
-/// For each domain the rules that have no common group, if there are several.
-fn decided_in_order<'a>(
+/// The limits that one request can have, and that are not decided atomically, as notes.
+fn decided_in_order(registry: &PolicyRegistry, rules: &[Rule]) -> Vec<String> {
+    if rules.is_empty() {
+        return without_rules(registry).into_iter().collect();
+    }
+    let named: BTreeSet<&str> = rules.iter().filter_map(Rule::domain).collect();
+    let of_all = rules.iter().any(|rule| rule.domain().is_none());
+    let other = match named.is_empty() {
+        true => "any domain",
+        false => "any other domain",
+    };
+    let domains = named.iter().map(|domain| (Some(*domain), *domain));
+    let domains = domains.chain(of_all.then_some((None, other)));
+    domains
+        .flat_map(|(domain, shown)| notes_of_domain(registry, rules, domain, shown))
+        .collect()
+}
+
+/// The notes on the rules that apply to requests of a domain: its own, and those of all domains.
+fn notes_of_domain(
     registry: &PolicyRegistry,
-    rules: &'a [Rule],
-) -> BTreeMap<Option<&'a str>, Vec<String>> {
-    let mut domains: BTreeMap<Option<&str>, (BTreeSet<String>, Vec<String>)> = BTreeMap::new();
-    for (number, rule) in rules.iter().enumerate() {
+    rules: &[Rule],
+    domain: Option<&str>,
+    shown: &str,
+) -> Vec<String> {
+    let mut tags: BTreeMap<String, usize> = BTreeMap::new();
+    let mut limits = Vec::new();
+    let applies = |rule: &Rule| rule.domain().is_none() || rule.domain() == domain;
+    for (number, rule) in rules.iter().enumerate().filter(|(_, rule)| applies(rule)) {
         let entry = registry.get(rule.policy());
         let of_policy = entry.as_ref().and_then(|entry| entry.policy().group());
-        let group = rule.group().or(of_policy).map(str::to_owned);
-        let (tags, limits) = domains.entry(rule.domain()).or_default();
         // Without a group, the key is the tag, and the keys of two rules are rarely equal.
-        tags.insert(group.map_or_else(|| format!("rule {number}"), |group| format!("group {group}")));
+        let tag = match rule.group().or(of_policy) {
+            Some(group) => format!("group {group}"),
+            None => format!("rule[{number}]"),
+        };
+        *tags.entry(tag).or_default() += 1;
         limits.push(format!("rule[{number}] {}", rule.policy()));
     }
-    let several = domains.into_iter().filter(|(_, (tags, _))| tags.len() > 1);
-    several.map(|(domain, (_, limits))| (domain, limits)).collect()
+    let mut notes = Vec::new();
+    if tags.len() > 1 {
+        notes.push(format!(
+            "{shown}: limits of these rules have no common group; in one request they are decided in order, and \
+             refunded if a later one denies: {}",
+            limits.join(", ")
+        ));
+    }
+    for (tag, count) in tags.into_iter().filter(|(_, count)| *count > MAX_ATOMIC) {
+        notes.push(format!(
+            "{shown}: {count} rules have the {tag}; a request with more than {MAX_ATOMIC} of their limits is decided \
+             in sets of {MAX_ATOMIC} in order, and refunded if a later set denies"
+        ));
+    }
+    notes
+}
+
+/// The note on a file without rules, where descriptors name policies.
+fn without_rules(registry: &PolicyRegistry) -> Option<String> {
+    let names = registry.names();
+    let entries = names.iter().filter_map(|name| registry.get(name));
+    let tags = entries.map(|entry| match entry.policy().group() {
+        Some(group) => format!("group {group}"),
+        None => format!("policy {}", entry.policy().name()),
+    });
+    let tags: BTreeSet<String> = tags.collect();
+    (tags.len() > 1).then(|| {
+        "the file has no rule, so descriptors name policies by the default mapping; limits of one request with different \
+         keys and without a common group are decided in order, and refunded if a later one denies"
+            .to_owned()
+    })
 }
