@@ -33,7 +33,7 @@ struct AccessSources {
     issued: Vec<Token>,
     /// When the source of the issued tokens confirmed them last; `None` before the first time.
     confirmed_at: Option<Instant>,
-    /// Whether the issued tokens are not accepted.
+    /// True if the issued tokens are not accepted.
     is_unconfirmed: bool,
 }
 

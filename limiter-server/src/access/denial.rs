@@ -44,7 +44,8 @@ impl AccessDenial {
         matches!(self, Self::Forbidden { .. })
     }
 
-    /// Whether the client can be valid, but its token cannot be confirmed now: 503 and UNAVAILABLE.
+    /// Returns whether the client can be valid, but its token cannot be confirmed now: 503 and
+    /// UNAVAILABLE.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::TokensUnconfirmed)

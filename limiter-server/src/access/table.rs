@@ -66,7 +66,7 @@ pub struct AccessTable {
     certificates: HashMap<String, CertificateClient>,
     /// True if anonymous clients are rejected although no client is left.
     had_clients: bool,
-    /// Whether issued tokens are missing because their source has not confirmed them.
+    /// True if issued tokens are missing because their source has not confirmed them.
     is_unconfirmed: bool,
 }
 

@@ -52,7 +52,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// Whether it changes the usage without a decision.
+    /// Returns whether it changes the usage without a decision.
     fn is_change(self) -> bool {
         matches!(self, Self::Refund | Self::Settle)
     }

@@ -58,7 +58,7 @@ impl KeyFingerprints {
             .clone()
     }
 
-    /// Whether the settings contain the secret, so that the nodes need not share one.
+    /// Returns whether the settings contain the secret, so that the nodes need not share one.
     pub(crate) fn is_configured(&self) -> bool {
         self.0.configured.is_some()
     }
@@ -72,7 +72,7 @@ impl KeyFingerprints {
     }
 }
 
-/// Whether a text has the form of a fingerprint.
+/// Returns whether a text has the form of a fingerprint.
 #[must_use]
 pub fn is_fingerprint(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

@@ -62,7 +62,7 @@ impl Gateway {
         Ok(results)
     }
 
-    /// Whether a descriptor denies its request without a limit.
+    /// Returns whether a descriptor denies its request without a limit.
     fn denies_without_limit(&self, operation: Operation) -> bool {
         match operation {
             Operation::Zero => true,

@@ -67,7 +67,7 @@ impl CheckedBounds {
         Self(checked)
     }
 
-    /// Whether all bounds were measured and are met.
+    /// Returns whether all bounds were measured and are met.
     pub(crate) fn are_met(&self) -> bool {
         self.0.iter().all(|bound| bound.is_met)
     }
