@@ -6,6 +6,7 @@
 //! repaired by the next pass, which recognizes the texts. Without Redis, the registry of the node's
 //! own gateway follows SQL. Tests: `tests/publish.rs`.
 
+mod database_mark;
 mod error;
 mod guard;
 pub(crate) mod key_secret;
@@ -260,10 +261,14 @@ impl Publisher {
         let known = self.known_state().await?;
         let (replaced, text) = read.unwrap_or_default();
         let found = PolicyRegistry::from_toml(&text)?;
+        let follows_lost_change = match read_mark(&text) {
+            Some(mark) => inner.store.has_lost(&mark).await?,
+            None => false,
+        };
         let observed = (replaced > 0).then(|| ObservedRegistry {
             revision: i64::try_from(replaced).unwrap_or(i64::MAX),
             contents: registry_text::contents(&found, now_micros()),
-            mark: read_mark(&text),
+            follows_lost_change,
         });
         let step = next_step(&known, observed.as_ref());
         if inner.store.is_read_only() && step != Step::Nothing {
@@ -349,7 +354,7 @@ impl Publisher {
             put(document, &draft)?;
             confirmed.push((document.kind, document.name.clone(), document.revision));
         }
-        let text = with_mark(&draft.to_toml(), inner.store.id(), known.newest_change);
+        let text = with_mark(&draft.to_toml(), &known.newest);
         match redis.publish(&text, replaced).await {
             Ok(revision) => {
                 let revision = i64::try_from(revision).unwrap_or(i64::MAX);
@@ -367,7 +372,7 @@ impl Publisher {
     async fn known_state(&self) -> Result<KnownState, PublishError> {
         let inner = &*self.0;
         let publication = inner.store.publication(&inner.namespace).await?;
-        let newest_change = inner.store.newest_change().await?;
+        let newest = inner.store.newest_mark().await?;
         let documents = inner.store.documents(&inner.namespace).await?;
         let mut texts: BTreeMap<DocumentId, BTreeMap<i64, String>> = BTreeMap::new();
         if documents.iter().any(|of| of.published < of.revision) {
@@ -382,8 +387,7 @@ impl Publisher {
             (id, KnownDocument { document, contents })
         });
         Ok(KnownState {
-            database: inner.store.id().to_owned(),
-            newest_change,
+            newest,
             confirmed: publication.registry_revision,
             documents: documents.collect(),
         })

@@ -6,7 +6,7 @@ use crate::publish::Publisher;
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownState};
 use crate::publish::registry_text::imported;
-use crate::store::{Author, Origin, now_micros};
+use crate::store::{Author, Origin, OutsideChange, now_micros};
 
 /// The author of changes that another program has published.
 const OUTSIDE: &str = "outside";
@@ -29,26 +29,14 @@ impl Publisher {
             at,
         };
         let texts = documents.iter().filter_map(|id| imported(id, known, found, at));
-        let texts: Vec<_> = texts.collect();
-        let namespace = &inner.namespace;
-        let store = &inner.store;
-        let done = store
-            .import(namespace, known.confirmed, revision, &texts, &author)
-            .await?;
-        if done && restored {
-            store.distrust_credentials(at).await?;
-            for (_, name) in &documents {
-                let detail = format!("an older copy of the database was restored: policy `{name}` differs");
-                store
-                    .raise_alert(namespace, "database_restored", &detail, at)
-                    .await?;
-            }
-            let detail =
-                "an older copy of the database was restored: sessions ended, tokens wait for confirmation";
-            store
-                .raise_alert(namespace, "database_restored", detail, at)
-                .await?;
-        }
+        let change = OutsideChange {
+            expected: known.confirmed,
+            registry_revision: revision,
+            documents: texts.collect(),
+            restored: restored.then(|| documents.iter().map(|(_, name)| name.clone()).collect()),
+        };
+        // Another node may have imported the change meanwhile.
+        inner.store.import(&inner.namespace, &change, &author).await?;
         Ok(())
     }
 }

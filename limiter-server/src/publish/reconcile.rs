@@ -10,12 +10,12 @@
 //! | none | any | import |
 //!
 //! A text is known if it is that of the published revision or of a later one. The registry carries
-//! a mark with the newest change of the database; a mark from the future shows that an older copy
-//! of the database was restored.
+//! a mark with the newest change of the database; a change that the database lacks shows that an
+//! older copy of the database was restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::store::{DocumentKind, StoredDocument};
+use crate::store::{ChangeMark, DocumentKind, StoredDocument};
 
 /// The identity of a document in a namespace.
 pub type DocumentId = (DocumentKind, String);
@@ -36,17 +36,15 @@ pub struct ObservedRegistry {
     pub revision: i64,
     /// The contents of the documents.
     pub contents: BTreeMap<DocumentId, String>,
-    /// The database and its newest change when the text was published.
-    pub mark: Option<(String, i64)>,
+    /// Whether the text was published after a change that the database lacks.
+    pub follows_lost_change: bool,
 }
 
 /// The state of a namespace in SQL.
 #[derive(Clone, Debug, Default)]
 pub struct KnownState {
-    /// The identity of the database.
-    pub database: String,
     /// The newest change in the database.
-    pub newest_change: i64,
+    pub newest: ChangeMark,
     /// The last confirmed revision of the registry; 0 for none.
     pub confirmed: i64,
     /// All documents, deleted ones included.
@@ -94,7 +92,7 @@ pub fn next_step(known: &KnownState, observed: Option<&ObservedRegistry>) -> Ste
     if known.documents.is_empty() && observed.revision > known.confirmed {
         return Step::Import {
             documents: observed.contents.keys().cloned().collect(),
-            restored: false,
+            restored: observed.follows_lost_change,
         };
     }
     if observed.revision < known.confirmed {
@@ -138,10 +136,7 @@ fn compare_texts(known: &KnownState, observed: &ObservedRegistry) -> Step {
             }
         }
     }
-    let restored = observed
-        .mark
-        .as_ref()
-        .is_some_and(|(database, change)| *database == known.database && *change > known.newest_change);
+    let restored = observed.follows_lost_change;
     match imported.is_empty() && !restored {
         true => Step::Confirm(confirmed),
         false => Step::Import {

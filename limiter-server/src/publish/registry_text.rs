@@ -8,7 +8,7 @@ use limiter_core::registry::PolicyRegistry;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, TextError, parse_rules, rules_to_toml};
 use crate::publish::reconcile::{DocumentId, KnownState};
-use crate::store::{DocumentKind, ImportedDocument, OVERLAYS, RULES, StoredDocument};
+use crate::store::{ChangeMark, DocumentKind, ImportedDocument, OVERLAYS, RULES, StoredDocument};
 
 /// The comment in the first line of a published text.
 const MARK: &str = "# limiter-server database ";
@@ -16,16 +16,14 @@ const MARK: &str = "# limiter-server database ";
 /// The largest number of changes that one entry of the history lists.
 const MAX_CHANGES: usize = 20;
 
-/// Adds the database and its newest change to a text.
-pub(super) fn with_mark(text: &str, database: &str, change: i64) -> String {
-    format!("{MARK}{database} change {change}\n{text}")
+/// Adds the newest change of the database to a text.
+pub(super) fn with_mark(text: &str, newest: &ChangeMark) -> String {
+    format!("{MARK}{newest}\n{text}")
 }
 
-/// The database and its newest change when the text was published.
-pub(super) fn read_mark(text: &str) -> Option<(String, i64)> {
-    let line = text.lines().next()?.strip_prefix(MARK)?;
-    let (database, change) = line.split_once(" change ")?;
-    Some((database.to_owned(), change.trim().parse().ok()?))
+/// The newest change of the database when the text was published.
+pub(super) fn read_mark(text: &str) -> Option<ChangeMark> {
+    text.lines().next()?.strip_prefix(MARK)?.parse().ok()
 }
 
 /// Puts a document into a registry.
@@ -173,8 +171,13 @@ mod tests {
 
     #[test]
     fn mark_round_trips_through_first_line() {
-        let text = with_mark("format = 1\n", "db", 7);
-        assert_eq!(read_mark(&text), Some(("db".to_owned(), 7)));
+        let mark = ChangeMark {
+            database: "db".to_owned(),
+            change: 7,
+            at: 1_800_000_000_000_000,
+        };
+        let text = with_mark("format = 1\n", &mark);
+        assert_eq!(read_mark(&text), Some(mark));
         assert!(PolicyRegistry::from_toml(&text).is_ok());
         assert_eq!(read_mark("format = 1\n"), None);
     }

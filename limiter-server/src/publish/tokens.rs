@@ -11,6 +11,7 @@ use limiter_core::registry::{RedisDocument, RegistryError};
 
 use crate::access::{Access, Expiry, Scope};
 use crate::publish::Publisher;
+use crate::publish::database_mark::DatabaseMark;
 use crate::publish::error::PublishError;
 use crate::store::{Store, StoredToken, now_micros};
 
@@ -31,6 +32,7 @@ pub(crate) struct TokenPublisher {
     namespace: String,
     store: Store,
     document: Option<RedisDocument>,
+    mark: Option<DatabaseMark>,
     /// The access of the gateway of this process, if it serves the namespace.
     access: Option<Access>,
     /// The revision and the text in Redis.
@@ -44,6 +46,7 @@ impl TokenPublisher {
             namespace: publisher.namespace().to_owned(),
             store: publisher.0.store.clone(),
             document: publisher.redis().map(|redis| redis.document(DOCUMENT)),
+            mark: DatabaseMark::new(publisher),
             access: None,
             published: (0, String::new()),
         }
@@ -79,6 +82,11 @@ impl TokenPublisher {
         // Redis is read before the database: a publication between the two is then newer than the
         // revision that was read, and compare-and-set detects it.
         let read = self.read(is_full).await;
+        // A restored copy of the database can contain revoked tokens.
+        let compared = match &mut self.mark {
+            Some(mark) => mark.pass(is_full).await,
+            None => Ok(()),
+        };
         let tokens = self.store.tokens(&self.namespace).await?;
         self.record_use(&tokens).await?;
         let text = issued_text(&tokens, now_micros());
@@ -91,6 +99,7 @@ impl TokenPublisher {
             }
         }
         read?;
+        compared?;
         let Some(document) = self.document.as_ref().filter(|_| self.published.1 != text) else {
             return Ok(());
         };

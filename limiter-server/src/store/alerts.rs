@@ -1,6 +1,6 @@
 //! Conditions that an administrator must know.
 
-use crate::store::sql::{SqlRow, binds};
+use crate::store::sql::{SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError, audit};
 
 /// A condition that an administrator must know.
@@ -35,16 +35,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
-        let sql =
-            "SELECT id FROM alert WHERE namespace = ? AND kind = ? AND detail = ? AND cleared_at IS NULL";
-        let found = transaction.row(sql, binds![namespace, kind, detail]).await?;
-        if found.is_none() {
-            tracing::warn!(namespace, kind, detail, "alert");
-            let sql = "INSERT INTO alert (namespace, kind, detail, created_at) VALUES (?, ?, ?, ?)";
-            transaction
-                .execute(sql, binds![namespace, kind, detail, at])
-                .await?;
-        }
+        raise(&mut transaction, namespace, (kind, detail), at).await?;
         transaction.commit().await
     }
 
@@ -93,6 +84,25 @@ impl Store {
         audit::insert(&mut transaction, entry).await?;
         transaction.commit().await
     }
+}
+
+/// Records an alert in a transaction, unless the same one is not cleared yet.
+pub(super) async fn raise(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    (kind, detail): (&str, &str),
+    at: i64,
+) -> Result<(), StoreError> {
+    let sql = "SELECT id FROM alert WHERE namespace = ? AND kind = ? AND detail = ? AND cleared_at IS NULL";
+    let found = transaction.row(sql, binds![namespace, kind, detail]).await?;
+    if found.is_none() {
+        tracing::warn!(namespace, kind, detail, "alert");
+        let sql = "INSERT INTO alert (namespace, kind, detail, created_at) VALUES (?, ?, ?, ?)";
+        transaction
+            .execute(sql, binds![namespace, kind, detail, at])
+            .await?;
+    }
+    Ok(())
 }
 
 fn read_alert(row: &SqlRow) -> Result<Alert, StoreError> {

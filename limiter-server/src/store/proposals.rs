@@ -80,6 +80,17 @@ pub struct NewProposal {
     pub apps: Option<Vec<String>>,
 }
 
+/// Which proposals are listed.
+#[derive(Clone, Debug)]
+pub struct ProposalFilter {
+    /// Whether decided proposals are left out.
+    pub is_open: bool,
+    /// The last proposal of the previous page.
+    pub after: Option<StoredProposal>,
+    /// The largest number of proposals.
+    pub limit: i64,
+}
+
 const COLUMNS: &str =
     "id, namespace, name, base, body, apps, reason, author, created_at, state, decided_by, decided_at";
 
@@ -103,7 +114,7 @@ impl StoredProposal {
 }
 
 impl Store {
-    /// The proposals of a namespace, the newest first; open ones only if `is_open`.
+    /// The proposals of a namespace, the newest first.
     ///
     /// # Errors
     ///
@@ -111,14 +122,22 @@ impl Store {
     pub async fn proposals(
         &self,
         namespace: &str,
-        is_open: bool,
-        limit: i64,
+        filter: &ProposalFilter,
     ) -> Result<Vec<StoredProposal>, StoreError> {
-        let filter = if is_open { " AND state = 'open'" } else { "" };
+        let open = match filter.is_open {
+            true => " AND state = 'open'",
+            false => "",
+        };
+        let (time, id) = match &filter.after {
+            None => (i64::MAX, ""),
+            Some(last) => (last.created_at, last.id.as_str()),
+        };
         let sql = format!(
-            "SELECT {COLUMNS} FROM proposal WHERE namespace = ?{filter} ORDER BY created_at DESC, id LIMIT ?"
+            "SELECT {COLUMNS} FROM proposal WHERE namespace = ?{open} AND (created_at < ? OR (created_at = ? AND id > ?)) \
+             ORDER BY created_at DESC, id LIMIT ?"
         );
-        let rows = self.pool.rows(&sql, binds![namespace, limit]).await?;
+        let binds = binds![namespace, time, time, id, filter.limit];
+        let rows = self.pool.rows(&sql, binds).await?;
         rows.iter().map(StoredProposal::read).collect()
     }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use crate::store::document::{DocumentState, write_apps};
 use crate::store::save::{insert_revision, lock};
 use crate::store::sql::{SqlTransaction, binds};
-use crate::store::{Author, DocumentKind, SaveRequest, Store, StoreError, StoredDocument, audit};
+use crate::store::{
+    Author, DocumentKind, SaveRequest, Store, StoreError, StoredDocument, audit, restoration,
+};
 
 /// How far a namespace is published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,19 @@ pub struct ImportedDocument {
     pub note: Option<String>,
     /// The change in words, for the history.
     pub summary: Option<String>,
+}
+
+/// A publication by another program.
+#[derive(Clone, Debug)]
+pub struct OutsideChange {
+    /// The last confirmed revision of the registry that the caller read.
+    pub expected: i64,
+    /// The published revision of the registry.
+    pub registry_revision: i64,
+    /// The changed documents.
+    pub documents: Vec<ImportedDocument>,
+    /// The names of the documents that differ, if an older copy of the database was restored.
+    pub restored: Option<Vec<String>>,
 }
 
 impl Store {
@@ -120,9 +135,10 @@ impl Store {
         transaction.commit().await
     }
 
-    /// Imports documents that another program has published as revision `registry_revision` of the
-    /// registry. A saved version of the same document that is not in force becomes a conflict.
-    /// Returns false if another node has imported meanwhile.
+    /// Imports documents that another program has published. A saved version of the same document
+    /// that is not in force becomes a conflict. After the restoration of an older copy, the same
+    /// transaction ends all sessions and suspends all tokens. Returns false if another node has
+    /// imported meanwhile.
     ///
     /// # Errors
     ///
@@ -130,9 +146,7 @@ impl Store {
     pub async fn import(
         &self,
         namespace: &str,
-        expected: i64,
-        registry_revision: i64,
-        documents: &[ImportedDocument],
+        change: &OutsideChange,
         author: &Author,
     ) -> Result<bool, StoreError> {
         self.require_writable()?;
@@ -142,43 +156,21 @@ impl Store {
             transaction.dialect().for_update()
         );
         let row = transaction.row(&sql, binds![namespace]).await?;
-        if row.map_or(Ok(0), |row| row.int(0))? != expected {
+        if row.map_or(Ok(0), |row| row.int(0))? != change.expected {
             return Ok(false);
         }
-        match set_revision(&mut transaction, namespace, registry_revision, author.at).await {
+        match set_revision(&mut transaction, namespace, change.registry_revision, author.at).await {
             Err(error) if error.is_duplicate() => return Ok(false),
             result => result?,
         }
-        for document in documents {
+        for document in &change.documents {
             import_document(&mut transaction, namespace, document, author).await?;
+        }
+        if let Some(differing) = &change.restored {
+            restoration::record(&mut transaction, namespace, differing, author.at).await?;
         }
         transaction.commit().await?;
         Ok(true)
-    }
-
-    /// Ends all sessions and suspends all tokens, because the database was restored from a copy
-    /// that may contain revoked ones.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] when the database does not answer.
-    pub async fn distrust_credentials(&self, at: i64) -> Result<(), StoreError> {
-        self.require_writable()?;
-        let mut transaction = self.pool.begin().await?;
-        transaction.execute("DELETE FROM signin", Vec::new()).await?;
-        let sql = "UPDATE token SET suspended = 1 WHERE revoked_at IS NULL";
-        transaction.execute(sql, Vec::new()).await?;
-        let entry = audit::NewEntry {
-            namespace: "",
-            actor: "limiter-server",
-            action: "credentials.distrust",
-            object: "all",
-            apps: None,
-            detail: Some("the database was restored from a copy".to_owned()),
-            at,
-        };
-        audit::insert(&mut transaction, entry).await?;
-        transaction.commit().await
     }
 }
 

@@ -1,6 +1,7 @@
 //! The requirements of the store, which every database meets.
 
 mod denials;
+mod restoration;
 mod schema;
 mod together;
 
@@ -8,8 +9,8 @@ use std::sync::Arc;
 
 use limiter_server::store::{
     AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, LibraryUsage, NewAccount,
-    NewProposal, NewStoredToken, Origin, SaveRequest, Store, StoreError, StoredGrant, SubjectKind, UsageKind,
-    UsagePoint, UsageSpan, UsageTotals,
+    NewProposal, NewStoredToken, Origin, OutsideChange, ProposalFilter, SaveRequest, Store, StoreError,
+    StoredGrant, SubjectKind, UsageKind, UsagePoint, UsageSpan, UsageTotals,
 };
 
 use super::databases::Database;
@@ -51,6 +52,8 @@ pub(crate) fn run(database: &Database) {
         usage_is_summed_by_minute_and_hour,
         library_usage_is_recorded_once,
         denials::higher_samples_replace_lower_ones,
+        restoration::lost_change_is_detected,
+        restoration::rotated_token_is_distrusted,
     ];
     schema::nodes_create_the_tables_together(database);
     schema::earlier_schemas_are_updated(database);
@@ -244,10 +247,15 @@ async fn import_puts_pending_edit_into_conflict(store: Store, _: &str) {
         summary: None,
     };
     let outside = author("outside", 5);
-    let documents = [imported("search"), imported("new")];
-    let done = store.import("prod", 0, 70, &documents, &outside).await;
+    let change = OutsideChange {
+        expected: 0,
+        registry_revision: 70,
+        documents: vec![imported("search"), imported("new")],
+        restored: None,
+    };
+    let done = store.import("prod", &change, &outside).await;
     assert!(done.expect("imported"));
-    let repeated = store.import("prod", 0, 70, &documents, &outside).await;
+    let repeated = store.import("prod", &change, &outside).await;
     assert!(!repeated.expect("an answer"), "another node has imported");
     let found = read(&store, "search").await;
     assert_eq!((found.revision, found.published), (2, 2));
@@ -422,7 +430,7 @@ async fn tokens_are_revoked_rotated_and_distrusted(store: Store, _: &str) {
     assert!(read("b").await.is_valid_at(99) && !read("b").await.is_valid_at(100));
     let foreign = store.change_token("staging", "b", true, "ann", 5).await;
     assert!(matches!(foreign, Err(StoreError::NotFound)), "{foreign:?}");
-    store.distrust_credentials(5).await.expect("done");
+    store.distrust_credentials("prod", 5).await.expect("done");
     assert!(!read("b").await.is_valid_at(6));
     store
         .change_token("prod", "b", false, "ann", 7)
@@ -480,6 +488,26 @@ async fn proposal_is_decided_once(store: Store, _: &str) {
     };
     let stale = store.propose(&new, &author("eve", 2)).await.expect("proposed");
     let id = store.propose(&new, &author("eve", 2)).await.expect("proposed");
+    let all = |is_open| ProposalFilter {
+        is_open,
+        after: None,
+        limit: 10,
+    };
+    // Pages of one entry contain all of them once.
+    let (mut seen, mut filter) = (
+        Vec::new(),
+        ProposalFilter {
+            limit: 1,
+            ..all(false)
+        },
+    );
+    while let Some(found) = store.proposals("prod", &filter).await.expect("a page").pop() {
+        seen.push(found.id.clone());
+        filter.after = Some(found);
+    }
+    let mut expected = vec![stale.clone(), id.clone()];
+    expected.sort();
+    assert_eq!(seen, expected);
     let request = SaveRequest {
         body: "proposed".to_owned(),
         ..save("search", 1)
@@ -498,14 +526,17 @@ async fn proposal_is_decided_once(store: Store, _: &str) {
     assert!(matches!(again, Err(StoreError::NotFound)), "{again:?}");
     let late = store.approve(&stale, &request, &author("bob", 3)).await;
     assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
-    assert_eq!(store.proposals("prod", true, 10).await.expect("a list").len(), 1);
+    assert_eq!(
+        store.proposals("prod", &all(true)).await.expect("a list").len(),
+        1
+    );
     store
         .reject("prod", &stale, &author("bob", 4))
         .await
         .expect("rejected");
     assert!(
         store
-            .proposals("prod", true, 10)
+            .proposals("prod", &all(true))
             .await
             .expect("a list")
             .is_empty()

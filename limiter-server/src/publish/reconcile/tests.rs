@@ -34,8 +34,7 @@ fn document(name: &str, published: i64, contents: &[Option<&str>]) -> (DocumentI
 
 fn known<const N: usize>(confirmed: i64, documents: [(DocumentId, KnownDocument); N]) -> KnownState {
     KnownState {
-        database: "db".to_owned(),
-        newest_change: 50,
+        newest: ChangeMark::default(),
         confirmed,
         documents: documents.into(),
     }
@@ -45,7 +44,7 @@ fn observed<const N: usize>(revision: i64, contents: [(&str, &str); N]) -> Obser
     ObservedRegistry {
         revision,
         contents: contents.map(|(name, text)| (id(name), text.to_owned())).into(),
-        mark: None,
+        follows_lost_change: false,
     }
 }
 
@@ -135,15 +134,15 @@ fn empty_database_imports_the_registry() {
 #[test]
 fn restored_copy_of_the_database_is_detected() {
     let state = known(7, [document("a", 1, &[Some("1")])]);
-    let found = |database: &str, change| ObservedRegistry {
-        mark: Some((database.to_owned(), change)),
+    let found = |follows_lost_change| ObservedRegistry {
+        follows_lost_change,
         ..observed(9, [("a", "2")])
     };
     let restored = Step::Import {
         documents: [id("a")].into(),
         restored: true,
     };
-    assert_eq!(next_step(&state, Some(&found("db", 51))), restored);
-    assert_eq!(next_step(&state, Some(&found("db", 50))), import(["a"]));
-    assert_eq!(next_step(&state, Some(&found("other", 51))), import(["a"]));
+    assert_eq!(next_step(&state, Some(&found(true))), restored);
+    assert_eq!(next_step(&known(0, []), Some(&found(true))), restored);
+    assert_eq!(next_step(&state, Some(&found(false))), import(["a"]));
 }

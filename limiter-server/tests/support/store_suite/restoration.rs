@@ -1,0 +1,76 @@
+//! The detection of a restored copy, and the distrust of its credentials.
+
+use limiter_server::store::{ChangeMark, NewStoredToken, Store};
+
+use super::{author, save};
+
+pub(super) async fn lost_change_is_detected(store: Store, _: &str) {
+    let newest = store.newest_mark().await.expect("a mark");
+    assert_eq!((newest.change, newest.database.as_str()), (0, store.id()));
+    assert!(!store.has_lost(&newest).await.expect("an answer"));
+    for at in [5, 6] {
+        let name = format!("p{at}");
+        store
+            .save(&save(&name, 0), &author("ann", at))
+            .await
+            .expect("saved");
+    }
+    let newest = store.newest_mark().await.expect("a mark");
+    assert_eq!(newest.at, 6);
+    assert_eq!(newest.to_string().parse(), Ok(newest.clone()));
+    let other = |change: i64, at: i64| ChangeMark {
+        change,
+        at,
+        ..newest.clone()
+    };
+    let of_other_database = ChangeMark {
+        database: "other".to_owned(),
+        ..other(newest.change + 1, 9)
+    };
+    for (mark, is_lost) in [
+        (newest.clone(), false),
+        (of_other_database, false),
+        (other(newest.change + 1, 9), true),
+        // The copy has grown to the number of the lost change.
+        (other(newest.change, 9), true),
+    ] {
+        let found = store.has_lost(&mark).await.expect("an answer");
+        assert_eq!(found, is_lost, "{mark}");
+    }
+    // The export of the audit removes the oldest entries.
+    let moved = store.audit_before(i64::MAX, 10).await.expect("a list");
+    let first = moved.first().expect("an entry").clone();
+    let exported = other(first.id, first.created_at);
+    assert!(!store.has_lost(&exported).await.expect("an answer"));
+    store.remove_audit(&moved).await.expect("removed");
+    assert!(!store.has_lost(&exported).await.expect("an answer"));
+    assert!(!store.has_lost(&newest).await.expect("an answer"));
+}
+
+pub(super) async fn rotated_token_is_distrusted(store: Store, _: &str) {
+    let token = |id: &str| NewStoredToken {
+        id: id.to_owned(),
+        hash: id.to_owned(),
+        label: "ci".to_owned(),
+        namespace: "prod".to_owned(),
+        scopes: "check:*".to_owned(),
+        created_by: "ann".to_owned(),
+        created_at: 1,
+        expires_at: 100,
+    };
+    store.add_token(&token("revoked"), None).await.expect("added");
+    let revoked = store.change_token("prod", "revoked", true, "ann", 2).await;
+    revoked.expect("revoked");
+    store.add_token(&token("rotated"), None).await.expect("added");
+    let replaced = Some(("rotated", 50));
+    store.add_token(&token("new"), replaced).await.expect("rotated");
+    store.distrust_credentials("prod", 5).await.expect("done");
+    for (id, is_suspended) in [("rotated", true), ("new", true), ("revoked", false)] {
+        let token = store.token("prod", id).await.expect("read").expect("a token");
+        assert_eq!(token.is_suspended, is_suspended, "{id}");
+        assert!(!token.is_valid_at(6), "{id}");
+    }
+    let alerts = store.alerts("prod").await.expect("a list");
+    assert_eq!(alerts.len(), 1, "{alerts:?}");
+    assert_eq!(alerts[0].kind, "database_restored");
+}
