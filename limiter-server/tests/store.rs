@@ -3,7 +3,10 @@
 
 mod support;
 
+use limiter_server::store::Store;
 use support::databases::Database;
+use support::mysql_login::{serve_tcp, serve_unix};
+use support::server::Directory;
 use support::store_suite;
 
 #[test]
@@ -14,4 +17,25 @@ fn sqlite_meets_the_requirements() {
 #[test]
 fn postgres_meets_the_requirements() {
     store_suite::run(&Database::postgres());
+}
+
+/// A login without TLS, over the network and over a unix socket, fails with the setting that is
+/// missing.
+#[tokio::test]
+async fn login_of_mysql_without_tls_names_the_missing_setting() {
+    let directory = Directory::new();
+    let socket = directory.path().join("mysql.sock");
+    serve_unix(&socket);
+    for url in [
+        format!("mysql://root:secret@{}/limiter", serve_tcp()),
+        format!(
+            "mysql://root:secret@localhost/limiter?socket={}",
+            socket.display()
+        ),
+    ] {
+        let error = Store::open(&url).await.expect_err("no RSA").to_string();
+        assert!(error.contains("needs TLS, also over a unix socket"), "{error}");
+        assert!(error.contains("?ssl-mode=REQUIRED"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
 }

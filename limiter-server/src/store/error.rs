@@ -21,6 +21,8 @@ pub enum StoreError {
     Closed,
     /// An earlier request had no answer, and this one was not sent.
     Unavailable,
+    /// Another program updates the schema.
+    Locked,
     /// The object was changed since the caller read it.
     Conflict {
         /// The revision that the caller read; 0 for none.
@@ -50,7 +52,7 @@ impl StoreError {
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(error)) => is_outage(&**error),
-            Self::Database(_) | Self::Closed | Self::Unavailable => true,
+            Self::Database(_) | Self::Closed | Self::Unavailable | Self::Locked => true,
             _ => false,
         }
     }
@@ -84,11 +86,13 @@ impl fmt::Display for StoreError {
             Self::Url(reason) => write!(f, "cannot use the database URL: {reason}"),
             Self::Database(error) => {
                 write!(f, "the database failed")?;
-                // MySQL encrypts passwords by RSA if the connection is neither TLS nor a socket.
-                if error.to_string().to_lowercase().contains("rsa") {
+                // MySQL 8 encrypts passwords by RSA on a connection without TLS. The driver does so
+                // on unix sockets as well, and the program contains no RSA.
+                if error.to_string().contains("RSA auth backend disabled") {
                     write!(
                         f,
-                        "; MySQL 8 needs TLS or a unix socket: add ?ssl-mode=REQUIRED or ?socket=PATH to the URL"
+                        "; the login of MySQL 8 needs TLS, also over a unix socket: enable TLS at the server, and add \
+                         ?ssl-mode=REQUIRED to the URL"
                     )?;
                 }
                 Ok(())
@@ -98,6 +102,9 @@ impl fmt::Display for StoreError {
             ),
             Self::Closed => f.write_str("the store was closed"),
             Self::Unavailable => f.write_str("the database does not answer"),
+            Self::Locked => f.write_str(
+                "another program updates the schema of the database: wait until it has ended and try again",
+            ),
             Self::Conflict { expected, current } => {
                 let found = current.as_ref().map_or(0, |current| current.revision);
                 write!(

@@ -17,6 +17,9 @@ const MIGRATIONS: [&str; 4] = [
 /// The key of the lock of PostgreSQL that serializes the migrations of several nodes.
 const LOCK: i64 = 0x6c69_6d69_7465_7201;
 
+/// How long MySQL waits for the lock of its migrations.
+const LOCK_SECONDS: i64 = 10;
+
 /// The newest version that this program knows.
 pub(super) const NEWEST: i64 = {
     // The list is short.
@@ -37,8 +40,12 @@ pub(super) async fn run(pool: &SqlPool) -> Result<i64, StoreError> {
             transaction.rows(sql, binds![LOCK]).await?;
         }
         Dialect::MySql => {
-            let sql = "SELECT GET_LOCK('limiter-server', 60)";
-            transaction.rows(sql, Vec::new()).await?;
+            let sql = "SELECT CAST(GET_LOCK('limiter-server', ?) AS SIGNED)";
+            let locked = transaction.row(sql, binds![LOCK_SECONDS]).await?;
+            // 0 after the timeout, NULL after an error.
+            if locked.map_or(Ok(0), |row| row.int(0))? != 1 {
+                return Err(StoreError::Locked);
+            }
         }
     }
     let found = migrate(&mut transaction).await;
@@ -78,10 +85,14 @@ async fn migrate(transaction: &mut SqlTransaction) -> Result<i64, StoreError> {
 async fn collation(transaction: &mut SqlTransaction) -> Result<&'static str, StoreError> {
     let version = transaction.row("SELECT VERSION()", Vec::new()).await?;
     let version = version.map_or(Ok(String::new()), |row| row.text(0))?;
-    Ok(match version.contains("MariaDB") {
+    Ok(collation_of(&version))
+}
+
+fn collation_of(version: &str) -> &'static str {
+    match version.contains("MariaDB") {
         true => "utf8mb4_nopad_bin",
         false => "utf8mb4_0900_bin",
-    })
+    }
 }
 
 /// The statements of a migration with the types of a database.
@@ -109,4 +120,34 @@ fn statements(migration: &str, dialect: Dialect, collation: &str) -> Vec<String>
             statement.replace("$COLLATION", collation)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collation_of_the_product_compares_all_bytes() {
+        assert_eq!(collation_of("10.11.6-MariaDB-0+deb12u1"), "utf8mb4_nopad_bin");
+        assert_eq!(collation_of("5.5.5-10.6.12-MariaDB"), "utf8mb4_nopad_bin");
+        assert_eq!(collation_of("8.0.36"), "utf8mb4_0900_bin");
+        assert_eq!(collation_of("8.4.0-commercial"), "utf8mb4_0900_bin");
+    }
+
+    #[test]
+    fn statements_have_the_types_of_the_database() {
+        for migration in MIGRATIONS {
+            for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::MySql] {
+                let statements = statements(migration, dialect, "utf8mb4_0900_bin");
+                assert!(!statements.is_empty());
+                for statement in statements {
+                    assert!(!statement.contains('$'), "{statement}");
+                    let has_text = statement.contains("VARCHAR") || statement.contains("MEDIUMTEXT");
+                    let has_collation = statement.contains("COLLATE utf8mb4_0900_bin");
+                    assert_eq!(has_text, has_collation, "{statement}");
+                    assert_eq!(has_text, dialect == Dialect::MySql, "{statement}");
+                }
+            }
+        }
+    }
 }

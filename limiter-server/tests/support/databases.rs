@@ -82,6 +82,31 @@ impl Database {
     }
 
     pub(crate) fn mariadb() -> Self {
+        Self::mariadb_with(&[], |_| {})
+    }
+
+    /// MariaDB on a TCP port that accepts connections with TLS only, with this certificate and key.
+    /// Returns the port.
+    pub(crate) fn mariadb_with_tls(certificate: &str, key: &str) -> (Self, u16) {
+        let port = free_port();
+        let port_argument = format!("--port={port}");
+        let args = [
+            "--bind-address=127.0.0.1",
+            &port_argument,
+            "--require-secure-transport=ON",
+            "--ssl-cert=certificate.pem",
+            "--ssl-key=key.pem",
+        ];
+        let write = |directory: &Directory| {
+            for (name, text) in [("certificate.pem", certificate), ("key.pem", key)] {
+                directory.write(&format!("data/{name}"), text);
+                unprivileged("mysql").own(&directory.path().join("data").join(name));
+            }
+        };
+        (Self::mariadb_with(&args, write), port)
+    }
+
+    fn mariadb_with(args: &[&str], prepare: impl Fn(&Directory)) -> Self {
         let (directory, user) = (Directory::new(), unprivileged("mysql"));
         let data = directory.path().join("data");
         std::fs::create_dir(&data).expect("a directory");
@@ -93,14 +118,15 @@ impl Database {
             .arg("--skip-test-db")
             .arg(format!("--datadir={}", data.display()));
         user.run(init.stdout(log()).stderr(log()));
+        prepare(&directory);
         let socket = directory.path().join("socket");
         let mut serve = Command::new("/usr/sbin/mariadbd");
+        serve.args(["--no-defaults", "--innodb-flush-log-at-trx-commit=0"]);
+        if args.is_empty() {
+            serve.arg("--skip-networking");
+        }
         serve
-            .args([
-                "--no-defaults",
-                "--skip-networking",
-                "--innodb-flush-log-at-trx-commit=0",
-            ])
+            .args(args)
             .arg(format!("--datadir={}", data.display()))
             .arg(format!("--socket={}", socket.display()));
         let child = user.spawn(serve.stdout(Stdio::null()).stderr(log()));

@@ -18,6 +18,7 @@ pub(crate) mod demand;
 pub(crate) mod demo;
 pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod mysql_login;
 pub(crate) mod proxy;
 #[cfg(feature = "rlqs")]
 pub(crate) mod quota;

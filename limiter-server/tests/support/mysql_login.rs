@@ -1,0 +1,71 @@
+//! The login of MySQL 8 without TLS: the server requests the password encrypted by its RSA key.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+const LONG_PASSWORD: u32 = 1;
+const PROTOCOL_41: u32 = 0x200;
+const SECURE_CONNECTION: u32 = 0x8000;
+const PLUGIN_AUTH: u32 = 0x0008_0000;
+
+/// Serves logins at an address until the process ends.
+pub(crate) fn serve_tcp() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|of| request_key(of)));
+    address
+}
+
+/// Serves logins at a unix socket until the process ends.
+pub(crate) fn serve_unix(path: &Path) {
+    let listener = UnixListener::bind(path).expect("a socket");
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|of| request_key(of)));
+}
+
+/// Requests the full authentication of `caching_sha2_password`, and sends a key.
+fn request_key(mut connection: impl Read + Write) {
+    let messages = [
+        handshake(),
+        vec![0x01, 0x04],
+        b"\x01-----BEGIN PUBLIC KEY-----".to_vec(),
+    ];
+    for (number, message) in messages.iter().enumerate() {
+        // The numbers of the client are between those of the server.
+        let number = u8::try_from(number * 2).expect("a small number");
+        let length = u32::try_from(message.len())
+            .expect("a short message")
+            .to_le_bytes();
+        let header = [length[0], length[1], length[2], number];
+        let sent = connection.write_all(&[&header[..], message].concat());
+        let mut answer = [0; 4];
+        if sent.is_err() || connection.read_exact(&mut answer).is_err() {
+            return;
+        }
+        let length = u32::from_le_bytes([answer[0], answer[1], answer[2], 0]);
+        let mut body = vec![0; usize::try_from(length).expect("a length")];
+        if connection.read_exact(&mut body).is_err() {
+            return;
+        }
+    }
+}
+
+/// `HandshakeV10` of a server without TLS.
+fn handshake() -> Vec<u8> {
+    let capabilities = (LONG_PASSWORD | PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH).to_le_bytes();
+    let mut message = b"\x0a8.0.36\0".to_vec();
+    // The number of the connection, and the first bytes of the nonce.
+    message.extend([1, 0, 0, 0]);
+    message.extend(b"12345678\0");
+    message.extend(&capabilities[..2]);
+    // The collation and the status.
+    message.extend([255, 2, 0]);
+    message.extend(&capabilities[2..]);
+    // The length of the nonce, and reserved bytes.
+    message.push(21);
+    message.extend([0; 10]);
+    message.extend(b"901234567890\0");
+    message.extend(b"caching_sha2_password\0");
+    message
+}
