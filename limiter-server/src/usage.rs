@@ -3,7 +3,9 @@
 //! The library counts the decisions of all protocols through the facade `metrics`.
 //! [`UsageRecorder`] wraps the recorder of the process and gives these counters a second number,
 //! which [`fold`] moves to the database every half second. A decision costs one more increment and
-//! never waits. Counts that the database did not accept are added to the next ones.
+//! never waits. Counts that the database did not accept wait in the minute of their decisions.
+
+mod backlog;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -13,7 +15,8 @@ use std::time::Duration;
 
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-use crate::store::{Store, UsageKind, UsageTotals, now_micros};
+use crate::store::{Store, StoreError, UsageKind, UsageTotals, now_micros};
+use crate::usage::backlog::UsageBacklog;
 
 /// The counter of the library.
 const DECISIONS: &str = "limiter_decisions_total";
@@ -80,41 +83,30 @@ impl UsageCounts {
         }
         totals.into_iter().collect()
     }
+}
 
-    /// Puts counts back that were taken.
-    fn put_back(&self, kind: UsageKind, counts: &[(String, UsageTotals)]) {
-        const OUTCOMES: [UsageOutcome; 4] = [
-            UsageOutcome::Allowed,
-            UsageOutcome::Denied,
-            UsageOutcome::WouldDeny,
-            UsageOutcome::Failed,
-        ];
-        for (policy, totals) in counts {
-            for (outcome, count) in OUTCOMES.into_iter().zip(totals.counts()) {
-                let count = u64::try_from(count).unwrap_or_default();
-                if count > 0 {
-                    self.counter(policy, kind, outcome)
-                        .fetch_add(count, Ordering::Relaxed);
-                }
+/// Adds the counts to the database until the task is dropped.
+pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
+    let mut backlogs = [UsageKind::Policy, UsageKind::Trial].map(UsageBacklog::new);
+    backlog::describe();
+    loop {
+        tokio::time::sleep(FOLD_INTERVAL).await;
+        for backlog in &mut backlogs {
+            backlog.add(now_micros(), counts.take(backlog.kind));
+            if let Err(error) = send(backlog, &store, &namespace).await {
+                tracing::debug!(%error, "the database did not accept the usage; trying again");
             }
         }
     }
 }
 
-/// Adds the counts to the database until the task is dropped.
-pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
-    loop {
-        tokio::time::sleep(FOLD_INTERVAL).await;
-        for kind in [UsageKind::Policy, UsageKind::Trial] {
-            let taken = counts.take(kind);
-            if !taken.is_empty()
-                && let Err(error) = store.add_usage(&namespace, kind, now_micros(), &taken).await
-            {
-                tracing::debug!(%error, "the database did not accept the usage; trying again");
-                counts.put_back(kind, &taken);
-            }
-        }
+/// Adds the waiting minutes to the database, the oldest first, until it rejects one.
+async fn send(backlog: &mut UsageBacklog, store: &Store, namespace: &str) -> Result<(), StoreError> {
+    while let Some((minute, counts)) = backlog.oldest() {
+        store.add_usage(namespace, backlog.kind, minute, &counts).await?;
+        backlog.remove_oldest();
     }
+    Ok(())
 }
 
 /// A recorder that also counts the decisions in [`UsageCounts`].
@@ -238,8 +230,6 @@ mod tests {
         let taken = counts.take(kind);
         assert_eq!(taken, [("search".to_owned(), expected)]);
         assert_eq!(counts.take(kind), []);
-        counts.put_back(kind, &taken);
-        assert_eq!(counts.take(kind), taken);
         let of_trial = UsageTotals {
             denied: 128,
             ..UsageTotals::default()
