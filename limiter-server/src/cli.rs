@@ -1,5 +1,5 @@
-//! The command line: `serve`, `demo`, `check`, `explain`, `import`, `kill`, `policy`, `replay`,
-//! `token`, `user`, `completions`.
+//! The command line: `serve`, `demo`, `check`, `explain`, `export`, `import`, `kill`, `policy`,
+//! `replay`, `token`, `user`, `completions`.
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
@@ -15,6 +15,7 @@ mod check;
 mod database;
 mod demo;
 mod explain;
+mod export;
 mod import;
 mod kill;
 mod policy;
@@ -67,6 +68,8 @@ enum Command {
         #[command(subcommand)]
         from: ImportFrom,
     },
+    /// Print the policies, rules, suspensions and blocks in force, with Redis only.
+    Export(Box<export::ExportArgs>),
     /// Suspend the enforcement of policies, with Redis only.
     Kill(Box<kill::KillArgs>),
     /// Apply, print and restore policies of the database.
@@ -81,10 +84,10 @@ enum Command {
     },
     /// Compute the decisions of policies for recorded traffic.
     Replay(Box<replay::ReplayArgs>),
-    /// Manage the tokens of clients.
+    /// Manage the tokens of clients and of the admin API.
     Token {
         #[command(subcommand)]
-        command: TokenCommand,
+        command: token::TokenCommand,
     },
     /// Print a completion script for a shell.
     Completions {
@@ -102,12 +105,6 @@ enum ImportFrom {
     },
 }
 
-#[derive(Debug, Subcommand)]
-enum TokenCommand {
-    /// Create a token, and print it with its entry for limiter-server.toml.
-    New(token::NewToken),
-}
-
 /// Parses the arguments of the process and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
@@ -123,6 +120,7 @@ pub fn run() -> ExitCode {
         Command::Import {
             from: ImportFrom::Envoy { file },
         } => import::envoy(&file),
+        Command::Export(args) => export::run(&args),
         Command::Kill(args) => kill::run(&args),
         Command::Policy { command } => match policy::run(command) {
             Ok(code) => return code,
@@ -130,9 +128,7 @@ pub fn run() -> ExitCode {
         },
         Command::User { command } => user::run(command),
         Command::Replay(args) => replay::run(*args),
-        Command::Token {
-            command: TokenCommand::New(args),
-        } => token::new(args),
+        Command::Token { command } => token::run(command),
         Command::Completions { shell } => {
             let mut command = CommandLine::command();
             clap_complete::generate(shell, &mut command, "limiter-server", &mut std::io::stdout());

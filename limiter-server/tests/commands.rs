@@ -276,6 +276,39 @@ fn explain_reads_the_registry_in_redis() {
     assert_eq!((code, from_file), (Some(0), output), "{errors}");
 }
 
+/// The exported file needs Redis only, and passes `check`.
+#[test]
+fn export_prints_the_registry_in_force() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let args = ["export", "--redis", &url, "--namespace", "prod"];
+    let (code, output, errors) = run(&args);
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(errors.contains("prod of Redis has no registry"), "{errors}");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let limiter = Limiter::redis(&url).namespace("prod").build().unwrap();
+        limiter
+            .redis_registry()
+            .unwrap()
+            .publish(POLICIES, 0)
+            .await
+            .unwrap();
+    });
+    let (code, output, errors) = run(&args);
+    assert_eq!(code, Some(0), "{errors}");
+    for part in ["[policy.login]", "[policy.export]", "remote_address"] {
+        assert!(output.contains(part), "{output}");
+    }
+    assert_eq!(check(&output).0, Some(0), "{output}");
+    let (code, _, errors) = run(&["export"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("set --redis"), "{errors}");
+}
+
 /// The code blocks of a page in a language.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");

@@ -1,5 +1,10 @@
 //! The commands `policy` and `user`, on a database without a running server.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
 
 mod support;
 
@@ -300,6 +305,54 @@ fn users_are_managed_without_a_server() {
         Some(1),
         "the last administrator stays"
     );
+}
+
+#[test]
+fn tokens_are_managed_without_a_server() {
+    let workspace = Workspace::new();
+    assert_eq!(workspace.apply(POLICIES, &[]).0, Some(0));
+    let url = format!("sqlite:{}", workspace.0.path().join("limiter.db").display());
+    let token = |args: &[&str]| run(&[&["token"], args, &["--database", &url]].concat());
+    let list = || token(&["list"]).1;
+    assert_eq!(list(), "");
+    let wrong = token(&["issue", "--name", "ci", "--scope", "admin:root"]);
+    assert_eq!(wrong.0, Some(1));
+    assert!(wrong.2.contains("scope `admin:root` is unknown"), "{}", wrong.2);
+    let (code, secret, errors) = token(&[
+        "issue",
+        "--name",
+        "ci",
+        "--scope",
+        "check:*",
+        "--scope",
+        "admin:viewer",
+    ]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(secret.starts_with("lim_"), "{secret}");
+    let listed = list();
+    let fields: Vec<&str> = listed.trim_end().split('\t').collect();
+    assert_eq!(fields[1..3], ["ci", "valid"], "{listed}");
+    assert_eq!(fields[4], "check:* admin:viewer", "{listed}");
+    assert!(!listed.contains(secret.trim_end()));
+    let id = fields[0].to_owned();
+
+    let (code, other, errors) = token(&["rotate", &id, "--overlap", "0"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_ne!(other, secret);
+    let listed = list();
+    let states: Vec<(&str, &str)> = listed
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<_>>())
+        .map(|fields| (fields[0], fields[2]))
+        .collect();
+    assert_eq!(states.len(), 2, "{listed}");
+    assert!(states.contains(&(id.as_str(), "revoked")), "{listed}");
+    let current = states.iter().find(|(_, state)| *state == "valid").unwrap().0;
+    assert_eq!(token(&["revoke", current]).0, Some(0));
+    assert!(!list().contains("valid"), "{}", list());
+    let (code, _, errors) = token(&["revoke", current]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("`token list` lists all"), "{errors}");
 }
 
 /// Suspensions and blocks of a file replace those of the same scope or keys; others stay.

@@ -26,27 +26,35 @@ impl RegistrySource {
         if let Some(file) = &self.policies {
             return Ok((policies::read(file)?, file.display().to_string()));
         }
-        let settings = self.store.resolve().map_err(|error| error.to_string())?;
-        let StoreSettings::Redis { namespace, .. } = &settings else {
-            return Err("no policies: set --policies, --redis or --redis-file".to_owned());
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
-        runtime.block_on(read_redis(&settings, namespace))
+        let (revision, text) = read_text(&self.store).map_err(|reason| match self.store.resolve() {
+            Ok(StoreSettings::InProcess) => "no policies: set --policies, --redis or --redis-file".to_owned(),
+            _ => reason,
+        })?;
+        let registry = PolicyRegistry::from_toml(&text).map_err(|error| with_causes(&error))?;
+        Ok((registry, format!("revision {revision} in Redis")))
     }
 }
 
-async fn read_redis(settings: &StoreSettings, namespace: &str) -> Result<(PolicyRegistry, String), String> {
+/// The registry in Redis: its revision and its text.
+pub(super) fn read_text(store: &StoreArgs) -> Result<(u64, String), String> {
+    let settings = store.resolve().map_err(|error| error.to_string())?;
+    let StoreSettings::Redis { namespace, .. } = &settings else {
+        return Err("no Redis: set --redis, --redis-cluster, --redis-sentinel or --redis-file".to_owned());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
+    runtime.block_on(read_redis(&settings, namespace))
+}
+
+async fn read_redis(settings: &StoreSettings, namespace: &str) -> Result<(u64, String), String> {
     let limiter = limits::build(settings, &PolicyRegistry::new())?;
     let redis = limiter.redis_registry().map_err(|error| error.to_string())?;
     let read = redis.read().await.map_err(|error| with_causes(&error))?;
-    let Some((revision, text)) = read else {
-        return Err(format!(
+    read.ok_or_else(|| {
+        format!(
             "the namespace {namespace} of Redis has no registry, expected that of the server in --namespace"
-        ));
-    };
-    let registry = PolicyRegistry::from_toml(&text).map_err(|error| with_causes(&error))?;
-    Ok((registry, format!("revision {revision} in Redis")))
+        )
+    })
 }
 
 /// Prints the limit of a descriptor.

@@ -5,16 +5,19 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::paging::{ListPage, by_field};
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::auth::{AuthError, is_user_name};
+use crate::admin::auth::AuthError;
 use crate::admin::bounds::Bounds;
 use crate::admin::permissions::{ALL_APPS, AdminAction, Object, Role, may, may_grant};
+use crate::admin::tokens::check_name;
 use crate::store::{Account, NewAccount, StoredApp, StoredGrant, SubjectKind, now_micros};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewUserBody {
     name: String,
@@ -23,14 +26,14 @@ pub(super) struct NewUserBody {
     admin: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserBody {
     admin: bool,
     disabled: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PasswordBody {
     password: String,
@@ -38,14 +41,14 @@ pub(super) struct PasswordBody {
     current: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AppBody {
     #[serde(default)]
     bounds: Option<Bounds>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GrantBody {
     role: Role,
@@ -53,13 +56,7 @@ pub(super) struct GrantBody {
 
 /// Fails for a name that cannot be stored, or could be taken for another kind of actor.
 pub(super) fn require_name(name: &str) -> Result<(), AdminProblem> {
-    match is_user_name(name) {
-        true => Ok(()),
-        false => Err(AdminProblem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "expected a name of 1 to 255 bytes without `:`, control characters and outer spaces",
-        )),
-    }
+    check_name(name).map_err(|reason| AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, reason))
 }
 
 fn account_json(account: &Account) -> Value {
@@ -76,11 +73,13 @@ fn account_json(account: &Account) -> Value {
 pub(super) async fn users(
     State(admin): State<Admin>,
     caller: AdminCaller,
+    page: ListPage,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_server_admin()?;
     let accounts = admin.store().accounts().await?;
-    let users: Vec<Value> = accounts.iter().map(account_json).collect();
-    Ok(Json(json!({ "users": users })))
+    let users = accounts.iter().map(account_json).collect();
+    let (users, next) = page.select(users, by_field("name"))?;
+    Ok(Json(json!({ "users": users, "next": next })))
 }
 
 pub(super) async fn create_user(
@@ -169,6 +168,7 @@ pub(super) async fn apps(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path(namespace): Path<String>,
+    page: ListPage,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let visible = caller.0.apps_in(&namespace);
@@ -185,7 +185,8 @@ pub(super) async fn apps(
             json!({ "name": app.name, "bounds": bounds, "role": role, "created_by": app.created_by, "created_at": app.created_at })
         })
         .collect();
-    Ok(Json(json!({ "apps": apps })))
+    let (apps, next) = page.select(apps, by_field("name"))?;
+    Ok(Json(json!({ "apps": apps, "next": next })))
 }
 
 pub(super) async fn set_app(
@@ -235,6 +236,7 @@ pub(super) async fn grants(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path(namespace): Path<String>,
+    page: ListPage,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let visible = caller.0.apps_in(&namespace);
@@ -256,7 +258,13 @@ pub(super) async fn grants(
             })
         })
         .collect();
-    Ok(Json(json!({ "grants": grants })))
+    let id = |_, of: &Value| {
+        let field = |name: &str| of[name].as_str().unwrap_or_default().to_owned();
+        // An app and a kind contain no colon.
+        [field("app"), field("subject_kind"), field("subject")].join(":")
+    };
+    let (grants, next) = page.select(grants, id)?;
+    Ok(Json(json!({ "grants": grants, "next": next })))
 }
 
 fn subject_kind(kind: &str) -> Result<SubjectKind, AdminProblem> {

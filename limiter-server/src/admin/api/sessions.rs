@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -15,7 +16,7 @@ use crate::admin::api::people::require_name;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::auth::{StartedSession, removed_cookie, require_same_origin};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetupBody {
     token: String,
@@ -23,7 +24,7 @@ pub(super) struct SetupBody {
     password: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SigninBody {
     user: String,
