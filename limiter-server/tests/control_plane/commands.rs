@@ -170,3 +170,43 @@ fn audit_of_kill_names_scope_author_and_reason() {
     assert_eq!(code, Some(1));
     assert!(errors.contains("--redis-file"), "{errors}");
 }
+
+/// The owner of a policy file is shown as a link if it is an address, and as text otherwise.
+#[test]
+fn policy_of_a_repository_links_to_its_source() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let directory = server.directory();
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    for (name, owner) in [
+        ("linked", "https://git.example/limits"),
+        ("named", "git"),
+        ("script", "javascript:alert(1)"),
+    ] {
+        let file = directory.write("applied.toml", &policy_of_all(name, 1));
+        let file = file.to_str().unwrap();
+        let args = [
+            "policy",
+            "apply",
+            "-f",
+            file,
+            "--database",
+            &database,
+            "--managed-by",
+            owner,
+        ];
+        let (code, _, errors) = run(&args);
+        assert_eq!(code, Some(0), "{errors}");
+        let page = root.page(&format!("/e/default/policies/{name}")).body;
+        assert!(page.contains("The policy is managed by"), "{page}");
+        let link = format!("<a href=\"{owner}\"");
+        assert_eq!(page.contains(&link), name == "linked", "{page}");
+    }
+    let path = "/namespaces/default/policies/linked";
+    assert_eq!(
+        json_of(&root.get(path))["managed_by"],
+        "https://git.example/limits"
+    );
+    let refused = root.put_policy("linked", 1, &policy_of_all("linked", 2));
+    assert_eq!(refused.status, 409, "{}", refused.body);
+}

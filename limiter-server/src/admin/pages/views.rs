@@ -23,6 +23,15 @@ pub(super) struct PolicyView {
     pub(super) updated_at: PageTime,
 }
 
+impl PolicyView {
+    /// The address of the source, if the owner is one.
+    pub(super) fn source(&self) -> Option<&str> {
+        let is_address = |scheme: &str| self.managed_by.starts_with(scheme);
+        // Other schemes, such as `javascript:`, could run a script.
+        (is_address("https://") || is_address("http://")).then_some(self.managed_by.as_str())
+    }
+}
+
 /// A revision of a policy.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct RevisionView {
