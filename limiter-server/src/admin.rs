@@ -8,11 +8,13 @@ pub mod api;
 pub mod auth;
 pub mod bounds;
 pub mod edit;
+mod entity_tag;
 mod outage;
 pub mod pages;
 pub mod permissions;
 pub mod preview;
 pub mod sentence;
+pub(crate) mod tokens;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -103,7 +103,8 @@ fn stale_save_gets_409_with_the_current_version() {
     let path = format!("{POLICIES}/search");
     let body = json!({ "toml": policy_of_all("search", 3) });
     assert_eq!(root.send("PUT", &path, &[], &body).status, 428);
-    assert_eq!(root.get(&path).header("etag"), Some("\"2\""));
+    let tag = root.get(&path).header("etag").unwrap_or_default().to_owned();
+    assert!(tag.starts_with("\"2-"), "{tag}");
 }
 
 #[test]

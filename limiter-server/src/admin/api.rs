@@ -1,7 +1,7 @@
 //! The JSON interface of the admin part, under `/admin/v1`.
 //!
-//! Errors are problem documents (RFC 9457). A policy has its revision as its `ETag`; a change names
-//! the revision that the author read in `If-Match`. [`routes`] lists all routes.
+//! Errors are problem documents (RFC 9457). The `ETag` of a policy begins with its revision; a
+//! change names the revision that the author read in `If-Match`. [`routes`] lists all routes.
 
 mod activity;
 mod caller;
@@ -11,6 +11,7 @@ mod import;
 mod keys;
 mod openapi;
 mod overlays;
+mod paging;
 mod people;
 mod policies;
 mod policy_change;
@@ -30,10 +31,11 @@ mod usage;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn;
 use axum::routing::{delete, get, post, put};
 use limiter_core::registry::{Block, Suspension};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, entity_tag};
 
 /// The largest body of a request, in bytes.
 const MAX_BODY: usize = 2 << 20;
@@ -124,7 +126,7 @@ pub fn router(admin: Admin) -> Router {
         .fallback(problem::unknown_path);
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
-        .nest("/admin/v1", api)
+        .nest("/admin/v1", api.layer(from_fn(entity_tag::of_api)))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(admin)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::policy_text::{PolicyText, hourly_rate};
 
 /// The bounds of an app. An absent bound does not limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// The smallest capacity, limit or maximum of a policy.

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::IntoParams;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
@@ -24,7 +25,7 @@ const MAX_SAMPLES: i64 = 2_000;
 /// The range of samples without `from`.
 const DAY: i64 = 24 * 3_600_000_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct ActivityQuery {
     policy: Option<String>,
     from: Option<i64>,
@@ -100,7 +101,7 @@ pub(super) async fn list(
     })))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct DenialQuery {
     policy: Option<String>,
     key: Option<String>,

@@ -133,8 +133,12 @@ pub(super) fn expected_revision(headers: &HeaderMap) -> Result<i64, AdminProblem
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (Some(tag), _) => {
-            let number = tag.trim().trim_matches('"').parse();
-            number.map_err(|_| AdminProblem::bad_request("expected the ETag of a revision in `If-Match`"))
+            // The state of the publication follows the revision.
+            let tag = tag.trim().trim_matches('"');
+            let revision = tag.split_once('-').map_or(tag, |(revision, _)| revision);
+            revision
+                .parse()
+                .map_err(|_| AdminProblem::bad_request("expected the ETag of a revision in `If-Match`"))
         }
         (None, Some("*")) => Ok(0),
         _ => Err(AdminProblem::new(

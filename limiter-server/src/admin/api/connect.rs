@@ -5,6 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::IntoParams;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
@@ -20,7 +21,7 @@ const TEST_CALLS: usize = 10;
 /// The key of test calls.
 const TEST_KEY: &str = "limiter-test";
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct ConnectQuery {
     /// The app whose last call is shown.
     app: Option<String>,

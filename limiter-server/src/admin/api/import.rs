@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use limiter_core::Inheritance;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -13,7 +14,7 @@ use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{self, BatchEdit, MANAGED_BY_UI, PolicyEdit, RulesEdit};
 use crate::store::Origin;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ImportBody {
     #[serde(default)]
@@ -22,7 +23,7 @@ pub(super) struct ImportBody {
     reason: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ImportedText {
     name: String,
@@ -32,7 +33,7 @@ struct ImportedText {
     revision: i64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ImportedRules {
     toml: String,

@@ -10,6 +10,7 @@ use limiter_core::registry::Rule;
 use limiter_core::{Key, LimitRequest, Limiter};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::documents::policy_json;
@@ -23,7 +24,7 @@ use crate::store::{DocumentKind, RecordedAction, StoredDocument, now_micros};
 /// The largest number of policies of an answer.
 const MAX_POLICIES: usize = 200;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct KeyQuery {
     /// The parts of the key, separated by ` / `; with `part`, the value of that part.
     #[serde(default)]
@@ -93,7 +94,7 @@ fn declared_parts(document: &StoredDocument) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResetBody {
     /// The parts of the key.

@@ -1,14 +1,20 @@
-//! The OpenAPI document, made from the list of routes.
+//! The OpenAPI document, made from the list of routes and the types that their handlers read.
+//!
+//! Answers are JSON objects, whose fields the guide describes.
+
+mod contents;
 
 use axum::Json;
 use serde_json::{Map, Value, json};
 
+use crate::admin::api::openapi::contents::SchemaList;
 use crate::admin::api::routes::{ROUTES, RouteAccess};
 
 /// The OpenAPI document.
 pub(super) async fn openapi() -> Json<Value> {
     let mut paths = Map::new();
-    for route in ROUTES {
+    let mut schemas = SchemaList::default();
+    for route in &ROUTES {
         let item = paths
             .entry(format!("/admin/v1{}", route.path))
             .or_insert_with(|| json!({}));
@@ -16,30 +22,49 @@ pub(super) async fn openapi() -> Json<Value> {
             .path
             .split('/')
             .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-        let parameters: Vec<Value> = names
+        let mut parameters: Vec<Value> = names
             .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
             .collect();
+        parameters.extend(contents::parameters(route));
         let security = match route.access {
             RouteAccess::Open => json!([]),
             _ => json!([{ "token": [] }, { "session": [] }]),
         };
-        item[route.method.to_lowercase()] = json!({
+        let mut success = json!({
+            "description": "success",
+            "content": { "application/json": { "schema": { "type": "object" } } },
+        });
+        if route.method == "GET" {
+            success["headers"] = json!({ "ETag": { "schema": { "type": "string" } } });
+        }
+        let mut operation = json!({
             "summary": route.summary,
             "parameters": parameters,
             "security": security,
             "responses": {
-                "2XX": { "description": "success" },
-                "default": { "description": "a problem document", "content": { "application/problem+json": {} } },
+                "2XX": success,
+                "default": {
+                    "description": "a problem document",
+                    "content": { "application/problem+json": { "schema": { "type": "object" } } },
+                },
             },
         });
+        if let Some(schema) = contents::body(route, &mut schemas) {
+            let content = json!({ "application/json": { "schema": schema } });
+            operation["requestBody"] = json!({ "required": true, "content": content });
+        }
+        item[route.method.to_lowercase()] = operation;
     }
     Json(json!({
         "openapi": "3.1.0",
         "info": { "title": "limiter-server admin", "version": "1" },
         "paths": paths,
-        "components": { "securitySchemes": {
-            "token": { "type": "http", "scheme": "bearer" },
-            "session": { "type": "apiKey", "in": "cookie", "name": crate::admin::auth::COOKIE },
-        } },
+        "components": {
+            "schemas": schemas.into_json(),
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "session": { "type": "apiKey", "in": "cookie", "name": crate::admin::auth::COOKIE },
+            },
+        },
     }))
 }

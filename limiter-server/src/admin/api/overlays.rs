@@ -17,11 +17,12 @@ use limiter_core::{ConfigError, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
-pub(super) use crate::admin::api::overlays::blocks::{block, blocks};
-pub(super) use crate::admin::api::overlays::suspensions::{suspend, suspensions};
+pub(super) use crate::admin::api::overlays::blocks::{BlockBody, BlockQuery, block, blocks};
+pub(super) use crate::admin::api::overlays::suspensions::{SuspensionBody, suspend, suspensions};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit::{overlays, save_overlays};
 use crate::publish::timestamp;
@@ -31,7 +32,7 @@ use crate::store::{Origin, now_micros};
 const ID_DIGITS: usize = 16;
 
 /// The end: a time in microseconds, or a duration from now.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 pub(super) struct End {
     until: Option<i64>,
     for_seconds: Option<u32>,
@@ -71,14 +72,14 @@ impl End {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct EndBody {
     #[serde(flatten)]
     end: End,
 }
 
 /// The time for which a list is read.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct AtQuery {
     /// Microseconds since the Unix epoch; absent for now.
     at: Option<i64>,

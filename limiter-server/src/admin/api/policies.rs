@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use limiter_core::Inheritance;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
@@ -21,7 +22,7 @@ use crate::store::{DocumentKind, Origin, StoredDocument, StoredRevision};
 pub(super) const PAGE: (i64, i64) = (100, 1_000);
 
 /// A page of a list by names.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct ListQuery {
     /// The last name of the previous page.
     #[serde(default)]
@@ -37,7 +38,7 @@ pub(super) struct ListQuery {
 }
 
 /// A page of a list by numbers, the newest first.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct NewestQuery {
     /// The last number of the previous page.
     pub(super) before: Option<i64>,
@@ -54,7 +55,7 @@ pub(super) struct NewestQuery {
     pub(super) changes: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SaveBody {
     toml: String,
@@ -63,20 +64,20 @@ pub(super) struct SaveBody {
     inheritance: InheritanceName,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReasonBody {
     pub(super) reason: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RestoreBody {
     revision: i64,
     reason: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum InheritanceName {
     #[default]
@@ -186,24 +187,21 @@ pub(super) async fn read(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path((namespace, name)): Path<(String, String)>,
-    headers: HeaderMap,
 ) -> Result<Response, AdminProblem> {
     let document = find(&admin, &caller, &namespace, &name).await?;
     if document.is_deleted {
         return Err(AdminProblem::not_found());
     }
-    // The state changes without a new revision.
-    let tag = format!("\"{}\"", document.revision);
-    let weak = format!("W/\"{}-{}\"", document.revision, document.published);
-    if headers
-        .get(header::IF_NONE_MATCH)
-        .is_some_and(|given| given.as_bytes() == weak.as_bytes())
-    {
-        return Ok(StatusCode::NOT_MODIFIED.into_response());
-    }
     let mut response = Json(policy_json(&document)).into_response();
-    insert_tag(response.headers_mut(), &tag);
+    insert_tag(response.headers_mut(), &tag_of(&document));
     Ok(response)
+}
+
+/// The tag of a document: the revision, which `If-Match` compares, and the state of its
+/// publication, which changes without a new revision.
+pub(super) fn tag_of(document: &StoredDocument) -> String {
+    let (revision, published, state) = (document.revision, document.published, document.state.name());
+    format!("\"{revision}-{published}-{state}\"")
 }
 
 pub(super) fn insert_tag(headers: &mut HeaderMap, tag: &str) {

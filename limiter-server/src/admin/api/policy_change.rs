@@ -9,6 +9,7 @@ use limiter_core::registry::{PolicyEntry, PolicyRegistry};
 use limiter_core::{Inheritance, Policy};
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, expected_revision};
@@ -19,7 +20,7 @@ use crate::policy_text::PolicyText;
 use crate::store::{Origin, StoredDocument};
 
 /// The numbers of a policy, as its text has them.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct Numbers {
     capacity: Option<Value>,
     rate: Option<Value>,

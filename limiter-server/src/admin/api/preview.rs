@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use limiter_core::{Enforcement, Inheritance};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -27,7 +28,7 @@ const SAMPLED: i64 = 5 * MINUTE;
 /// The number of keys of the sample.
 const SAMPLED_KEYS: usize = 4;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PreviewBody {
     toml: String,

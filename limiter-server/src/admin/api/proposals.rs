@@ -5,6 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::IntoParams;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -12,13 +13,15 @@ use crate::admin::api::policies::{ReasonBody, is_readable, page};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
 use crate::admin::permissions::{AdminAction, Object, may};
-use crate::store::{Author, Origin, StoredProposal, now_micros};
+use crate::store::{Author, Origin, ProposalFilter, StoredProposal, now_micros};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct ProposalQuery {
     /// Decided proposals too.
     #[serde(default)]
     all: bool,
+    /// The `next` of the previous page.
+    after: Option<String>,
     limit: Option<i64>,
 }
 
@@ -45,15 +48,35 @@ pub(super) async fn list(
     Query(query): Query<ProposalQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
-    let proposals = admin
-        .store()
-        .proposals(&namespace, !query.all, page(query.limit))
-        .await?;
-    let proposals = proposals
-        .iter()
-        .filter(|of| is_readable(&caller.0, &namespace, of.apps.as_deref()));
-    let proposals: Vec<Value> = proposals.map(proposal_json).collect();
-    Ok(Json(json!({ "proposals": proposals })))
+    let after = match &query.after {
+        None => None,
+        Some(id) => Some(find(&admin, &caller, &namespace, id).await?),
+    };
+    let limit = page(query.limit);
+    let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+    // One more than a page shows whether there is another one.
+    let mut filter = ProposalFilter {
+        is_open: !query.all,
+        after,
+        limit: limit.saturating_add(1),
+    };
+    let mut visible = Vec::new();
+    loop {
+        let found = admin.store().proposals(&namespace, &filter).await?;
+        let is_last = found.len() <= wanted;
+        filter.after = found.last().cloned();
+        let readable = found
+            .iter()
+            .filter(|of| is_readable(&caller.0, &namespace, of.apps.as_deref()));
+        visible.extend(readable.map(proposal_json));
+        if is_last || visible.len() > wanted {
+            break;
+        }
+    }
+    let has_more = visible.len() > wanted;
+    visible.truncate(wanted);
+    let next = visible.last().filter(|_| has_more).map(|last| last["id"].clone());
+    Ok(Json(json!({ "proposals": visible, "next": next })))
 }
 
 async fn find(

@@ -6,6 +6,7 @@ use axum::response::Response;
 use limiter_core::Key;
 use limiter_core::registry::KeyOverride;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -17,14 +18,14 @@ use crate::policy_text::parse_rules;
 use crate::store::{DocumentKind, RULES};
 
 /// A key: a text as programs send it, or its parts.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 struct NamedKey {
     key: Option<String>,
     /// The parts. They are escaped, and are in the group of the rule that leads to the policy.
     parts: Option<Vec<String>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct QuotaBody {
     #[serde(flatten)]
     key: NamedKey,
@@ -35,7 +36,7 @@ pub(super) struct QuotaBody {
     reason: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct RemovedQuotaBody {
     #[serde(flatten)]
     key: NamedKey,

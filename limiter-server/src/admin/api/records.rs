@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use limiter_core::registry::RegistryAccess;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -23,7 +24,7 @@ const MAX_SEARCHED: usize = 20_000;
 /// The longest label of a namespace in characters.
 const MAX_LABEL: usize = 40;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamespaceBody {
     /// The name on the pages; empty for that of the namespace.

@@ -6,10 +6,11 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
-use crate::admin::api::policies::{insert_tag, is_readable};
+use crate::admin::api::policies::{insert_tag, is_readable, tag_of};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
 use crate::admin::preview::{rule_changes, unified_diff};
@@ -17,7 +18,7 @@ use crate::gateway::rules::RuleSet;
 use crate::policy_text::{parse_rules, rules_to_toml};
 use crate::store::{DocumentKind, Origin, RULES};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RulesBody {
     toml: String,
@@ -34,7 +35,7 @@ pub(super) async fn read(
         .store()
         .document(&namespace, DocumentKind::Rules, RULES)
         .await?;
-    let revision = found.as_ref().map_or(0, |of| of.revision);
+    let tag = found.as_ref().map_or_else(|| "\"0\"".to_owned(), tag_of);
     let rules: Value = match &found {
         None => json!({ "toml": "", "revision": 0, "state": "published" }),
         Some(of) => json!({
@@ -47,7 +48,7 @@ pub(super) async fn read(
         }),
     };
     let mut response = Json(rules).into_response();
-    insert_tag(response.headers_mut(), &format!("\"{revision}\""));
+    insert_tag(response.headers_mut(), &tag);
     Ok(response)
 }
 
@@ -110,7 +111,7 @@ pub(super) async fn preview(
 }
 
 /// A descriptor.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TestedDescriptor {
     domain: String,

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
+use crate::admin::api::paging::ListPage;
 use crate::admin::api::problem::AdminProblem;
 
 /// The subscribers; none without Redis.
@@ -37,6 +38,7 @@ pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path(namespace): Path<String>,
+    page: ListPage,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let all = of(&admin, &namespace).await?;
@@ -47,5 +49,7 @@ pub(super) async fn list(
         (Some(_), None) => false,
     };
     let visible: Vec<Value> = all.iter().filter(is_visible).map(json).collect();
-    Ok(Json(json!({ "subscribers": visible })))
+    // Processes have no identity that is shown.
+    let (visible, next) = page.select(visible, |number, _| number.to_string())?;
+    Ok(Json(json!({ "subscribers": visible, "next": next })))
 }

@@ -8,6 +8,7 @@ use limiter_core::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toml::Table;
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
@@ -25,7 +26,7 @@ const REVISIONS: i64 = 100;
 /// Counts of minutes are kept for this time.
 const MINUTES_KEPT: i64 = 48 * 3_600_000_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct TrialBody {
     #[serde(flatten)]
     numbers: Numbers,
@@ -34,7 +35,7 @@ pub(super) struct TrialBody {
     reason: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct DecisionBody {
     reason: Option<String>,
 }

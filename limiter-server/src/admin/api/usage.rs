@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
@@ -17,14 +18,15 @@ const DAY: i64 = 24 * 60 * MINUTE;
 const MAX_POINTS: i64 = 3_000;
 
 /// A range of time in microseconds.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct RangeQuery {
     from: Option<i64>,
     to: Option<i64>,
+    #[param(inline)]
     span: Option<SpanName>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum SpanName {
     Minute,

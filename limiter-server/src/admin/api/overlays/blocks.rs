@@ -6,17 +6,19 @@ use limiter_core::registry::{Block, BlockTarget, PolicyRegistry};
 use limiter_core::{ConfigError, Key, Limiter, ManualClock, Origin, Policy, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::overlays::history::registry_at;
 use crate::admin::api::overlays::{End, Overlay, put, shown, summary, unprocessable};
+use crate::admin::api::paging::{ListPage, by_field};
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
 use crate::gateway::rules::key_of;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(in crate::admin::api) struct BlockQuery {
     /// Microseconds since the Unix epoch; absent for now.
     at: Option<i64>,
@@ -56,7 +58,7 @@ impl BlockTest {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(in crate::admin::api) struct BlockBody {
     key: Option<String>,
     network: Option<String>,
@@ -138,6 +140,7 @@ pub(in crate::admin::api) async fn blocks(
     caller: AdminCaller,
     Path(namespace): Path<String>,
     Query(query): Query<BlockQuery>,
+    page: ListPage,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let (registry, revision, now) = registry_at(&admin, &namespace, query.at).await?;
@@ -157,7 +160,10 @@ pub(in crate::admin::api) async fn blocks(
         }
         listed.push(object);
     }
-    Ok(Json(json!({ "blocks": listed, "revision": revision })))
+    let (listed, next) = page.select(listed, by_field("id"))?;
+    Ok(Json(
+        json!({ "blocks": listed, "revision": revision, "next": next }),
+    ))
 }
 
 fn target_of(body: &BlockBody) -> Result<BlockTarget, AdminProblem> {

@@ -6,11 +6,13 @@ use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, Suspens
 use limiter_core::{ConfigError, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::overlays::history::registry_at;
 use crate::admin::api::overlays::{AtQuery, End, Overlay, put, shown, summary, unprocessable};
+use crate::admin::api::paging::{ListPage, by_field};
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::api::subscribers;
@@ -18,7 +20,7 @@ use crate::admin::permissions::{AdminAction, Object, may};
 use crate::publish::timestamp;
 use crate::store::{DocumentKind, now_micros};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(in crate::admin::api) struct SuspensionBody {
     scope: String,
     enforcement: String,
@@ -123,6 +125,7 @@ pub(in crate::admin::api) async fn suspensions(
     caller: AdminCaller,
     Path(namespace): Path<String>,
     Query(query): Query<AtQuery>,
+    page: ListPage,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let (registry, revision, now) = registry_at(&admin, &namespace, query.at).await?;
@@ -143,8 +146,10 @@ pub(in crate::admin::api) async fn suspensions(
         // The suspensions are listed while Redis is unavailable.
         Err(_) => Value::Null,
     };
+    let (visible, next) = page.select(visible, by_field("id"))?;
     Ok(Json(json!({
         "suspensions": visible,
+        "next": next,
         "revision": revision,
         "unsupported_by": unsupported,
     })))

@@ -1,0 +1,228 @@
+//! Lists of the admin API in pages, and conditional requests.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::admin::{AdminClient, json_of, policy, policy_of_all, with_sqlite};
+use support::http::Response;
+use support::server::wait_until;
+
+const NAMESPACE: &str = "/namespaces/default";
+
+/// Reads a list in pages of two entries: the entries, and the number of pages.
+fn read_pages(root: &AdminClient, path: &str, list: &str) -> (Vec<Value>, usize) {
+    let (mut entries, mut pages, mut after) = (Vec::new(), 0, String::new());
+    loop {
+        let answer = root.get(&format!("{path}?limit=2{after}"));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        let page = json_of(&answer);
+        let found = page[list].as_array().unwrap();
+        assert!(found.len() <= 2, "{page}");
+        entries.extend(found.iter().cloned());
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return (entries, pages),
+        }
+    }
+}
+
+#[test]
+fn every_list_is_read_in_pages() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let send = |method: &str, path: &str, body: &Value| {
+        let answer = root.send(method, &format!("{NAMESPACE}{path}"), &[], body);
+        assert!(answer.status < 300, "{path}: {}", answer.body);
+        answer
+    };
+    for number in 0..5 {
+        let name = format!("p{number}");
+        assert_eq!(root.put_policy(&name, 0, &policy(&name, 1, "shop")).status, 200);
+        send("PUT", &format!("/apps/app{number}"), &json!({}));
+        let token = json!({ "name": name, "scopes": ["check:*"] });
+        send("POST", "/tokens", &token);
+        let block = json!({ "key": name, "app": "shop" });
+        send("POST", "/blocks", &block);
+        let scope = format!("policy:{name}");
+        let suspension = json!({ "scope": scope, "enforcement": "off", "for_seconds": 60 });
+        send("POST", "/suspensions", &suspension);
+        send(
+            "PUT",
+            &format!("/grants/user/user{number}/shop"),
+            &json!({ "role": "viewer" }),
+        );
+        if number > 0 {
+            let user = json!({ "name": format!("user{number}") });
+            assert_eq!(root.send("POST", "/users", &[], &user).status, 201);
+        }
+    }
+    for (path, list) in [
+        ("/users", "users"),
+        (&format!("{NAMESPACE}/policies"), "policies"),
+        (&format!("{NAMESPACE}/apps"), "apps"),
+        (&format!("{NAMESPACE}/tokens"), "tokens"),
+        (&format!("{NAMESPACE}/grants"), "grants"),
+        (&format!("{NAMESPACE}/blocks"), "blocks"),
+        (&format!("{NAMESPACE}/suspensions"), "suspensions"),
+    ] {
+        let (entries, pages) = read_pages(&root, path, list);
+        let all = json_of(&root.get(path));
+        assert_eq!(json!(entries), all[list], "{path}");
+        assert_eq!(all["next"], Value::Null, "{path}");
+        assert!(entries.len() >= 5, "{path}: {entries:?}");
+        assert_eq!(pages, entries.len().div_ceil(2), "{path}");
+        let unknown = root.get(&format!("{path}?after=zzz-unknown"));
+        assert!(matches!(unknown.status, 200 | 400), "{}", unknown.body);
+        assert_eq!(root.get(&format!("{path}?limit=many")).status, 400, "{path}");
+    }
+    // The pages of the UI show whole lists.
+    let page = root.page("/e/default/tokens").body;
+    assert!(
+        (0..5).all(|number| page.contains(&format!("p{number}"))),
+        "{page}"
+    );
+}
+
+#[test]
+fn proposals_are_read_in_pages() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy("search", 5, "shop")).status,
+        200
+    );
+    let bounds = json!({ "bounds": { "max_capacity": 9 } });
+    let set = root.send("PUT", &format!("{NAMESPACE}/apps/shop"), &[], &bounds);
+    assert_eq!(set.status, 204, "{}", set.body);
+    let editor = root.add_user("eve", &[("shop", "editor")]);
+    for capacity in [20, 30, 40] {
+        let proposed = editor.put_policy("search", 1, &policy("search", capacity, "shop"));
+        assert_eq!(proposed.status, 202, "{}", proposed.body);
+    }
+    let path = format!("{NAMESPACE}/proposals");
+    let (entries, pages) = read_pages(&root, &path, "proposals");
+    assert_eq!((entries.len(), pages), (3, 2), "{entries:?}");
+    assert_eq!(json!(entries), json_of(&root.get(&path))["proposals"]);
+}
+
+fn tag_of(answer: &Response) -> String {
+    answer
+        .header("etag")
+        .unwrap_or_else(|| panic!("{answer:?}"))
+        .to_owned()
+}
+
+#[test]
+fn unchanged_answer_is_not_sent_again() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    let path = format!("{NAMESPACE}/policies/search");
+    wait_until(
+        || json_of(&root.get(&path))["state"] == "published",
+        || server.log(),
+    );
+    for path in [
+        path.as_str(),
+        &format!("{NAMESPACE}/policies"),
+        &format!("{NAMESPACE}/rules"),
+        &format!("{NAMESPACE}/grants"),
+        "/users",
+    ] {
+        let tag = tag_of(&root.get(path));
+        let send = |known: &str| root.send("GET", path, &[("if-none-match", known)], &Value::Null);
+        for known in [tag.clone(), format!("W/{tag}"), format!("\"other\", {tag}")] {
+            let same = send(&known);
+            assert_eq!((same.status, same.body.as_str()), (304, ""), "{path}");
+            assert_eq!(tag_of(&same), tag, "{path}");
+        }
+        let changed = send("\"other\"");
+        assert_eq!(changed.status, 200, "{path}");
+    }
+    // The tag is the condition of the next change, and a change has another tag.
+    let tag = tag_of(&root.get(&path));
+    let body = json!({ "toml": policy_of_all("search", 2) });
+    let saved = root.send("PUT", &path, &[("if-match", &tag)], &body);
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let known = [("if-none-match", tag.as_str())];
+    let changed = root.send("GET", &path, &known, &Value::Null);
+    assert_eq!(changed.status, 200);
+    assert_ne!(tag_of(&changed), tag);
+    let stale = root.send("PUT", &path, &[("if-match", &tag)], &body);
+    assert_eq!(stale.status, 409, "{}", stale.body);
+    // The answer to another caller is decided before it is compared.
+    let anonymous = AdminClient::new(server.admin(), support::admin::Credentials::None);
+    let refused = anonymous.send("GET", &path, &known, &Value::Null);
+    assert_eq!(refused.status, 401, "{}", refused.body);
+}
+
+/// Each route that reads a body documents it, and every reference exists.
+#[test]
+fn bodies_and_parameters_are_documented() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let text = root.get("/openapi.json").body;
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let references: Vec<&str> = text
+        .split(r##""$ref":"#"##)
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    assert!(references.len() > 25, "{references:?}");
+    for pointer in &references {
+        let schema = document.pointer(pointer).unwrap_or_else(|| panic!("{pointer}"));
+        assert!(schema.is_object(), "{pointer}");
+    }
+    // A route without a documented body does not read one: it accepts a request without a type.
+    let mut with_body = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let method = method.to_uppercase();
+            // These would end the session of the test.
+            if path.ends_with("/session") || method == "GET" {
+                continue;
+            }
+            let route = path
+                .strip_prefix("/admin/v1")
+                .unwrap()
+                .replace("{namespace}", "default")
+                .replace(['{', '}'], "");
+            let headers = [("content-type", "text/plain"), ("if-match", "1")];
+            let answer = root.send_text(&method, &route, &headers, "text");
+            let has_body = operation.get("requestBody").is_some();
+            assert_eq!(answer.status == 415, has_body, "{method} {path}: {}", answer.body);
+            with_body += usize::from(has_body);
+        }
+    }
+    assert!(with_body >= 25, "{with_body}");
+    let schema = &document["components"]["schemas"]["TokenBody"];
+    assert_eq!(schema["required"], json!(["name", "scopes"]), "{schema}");
+    let list = &document["paths"]["/admin/v1/namespaces/{namespace}/policies"]["get"]["parameters"];
+    let names: Vec<&str> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| of["name"].as_str().unwrap())
+        .collect();
+    for name in [
+        "namespace",
+        "after",
+        "limit",
+        "app",
+        "q",
+        "brief",
+        "If-None-Match",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
