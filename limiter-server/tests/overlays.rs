@@ -289,7 +289,7 @@ fn subscribers_are_listed() {
 /// A quota with an end, and a trial that is adopted, are revisions of the policy.
 #[test]
 fn quotas_and_trials_change_the_policy() {
-    let (_server, root) = with_policy();
+    let (server, root) = with_policy();
     let path = "/namespaces/default/policies/search";
     let send = |method: &str, of: &str, revision: &str, body: &Value| {
         root.send(method, &format!("{path}/{of}"), &[("if-match", revision)], body)
@@ -303,6 +303,12 @@ fn quotas_and_trials_change_the_policy() {
         text.contains("key = \"ann\"\ncapacity = 7\nrate = \"5/s\"\nuntil = 20"),
         "{text}"
     );
+    // The gateway decides by the quota of the key; other keys keep the policy.
+    let limit_of = |key: &str| check(&server, key).1["limits"][0]["limit"].as_i64();
+    wait_until(|| limit_of("ann") == Some(7), || server.log());
+    assert_eq!(limit_of("bob"), Some(1));
+    assert_eq!(check(&server, "ann").0, 200);
+    assert_eq!(check(&server, "bob").0, 429);
     assert_eq!(send("POST", "quotas", "1", &quota).status, 409, "a conflict");
     let invalid = send(
         "POST",

@@ -146,7 +146,6 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
         assert_eq!(code, Some(0), "{errors}");
         started
     };
-    // Other programs can delay one attempt; the fastest one is the time of the server.
     let times = (0..5).map(|_| {
         let started = kill(&["--enforcement", "off", "--reason", "a test"]);
         wait_until(|| check(&server, "search") == 200, || server.log());
@@ -155,6 +154,10 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
         wait_until(|| check(&server, "search") == 429, || server.log());
         time
     });
-    let fastest = times.min().unwrap();
-    assert!(fastest <= Duration::from_secs(1), "{fastest:?}");
+    let times: Vec<Duration> = times.collect();
+    println!("suspended after {times:?}");
+    assert!(
+        times.iter().all(|time| *time <= Duration::from_secs(1)),
+        "{times:?}"
+    );
 }
