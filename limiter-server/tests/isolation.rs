@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use support::admin::{AdminClient, Credentials, policy, with_sqlite};
+use support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sqlite};
 use support::http;
 use support::server::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,6 +30,8 @@ const CALLS: usize = 3_000;
 const SIGN_INS_PER_SECOND: u64 = 50;
 /// An address may try to sign in 30 times at once.
 const SIGN_INS_PER_ADDRESS: u32 = 25;
+/// The accounts. Each may be tried 30 times a minute from unknown addresses.
+const ACCOUNTS: u32 = 20;
 const PREVIEWS: usize = 20;
 const ROUNDS: usize = 5;
 const BOUND: Duration = Duration::from_millis(1);
@@ -78,12 +80,27 @@ async fn gateway_p99(address: SocketAddr) -> Duration {
     times[CALLS * 99 / 100]
 }
 
-/// Signs in with unknown names, from changing addresses, until it is aborted.
-async fn sign_in(admin: SocketAddr, computed: Arc<AtomicU32>) {
+/// The attempts to sign in and the previews, by their results.
+#[derive(Debug, Default)]
+struct LoadCounts {
+    /// Sent attempts.
+    offered: AtomicU32,
+    /// Attempts whose password was computed.
+    computed: AtomicU32,
+    /// Attempts that were rejected because too many computations waited.
+    busy: AtomicU32,
+    /// Previews that were computed.
+    previewed: AtomicU32,
+}
+
+/// Signs in with a wrong password, every fifth time with the name of an account, from changing
+/// addresses, until it is aborted.
+async fn sign_in(admin: SocketAddr, counts: Arc<LoadCounts>) {
     let mut due = interval(Duration::from_micros(1_000_000 / SIGN_INS_PER_SECOND));
-    for attempt in 0_u32.. {
+    loop {
         due.tick().await;
-        let computed = Arc::clone(&computed);
+        let attempt = counts.offered.fetch_add(1, Ordering::Relaxed);
+        let counts = Arc::clone(&counts);
         tokio::spawn(async move {
             let number = attempt / SIGN_INS_PER_ADDRESS;
             let [_, _, high, low] = number.to_be_bytes();
@@ -91,29 +108,35 @@ async fn sign_in(admin: SocketAddr, computed: Arc<AtomicU32>) {
             let socket = TcpSocket::new_v4().unwrap();
             socket.bind(SocketAddr::from((source, 0))).unwrap();
             let mut connection = socket.connect(admin).await.unwrap();
-            let body = json!({ "user": format!("user-{attempt}"), "password": "correct horse batterz" });
+            let user = match attempt % 5 {
+                0 => format!("account-{}", attempt / 5 % ACCOUNTS),
+                _ => format!("unknown-{attempt}"),
+            };
+            let body = json!({ "user": user, "password": "correct horse batterz" });
             let call = request("/admin/v1/session", admin, "", &body.to_string());
-            if status(&mut connection, &call).await == 401 {
-                computed.fetch_add(1, Ordering::Relaxed);
-            }
+            match status(&mut connection, &call).await {
+                401 => counts.computed.fetch_add(1, Ordering::Relaxed),
+                503 => counts.busy.fetch_add(1, Ordering::Relaxed),
+                status => panic!("{user}: {status}"),
+            };
         });
     }
 }
 
 /// Sends previews at once, every second, until it is aborted.
-async fn preview(admin: SocketAddr, cookie: String, previewed: Arc<AtomicU32>) {
+async fn preview(admin: SocketAddr, cookie: String, counts: Arc<LoadCounts>) {
     let mut due = interval(Duration::from_secs(1));
     loop {
         due.tick().await;
         for _ in 0..PREVIEWS {
-            let (cookie, previewed) = (cookie.clone(), Arc::clone(&previewed));
+            let (cookie, counts) = (cookie.clone(), Arc::clone(&counts));
             tokio::spawn(async move {
                 let mut connection = TcpStream::connect(admin).await.unwrap();
                 let body = json!({ "toml": policy("search", 9, "shop") }).to_string();
                 let headers = format!("cookie: {cookie}\r\nsec-fetch-site: same-origin\r\n");
                 let line = "/admin/v1/namespaces/default/policies/search/preview";
                 if status(&mut connection, &request(line, admin, &headers, &body)).await == 200 {
-                    previewed.fetch_add(1, Ordering::Relaxed);
+                    counts.previewed.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -133,29 +156,34 @@ async fn sign_ins_and_previews_do_not_delay_decisions() {
     let Credentials::Session(cookie) = &root.credentials else {
         panic!("a session");
     };
-    let (computed, previewed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let mut differences = Vec::new();
-    let started = Instant::now();
+    for number in 0..ACCOUNTS {
+        let account = json!({ "name": format!("account-{number}"), "password": PASSWORD });
+        assert_eq!(root.send("POST", "/users", &[], &account).status, 201);
+    }
+    let counts = Arc::<LoadCounts>::default();
+    let (mut differences, mut under_load) = (Vec::new(), Duration::ZERO);
     for _ in 0..ROUNDS {
         let alone = gateway_p99(server.http()).await;
+        let started = Instant::now();
         let load = [
-            tokio::spawn(sign_in(server.admin(), Arc::clone(&computed))),
-            tokio::spawn(preview(server.admin(), cookie.clone(), Arc::clone(&previewed))),
+            tokio::spawn(sign_in(server.admin(), Arc::clone(&counts))),
+            tokio::spawn(preview(server.admin(), cookie.clone(), Arc::clone(&counts))),
         ];
         let loaded = gateway_p99(server.http()).await;
+        under_load += started.elapsed();
         load.iter().for_each(tokio::task::JoinHandle::abort);
         println!("p99 {alone:?} alone, {loaded:?} beside sign-ins and previews");
         differences.push(loaded.saturating_sub(alone));
     }
-    let (computed, previewed) = (
-        computed.load(Ordering::Relaxed),
-        previewed.load(Ordering::Relaxed),
-    );
-    println!(
-        "{computed} sign-ins computed and {previewed} previews in {:?}",
-        started.elapsed() / 2
-    );
-    assert!(computed > 0 && previewed > 0);
+    let offered = counts.offered.load(Ordering::Relaxed);
+    // An attempt waits at most five seconds for its computation.
+    let answered = || counts.computed.load(Ordering::Relaxed) + counts.busy.load(Ordering::Relaxed);
+    wait_until(|| answered() == offered, || format!("{counts:?}"));
+    println!("{counts:?} in {under_load:?}");
+    let due = under_load.as_secs_f64() * SIGN_INS_PER_SECOND as f64;
+    assert!(f64::from(offered) > due * 0.9, "{offered} of {due} attempts");
+    let computed = counts.computed.load(Ordering::Relaxed);
+    assert!(computed > 0 && counts.previewed.load(Ordering::Relaxed) > 0);
     differences.sort_unstable();
     let median = differences[ROUNDS / 2];
     println!("difference of the p99: median {median:?}");
