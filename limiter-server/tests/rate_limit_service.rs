@@ -199,6 +199,39 @@ fn key_is_shown_plain_or_hashed_where_configured() {
     }
 }
 
+/// A denial at the limit names the rule with its domain and patterns, and the key.
+#[test]
+fn denial_names_key_and_rule() {
+    let rule = "[[rule]]\ndomain = 'edge'\nmatch = ['route=login', 'address']\npolicy = 'search'\n";
+    let server = Server::with_policies(&format!("{POLICIES}\n{rule}"), &["--key-in-metadata", "plain"]);
+    let client = RlsClient::connect(server.grpc());
+    let entry = |key: &str, value: &str| Entry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let login = RateLimitDescriptor {
+        entries: vec![entry("route", "login"), entry("address", "1.2.3.4")],
+        ..RateLimitDescriptor::default()
+    };
+    let login = request(&[login]);
+    let mut denied = client.ask(&login).unwrap();
+    for _ in 0..100 {
+        if denied.overall_code() == Code::OverLimit {
+            break;
+        }
+        assert_eq!(
+            metadata(&denied, "rule"),
+            None,
+            "an allowed request has no metadata"
+        );
+        denied = client.ask(&login).unwrap();
+    }
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(metadata(&denied, "rule"), text("edge: route=login, address"));
+    assert_eq!(metadata(&denied, "key"), text("1.2.3.4"));
+    assert_eq!(metadata(&denied, "policy"), text("search"));
+}
+
 #[test]
 fn one_denial_charges_no_descriptor() {
     let server = Server::with_policies(POLICIES, &[]);

@@ -11,6 +11,7 @@ const MICROS_PER_DAY: i64 = 86_400_000_000;
 const LIFETIME_DAYS: (i64, i64) = (90, 3_650);
 /// The default and the longest time for which a rotated token remains valid, in seconds.
 const OVERLAP_SECONDS: (i64, i64) = (86_400, 30 * 86_400);
+
 /// A token that is requested.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenRequest {

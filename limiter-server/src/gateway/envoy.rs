@@ -102,7 +102,7 @@ impl Gateway {
         match deadline::within(deadline, self.decide(&requested)).await {
             Some(Ok(results)) => {
                 self.record((peer, &rules), &requested, &results);
-                let response = self.response(&requested, results);
+                let response = self.response(&rules, &requested, results);
                 call_span::record_rate_limit(&request.domain, response.overall_code());
                 Ok(response)
             }
@@ -237,7 +237,12 @@ impl Gateway {
         }
     }
 
-    fn response(&self, requested: &[Requested], results: Vec<Option<LimitResult>>) -> RateLimitResponse {
+    fn response(
+        &self,
+        rules: &RuleSet,
+        requested: &[Requested],
+        results: Vec<Option<LimitResult>>,
+    ) -> RateLimitResponse {
         let mut response = RateLimitResponse {
             overall_code: Code::Ok.into(),
             ..RateLimitResponse::default()
@@ -265,7 +270,7 @@ impl Gateway {
             response.statuses.push(status);
         }
         if let Some((requested, result, _)) = explained {
-            response.dynamic_metadata = Some(metadata::explain(self, requested, result));
+            response.dynamic_metadata = Some(metadata::explain(self, rules, requested, result));
         }
         if let Some(seconds) = retry_after {
             response.response_headers_to_add.push(HeaderValue {

@@ -8,11 +8,17 @@ use prost_types::{Struct, Value};
 use crate::gateway::Gateway;
 use crate::gateway::charge::LimitResult;
 use crate::gateway::envoy::{Requested, policy_name};
-use crate::gateway::explanation::origin_name;
+use crate::gateway::explanation::{origin_name, rule_text};
+use crate::gateway::rules::RuleSet;
 
-/// The metadata under the name `limiter`: policy, key, origin, reason, revision, node, and whether
-/// the policy would deny the request if it were enforced.
-pub(super) fn explain(gateway: &Gateway, requested: &Requested, result: Option<&LimitResult>) -> Struct {
+/// The metadata under the name `limiter`: policy, rule, key, origin, reason, revision, node, and
+/// whether the policy would deny the request if it were enforced.
+pub(super) fn explain(
+    gateway: &Gateway,
+    rules: &RuleSet,
+    requested: &Requested,
+    result: Option<&LimitResult>,
+) -> Struct {
     let policy = requested.limit.as_ref().map(|limit| &limit.policy);
     let denies = result.is_none_or(|result| !result.allowed);
     let reason = match result {
@@ -25,6 +31,9 @@ pub(super) fn explain(gateway: &Gateway, requested: &Requested, result: Option<&
         fields.insert(name.to_owned(), Value { kind: Some(value) });
     };
     add("policy", text(policy_name(policy)));
+    if let Some(rule) = requested.rule.and_then(|number| rules.rules().get(number)) {
+        add("rule", text(&rule_text(rule)));
+    }
     if let Some(key) = gateway.shown_key(&requested.values.join(" / ")) {
         add("key", text(&key));
     }
