@@ -27,7 +27,7 @@ use tokio::time::interval;
 
 const CALLS_PER_SECOND: u64 = 500;
 const CALLS: usize = 3_000;
-const SIGN_INS_PER_SECOND: u64 = 50;
+const SIGN_INS_PER_SECOND: u32 = 50;
 /// An address may try to sign in 30 times at once.
 const SIGN_INS_PER_ADDRESS: u32 = 25;
 /// The accounts. Each may be tried 30 times a minute from unknown addresses.
@@ -96,7 +96,7 @@ struct LoadCounts {
 /// Signs in with a wrong password, every fifth time with the name of an account, from changing
 /// addresses, until it is aborted.
 async fn sign_in(admin: SocketAddr, counts: Arc<LoadCounts>) {
-    let mut due = interval(Duration::from_micros(1_000_000 / SIGN_INS_PER_SECOND));
+    let mut due = interval(Duration::from_micros(1_000_000 / u64::from(SIGN_INS_PER_SECOND)));
     loop {
         due.tick().await;
         let attempt = counts.offered.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +180,7 @@ async fn sign_ins_and_previews_do_not_delay_decisions() {
     let answered = || counts.computed.load(Ordering::Relaxed) + counts.busy.load(Ordering::Relaxed);
     wait_until(|| answered() == offered, || format!("{counts:?}"));
     println!("{counts:?} in {under_load:?}");
-    let due = under_load.as_secs_f64() * SIGN_INS_PER_SECOND as f64;
+    let due = under_load.as_secs_f64() * f64::from(SIGN_INS_PER_SECOND);
     assert!(f64::from(offered) > due * 0.9, "{offered} of {due} attempts");
     let computed = counts.computed.load(Ordering::Relaxed);
     assert!(computed > 0 && counts.previewed.load(Ordering::Relaxed) > 0);

@@ -181,7 +181,7 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
         newest
     });
     let mark = || redis.command(&["GET", "default|book|database"]).text();
-    wait_until(|| mark().ends_with(&newest.to_string()), &mark);
+    wait_until(|| mark().ends_with(&newest.to_string()), mark);
     drop(control);
 
     let server = start(restored);

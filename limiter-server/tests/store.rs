@@ -1,5 +1,6 @@
 //! The requirements of the store on SQLite and PostgreSQL. `tests/store_mariadb.rs` runs them on
 //! MariaDB.
+#![allow(clippy::expect_used, reason = "a test may panic")]
 
 mod support;
 

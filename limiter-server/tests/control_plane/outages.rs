@@ -155,7 +155,6 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
         time
     });
     let times: Vec<Duration> = times.collect();
-    println!("suspended after {times:?}");
     assert!(
         times.iter().all(|time| *time <= Duration::from_secs(1)),
         "{times:?}"

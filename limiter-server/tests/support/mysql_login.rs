@@ -14,14 +14,14 @@ const PLUGIN_AUTH: u32 = 0x0008_0000;
 pub(crate) fn serve_tcp() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || listener.incoming().flatten().for_each(|of| request_key(of)));
+    std::thread::spawn(move || listener.incoming().flatten().for_each(request_key));
     address
 }
 
 /// Serves logins at a unix socket until the process ends.
 pub(crate) fn serve_unix(path: &Path) {
     let listener = UnixListener::bind(path).expect("a socket");
-    std::thread::spawn(move || listener.incoming().flatten().for_each(|of| request_key(of)));
+    std::thread::spawn(move || listener.incoming().flatten().for_each(request_key));
 }
 
 /// Requests the full authentication of `caching_sha2_password`, and sends a key.

@@ -30,13 +30,15 @@ pub(super) async fn openapi() -> Json<Value> {
             RouteAccess::Open => json!([]),
             _ => json!([{ "token": [] }, { "session": [] }]),
         };
-        let mut success = json!({
+        let headers = match route.method {
+            "GET" => json!({ "ETag": { "schema": { "type": "string" } } }),
+            _ => json!({}),
+        };
+        let success = json!({
             "description": "success",
+            "headers": headers,
             "content": { "application/json": { "schema": { "type": "object" } } },
         });
-        if route.method == "GET" {
-            success["headers"] = json!({ "ETag": { "schema": { "type": "string" } } });
-        }
         let mut operation = json!({
             "summary": route.summary,
             "parameters": parameters,
@@ -49,9 +51,11 @@ pub(super) async fn openapi() -> Json<Value> {
                 },
             },
         });
-        if let Some(schema) = contents::body(route, &mut schemas) {
+        let body = contents::body(route, &mut schemas);
+        if let (Some(schema), Some(fields)) = (body, operation.as_object_mut()) {
             let content = json!({ "application/json": { "schema": schema } });
-            operation["requestBody"] = json!({ "required": true, "content": content });
+            let body = json!({ "required": true, "content": content });
+            fields.insert("requestBody".to_owned(), body);
         }
         item[route.method.to_lowercase()] = operation;
     }
