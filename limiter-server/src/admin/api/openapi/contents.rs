@@ -10,7 +10,7 @@ use crate::admin::api::activity::{ActivityQuery, DenialQuery};
 use crate::admin::api::connect::ConnectQuery;
 use crate::admin::api::import::ImportBody;
 use crate::admin::api::keys::{KeyQuery, ResetBody};
-use crate::admin::api::overlays::{AtQuery, BlockBody, EndBody, SuspensionBody};
+use crate::admin::api::overlays::{AtQuery, BlockBody, BlockQuery, EndBody, SuspensionBody};
 use crate::admin::api::paging::ListPageQuery;
 use crate::admin::api::people::{AppBody, GrantBody, NewUserBody, PasswordBody, UserBody};
 use crate::admin::api::policies::{ListQuery, NewestQuery, ReasonBody, RestoreBody, SaveBody};
@@ -112,7 +112,8 @@ pub(super) fn parameters(route: &Route) -> Vec<Value> {
         ("GET", "/denials") => query::<DenialQuery>(),
         ("GET", "/connect") => query::<ConnectQuery>(),
         ("GET", "/proposals") => query::<ProposalQuery>(),
-        ("GET", "/suspensions" | "/blocks") => [query::<AtQuery>(), query::<ListPageQuery>()].concat(),
+        ("GET", "/suspensions") => [query::<AtQuery>(), query::<ListPageQuery>()].concat(),
+        ("GET", "/blocks") => [query::<BlockQuery>(), query::<ListPageQuery>()].concat(),
         ("GET", "/users" | "/apps" | "/grants" | "/tokens" | "/subscribers") => query::<ListPageQuery>(),
         _ => Vec::new(),
     };
