@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use super::server::{Directory, wait_until};
 
@@ -117,7 +118,11 @@ impl Database {
         init.args(["--no-defaults", "--auth-root-authentication-method=normal"])
             .arg("--skip-test-db")
             .arg(format!("--datadir={}", data.display()));
+        // Installations at the same time failed on a machine under load.
+        static INSTALLATION: Mutex<()> = Mutex::new(());
+        let installation = INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner);
         user.run(init.stdout(log()).stderr(log()));
+        drop(installation);
         prepare(&directory);
         let socket = directory.path().join("socket");
         let mut serve = Command::new("/usr/sbin/mariadbd");
