@@ -1,6 +1,9 @@
 //! Measures the time and the memory that the usage of a fleet takes in Redis.
 //!
-//! `cargo run -p limiter-faults --example usage_cost -- [processes] [policies] [minutes]`
+//! `cargo run --release -p limiter-faults --example usage_cost -- [processes] [policies] [minutes]`
+//!
+//! `cargo xtask server --all` runs it. It fails if the reports after the first minute take more than
+//! 1 % of one core, or if their keys take more than 100 MB.
 //!
 //! Each limiter of this process plays the part of a process of the fleet. It makes an allowed and a
 //! denied call of each policy every few seconds. Key lists decide these calls, so Redis receives
@@ -20,6 +23,12 @@ use limiter_testing::RedisServer;
 const NAMESPACE: &str = "prod:checkout";
 /// Every process has decided each policy in each of these intervals.
 const ROUND: Duration = Duration::from_secs(20);
+/// The rounds in which processes report every few seconds, before they know the size of the fleet.
+const FIRST_ROUNDS: u64 = 3;
+/// The largest share of one core, in percent.
+const MAX_PERCENT: f64 = 1.0;
+/// The largest size of all keys in megabytes.
+const MAX_MEGABYTES: u64 = 100;
 const COUNT_MINUTES: u64 = 120;
 const DENIED_MINUTES: u64 = 24 * 60;
 
@@ -58,7 +67,7 @@ async fn measure(processes: u64, policies: u64, minutes: u64) {
             builder.build().expect("a limiter")
         })
         .collect();
-    let mut tick = Tick::new(&server);
+    let (mut tick, mut settled) = (Tick::new(&server), Tick::new(&server));
     for round in 0..minutes * 60 / ROUND.as_secs() {
         let start = Instant::now();
         for (process, limits) in (0_u64..).zip(&fleet) {
@@ -73,8 +82,15 @@ async fn measure(processes: u64, policies: u64, minutes: u64) {
         }
         tokio::time::sleep(ROUND.saturating_sub(start.elapsed())).await;
         tick.print(&server);
+        if round < FIRST_ROUNDS {
+            settled = Tick::new(&server);
+        }
     }
-    print_memory(&server);
+    let percent = settled.percent_until(&Tick::new(&server));
+    println!("{percent:.2} % of one core after the first minute");
+    let megabytes = print_memory(&server);
+    assert!(percent <= MAX_PERCENT, "{percent:.2} % is more than {MAX_PERCENT} %");
+    assert!(megabytes <= MAX_MEGABYTES, "{megabytes} MB is more than {MAX_MEGABYTES} MB");
 }
 
 /// The CPU time of the server since the last line.
@@ -91,12 +107,17 @@ impl Tick {
         }
     }
 
+    /// The share of one core until a later time, in percent.
+    fn percent_until(&self, later: &Self) -> f64 {
+        100.0 * (later.cpu - self.cpu) / (later.at - self.at).as_secs_f64()
+    }
+
     fn print(&mut self, server: &RedisServer) {
         let now = Self::new(server);
         let (cpu, span) = (now.cpu - self.cpu, now.at - self.at);
         println!(
             "{:.2} % of one core, {:.0} ms in {:.1} s; {} bytes used",
-            100.0 * cpu / span.as_secs_f64(),
+            self.percent_until(&now),
             1_000.0 * cpu,
             span.as_secs_f64(),
             info(server, "memory", "used_memory:")
@@ -105,7 +126,8 @@ impl Tick {
     }
 }
 
-fn print_memory(server: &RedisServer) {
+/// Prints the size of each key. Returns that of all keys that are kept, in megabytes.
+fn print_memory(server: &RedisServer) -> u64 {
     let keys = server.command(&["KEYS", "*{usage}*"]);
     let (mut counts, mut denied) = (0, 0);
     for key in keys.items() {
@@ -123,11 +145,9 @@ fn print_memory(server: &RedisServer) {
         *largest = bytes.max(*largest);
     }
     let bytes = |bytes: i64, minutes: u64| bytes.unsigned_abs() * minutes / 1_000_000;
-    println!(
-        "counts of two hours: {} MB; denied keys of 24 hours: {} MB",
-        bytes(counts, COUNT_MINUTES),
-        bytes(denied, DENIED_MINUTES)
-    );
+    let (counts, denied) = (bytes(counts, COUNT_MINUTES), bytes(denied, DENIED_MINUTES));
+    println!("counts of two hours: {counts} MB; denied keys of 24 hours: {denied} MB");
+    counts + denied
 }
 
 /// The CPU time of the server, in user mode and in the kernel.

@@ -94,6 +94,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         // Optimised, as the server is used.
         test(Programs::All)?;
         test_mariadb()?;
+        measure_usage()?;
         supply_chain()?;
     }
     Ok(())
@@ -154,6 +155,13 @@ fn test_mariadb() -> Result<(), String> {
     let mut test = server_cargo("test");
     test.args(["--release", "--all-features", "--test", "store_mariadb"]);
     commands::succeed(test, "server")
+}
+
+/// Measures the time that Redis spends on the usage of a fleet, which has a bound.
+fn measure_usage() -> Result<(), String> {
+    let mut measure = cargo();
+    measure.args(["run", "--release", "--package", "limiter-faults", "--example", "usage_cost"]);
+    commands::succeed(measure, "usage")
 }
 
 fn supply_chain() -> Result<(), String> {
