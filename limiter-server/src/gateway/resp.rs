@@ -11,7 +11,9 @@ mod command;
 mod in_order;
 mod reply;
 mod session;
+mod shown;
 mod throttle;
+mod throttle_command;
 
 use std::io;
 use std::time::Duration;

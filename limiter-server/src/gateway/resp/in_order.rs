@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use crate::gateway::resp::reply::{Protocol, Reply};
 use crate::gateway::resp::session::PendingReply;
-use crate::gateway::resp::throttle::ThrottleCommand;
+use crate::gateway::resp::throttle_command::ThrottleCommand;
 
 /// Replies in the order of their commands.
 #[derive(Default)]

@@ -7,9 +7,6 @@ use crate::access::AccessDenial;
 /// The largest number of characters of an error message.
 const MAX_ERROR_CHARS: usize = 512;
 
-/// The longest part of a value in an error message, in characters.
-const SHOWN_CHARS: usize = 64;
-
 /// A version of RESP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -98,15 +95,6 @@ pub(super) fn access_error(denial: &AccessDenial) -> Reply {
         denial if denial.is_unavailable() => Reply::error(format!("UNAVAILABLE {denial}")),
         denial => Reply::error(format!("NOAUTH {denial}")),
     }
-}
-
-/// A value of a client for an error message: printable, in quotes and truncated.
-pub(super) fn shown(value: &[u8]) -> String {
-    let text = String::from_utf8_lossy(value);
-    let mut chars = text.chars();
-    let start: String = chars.by_ref().take(SHOWN_CHARS).collect();
-    let more = if chars.next().is_some() { "…" } else { "" };
-    format!("`{}{more}`", start.escape_debug())
 }
 
 fn line(to: &mut Vec<u8>, kind: char, value: impl std::fmt::Display) {

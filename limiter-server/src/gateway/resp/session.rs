@@ -7,8 +7,9 @@ use tracing::Instrument as _;
 
 use crate::access::Client;
 use crate::gateway::Gateway;
-use crate::gateway::resp::reply::{Protocol, Reply, access_error, shown};
-use crate::gateway::resp::throttle::ThrottleCommand;
+use crate::gateway::resp::reply::{Protocol, Reply, access_error};
+use crate::gateway::resp::shown::shown;
+use crate::gateway::resp::throttle_command::ThrottleCommand;
 use crate::listener::call_span;
 
 /// The commands: name, arity with the name (negative: at least), flags, position of the key.
