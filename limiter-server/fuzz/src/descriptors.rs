@@ -3,7 +3,7 @@
 use limiter_core::registry::PolicyRegistry;
 use prost::Message;
 
-use crate::gateway::messages::RateLimitRequest;
+use crate::gateway::envoy::messages::RateLimitRequest;
 use crate::gateway::rules::RuleSet;
 use crate::rules::check_pair;
 

@@ -4,9 +4,7 @@
 //! and its databases, which takes minutes.
 #![allow(dead_code, reason = "the targets use a part of the modules")]
 
-#[path = "../../src/gateway/resp/command.rs"]
-pub mod command;
-#[path = "../../src/gateway/envoy/messages.rs"]
-pub mod messages;
+pub mod envoy;
+pub mod resp;
 #[path = "../../src/gateway/rules.rs"]
 pub mod rules;

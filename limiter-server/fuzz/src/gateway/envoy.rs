@@ -1,0 +1,4 @@
+//! Envoy's rate limit service.
+
+#[path = "../../../src/gateway/envoy/messages.rs"]
+pub mod messages;
