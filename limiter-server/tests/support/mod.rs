@@ -12,6 +12,7 @@
 pub(crate) mod access;
 pub(crate) mod admin;
 pub(crate) mod browser;
+pub(crate) mod calls;
 pub(crate) mod chromium;
 pub(crate) mod databases;
 pub(crate) mod demand;
@@ -24,6 +25,8 @@ pub(crate) mod proxy;
 pub(crate) mod quota;
 #[cfg(feature = "rlqs")]
 pub(crate) mod quota_bucket;
+pub(crate) mod resp;
 pub(crate) mod rls;
 pub(crate) mod server;
+pub(crate) mod stalls;
 pub(crate) mod store_suite;

@@ -9,13 +9,15 @@ use limiter_server::gateway::envoy::messages::{RateLimitRequest, RateLimitRespon
 use prost::Message;
 use prost_types::FileDescriptorProto;
 use tokio::runtime::Runtime;
-use tonic::Status;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::client::Grpc;
 use tonic::codegen::Bytes;
 use tonic::transport::{Channel, Endpoint};
-use tonic_health::pb::HealthCheckRequest;
+use tonic::{Status, Streaming};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_prost::ProstCodec;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
@@ -89,38 +91,55 @@ impl RlsClient {
 
     /// Sends a body in these parts.
     pub(crate) fn send_data(&self, parts: &[Vec<u8>]) -> Result<RateLimitResponse, Status> {
-        let frames = parts.iter().cloned();
-        let frames: Vec<_> = frames
-            .map(|part| Ok::<_, Status>(Frame::data(Bytes::from(part))))
-            .collect();
-        let request = tonic::codegen::http::Request::post(PATH)
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(tonic::body::Body::new(StreamBody::new(tokio_stream::iter(
-                frames,
-            ))))
-            .expect("a request");
+        let parts = tokio_stream::iter(parts.to_vec());
+        self.runtime
+            .block_on(send_body(self.channel.clone(), None, parts))
+    }
+
+    /// Sends a part of a body, and no more.
+    pub(crate) fn send_unfinished(&self, part: &[u8]) -> Result<RateLimitResponse, Status> {
+        let parts = tokio_stream::once(part.to_vec()).chain(tokio_stream::pending());
+        self.runtime
+            .block_on(send_body(self.channel.clone(), None, parts))
+    }
+
+    /// Sends the first part of a body, calls a function when the server has received it, and sends
+    /// the rest.
+    pub(crate) fn send_around(
+        &self,
+        [first, rest]: [&[u8]; 2],
+        meanwhile: impl FnOnce(),
+    ) -> Result<RateLimitResponse, Status> {
         self.runtime.block_on(async {
-            let unknown = |error: &dyn std::fmt::Display| Status::unknown(error.to_string());
-            let mut channel = self.channel.clone();
-            let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(&mut channel, cx)).await;
-            ready.map_err(|error| unknown(&error))?;
-            let sent = tower::Service::call(&mut channel, request).await;
-            let sent = sent.map_err(|error| unknown(&error))?;
-            if let Some(status) = Status::from_header_map(sent.headers()) {
-                return Err(status);
+            let (parts, body) = tokio::sync::mpsc::channel(2);
+            parts.send(first.to_vec()).await.expect("a receiver");
+            let (channel, token) = (self.channel.clone(), self.token.clone());
+            let call = tokio::spawn(send_body(channel, token, ReceiverStream::new(body)));
+            // The connection keeps the order. The first answer can precede the call.
+            for _ in 0..2 {
+                let request = HealthCheckRequest::default();
+                let answer = HealthClient::new(self.channel.clone()).check(request).await;
+                answer.expect("health");
             }
-            let received = sent.into_body().collect().await?;
-            let status = received.trailers().and_then(Status::from_header_map);
-            let status = status.ok_or_else(|| unknown(&"no status in the trailers"))?;
-            let data = received.to_bytes();
-            match (status.code(), data.split_at_checked(PREFIX)) {
-                (tonic::Code::Ok, Some((_, message))) => {
-                    RateLimitResponse::decode(message).map_err(|error| unknown(&error))
-                }
-                _ => Err(status),
-            }
+            meanwhile();
+            parts.send(rest.to_vec()).await.expect("a receiver");
+            drop(parts);
+            call.await.expect("the call")
         })
+    }
+
+    /// Follows the health of a service.
+    pub(crate) fn watch_health(self, service: &str) -> HealthWatch {
+        let request = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        let states = self
+            .runtime
+            .block_on(HealthClient::new(self.channel.clone()).watch(request));
+        HealthWatch {
+            states: states.expect("a stream").into_inner(),
+            client: self,
+        }
     }
 
     /// Runs the connection without a call.
@@ -159,5 +178,57 @@ impl RlsClient {
                 other => panic!("{other:?}"),
             }
         })
+    }
+}
+
+/// Sends a body in parts, and reads the status and the message of the answer.
+async fn send_body(
+    mut channel: Channel,
+    token: Option<String>,
+    parts: impl Stream<Item = Vec<u8>> + Send + 'static,
+) -> Result<RateLimitResponse, Status> {
+    let frames = parts.map(|part| Ok::<_, Status>(Frame::data(Bytes::from(part))));
+    let mut request = tonic::codegen::http::Request::post(PATH)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(token) = token {
+        request = request.header("authorization", token);
+    }
+    let request = request
+        .body(tonic::body::Body::new(StreamBody::new(frames)))
+        .expect("a request");
+    let unknown = |error: &dyn std::fmt::Display| Status::unknown(error.to_string());
+    let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(&mut channel, cx)).await;
+    ready.map_err(|error| unknown(&error))?;
+    let sent = tower::Service::call(&mut channel, request).await;
+    let sent = sent.map_err(|error| unknown(&error))?;
+    if let Some(status) = Status::from_header_map(sent.headers()) {
+        return Err(status);
+    }
+    let received = sent.into_body().collect().await?;
+    let status = received.trailers().and_then(Status::from_header_map);
+    let status = status.ok_or_else(|| unknown(&"no status in the trailers"))?;
+    let data = received.to_bytes();
+    match (status.code(), data.split_at_checked(PREFIX)) {
+        (tonic::Code::Ok, Some((_, message))) => {
+            RateLimitResponse::decode(message).map_err(|error| unknown(&error))
+        }
+        _ => Err(status),
+    }
+}
+
+/// The reported states of a service.
+#[derive(Debug)]
+pub(crate) struct HealthWatch {
+    states: Streaming<HealthCheckResponse>,
+    client: RlsClient,
+}
+
+impl HealthWatch {
+    /// Waits for the next state: whether the service is serving. `None` after the last one.
+    pub(crate) fn next(&mut self) -> Option<bool> {
+        let next = self.client.runtime.block_on(self.states.message());
+        let next = next.ok().flatten();
+        next.map(|state| state.status() == ServingStatus::Serving)
     }
 }

@@ -1,0 +1,35 @@
+//! Calls of the JSON interface with the token of all scopes.
+
+use serde_json::{Value, json};
+
+use super::access;
+use super::http::{self, Response};
+use super::server::Server;
+
+pub(crate) fn post(server: &Server, path: &str, body: &Value) -> Response {
+    let token = access::bearer(access::TOKEN);
+    let headers = [("authorization", token.as_str())];
+    http::post(server.http(), path, &headers, &body.to_string()).expect("an answer")
+}
+
+pub(crate) fn json_of(response: &Response) -> Value {
+    serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body))
+}
+
+/// Sends a request that must succeed: the body of the answer.
+pub(crate) fn succeed(server: &Server, path: &str, body: &Value) -> Value {
+    let answer = post(server, path, body);
+    assert_eq!(answer.status, 200, "{path} {body}: {}", answer.body);
+    json_of(&answer)
+}
+
+/// One limit of a request.
+pub(crate) fn limit(policy: &str, key: &str, cost: u64) -> Value {
+    json!({"policy": policy, "key": key, "cost": cost})
+}
+
+/// The remaining permits of a key.
+pub(crate) fn remaining(server: &Server, policy: &str, key: &str) -> u64 {
+    let peeked = succeed(server, "/v1/peek", &limit(policy, key, 0));
+    peeked["limits"][0]["remaining"].as_u64().expect("a number")
+}
