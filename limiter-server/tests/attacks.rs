@@ -137,6 +137,50 @@ fn slow_body_ends_with_the_read_timeout() {
 }
 
 #[test]
+fn slow_message_ends_with_the_read_timeout() {
+    let server = Server::with_policies(POLICIES, &["--read-timeout", "1s", "--max-in-flight", "1"]);
+    std::thread::scope(|scope| {
+        // The prefix of a message of 100 bytes, and one of them.
+        let slow = scope.spawn(|| RlsClient::connect(server.grpc()).send_unfinished(&[0, 0, 0, 0, 100, 7]));
+        // A call takes its place when its message has arrived.
+        assert_others_are_served(&server);
+        let status = slow.join().unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+        assert!(status.message().contains("read timeout"), "{status:?}");
+    });
+    assert_others_are_served(&server);
+}
+
+#[test]
+fn slow_command_ends_with_the_read_timeout() {
+    let args = ["--resp", "127.0.0.1:0", "--read-timeout", "1s"];
+    let server = Server::with_policies(POLICIES, &args);
+    let start = b"*5\r\n$11\r\nCL.THROTTLE\r\n$3000\r\n";
+    let slow: Vec<_> = (0..100).map(|_| connect(server.resp(), start)).collect();
+    let mut idle = connect(server.resp(), b"");
+    let ping = |stream: &mut TcpStream| {
+        stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+PONG\r\n");
+    };
+    ping(&mut idle);
+    assert_others_are_served(&server);
+    for (number, mut stream) in slow.into_iter().enumerate() {
+        let answer = match number % 50 {
+            // Some of them send bytes all the time.
+            0 => drip(stream, || b'x'),
+            _ => read_to_end(&mut stream),
+        };
+        assert_eq!(answer, "", "{number}");
+    }
+    // A client without an incomplete command keeps its connection.
+    ping(&mut idle);
+    ping(&mut connect(server.resp(), b""));
+    assert_others_are_served(&server);
+}
+
+#[test]
 fn half_open_connections_end_with_the_idle_timeout() {
     let server = Server::with_policies(POLICIES, &["--read-timeout", "1s", "--idle-timeout", "1s"]);
     let silent: Vec<_> = [server.http(), server.grpc()]

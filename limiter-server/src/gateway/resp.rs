@@ -34,8 +34,6 @@ use crate::listener::{Listener, TimedStream};
 const MAX_CONCURRENT: usize = 64;
 /// The size of one read.
 const READ_BYTES: usize = 8 * 1_024;
-/// The longest time from the first byte of a command to its last, and of a write.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves RESP until `end` is true, then finishes the commands that were received.
 ///
@@ -64,9 +62,17 @@ pub async fn serve(
                     // Clients keep idle connections in pools and do not expect their end.
                     let idle_timeout = limits.resp_idle_timeout.unwrap_or(Duration::MAX);
                     let stream = established.stream.with_idle_timeout(idle_timeout);
-                    let max_command_bytes = limits.max_command_bytes;
-                    let session = Session::new(gateway, established.client);
-                    Connection::new(stream, session, max_command_bytes).run(end).await
+                    let (max_command_bytes, transfer_timeout) =
+                        (limits.max_command_bytes, limits.read_timeout);
+                    let connection = Connection {
+                        stream,
+                        session: Session::new(gateway, established.client),
+                        received: Vec::new(),
+                        incomplete_since: None,
+                        max_command_bytes,
+                        transfer_timeout,
+                    };
+                    connection.run(end).await
                 }
                 Err(error) => Err(error),
             };
@@ -88,24 +94,16 @@ struct Connection {
     /// When the first byte of an incomplete command arrived.
     incomplete_since: Option<Instant>,
     max_command_bytes: usize,
+    /// The longest time from the first byte of a command to its last, and of a write.
+    transfer_timeout: Duration,
 }
 
 impl Connection {
-    fn new(stream: TimedStream, session: Session, max_command_bytes: usize) -> Self {
-        Self {
-            max_command_bytes,
-            stream,
-            session,
-            received: Vec::new(),
-            incomplete_since: None,
-        }
-    }
-
     async fn run(mut self, mut end: watch::Receiver<bool>) -> io::Result<()> {
         loop {
             let (replies, closes) = self.run_received().await;
             if !replies.is_empty() {
-                let written = timeout(TRANSFER_TIMEOUT, self.stream.write_all(&replies)).await;
+                let written = timeout(self.transfer_timeout, self.stream.write_all(&replies)).await;
                 written.map_err(|_| io::ErrorKind::TimedOut)??;
                 // Further commands can be in the buffer.
                 if !closes {
@@ -138,7 +136,7 @@ impl Connection {
         }
         let since = *self.incomplete_since.get_or_insert_with(Instant::now);
         let read = self.stream.read_buf(&mut self.received);
-        timeout_at(since + TRANSFER_TIMEOUT, read)
+        timeout_at(since + self.transfer_timeout, read)
             .await
             .map_err(|_| io::ErrorKind::TimedOut)?
     }
