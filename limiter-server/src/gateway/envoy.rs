@@ -28,6 +28,7 @@ use crate::gateway::envoy::messages::{
 };
 pub use crate::gateway::envoy::rpc::{RATE_LIMIT_SERVICE, RateLimitServer, SHOULD_RATE_LIMIT};
 use crate::gateway::explanation::rule_text;
+use crate::gateway::readiness::ReadinessState;
 use crate::gateway::rules::RuleSet;
 use crate::gateway::{Gateway, RecordedDecision};
 use crate::listener::call_span;
@@ -90,10 +91,9 @@ impl Gateway {
         peer: Option<IpAddr>,
         request: RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
-        if !self.readiness().is_ready() {
-            return Err(Status::unavailable(
-                "the server has no policies yet or is shutting down",
-            ));
+        // Calls that arrive before their client knows of the shutdown are decided as well.
+        if self.readiness().state() == ReadinessState::WaitsForPolicies {
+            return Err(Status::unavailable("the server has no policies yet"));
         }
         self.validate(&request)?;
         let rules = self.policies().rules(self.limiter());

@@ -97,13 +97,21 @@ async fn follow_readiness(mut states: watch::Receiver<ReadinessState>, health: H
     }
 }
 
-/// Reports the current state of the gateway as the health of all services.
+/// Reports the current state of the gateway as the health of all services. The end of the gateway
+/// also ends the streams of clients that follow the health, which would delay the shutdown.
 async fn report_health(health: &HealthReporter, states: &mut watch::Receiver<ReadinessState>) {
-    let status = match *states.borrow_and_update() {
+    let state = *states.borrow_and_update();
+    let status = match state {
         ReadinessState::Ready => ServingStatus::Serving,
         ReadinessState::WaitsForPolicies | ReadinessState::Ending => ServingStatus::NotServing,
     };
+    let mut health = health.clone();
     for service in SERVICES {
         health.set_service_status(*service, status).await;
+        if state == ReadinessState::Ending {
+            // A stream sends the last status and ends with its entry. Checks find the new entry.
+            health.clear_service_status(*service).await;
+            health.set_service_status(*service, status).await;
+        }
     }
 }

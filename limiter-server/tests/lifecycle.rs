@@ -1,0 +1,213 @@
+//! Edits of the policy file without a signal, leases and calls in flight at the end, and listeners
+//! for other machines.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_testing::RedisServer;
+use prost::Message as _;
+use support::access::{self, TOKEN, entry};
+use support::calls::{json_of, limit, post, remaining, succeed};
+use support::http;
+use support::rls::{RlsClient, frame};
+use support::server::{Server, wait_until};
+
+const POLICIES: &str = r#"
+[policy.search]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[[rule]]
+match = ["search"]
+policy = "search"
+"#;
+
+fn capacity(server: &Server) -> u64 {
+    let peeked = succeed(server, "/v1/peek", &limit("search", "ann", 0));
+    peeked["limits"][0]["limit"].as_u64().unwrap()
+}
+
+/// A request with a descriptor of this cost.
+fn search(hits: u64) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![Entry {
+                key: "search".to_owned(),
+                value: "ann".to_owned(),
+            }],
+            hits_addend: Some(hits),
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    }
+}
+
+#[test]
+fn edited_file_applies_without_a_signal() {
+    let server = Server::with_token(POLICIES, &[]);
+    assert_eq!(capacity(&server), 10);
+    succeed(&server, "/v1/check", &limit("search", "ann", 4));
+    server
+        .directory()
+        .write("policies.toml", &POLICIES.replace("limit = 10", "limit = 25"));
+    wait_until(|| capacity(&server) == 25, || server.log());
+    assert_eq!(remaining(&server, "search", "ann"), 21, "the usage is kept");
+}
+
+#[test]
+fn invalid_edit_changes_nothing() {
+    let server = Server::with_token(POLICIES, &[]);
+    succeed(&server, "/v1/check", &limit("search", "ann", 4));
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+    for (signals, edit, reason) in [
+        // One policy of the text is valid, and may not apply alone.
+        (
+            true,
+            "[policy.search]\nalgorithm = 'sliding_window'\nlimit = 99\nwindow = '1h'\n[policy.other]\nalgorithm = 'leaky'\n",
+            "policy.other.algorithm",
+        ),
+        (
+            false,
+            "[policy.search]\nalgorithm = 'sliding_window'\nlimit = 99\nwindow = '1h'\n[[rule]]\nmatch = []\npolicy = 'search'\n",
+            "rule[0]",
+        ),
+    ] {
+        server.directory().write("policies.toml", edit);
+        if signals {
+            server.signal("HUP");
+        }
+        server.wait_for_log(reason);
+        assert!(server.log().contains("policy file rejected"), "{}", server.log());
+        assert_eq!(capacity(&server), 10, "{reason}");
+        assert_eq!(remaining(&server, "search", "ann"), 6, "{reason}");
+        assert_eq!(post(&server, "/v1/check", &limit("search", "ann", 7)).status, 429);
+        let status = &client.ask(&search(0)).unwrap().statuses[0];
+        let limit = status.current_limit.as_ref().expect("the rules are kept");
+        assert_eq!(limit.requests_per_unit, 10, "{reason}");
+    }
+    server
+        .directory()
+        .write("policies.toml", &POLICIES.replace("limit = 10", "limit = 25"));
+    wait_until(|| capacity(&server) == 25, || server.log());
+}
+
+#[test]
+fn terminated_server_returns_its_leases() {
+    let leased = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 10000\nrate = '1/h'\nlease = '60s'\n\
+                  deadline = '30s'\n";
+    let redis = RedisServer::start();
+    let args = ["--redis", &redis.url()];
+    let first = Server::with_token(leased, &args);
+    let second = Server::with_token(&leased.replace("lease = '60s'\n", ""), &args);
+    let mut used = 0;
+    let is_leased = || {
+        used += 1;
+        succeed(&first, "/v1/check", &limit("search", "ann", 1))["origin"] == "lease"
+    };
+    wait_until(is_leased, || first.log());
+    let left = || remaining(&second, "search", "ann");
+    assert!(left() < 10_000 - used, "{} left of which {used} are used", left());
+    let (status, log) = first.stop();
+    assert!(status.success(), "{log}");
+    // Before the leases end by themselves.
+    assert_eq!(left(), 10_000 - used, "{log}");
+}
+
+#[test]
+fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
+    let server = Server::with_token(POLICIES, &["--drain", "20s"]);
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+    assert!(client.is_serving("envoy.service.ratelimit.v3.RateLimitService"));
+    assert_eq!(server.get("/readyz").status, 200);
+    // A request on each listener that is incomplete when the shutdown begins.
+    let mut readiness = TcpStream::connect(server.http()).unwrap();
+    readiness
+        .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n")
+        .unwrap();
+    let mut check = TcpStream::connect(server.http()).unwrap();
+    let body = limit("search", "bob", 1).to_string();
+    let head = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: {}\r\n\
+         content-length: {}\r\n\r\n",
+        access::bearer(TOKEN),
+        body.len()
+    );
+    check.write_all(head.as_bytes()).unwrap();
+    let mut health = RlsClient::connect(server.grpc()).watch_health("");
+    assert_eq!(health.next(), Some(true));
+    let message = frame(&search(1).encode_to_vec());
+    let (first, rest) = message.split_at(6);
+    let answer = client.send_around([first, rest], || {
+        server.signal("TERM");
+        server.wait_for_log("shutting down");
+        check.write_all(body.as_bytes()).unwrap();
+        readiness.write_all(b"\r\n").unwrap();
+    });
+    let answer = answer.expect("a call in flight is decided");
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!([health.next(), health.next()], [Some(false), None]);
+    let read = |mut stream: TcpStream| {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = read(readiness);
+    assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+    assert!(text.contains("shutting down"), "{text}");
+    let text = read(check);
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    let begun = Instant::now();
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("still in flight"), "{log}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{log}");
+}
+
+#[test]
+fn permitted_listener_serves_other_machines_with_a_warning() {
+    let any = ["--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"];
+    let server = Server::with_policies(POLICIES, &[&any[..], &["--allow-unauthenticated"]].concat());
+    for setting in ["http", "grpc"] {
+        let line = format!("setting=\"{setting}\"");
+        let log = server.log();
+        let warning = log.lines().find(|of| of.contains(&line)).expect("a warning");
+        assert!(
+            warning.contains("WARN")
+                && warning.contains("accepts unauthenticated clients from other machines"),
+            "{warning}"
+        );
+    }
+    let address = (std::net::Ipv4Addr::LOCALHOST, server.http().port()).into();
+    let search = limit("search", "ann", 1).to_string();
+    assert_eq!(
+        http::post(address, "/v1/check", &[], &search).unwrap().status,
+        200
+    );
+    // Changes need credentials nevertheless.
+    let refused = http::post(address, "/v1/refund", &[], &search).unwrap();
+    assert_eq!(refused.status, 401, "{}", refused.body);
+    drop(server);
+
+    // With a client there is no warning of unauthenticated clients.
+    let server = Server::with_settings(POLICIES, &entry("test", TOKEN, &["check:*"]), &any);
+    let log = server.log();
+    assert!(!log.contains("unauthenticated"), "{log}");
+    assert!(log.contains("receives tokens in plain text"), "{log}");
+    let address = (std::net::Ipv4Addr::LOCALHOST, server.http().port()).into();
+    let refused = http::post(address, "/v1/check", &[], &search).unwrap();
+    assert_eq!(refused.status, 401, "{}", refused.body);
+    assert!(json_of(&refused)["detail"].is_string());
+}
