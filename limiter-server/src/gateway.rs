@@ -81,7 +81,7 @@ impl Gateway {
             envoy: settings.envoy.clone(),
             explanation: settings.explanation.clone(),
             fingerprints: KeyFingerprints::new(settings.explanation.key_secret.as_deref()),
-            policies: PreparedPolicies::new(settings.envoy.decision_deadline),
+            policies: PreparedPolicies::new(settings.envoy.store_deadline()),
             issued_policies: IssuedPolicies::default(),
             throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
             proxies: settings.trusted_proxies.clone(),

@@ -188,6 +188,17 @@ pub struct EnvoySettings {
     pub max_descriptors: usize,
 }
 
+impl EnvoySettings {
+    /// Returns the longest time that the store has for a decision. The timers of the runtime have a
+    /// resolution of a millisecond and fire late, so it is a millisecond less than the decision.
+    #[must_use]
+    pub fn store_deadline(&self) -> Duration {
+        const RESOLUTION: Duration = Duration::from_millis(1);
+        let deadline = self.decision_deadline;
+        deadline.saturating_sub(RESOLUTION).max(deadline.min(RESOLUTION))
+    }
+}
+
 /// The result for a descriptor without a matching rule or without its policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -281,4 +292,20 @@ fn host_name() -> String {
     let name = name.map(|name| name.trim().to_owned());
     name.filter(|name| !name.is_empty())
         .unwrap_or_else(|| format!("process-{}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_has_a_millisecond_less_than_a_decision() {
+        for (decision, store) in [(12_000, 11_000), (2_000, 1_000), (1_000, 1_000), (400, 400)] {
+            let envoy = EnvoySettings {
+                decision_deadline: Duration::from_micros(decision),
+                ..EnvoySettings::default()
+            };
+            assert_eq!(envoy.store_deadline(), Duration::from_micros(store), "{decision}");
+        }
+    }
 }

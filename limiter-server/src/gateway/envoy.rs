@@ -159,7 +159,7 @@ impl Gateway {
                 let resolved = overrides::resolve(limit, &request.domain, &descriptor.entries, configured)?;
                 let (key, group) = (resolved.key, resolved.group);
                 let limit = resolved.policy.map(|policy| RequestedLimit {
-                    policy: policy.with_max_deadline(self.envoy_settings().decision_deadline),
+                    policy: policy.with_max_deadline(self.envoy_settings().store_deadline()),
                     key,
                     cost: Amount::from(cost),
                     group,
