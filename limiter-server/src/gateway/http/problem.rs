@@ -94,7 +94,8 @@ impl Problem {
             problem.fields = fields;
         }
         if rejection.is_unavailable() {
-            tracing::warn!(error = %rejection.diagnostic(), "cannot decide an HTTP request");
+            // The library logs the beginning and the end of an outage.
+            tracing::debug!(error = %rejection.diagnostic(), "cannot decide an HTTP request");
         }
         problem.fields.insert("allowed".into(), json!(false));
         problem.fields.insert("node".into(), json!(gateway.node()));

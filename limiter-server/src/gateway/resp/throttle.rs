@@ -171,7 +171,8 @@ fn error_reply(rejection: &Rejection) -> Reply {
     match rejection {
         Rejection::Config(error) => Reply::error(format!("ERR {error}")),
         rejection => {
-            tracing::warn!(error = %rejection.diagnostic(), "cannot decide a RESP command");
+            // The library logs the beginning and the end of an outage.
+            tracing::debug!(error = %rejection.diagnostic(), "cannot decide a RESP command");
             Reply::error(format!("UNAVAILABLE {rejection}"))
         }
     }
