@@ -1,0 +1,229 @@
+//! Servers on Redis Cluster, behind Sentinel, and on one Redis whose replies are lost.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_testing::{Proxy, RedisCluster, RedisSentinel, RedisServer, RespValue};
+use serde_json::json;
+use support::calls::{json_of, limit, post, remaining, succeed};
+use support::rls::RlsClient;
+use support::server::{Server, wait_until};
+
+/// A loaded machine must not decide the outcome of a test, so the deadlines are long.
+const POLICIES: &str = r#"
+[policy.search]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+deadline = "30s"
+
+[policy.other]
+algorithm = "sliding_window"
+limit = 100
+window = "1h"
+deadline = "30s"
+
+[policy.short]
+algorithm = "token_bucket"
+capacity = 100
+rate = "1/h"
+deadline = "500ms"
+
+[[rule]]
+match = ["search"]
+policy = "search"
+
+[[rule]]
+match = ["other"]
+policy = "other"
+"#;
+const DEADLINE: [&str; 2] = ["--decision-deadline", "30s"];
+
+fn request(descriptors: &[(&str, &str, u64)]) -> RateLimitRequest {
+    let descriptors = descriptors.iter().map(|(key, value, hits)| RateLimitDescriptor {
+        entries: vec![Entry {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+        }],
+        hits_addend: Some(*hits),
+        ..RateLimitDescriptor::default()
+    });
+    RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: descriptors.collect(),
+        hits_addend: 0,
+    }
+}
+
+#[test]
+fn two_servers_on_a_cluster_share_limits() {
+    let cluster = RedisCluster::start();
+    let urls = cluster.urls().join(",");
+    let servers = [(); 2].map(|()| Server::with_token(POLICIES, &["--redis-cluster", &urls]));
+    for user in 0..6 {
+        let call = limit("search", &format!("user-{user}"), 1);
+        let allowed = (0..20).filter(|number| {
+            let answer = post(&servers[number % 2], "/v1/check", &call);
+            assert!(json_of(&answer)["origin"].is_string(), "{}", answer.body);
+            answer.status == 200
+        });
+        assert_eq!(allowed.count(), 10, "user {user}");
+    }
+    let used = cluster.nodes().iter().filter(|node| holds(node, "user-")).count();
+    assert!(used > 1, "the keys are on {used} nodes");
+}
+
+/// Returns whether a key of a Redis server contains a text.
+fn holds(node: &RedisServer, text: &str) -> bool {
+    match node.command(&["KEYS", &format!("*{text}*")]) {
+        RespValue::Array(keys) => !keys.is_empty(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn killed_node_of_a_cluster_affects_its_keys_only() {
+    let cluster = RedisCluster::start();
+    let urls = cluster.urls().join(",");
+    let server = Server::with_token(POLICIES, &["--redis-cluster", &urls]);
+    let users: Vec<String> = (0..30).map(|number| format!("user-{number}-")).collect();
+    let origin = |user: &str| {
+        let body = succeed(&server, "/v1/check", &limit("short", user, 1));
+        body["origin"].as_str().unwrap().to_owned()
+    };
+    wait_until(|| origin("first") == "redis", || server.log());
+    for user in &users {
+        wait_until(|| origin(user) == "redis", || server.log());
+    }
+    let (lost, kept): (Vec<&String>, Vec<&String>) =
+        users.iter().partition(|user| holds(cluster.node(1), user));
+    assert!(lost.len() > 2 && kept.len() > 2, "{} keys", lost.len());
+    let before: Vec<u64> = kept
+        .iter()
+        .map(|user| remaining(&server, "short", user))
+        .collect();
+    cluster.node(1).kill();
+    for round in 1..4 {
+        for user in &lost {
+            assert_eq!(origin(user), "local_fallback", "{user}");
+        }
+        for (user, before) in kept.iter().zip(&before) {
+            assert_eq!(origin(user), "redis", "{user}: {}", server.log());
+            assert_eq!(remaining(&server, "short", user), before - round, "{user}");
+        }
+    }
+    assert_eq!(server.get("/readyz").status, 200);
+}
+
+#[test]
+fn server_follows_a_failover_of_sentinel() {
+    let sentinel = RedisSentinel::start();
+    let urls = sentinel.urls().join(",");
+    let primary = sentinel.primary_url();
+    let args = ["--redis-sentinel", &urls, "--sentinel-master", &primary];
+    let server = Server::with_token(POLICIES, &args);
+    let call = limit("search", "ann", 1);
+    let origin = || {
+        let answer = post(&server, "/v1/check", &call);
+        json_of(&answer)["origin"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(origin(), "redis");
+    succeed(&server, "/v1/check", &limit("search", "bob", 4));
+    let promoted = sentinel.fail_over();
+    wait_until(|| origin() == "redis", || server.log());
+    let bob = || remaining(&server, "search", "bob");
+    assert_eq!(bob(), 6, "the replica has the usage");
+    succeed(&server, "/v1/check", &limit("search", "bob", 6));
+    assert_eq!(post(&server, "/v1/check", &limit("search", "bob", 1)).status, 429);
+    assert!(holds(promoted, "bob"));
+}
+
+#[test]
+fn name_of_the_primary_alone_selects_it() {
+    let sentinel = RedisSentinel::start();
+    let urls = sentinel.urls().join(",");
+    // The user of the sentinels' URLs is not that of the primary: the default user has no
+    // password here.
+    let name = sentinel.primary_name();
+    let args = ["--redis-sentinel", &urls, "--sentinel-master", name];
+    let server = Server::with_token(POLICIES, &args);
+    let checked = succeed(&server, "/v1/check", &limit("search", "ann", 1));
+    assert_eq!(checked["origin"], "redis", "{}", server.log());
+}
+
+/// The limits have no common tag, so the server decides them in order.
+#[test]
+fn denial_refunds_limits_of_other_tags_in_redis() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let args = [&["--redis", &url], &DEADLINE[..]].concat();
+    let server = Server::with_token(POLICIES, &args);
+    let client = RlsClient::connect(server.grpc()).with_token(support::access::TOKEN);
+    succeed(&server, "/v1/check", &limit("search", "b", 10));
+
+    let mixed = request(&[("other", "a", 1), ("search", "b", 1), ("other", "c", 2)]);
+    let denied = client.ask(&mixed).unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    let codes: Vec<Code> = denied.statuses.iter().map(|status| status.code()).collect();
+    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok]);
+    for key in ["a", "c"] {
+        let peek = client.ask(&request(&[("other", key, 0)])).unwrap();
+        assert_eq!(peek.statuses[0].limit_remaining, 100, "{key}");
+    }
+    let limits = json!({"limits": [
+        limit("other", "d", 5), limit("search", "b", 1), limit("other", "e", 5),
+    ]});
+    let refused = post(&server, "/v1/check", &limits);
+    assert_eq!(
+        (refused.status, &json_of(&refused)["policy"]),
+        (429, &json!("search")),
+        "{}",
+        refused.body
+    );
+    for key in ["d", "e"] {
+        assert_eq!(remaining(&server, "other", key), 100, "{key}");
+    }
+    assert_eq!(server.metric("limiter_server_failed_refunds_total "), 0.0);
+}
+
+#[test]
+fn failed_refund_is_counted() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let url = proxy.url();
+    let args = [&["--redis", &url], &DEADLINE[..]].concat();
+    let server = Server::with_token(POLICIES, &args);
+    succeed(&server, "/v1/check", &limit("search", "b", 10));
+    let failed = || server.metric("limiter_server_failed_refunds_total ");
+    assert_eq!(failed(), 0.0);
+    let limits = json!({"limits": [limit("short", "a", 1), limit("search", "b", 1)]});
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let _ = post(&server, "/v1/check", &limits);
+            }
+        });
+        // Some of the lost replies are those of refunds.
+        let is_counted = || {
+            proxy.cut_replies(1);
+            failed() > 0.0
+        };
+        wait_until(is_counted, || {
+            ended.store(true, Ordering::Relaxed);
+            server.log()
+        });
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert!(server.log().contains("refund failed"), "{}", server.log());
+}
