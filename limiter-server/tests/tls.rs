@@ -8,10 +8,21 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
+use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::tls::Authority;
+use prost::Message as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::access::{TOKEN, bearer, entry};
+use support::resp::encode;
+use support::rls::frame;
 use support::server::{Directory, Server, run, wait_until};
 
 const POLICIES: &str = "policy.search = { algorithm = 'sliding_window', limit = 100, window = '1h' }\n";
@@ -39,7 +50,7 @@ fn start() -> Server {
     }
     let client = |name: &str, certificate: &str| {
         format!(
-            "[[client]]\nname = '{name}'\ncertificate = '{certificate}'\nscopes = ['refund:policy=search']\n"
+            "[[client]]\nname = '{name}'\ncertificate = '{certificate}'\nscopes = ['refund:policy=search', 'check:policy=search']\n"
         )
     };
     let settings = [
@@ -50,7 +61,7 @@ fn start() -> Server {
         &entry("ann", TOKEN, &["check:*"]),
     ];
     directory.write("limiter-server.toml", &settings.concat());
-    Server::start(directory, &[])
+    Server::start(directory, &["--resp", "127.0.0.1:0"])
 }
 
 /// The status of a request by curl, and its error.
@@ -104,6 +115,132 @@ fn certificate_identifies_a_client() {
     // A client without a certificate needs a token.
     let (status, error) = curl(&server, "/v1/check", &[]);
     assert_eq!(status, "401", "{error}");
+}
+
+/// The status of gRPC of a refund of a descriptor, with the certificate of a client.
+fn grpc_refund(server: &Server, identity: Option<&str>) -> String {
+    let entry = |key: &str, value: &str| Entry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let refund = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![entry("generic_key", "search"), entry("user", "ann")],
+            hits_addend: Some(1),
+            is_negative_hits: true,
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    };
+    let message = frame(&refund.encode_to_vec());
+    std::fs::write(server.directory().path().join("message"), message).unwrap();
+    let path = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let url = format!("https://localhost:{}/{path}", server.grpc().port());
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--max-time", "20", "--http2"])
+        .args([
+            "--cacert",
+            "ca.pem",
+            "--dump-header",
+            "-",
+            "--output",
+            "/dev/null",
+        ])
+        .args([
+            "--header",
+            "content-type: application/grpc",
+            "--header",
+            "te: trailers",
+        ])
+        .args(["--data-binary", "@message"]);
+    if let Some(name) = identity {
+        curl.args(["--cert", &format!("{name}.pem"), "--key", &format!("{name}.key")]);
+    }
+    let ended = curl.arg(url).current_dir(server.directory().path()).output();
+    let ended = ended.expect("curl");
+    let headers = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let status = headers
+        .lines()
+        .find_map(|line| line.strip_prefix("grpc-status: "));
+    let failed = || format!("no status: {}", String::from_utf8_lossy(&ended.stderr));
+    status.map_or_else(failed, |status| status.trim().to_owned())
+}
+
+#[test]
+fn certificate_identifies_a_client_of_grpc() {
+    let server = start();
+    for (identity, expected) in [
+        (Some("named"), "0"),
+        (Some("common"), "0"),
+        (Some("unknown"), "16"),
+        (None, "16"),
+    ] {
+        assert_eq!(grpc_refund(&server, identity), expected, "{identity:?}");
+    }
+    let foreign = grpc_refund(&server, Some("foreign"));
+    assert!(foreign.starts_with("no status: "), "{foreign}");
+}
+
+/// The replies to commands of a Redis client with a certificate, or the error.
+fn run_commands(server: &Server, identity: Option<&str>, commands: &[&[&str]]) -> std::io::Result<String> {
+    let file = |name: &str| server.directory().path().join(name);
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(file("ca.pem")).unwrap())
+        .unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(name) => {
+            let certificate = CertificateDer::from_pem_file(file(&format!("{name}.pem"))).unwrap();
+            let key = PrivateKeyDer::from_pem_file(file(&format!("{name}.key"))).unwrap();
+            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
+    let localhost = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), localhost).unwrap();
+    let stream = TcpStream::connect(server.resp())?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let commands = commands.iter().chain([&["QUIT"][..]].iter());
+    stream.write_all(&commands.flat_map(|command| encode(command)).collect::<Vec<_>>())?;
+    let mut replies = String::new();
+    match stream.read_to_string(&mut replies) {
+        Err(error) if replies.is_empty() => Err(error),
+        _ => Ok(replies),
+    }
+}
+
+#[test]
+fn certificate_identifies_a_redis_client() {
+    let server = start();
+    let check = &["CL.THROTTLE", "policy:search:ann", "0", "1", "1"][..];
+    let stated = &["CL.THROTTLE", "ann", "0", "1", "1"][..];
+    for identity in ["named", "common"] {
+        let replies = run_commands(&server, Some(identity), &[check]).unwrap();
+        assert!(
+            replies.starts_with("*5\r\n:0\r\n:100\r\n"),
+            "{identity}: {replies}"
+        );
+        // The certificate has no scope for limits of the command itself.
+        let replies = run_commands(&server, Some(identity), &[stated]).unwrap();
+        assert!(replies.starts_with("-NOPERM"), "{identity}: {replies}");
+    }
+    for identity in [Some("unknown"), None] {
+        let replies = run_commands(&server, identity, &[check]).unwrap();
+        assert!(replies.starts_with("-NOAUTH"), "{identity:?}: {replies}");
+        let replies = run_commands(&server, identity, &[&["AUTH", TOKEN], check]).unwrap();
+        assert!(
+            replies.starts_with("+OK\r\n*5\r\n:0\r\n"),
+            "{identity:?}: {replies}"
+        );
+    }
+    let foreign = run_commands(&server, Some("foreign"), &[check]);
+    assert!(foreign.is_err(), "{foreign:?}");
 }
 
 #[test]
