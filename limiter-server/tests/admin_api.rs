@@ -384,3 +384,31 @@ fn history_of_another_app_under_a_reused_name_is_hidden() {
     let page = owner.page("/e/default/policies/search").body;
     assert!(page.contains("shop") && !page.contains("bank"), "{page}");
 }
+
+#[test]
+fn rule_cannot_name_a_concurrency_policy() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let concurrency = |name: &str| format!("[policy.{name}]\nalgorithm = 'concurrency'\nmax = 1\n");
+    assert_eq!(root.put_policy("export", 0, &concurrency("export")).status, 200);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    let path = "/namespaces/default/rules";
+    let rules = |policy: &str| json!({ "toml": format!("[[rule]]\nmatch = ['a']\npolicy = '{policy}'\n") });
+    let unsaved = [("if-none-match", "*")];
+    let refused = root.send("PUT", path, &unsaved, &rules("export"));
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("concurrency"), "{}", refused.body);
+    assert_eq!(json_of(&root.get(path))["revision"], 0);
+    let saved = root.send("PUT", path, &unsaved, &rules("search"));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    // Nor can the policy of the rule become one.
+    let refused = root.put_policy("search", 1, &concurrency("search"));
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("concurrency"), "{}", refused.body);
+    let preview = format!("{path}/preview");
+    let refused = root.send("POST", &preview, &[], &rules("export"));
+    assert_eq!(refused.status, 422, "{}", refused.body);
+}
