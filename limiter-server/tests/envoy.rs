@@ -1,4 +1,5 @@
-//! A real Envoy with the configuration of the guide.
+//! A real Envoy with the configuration of the guide. Optimised, it runs with the documented times
+//! as well.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,7 +10,7 @@
 
 mod support;
 
-use support::envoy::Envoy;
+use support::envoy::{Envoy, deadline_args};
 use support::server::{Server, wait_until};
 
 const POLICIES: &str = include_str!("../../docs/guide/envoy.toml");
@@ -18,7 +19,7 @@ const POLICIES: &str = include_str!("../../docs/guide/envoy.toml");
 const TOKEN_SETTING: &str = "# initial_metadata: [{ key: authorization, value: \"Bearer lim_…\" }]";
 
 fn servers() -> (Server, Envoy) {
-    let server = Server::with_policies(POLICIES, &["--decision-deadline", "5s"]);
+    let server = Server::with_policies(POLICIES, deadline_args());
     let envoy = Envoy::start(server.grpc(), &[]);
     (server, envoy)
 }
@@ -64,7 +65,7 @@ fn denial_of_one_descriptor_charges_no_descriptor() {
 
 #[test]
 fn cost_comes_from_the_request_and_negative_hits_refund_it() {
-    let server = Server::with_token(POLICIES, &["--decision-deadline", "5s"]);
+    let server = Server::with_token(POLICIES, deadline_args());
     let token = TOKEN_SETTING
         .replace("# ", "")
         .replace("lim_…", support::access::TOKEN);
@@ -110,7 +111,7 @@ fn policy_in_shadow_mode_allows_and_explains() {
 #[test]
 fn failure_mode_decides_when_the_server_is_killed() {
     for (setting, expected) in [("true", 500), ("false", 200)] {
-        let mut server = Server::with_policies(POLICIES, &["--decision-deadline", "5s"]);
+        let mut server = Server::with_policies(POLICIES, deadline_args());
         let setting = format!("failure_mode_deny: {setting}");
         let envoy = Envoy::start(server.grpc(), &[("failure_mode_deny: true", &setting)]);
         assert_eq!(envoy.get("/search", &[]).status, 200);

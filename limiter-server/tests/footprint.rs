@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test may panic, and prints its measurements"
 )]
@@ -27,23 +28,24 @@ match = ["user"]
 policy = "search"
 "#;
 
-const STARTS: usize = 10;
+const STARTS: usize = 11;
 const READY_WITHIN: Duration = Duration::from_millis(100);
 const KEYS: u32 = 100_000;
 const MAX_RESIDENT_KB: u64 = 50 * 1_000;
 
 #[test]
 fn server_is_ready_in_100_ms() {
-    // The fastest start is that without a delay by the machine.
     let times = (0..STARTS).map(|_| {
         let started = Instant::now();
         let server = Server::with_policies(POLICIES, &[]);
         assert_eq!(server.get("/readyz").status, 200);
         started.elapsed()
     });
-    let fastest = times.min().unwrap();
-    println!("ready after {fastest:?}");
-    assert!(fastest < READY_WITHIN, "{fastest:?}");
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    let (median, slowest) = (times[STARTS / 2], times[STARTS - 1]);
+    println!("ready after {median:?}, the median of {STARTS} starts; the slowest took {slowest:?}");
+    assert!(median < READY_WITHIN, "{times:?}");
 }
 
 #[test]
