@@ -20,21 +20,49 @@ fn check(server: &Server) -> u16 {
     http::post(server.http(), "/v1/check", &[], &body).unwrap().status
 }
 
-/// The largest count of the denied calls that the plot shows.
-const PLOTTED_DENIALS: &str = "
+/// The counts of the calls in the range of the plot.
+const PLOTTED: &str = "
     const plot = document.querySelector('figure[data-plot]');
-    return plot && plot.dataset.drawn ? Number(plot.dataset.denied || 0) : 0;";
+    return plot && plot.dataset.drawn ? [Number(plot.dataset.allowed), Number(plot.dataset.denied)] : [];";
 
-#[test]
-fn first_run_leads_to_a_plotted_denial_in_eight_clicks() {
-    let server = with_sqlite(&[]);
-    let mut browser = Chromium::start();
-    let admin = format!("http://{}", server.admin());
-    browser.open(&format!("{admin}/setup?token={}", setup_token(&server)));
+/// Creates the administrator by the link that the server printed.
+fn set_up(browser: &mut Chromium, server: &Server) {
+    let token = setup_token(server);
+    browser.open(&format!("http://{}/setup?token={token}", server.admin()));
     browser.require_accessible();
     browser.fill("input[name=password]", PASSWORD);
     browser.fill("input[name=repeated]", PASSWORD);
     browser.click("button >> Create");
+    browser.wait_for("h1 >> First run");
+    browser.require_accessible();
+}
+
+#[test]
+fn first_run_leads_to_plotted_test_calls_in_eight_clicks() {
+    let server = with_sqlite(&[]);
+    let mut browser = Chromium::start();
+    set_up(&mut browser, &server);
+    browser.fill("input[name=label]", "Staging");
+    browser.click("button >> Save the name");
+    browser.wait_for(".env >> Staging");
+    browser.click("button >> Create the example app");
+    browser.wait_for("pre >> /v1/check");
+    browser.require_accessible();
+    browser.click("button >> Send 10 test calls");
+    browser.wait_for(".notice >> Of 10 test calls, 7 were allowed and 3 denied.");
+    browser.wait_until("the calls are not in the plot", |browser| {
+        browser.script(PLOTTED) == json!([7, 3])
+    });
+    assert!(browser.take_clicks() <= 8);
+    browser.require_accessible();
+    browser.require_quiet_console();
+}
+
+#[test]
+fn saved_policy_leads_to_a_plotted_denial() {
+    let server = with_sqlite(&[]);
+    let mut browser = Chromium::start();
+    set_up(&mut browser, &server);
     browser.click("a >> Start without policies");
     browser.wait_for("nav[aria-label=Sections]");
 
@@ -53,13 +81,12 @@ fn first_run_leads_to_a_plotted_denial_in_eight_clicks() {
     wait_until(|| check(&server) == 200, || server.log());
     let statuses: Vec<u16> = (0..9).map(|_| check(&server)).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 429, 429, 429]);
-    browser.wait_until("no denial in the plot", |browser| {
-        browser.script(PLOTTED_DENIALS) == 3
+    browser.wait_until("the calls are not in the plot", |browser| {
+        browser.script(PLOTTED) == json!([7, 3])
     });
-    assert!(browser.take_clicks() <= 8);
     browser.require_accessible();
     browser.require_quiet_console();
-    browser.open(&format!("{admin}/e/default/now"));
+    browser.open(&format!("http://{}/e/default/now", server.admin()));
     browser.wait_for("#denied a >> search");
     browser.require_accessible();
     browser.require_quiet_console();

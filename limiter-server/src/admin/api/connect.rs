@@ -1,8 +1,11 @@
 //! The connection of an app: the addresses of the gateway, the last call, test calls.
 
+use std::time::{Duration, Instant};
+
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use limiter_core::{Key, Limiter, Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
@@ -18,6 +21,9 @@ use crate::store::{DocumentKind, StoredDocument};
 
 /// The number of test calls.
 const TEST_CALLS: usize = 10;
+/// How long test calls wait for the publication of a policy that was saved a moment ago.
+const PUBLICATION_WAIT: Duration = Duration::from_secs(5);
+const PUBLICATION_POLL: Duration = Duration::from_millis(50);
 /// The key of test calls.
 const TEST_KEY: &str = "limiter-test";
 
@@ -63,6 +69,19 @@ pub(super) async fn read(
     })))
 }
 
+/// The policy, after its publication.
+async fn in_force(limiter: &Limiter, name: &str, key: &Key<'_>) -> Option<Policy> {
+    let started = Instant::now();
+    loop {
+        match limiter.policy(name, key) {
+            Ok(policy) => return Some(policy),
+            Err(_) if started.elapsed() < PUBLICATION_WAIT => {}
+            Err(_) => return None,
+        }
+        tokio::time::sleep(PUBLICATION_POLL).await;
+    }
+}
+
 /// Sends calls of a test key through the limiter of this node. They are counted as all others.
 pub(super) async fn test_calls(
     State(admin): State<Admin>,
@@ -87,7 +106,7 @@ pub(super) async fn test_calls(
         let limiter = gateway.limiter();
         let parts = [TEST_KEY.to_owned()];
         let key = key_under(&name, &parts, &limiter.registry().rules());
-        let policy = limiter.policy(&name, &key).ok()?;
+        let policy = in_force(limiter, &name, &key).await?;
         let (mut allowed, mut denied, mut would_deny) = (0, 0, 0);
         for _ in 0..TEST_CALLS {
             let decision = limiter.check(&policy, &key).await.ok()?;
