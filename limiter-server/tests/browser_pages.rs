@@ -19,6 +19,8 @@ mod layout;
 mod pages;
 #[path = "browser/refresh.rs"]
 mod refresh;
+#[path = "browser/plots.rs"]
+mod plots;
 #[path = "browser/scripts.rs"]
 mod scripts;
 #[path = "browser/tasks.rs"]

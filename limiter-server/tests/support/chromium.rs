@@ -316,6 +316,19 @@ impl Chromium {
         self.command("POST", "/actions", &json!({ "actions": [mouse] }));
     }
 
+    /// Presses the mouse at a point, moves it to another one, and releases it.
+    pub(crate) fn drag(&self, (from_x, from_y): (i64, i64), (to_x, to_y): (i64, i64)) {
+        let moved = |x, y| json!({ "type": "pointerMove", "duration": 0, "x": x, "y": y });
+        let button = |kind| json!({ "type": kind, "button": 0 });
+        let mut actions = vec![moved(from_x, from_y), button("pointerDown")];
+        if (from_x, from_y) != (to_x, to_y) {
+            actions.extend([moved((from_x + to_x) / 2, (from_y + to_y) / 2), moved(to_x, to_y)]);
+        }
+        actions.push(button("pointerUp"));
+        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": actions });
+        self.command("POST", "/actions", &json!({ "actions": [mouse] }));
+    }
+
     /// Moves the focus by the Tab key until it is on an element.
     pub(crate) fn tab_to(&self, selector: &str) {
         let (css, text) = selector.split_once(" >> ").unwrap_or((selector, ""));

@@ -2,12 +2,15 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
+use crate::admin::api::content_tag;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::store::{DocumentKind, UsageKind, UsageSpan, UsageTotals, now_micros};
@@ -63,7 +66,8 @@ pub(super) async fn of_policy(
     caller: AdminCaller,
     Path((namespace, name)): Path<(String, String)>,
     Query(query): Query<RangeQuery>,
-) -> Result<Json<Value>, AdminProblem> {
+    headers: HeaderMap,
+) -> Result<Response, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let document = admin.store().document(&namespace, DocumentKind::Policy, &name);
     let document = document.await?.ok_or_else(AdminProblem::not_found)?;
@@ -98,7 +102,8 @@ pub(super) async fn of_policy(
         .into_iter()
         .map(|of| totals_json("app", of.app, of.totals))
         .collect();
-    Ok(Json(json!({
+    let content = json!([points, apps]);
+    let found = json!({
         "policy": name,
         "apps": apps,
         "span": span.name(),
@@ -106,7 +111,8 @@ pub(super) async fn of_policy(
         "to": to,
         "now": now_micros(),
         "points": points,
-    })))
+    });
+    Ok(content_tag::answer(&headers, &content, found))
 }
 
 /// The decisions of all policies that the caller may read, by default of the last five minutes.

@@ -5,7 +5,8 @@
 //
 // Points come from the route of the API. Minutes before the first decision are not known and stay
 // empty; later minutes without a decision are zero. A click on the plot leads to the explanation
-// of that minute, a click on a mark to its revision.
+// of that minute, a click on a mark to its revision. A drag selects a part of the range, which the
+// URL keeps as `from` and `to` in seconds; the links of the ranges show a whole range again.
 
 const STEPS = { minute: 60, hour: 3600 };
 const INTERVAL = 5_000;
@@ -19,6 +20,18 @@ const SERIES = [
   { name: "would_deny", label: "Would deny", colour: "--accent" },
 ];
 
+const zoneName = () => {
+  const parts = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date());
+  return parts.find((part) => part.type === "timeZoneName").value;
+};
+
+/** The part of the range in the URL; null for the whole one. */
+function zoomOfUrl() {
+  const query = new URLSearchParams(location.search);
+  const [min, max] = ["from", "to"].map((name) => Number(query.get(name) ?? NaN));
+  return min < max ? { min, max } : null;
+}
+
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#808080";
 
 class Plot {
@@ -31,6 +44,8 @@ class Plot {
     this.marks = JSON.parse(figure.dataset.marks || "[]");
     this.points = new Map();
     this.readAt = 0;
+    this.tag = null;
+    this.zoom = zoomOfUrl();
   }
 
   async read() {
@@ -38,8 +53,16 @@ class Plot {
     // The newest minute or hour is counted further.
     const from = newest ? newest - this.step : Math.floor(Date.now() / 1_000) - this.hours * 3600;
     const range = `?span=${this.span}&from=${from * 1e6}`;
-    const answer = await fetch(this.figure.dataset.source + range, { headers: { accept: "application/json" } });
+    const headers = { accept: "application/json" };
+    if (this.tag !== null) headers["if-none-match"] = this.tag;
+    const answer = await fetch(this.figure.dataset.source + range, { headers, cache: "no-store" });
+    if (answer.status === 304) {
+      this.now = Math.floor(Date.parse(answer.headers.get("date")) / 1_000);
+      this.readAt = Date.now();
+      return;
+    }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
+    this.tag = answer.headers.get("etag");
     const usage = await answer.json();
     this.now = Math.floor(usage.now / 1e6);
     for (const point of usage.points) this.points.set(Math.floor(point.at / 1e6), point);
@@ -64,7 +87,8 @@ class Plot {
   draw() {
     const data = this.data();
     if (this.uplot) {
-      this.uplot.setData(data);
+      this.uplot.setData(data, this.zoom === null);
+      if (this.zoom !== null) this.uplot.setScale("x", this.zoom);
       return;
     }
     const text = colour("--muted");
@@ -83,7 +107,10 @@ class Plot {
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (_, __, highest) => [0, Math.max(5, highest * 1.1)] } },
-      axes: [{ ...axis, values: (_, splits) => splits.map(tick) }, { ...axis, size: 48 }],
+      axes: [
+        { ...axis, values: (_, splits) => splits.map(tick), label: `Time in ${zoneName()}`, labelFont: axis.font, labelSize: 18 },
+        { ...axis, size: 48 },
+      ],
       series: [
         { label: "Time", value: (_, at) => (at === null ? "--" : minutes.format(new Date(at * 1_000))) },
         ...SERIES.map(({ label, colour: name }) => ({
@@ -99,10 +126,11 @@ class Plot {
           points: { show: true, size: 6, fill: colour(name) },
         })),
       ],
-      hooks: { draw: [(plot) => this.drawMarks(plot)] },
+      hooks: { draw: [(plot) => this.drawMarks(plot)], setSelect: [(plot) => this.select(plot)] },
     };
     this.uplot = new globalThis.uPlot(options, data, this.canvas);
     this.uplot.over.addEventListener("click", (event) => this.follow(event));
+    if (this.zoom !== null) this.uplot.setScale("x", this.zoom);
   }
 
   drawMarks(plot) {
@@ -124,6 +152,18 @@ class Plot {
       ctx.fillText(String(mark.revision), x + 3 * ratio, bbox.top + 12 * ratio);
     }
     ctx.restore();
+  }
+
+  /** Keeps the selected part in the URL, so that a reload and a link show it. */
+  select(plot) {
+    const { left, width } = plot.select;
+    const [min, max] = [left, left + width].map((x) => Math.round(plot.posToVal(x, "x")));
+    if (width <= 0 || min >= max) return;
+    this.zoom = { min, max };
+    const url = new URL(location.href);
+    url.searchParams.set("from", min);
+    url.searchParams.set("to", max);
+    history.replaceState(null, "", url);
   }
 
   follow(event) {
@@ -150,7 +190,10 @@ class Plot {
         await this.read();
         this.draw();
         this.figure.dataset.drawn = String(this.readAt);
-        this.figure.dataset.denied = String(Math.max(0, ...[...this.points.values()].map((point) => point.denied)));
+        for (const { name } of SERIES) {
+          const counts = [...this.points.values()].map((point) => point[name]);
+          this.figure.dataset[name] = String(counts.reduce((sum, count) => sum + count, 0));
+        }
       } catch {
         // The server does not answer; the plot grows old.
       }
