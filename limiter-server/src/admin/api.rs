@@ -6,6 +6,7 @@
 mod activity;
 mod caller;
 mod connect;
+mod content_tag;
 mod documents;
 mod import;
 mod keys;
@@ -72,6 +73,8 @@ pub fn router(admin: Admin) -> Router {
         .route("/unmatched", get(records::unmatched))
         .route("/quota-assignments", get(quota_streams::list))
         .route("/import", post(import::save))
+        .route("/rules/history", get(rules::history))
+        .route("/rules/history/{number}", get(rules::revision))
         .route("/rules/match", post(rules::find))
         .route("/rules/preview", post(rules::preview))
         .route("/rules", get(rules::read).put(rules::save))

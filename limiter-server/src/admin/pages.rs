@@ -19,6 +19,7 @@ mod connect;
 mod curve;
 mod customers;
 mod edit;
+mod ends;
 mod explain;
 mod failure;
 pub mod forms;
@@ -41,12 +42,14 @@ mod quota_streams;
 mod quotas;
 mod refresh;
 mod rules;
+mod rules_history;
 mod save;
 mod search;
 mod security;
 mod settings;
 mod setup;
 mod sign_in;
+mod snippets;
 mod start;
 mod status;
 mod suspended;
@@ -96,6 +99,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
         .route("/customers/raise", post(quotas::raise))
         .route("/rules", get(rules::show).post(rules::save))
         .route("/rules/preview", post(rules::preview))
+        .route("/rules/history/{number}", get(rules_history::show))
         .route("/explain", get(explain::show))
         .route("/changes", get(changes::show))
         .route("/changes/export", get(changes::export))
@@ -170,7 +174,7 @@ pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Rou
     Router::new()
         .route("/assets/{file}", get(assets::read))
         .merge(private)
-        .merge(api)
+        .merge(api.layer(middleware::from_fn(compression::compress)))
         .layer(middleware::from_fn_with_state(
             pages,
             security::require_allowed_host,

@@ -10,7 +10,7 @@ pub use crate::admin::api::routes::route::{Route, RouteAccess};
 use RouteAccess::{Editor, NamespaceAdmin, Open, Owner, ServerAdmin, SignedIn, Viewer};
 
 /// All routes.
-pub const ROUTES: [Route; 68] = [
+pub const ROUTES: [Route; 70] = [
     route("GET", "/openapi.json", Open, "This document."),
     route(
         "POST",
@@ -194,6 +194,18 @@ pub const ROUTES: [Route; 68] = [
         "/namespaces/{namespace}/rules",
         Viewer,
         "The rules with their ETag.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/rules/history",
+        Viewer,
+        "Revisions of the rules, the newest first.",
+    ),
+    route(
+        "GET",
+        "/namespaces/{namespace}/rules/history/{number}",
+        Viewer,
+        "A revision of the rules.",
     ),
     route(
         "PUT",

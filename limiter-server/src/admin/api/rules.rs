@@ -1,7 +1,7 @@
 //! The rules of a namespace.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
-use crate::admin::api::policies::{insert_tag, is_readable, tag_of};
+use crate::admin::api::documents::revision_json;
+use crate::admin::api::policies::{NewestQuery, insert_tag, is_readable, page, tag_of};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
 use crate::admin::preview::{rule_changes, unified_diff};
@@ -78,6 +79,41 @@ pub(super) async fn save(
     let mut response = Json(json!({ "revision": revision, "state": "pending" })).into_response();
     insert_tag(response.headers_mut(), &format!("\"{revision}\""));
     Ok(response)
+}
+
+/// The revisions, the newest first.
+pub(super) async fn history(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path(namespace): Path<String>,
+    Query(query): Query<NewestQuery>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let before = query.before.unwrap_or(i64::MAX);
+    let limit = page(query.limit);
+    let revisions = admin
+        .store()
+        .history(&namespace, DocumentKind::Rules, RULES, before, limit)
+        .await?;
+    let is_full = i64::try_from(revisions.len()).is_ok_and(|count| count == limit);
+    let next = revisions.last().filter(|_| is_full).map(|last| last.number);
+    let revisions: Vec<Value> = revisions.iter().map(revision_json).collect();
+    Ok(Json(json!({ "revisions": revisions, "next": next })))
+}
+
+/// A revision.
+pub(super) async fn revision(
+    State(admin): State<Admin>,
+    caller: AdminCaller,
+    Path((namespace, number)): Path<(String, i64)>,
+) -> Result<Json<Value>, AdminProblem> {
+    caller.require_namespace(&admin, &namespace)?;
+    let found = admin
+        .store()
+        .revision(&namespace, DocumentKind::Rules, RULES, number)
+        .await?;
+    let found = found.ok_or_else(AdminProblem::not_found)?;
+    Ok(Json(revision_json(&found)))
 }
 
 /// The differences of a text from the newest rules, and the descriptors whose limit changes. Saves

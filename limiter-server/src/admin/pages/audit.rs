@@ -91,14 +91,16 @@ impl AuditView {
         let (kind, _) = self.action.split_once('.')?;
         let detail = self.detail.as_deref()?.strip_prefix("revision ")?;
         let number = detail.split([' ', ':', ';']).next()?.parse().ok()?;
-        (kind == "policy").then_some(number)
+        matches!(kind, "policy" | "rules").then_some(number)
     }
 
     /// The page that compares and restores the revision of the change.
     fn revision_href(&self, environment: &str) -> Option<String> {
         let number = self.revision()?.to_string();
-        let path = ["policies", &self.object, "history", &number];
-        Some(links::page(environment, &path))
+        Some(match self.action.starts_with("rules.") {
+            true => links::page(environment, &["rules", "history", &number]),
+            false => links::page(environment, &["policies", &self.object, "history", &number]),
+        })
     }
 
     /// The page of the changed object.
@@ -156,6 +158,8 @@ mod tests {
         assert_eq!(saved.revision.as_deref(), Some("/e/prod/policies/shop/history/3"));
         assert_eq!(saved.href.as_deref(), Some("/e/prod/policies/shop"));
         let rules = ChangeRow::new("prod", entry("rules.update", "revision 3 (api): Sale"));
-        assert_eq!(rules.revision, None);
+        assert_eq!(rules.revision.as_deref(), Some("/e/prod/rules/history/3"));
+        let app = ChangeRow::new("prod", entry("app.set", "revision 3"));
+        assert_eq!(app.revision, None);
     }
 }

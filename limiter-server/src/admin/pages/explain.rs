@@ -16,11 +16,12 @@ use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
     BlockView, OverlayReach, SuspensionView, blocks, blocks_of_key, suspensions,
 };
+use crate::admin::pages::rules_history::rules_at;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::usage::{CountsView, HOURS, PlotMark, PlotView, PointListView};
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
-use crate::policy_text::{PolicyText, parse_rules};
+use crate::policy_text::PolicyText;
 use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
 
@@ -56,11 +57,6 @@ struct ExplainedHistory {
     revisions: Vec<ExplainedRevision>,
 }
 
-#[derive(Debug, Deserialize)]
-struct RulesTextView {
-    toml: String,
-}
-
 /// The facts about a minute.
 #[derive(Debug)]
 struct Explanation {
@@ -86,7 +82,7 @@ struct Explanation {
     fingerprint: Option<String>,
     /// The recorded samples of the hour, of all nodes and library processes.
     samples: Vec<KeyActivityRow>,
-    /// The numbers of the rules that lead to the policy now.
+    /// The numbers of the rules that led to the policy, as saved then.
     rules: Vec<(usize, String)>,
     next_edit: Option<ExplainedRevision>,
     plot: PlotView,
@@ -168,8 +164,7 @@ async fn explain(
     let samples = samples.denials.into_iter();
     let samples = samples.map(|of| KeyActivityRow::new(environment, of)).collect();
     let overlays = overlays(caller, environment, query, (at, text.as_ref())).await?;
-    let rules: RulesTextView = caller.api.get(&links::api(environment, &["rules"])).await?;
-    let rules = parse_rules(&rules.toml).unwrap_or_default();
+    let rules = rules_at(caller, environment, at).await?;
     let rules = rules
         .iter()
         .enumerate()

@@ -26,6 +26,8 @@ struct RevisionTemplate {
     name: String,
     revision: RevisionView,
     sentence: Option<String>,
+    /// The sentence of the newest revision; `None` for a deletion.
+    current: Option<String>,
     /// The newest revision; 0 if it is not known.
     newest: i64,
     /// The revision with which this one is compared; `None` for the first one.
@@ -47,6 +49,17 @@ pub(super) struct RevisionQuery {
     /// The revision to compare with. Without it, the newest one is compared with the one before
     /// it, and an older one with the newest.
     with: Option<i64>,
+}
+
+impl RevisionQuery {
+    /// The revision with which revision `number` is compared; `None` for the first one.
+    pub(super) fn compared(&self, number: i64, newest: i64) -> Option<i64> {
+        match self.with {
+            Some(with) => Some(with),
+            None if number == newest => Some(number - 1).filter(|before| *before > 0),
+            None => Some(newest).filter(|newest| *newest > 0),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,12 +89,11 @@ pub(super) async fn revision(
     caller.require_environment(&environment)?;
     let revision = read_revision(&caller, &environment, &name, number).await?;
     let newest = history(&caller, &environment, &name, None).await?;
-    let newest = newest.revisions.first().map_or(0, |of| of.number);
-    let compared = match query.with {
-        Some(with) => Some(with),
-        None if number == newest => Some(number - 1).filter(|before| *before > 0),
-        None => Some(newest).filter(|newest| *newest > 0),
-    };
+    let newest = newest.revisions.first();
+    let current = newest.filter(|of| !of.is_deletion);
+    let current = current.and_then(|of| PolicyText::parse(&name, &of.toml).ok());
+    let newest = newest.map_or(0, |of| of.number);
+    let compared = query.compared(number, newest);
     let text = |of: &RevisionView| PolicyText::parse(&name, &of.toml).ok();
     let shown = text(&revision);
     let other = match compared {
@@ -97,6 +109,7 @@ pub(super) async fn revision(
         layout,
         links: PolicyLinks::new(&environment, &name, apps.as_deref()),
         sentence: shown.as_ref().map(sentence),
+        current: current.as_ref().map(sentence),
         newest,
         compared,
         diff: diff_lines(&unified_diff(&content(&other), &content(&shown))),

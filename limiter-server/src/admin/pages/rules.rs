@@ -11,7 +11,8 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{DiffLine, diff_lines};
-use crate::admin::pages::{links, render, see};
+use crate::admin::pages::views::RevisionView;
+use crate::admin::pages::{links, render, rules_history, see};
 use crate::admin::preview::{DescribedLimit, DescriptorChange};
 use crate::policy_text::parse_rules;
 
@@ -86,6 +87,8 @@ struct RulesTemplate {
     is_admin: bool,
     failure: Option<String>,
     preview: Option<ShownChanges>,
+    /// The newest revisions.
+    revisions: Vec<RevisionView>,
 }
 
 /// The effect of a text, from the API.
@@ -243,6 +246,7 @@ pub(super) async fn show(
         is_admin: caller.is_admin_of(&environment),
         failure: None,
         preview: None,
+        revisions: rules_history::newest(&caller, &environment).await?,
         query,
     }))
 }
@@ -313,6 +317,7 @@ async fn edited(
         is_admin: true,
         failure: None,
         preview: None,
+        revisions: rules_history::newest(caller, environment).await?,
     })
 }
 
