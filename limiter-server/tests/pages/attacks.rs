@@ -30,7 +30,7 @@ fn attribute(tag: &str, name: &str) -> Option<String> {
     Some(unescape(rest.split('"').next()?))
 }
 
-fn unescape(text: &str) -> String {
+pub(super) fn unescape(text: &str) -> String {
     [
         ("&#34;", "\""),
         ("&#39;", "'"),

@@ -12,16 +12,20 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy_list::all_policies;
+use crate::admin::pages::snippets::{Connection, GatewayAddresses, Snippet};
 use crate::admin::pages::time::PageTime;
+use crate::admin::pages::views::PolicySummary;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 
-/// The addresses of the gateway, from the API.
-#[derive(Debug, Default, Deserialize)]
-struct AddressesView {
-    http: Option<String>,
-    grpc: Option<String>,
-    tls: bool,
+/// The placeholder of a policy.
+const POLICY: &str = "POLICY";
+
+/// The connection of an app, from the API.
+#[derive(Debug, Deserialize)]
+struct ConnectView {
+    #[serde(flatten)]
+    addresses: GatewayAddresses,
     node: String,
     /// True if this node sees the calls of clients.
     sees_calls: bool,
@@ -49,19 +53,12 @@ struct TestResultView {
     would_deny: u8,
 }
 
-/// A text to copy.
-#[derive(Debug)]
-struct Snippet {
-    title: &'static str,
-    hint: &'static str,
-    text: String,
-}
-
 #[derive(Template)]
 #[template(path = "connect.html")]
 struct ConnectTemplate {
     layout: Layout,
     head: AppHead,
+    app: String,
     /// True if the snippets contain the addresses of this server.
     is_addressed: bool,
     sees_calls: bool,
@@ -75,77 +72,42 @@ struct ConnectTemplate {
     snippets: Vec<Snippet>,
 }
 
-impl AddressesView {
-    /// Returns whether both addresses are known.
-    fn is_known(&self) -> bool {
-        self.http.is_some() && self.grpc.is_some()
+/// The connection of an app, and its policies.
+async fn read(
+    caller: &PageCaller,
+    environment: &str,
+    app: &str,
+) -> Result<(ConnectView, Vec<PolicySummary>), PageFailure> {
+    let mut path = links::api(environment, &["connect"]);
+    if app != ALL_APPS {
+        path.push_str(&format!("?app={}", links::encode(app)));
     }
+    let view = caller.api.get(&path).await?;
+    let mut policies = all_policies(caller, environment).await?;
+    // Policies of the app come before those of all apps.
+    policies.sort_by_key(|policy| policy.apps.is_none());
+    policies.retain(|of| {
+        of.apps
+            .as_ref()
+            .is_none_or(|apps| apps.iter().any(|of| of == app))
+    });
+    Ok((view, policies))
+}
 
-    fn snippets(&self, environment: &str, app: &str, policy: &str) -> Vec<Snippet> {
-        let scheme = if self.tls { "https" } else { "http" };
-        let http = self.http.as_deref().unwrap_or("SERVER:8080");
-        let grpc = self.grpc.as_deref().unwrap_or("SERVER:8081");
-        let (host, port) = grpc.rsplit_once(':').unwrap_or((grpc, "8081"));
-        let quoted = serde_json::Value::from(policy);
-        // A text in single quotes of a shell.
-        let body = serde_json::json!({ "policy": policy, "key": "ann" }).to_string();
-        let body = body.replace('\'', "'\\''");
-        vec![
-            Snippet {
-                title: "HTTP",
-                hint: "200 allows the call, 429 denies it. Retry-After states the wait.",
-                text: format!(
-                    "curl -i -H 'authorization: Bearer TOKEN' -H 'content-type: application/json' \\\n    \
-                     {scheme}://{http}/v1/check -d '{body}'"
-                ),
-            },
-            Snippet {
-                title: "nginx",
-                hint: "The names of the limit are in the query. The server reads the client's address \
-                       from this proxy only if --trusted-proxies contains the address of nginx.",
-                text: format!(
-                    "# limiter-server needs --trusted-proxies with the address of nginx\n\
-                     location / {{\n    auth_request /_limit;\n    error_page 403 =429 @limited;\n    \
-                     proxy_pass http://backend;\n}}\nlocation = /_limit {{\n    internal;\n    \
-                     proxy_pass {scheme}://{http}/forward-auth?policy={}&key=client_ip&deny_status=403;\n    \
-                     proxy_pass_request_body off;\n    proxy_set_header Content-Length \"\";\n    \
-                     proxy_set_header Authorization \"Bearer TOKEN\";\n    \
-                     proxy_set_header X-Forwarded-For $remote_addr;\n}}\n\
-                     location @limited {{ return 429; }}",
-                    links::encode(policy)
-                ),
-            },
-            Snippet {
-                title: "Envoy",
-                hint: "A rule of the domain, or the value of generic_key, selects the policy.",
-                text: format!(
-                    "http_filters:\n- name: envoy.filters.http.ratelimit\n  typed_config:\n    \
-                     \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n    \
-                     domain: {}\n    failure_mode_deny: false\n    rate_limit_service:\n      \
-                     transport_api_version: V3\n      grpc_service:\n        \
-                     envoy_grpc: {{ cluster_name: limiter }}\n        initial_metadata:\n        - \
-                     {{ key: authorization, value: \"Bearer TOKEN\" }}\n\
-                     # on the route\nrate_limits:\n- actions:\n  - generic_key: {{ descriptor_value: {quoted} }}\n  \
-                     - remote_address: {{}}\n\
-                     # the cluster\n- name: limiter\n  type: STRICT_DNS\n  http2_protocol_options: {{}}\n  \
-                     load_assignment:\n    cluster_name: limiter\n    endpoints:\n    - lb_endpoints:\n      \
-                     - endpoint: {{ address: {{ socket_address: {{ address: {host}, port_value: {port} }} }} }}",
-                    serde_json::Value::from(app)
-                ),
-            },
-            Snippet {
-                title: "Rust",
-                hint: "With limiter-core, the program decides itself and shares its limits by Redis.",
-                text: format!(
-                    "let limits = Limiter::redis(\"redis://…\").namespace({}).app({}).build()?;\n\
-                     limits.redis_registry()?.follow().synced().await?;\n\
-                     limits.named({quoted}).check(\"ann\").await?.require()?;",
-                    serde_json::Value::from(environment),
-                    serde_json::Value::from(app)
-                ),
-            },
-        ]
-    }
+/// The texts that connect an app with a new token.
+pub(super) async fn snippets_with_token(
+    caller: &PageCaller,
+    environment: &str,
+    (app, token): (&str, &str),
+) -> Result<Vec<Snippet>, PageFailure> {
+    let (view, policies) = read(caller, environment, app).await?;
+    let connection = Connection {
+        environment,
+        app,
+        policy: policies.first().map_or(POLICY, |of| &of.name),
+        token: Some(token),
+    };
+    view.addresses.snippets(caller, connection).await
 }
 
 pub(super) async fn show(
@@ -154,20 +116,17 @@ pub(super) async fn show(
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Connect)?;
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
-    let mut path = links::api(&environment, &["connect"]);
-    if app != ALL_APPS {
-        path.push_str(&format!("?app={}", links::encode(&app)));
-    }
-    let addresses: AddressesView = caller.api.get(&path).await?;
-    let mut policies = all_policies(&caller, &environment).await?;
-    // Policies of the app come before those of all apps.
-    policies.sort_by_key(|policy| policy.apps.is_none());
-    policies.retain(|of| of.apps.as_ref().is_none_or(|apps| apps.contains(&app)));
-    let first = policies
-        .first()
-        .map_or_else(|| "POLICY".to_owned(), |of| of.name.clone());
+    let (view, mut policies) = read(&caller, &environment, &app).await?;
+    let connection = Connection {
+        environment: &environment,
+        app: &app,
+        policy: policies.first().map_or(POLICY, |of| &of.name),
+        token: None,
+    };
+    let snippets = view.addresses.snippets(&caller, connection).await?;
     policies.retain(|of| caller.may_edit(&environment, AdminAction::EditNumbers, of.apps.as_deref()));
     let tokens = links::page(&environment, &["tokens"]);
+    let test_href = links::page(&environment, &["apps", &app, "connect", "test"]);
     let scope = match app.as_str() {
         ALL_APPS => "check:*".to_owned(),
         app => format!("check:app={app}"),
@@ -175,13 +134,14 @@ pub(super) async fn show(
     Ok(render(&ConnectTemplate {
         layout,
         head,
-        is_addressed: addresses.is_known(),
-        snippets: addresses.snippets(&environment, &app, &first),
-        sees_calls: addresses.sees_calls,
-        node: addresses.node,
-        seen: addresses.seen,
+        app,
+        is_addressed: view.addresses.is_known(),
+        snippets,
+        sees_calls: view.sees_calls,
+        node: view.node,
+        seen: view.seen,
         policies: policies.into_iter().map(|of| of.name).collect(),
-        test_href: links::page(&environment, &["apps", &app, "connect", "test"]),
+        test_href,
         new_token: caller.is_admin_of(&environment).then_some((tokens, scope)),
     }))
 }

@@ -38,6 +38,11 @@ impl PageTime {
         self.timestamp().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
+    /// `2026-11-23 02:12:29 UTC`.
+    pub(super) fn utc_seconds(self) -> String {
+        self.timestamp().strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+    }
+
     /// `2026-11-23 02:12 UTC`.
     pub(super) fn utc(self) -> String {
         self.timestamp().strftime("%Y-%m-%d %H:%M UTC").to_string()
@@ -70,6 +75,7 @@ mod tests {
         let time = PageTime(1_795_399_949_123_456);
         assert_eq!(time.iso(), "2026-11-23T02:12:29Z");
         assert_eq!(time.utc(), "2026-11-23 02:12 UTC");
+        assert_eq!(time.utc_seconds(), "2026-11-23 02:12:29 UTC");
         assert_eq!(time.field_text(), "2026-11-23T02:12");
     }
 

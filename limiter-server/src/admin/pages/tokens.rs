@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 use crate::admin::pages::app::{AppHead, AppTab};
 use crate::admin::pages::apps::NoticeQuery;
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::connect::snippets_with_token;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
+use crate::admin::pages::snippets::Snippet;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::{TokenListView, TokenView};
 use crate::admin::pages::{links, render, see};
@@ -22,6 +24,9 @@ pub(super) struct NewTokenForm {
     name: String,
     scopes: String,
     days: String,
+    /// The app that the token connects; its texts are shown with the token.
+    #[serde(default)]
+    app: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,6 +52,8 @@ struct SecretTemplate {
     layout: Layout,
     href: String,
     created: CreatedToken,
+    /// The texts that connect the app of the token.
+    snippets: Vec<Snippet>,
 }
 
 /// A created token. Its secret is not stored.
@@ -106,15 +113,23 @@ pub(super) async fn of_app(
 async fn show_secret(
     caller: &PageCaller,
     environment: &str,
-    path: &str,
-    body: &Value,
+    (path, body): (&str, &Value),
+    app: &str,
 ) -> Result<Response, PageFailure> {
     let created: CreatedToken = caller.api.send(Method::POST, path, &[], body).await?.read()?;
+    let snippets = match app {
+        "" => Vec::new(),
+        // The secret is shown even if the texts cannot be made.
+        app => snippets_with_token(caller, environment, (app, &created.secret))
+            .await
+            .unwrap_or_default(),
+    };
     let layout = Layout::of_environment(caller, environment, Section::Settings, "New token").await?;
     Ok(render(&SecretTemplate {
         layout,
         href: links::page(environment, &["tokens"]),
         created,
+        snippets,
     }))
 }
 
@@ -134,7 +149,7 @@ pub(super) async fn create(
     let days = whole(&form.days, "Days")?;
     let body = json!({ "name": form.name.trim(), "scopes": scopes, "expires_in_days": days });
     let path = links::api(&environment, &["tokens"]);
-    show_secret(&caller, &environment, &path, &body).await
+    show_secret(&caller, &environment, (&path, &body), &form.app).await
 }
 
 pub(super) async fn rotate(
@@ -146,7 +161,7 @@ pub(super) async fn rotate(
     let hours = whole(&form.overlap, "Hours")?;
     let body = json!({ "overlap_seconds": hours.saturating_mul(3_600) });
     let path = links::api(&environment, &["tokens", &id, "rotate"]);
-    show_secret(&caller, &environment, &path, &body).await
+    show_secret(&caller, &environment, (&path, &body), "").await
 }
 
 pub(super) async fn revoke(
