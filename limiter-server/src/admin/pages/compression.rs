@@ -1,7 +1,7 @@
-//! Compresses pages.
+//! Compresses pages and answers of the API.
 //!
 //! A compressed answer reveals by its length whether a text of the request equals a secret of the
-//! page (BREACH). The pages contain no such secret: forms have no token, because requests of other
+//! page (BREACH). The answers contain no such secret: forms have no token, because requests of other
 //! origins are recognized by `Sec-Fetch-Site` and `Origin`, and the session is a cookie. The one
 //! secret that a page shows, a new bearer token, is in the answer to a POST request, and only
 //! answers to GET requests are compressed. `tests/pages.rs` verifies both.
@@ -39,7 +39,10 @@ pub(super) async fn compress(request: Request, next: Next) -> Response {
     let is_compressible = request.method() == Method::GET && accepts_gzip(request.headers());
     let response = next.run(request).await;
     let content_type = response.headers().get(header::CONTENT_TYPE);
-    let is_text = content_type.is_some_and(|of| of.as_bytes().starts_with(b"text/html"));
+    let is_text = content_type.is_some_and(|of| {
+        let types: [&[u8]; 2] = [b"text/html", b"application/json"];
+        types.iter().any(|text| of.as_bytes().starts_with(text))
+    });
     if !is_compressible || !is_text {
         return response;
     }
