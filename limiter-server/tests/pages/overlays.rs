@@ -54,7 +54,7 @@ fn suspension_is_planned_and_cancelled() {
     assert!(browser.get(SUSPENDED).body.contains("No policy is suspended."));
     let wrong = [
         &fields[..2],
-        &[("start", "Friday"), ("hours", "2"), ("reason", "")],
+        &[("start", "Friday"), ("until", "2090-12-31T20:00"), ("reason", "")],
     ]
     .concat();
     assert_eq!(browser.post(SUSPENDED, &wrong).status, 422);

@@ -34,7 +34,7 @@ fn customer_is_raised_until_a_time() {
     }
     assert_eq!(check(&server, &parts), 429);
     let page = browser.get("/e/default/customers?key=acme%3Aeu%20/%20ann").body;
-    assert!(page.contains("the end of Friday: Sat"), "{page}");
+    assert!(page.contains("the end of Friday (UTC): Sat"), "{page}");
     assert!(page.contains("name=\"burst\" value=\"10\""), "{page}");
     let fields = [
         ("policy", "search"),
@@ -76,7 +76,7 @@ fn trial_is_counted_and_adopted() {
         ("requests", "1"),
         ("per", "1h"),
         ("burst", "2"),
-        ("hours", "24"),
+        ("until", "2090-12-31T18:00"),
         ("reason", "enough?"),
     ];
     let started = browser.post(&format!("{SEARCH}/trial"), &fields);

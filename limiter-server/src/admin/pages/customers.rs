@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::admin::pages::activity::{self, KeyActivityRow, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::ends::{OfferedEnd, offered_block_ends, offered_days};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::key_fields::{KeyFields, KeyInput, SEPARATOR, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
@@ -18,7 +19,6 @@ use crate::admin::pages::overlays::block_in;
 use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::policy_mode::PolicyMode;
-use crate::admin::pages::quotas::{OfferedEnd, offered_ends};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};
@@ -147,7 +147,8 @@ struct CustomersTemplate {
     blocks_href: String,
     /// The apps in which the user may block the key; an empty name for all apps.
     block_in: Vec<String>,
-    ends: Vec<OfferedEnd>,
+    raise_ends: Vec<OfferedEnd>,
+    block_ends: Vec<OfferedEnd>,
 }
 
 impl KeyStateView {
@@ -218,7 +219,8 @@ pub(super) async fn show(
         failure: of_parts.err(),
         blocks_href: links::page(&environment, &["blocks"]),
         block_in: Vec::new(),
-        ends: offered_ends(PageTime(now_micros())),
+        raise_ends: offered_days(PageTime(now_micros())),
+        block_ends: offered_block_ends(PageTime(now_micros())),
     };
     if key.is_empty() {
         return Ok(render(&page));

@@ -8,12 +8,14 @@ use serde::Deserialize;
 
 use crate::admin::pages::activity::KeyTables;
 use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::ends::{OfferedEnd, offered_durations};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section, count};
 use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::policy_mode::PolicyMode;
+use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::{self, TrialView};
 use crate::admin::pages::usage::{HOURS, PlotMark, PlotView, RANGES};
 use crate::admin::pages::views::{
@@ -22,6 +24,7 @@ use crate::admin::pages::views::{
 };
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
+use crate::store::now_micros;
 
 /// The number of revisions on the page of a policy.
 const REVISIONS: i64 = 20;
@@ -75,6 +78,8 @@ struct PolicyTemplate {
     /// The ranges of the plot.
     ranges: Vec<NavLink>,
     trial: Option<TrialView>,
+    /// The ends that the form of a trial offers.
+    ends: Vec<OfferedEnd>,
     keys: KeyTables,
     suspend_href: String,
     /// The page that connects the first app of the policy.
@@ -227,6 +232,7 @@ pub(super) async fn show(
     let suspended = links::page(&environment, &["suspended"]);
     Ok(render(&PolicyTemplate {
         ranges: ranges.collect(),
+        ends: offered_durations(PageTime(now_micros()), 24),
         trial: trials::of(&caller, &environment, &name).await?,
         keys: KeyTables::recent(&caller, &environment, Some(&name)).await?,
         blocks: blocks_of_policy(&caller, &environment, policy.apps.as_deref()).await?,

@@ -8,9 +8,6 @@ use std::collections::BTreeMap;
 use axum::extract::Path;
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
-use jiff::civil::Weekday;
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -85,42 +82,8 @@ impl QuotaForm {
     }
 }
 
-/// An end that a form offers.
-#[derive(Debug)]
-pub(super) struct OfferedEnd {
-    /// The value of the field: a time in UTC.
-    pub(super) value: String,
-    pub(super) text: String,
-    pub(super) is_chosen: bool,
-}
-
 fn unprocessable(detail: impl Into<String>) -> PageFailure {
     PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
-}
-
-/// The ends of days that a form offers. The end of Friday is chosen.
-pub(super) fn offered_ends(now: PageTime) -> Vec<OfferedEnd> {
-    let now = Timestamp::from_microsecond(now.0).unwrap_or_default();
-    let today = now.to_zoned(TimeZone::UTC).date();
-    let friday = match today.weekday() {
-        Weekday::Friday => Ok(today),
-        _ => today.nth_weekday(1, Weekday::Friday),
-    };
-    let days = [
-        ("today", Ok(today), false),
-        ("Friday", friday, true),
-        ("the next 7 days", today.checked_add(7.days()), false),
-        ("the next 30 days", today.checked_add(30.days()), false),
-    ];
-    let offered = days.into_iter().filter_map(|(name, last_day, is_chosen)| {
-        let end = last_day.and_then(|day| day.tomorrow()).ok()?.at(0, 0, 0, 0);
-        Some(OfferedEnd {
-            value: end.strftime("%Y-%m-%dT%H:%M").to_string(),
-            text: format!("the end of {name}: {}", end.strftime("%a %-d %b, %H:%M UTC")),
-            is_chosen,
-        })
-    });
-    offered.collect()
 }
 
 async fn save(
@@ -213,25 +176,4 @@ pub(super) async fn remove_quota(
         (None, "as_is"),
     )
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn friday_is_the_end_of_the_next_friday() {
-        // A Monday, and a Friday.
-        for (now, expected) in [
-            ("2026-11-23T02:12:29Z", "2026-11-28T00:00"),
-            ("2026-11-27T23:59:00Z", "2026-11-28T00:00"),
-        ] {
-            let now: Timestamp = now.parse().unwrap();
-            let ends = offered_ends(PageTime(now.as_microsecond()));
-            assert_eq!(ends.len(), 4);
-            assert_eq!(ends[1].value, expected);
-            assert!(ends[1].is_chosen);
-            assert_eq!(ends[1].text, "the end of Friday: Sat 28 Nov, 00:00 UTC");
-        }
-    }
 }

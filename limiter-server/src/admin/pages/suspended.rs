@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::ends::{OfferedEnd, offered_block_ends};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
@@ -27,9 +28,12 @@ const HOUR_SECONDS: i64 = 3_600;
 pub(super) struct SuspensionForm {
     scope: String,
     enforcement: String,
+    /// The duration, before the confirmation.
     hours: String,
     /// A time in UTC such as `2026-11-23T14:03`; empty for now.
     start: String,
+    /// The end that the confirmation states.
+    until: String,
     reason: String,
 }
 
@@ -42,9 +46,9 @@ pub(super) struct BlockForm {
     kind: String,
     #[serde(default)]
     app: String,
-    /// The number of hours; empty for no end.
+    /// A time in UTC such as `2026-11-23T14:03`; empty for no end.
     #[serde(default)]
-    hours: String,
+    until: String,
     #[serde(default)]
     reason: String,
 }
@@ -61,6 +65,8 @@ struct SuspendedTemplate {
     block_in: Vec<String>,
     /// The scopes that the user may suspend, with their names.
     scopes: Vec<(String, String)>,
+    /// The ends that the form of a block offers.
+    ends: Vec<OfferedEnd>,
     /// The scope that the form suggests.
     chosen: Option<String>,
 }
@@ -135,6 +141,7 @@ pub(super) async fn show(
             &environment,
             policies.iter().map(|of| of.apps.as_deref()),
         ),
+        ends: offered_block_ends(PageTime(now_micros())),
         chosen: query
             .scope
             .filter(|wanted| scopes.iter().any(|(scope, _)| scope == wanted)),
@@ -175,7 +182,7 @@ pub(super) async fn suspend(
         "scope": form.scope,
         "enforcement": form.enforcement,
         "from": form.start()?.map(|from| from.0),
-        "for_seconds": form.hours()? * HOUR_SECONDS,
+        "until": PageTime::of_field(&form.until)?.0,
         "reason": reason(&form.reason),
     });
     let path = links::api(&environment, &["suspensions"]);
@@ -213,10 +220,14 @@ pub(super) async fn block(
         // A colon of a block also matches a colon in a part of a key.
         _ => ("key", form.key.split(" / ").collect::<Vec<_>>().join(":")),
     };
+    let until = match form.until.trim() {
+        "" => None,
+        text => Some(PageTime::of_field(text)?.0),
+    };
     let body = json!({
         (field): value,
         "app": Some(form.app.trim()).filter(|app| !app.is_empty()),
-        "for_seconds": hours(&form.hours)?.map(|hours| hours * HOUR_SECONDS),
+        "until": until,
         "reason": reason(&form.reason),
     });
     let path = links::api(&environment, &["blocks"]);

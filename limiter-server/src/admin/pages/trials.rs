@@ -10,11 +10,9 @@ use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::policy_list::read;
-use crate::admin::pages::time::{PageTime, hours};
+use crate::admin::pages::time::PageTime;
 use crate::admin::pages::usage::share;
 use crate::admin::pages::{links, see};
-
-const HOUR_SECONDS: i64 = 3_600;
 
 /// The decisions of a policy or of its trial.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -40,7 +38,8 @@ pub(super) struct TrialForm {
     requests: String,
     per: String,
     burst: String,
-    hours: String,
+    /// A time in UTC such as `2026-11-23T14:03`.
+    until: String,
     reason: Option<String>,
 }
 
@@ -109,9 +108,8 @@ pub(super) async fn start(
         burst: form.burst,
         ..PolicyFields::of(&name, &current.toml)
     };
-    let hours = hours(&form.hours)?.ok_or_else(|| PageFailure::bad_request("A trial needs an end."))?;
     let mut body = numbers.numbers_json()?;
-    body.insert("for_seconds".to_owned(), json!(hours * HOUR_SECONDS));
+    body.insert("until".to_owned(), json!(PageTime::of_field(&form.until)?.0));
     body.insert("reason".to_owned(), json!(optional(form.reason)));
     let change = (Method::PUT, "trial", Value::Object(body));
     send(&caller, (&environment, &name), form.revision, change, "trial").await

@@ -266,6 +266,19 @@ pub(super) struct AccessView {
 }
 
 impl BoundsView {
+    /// The bounds as one sentence.
+    pub(super) fn text(&self) -> String {
+        let capacities = [self.min_capacity, self.max_capacity].map(|of| of.map(|number| number.to_string()));
+        let rates = [self.min_rate.clone(), self.max_rate.clone()];
+        let range = |name: &str, [min, max]: [Option<String>; 2]| match (min, max) {
+            (None, None) => format!("any {name}"),
+            (Some(min), None) => format!("{name} from {min}"),
+            (None, Some(max)) => format!("{name} to {max}"),
+            (Some(min), Some(max)) => format!("{name} from {min} to {max}"),
+        };
+        format!("{}, {}.", range("capacity", capacities), range("rate", rates))
+    }
+
     /// The lower bound of the capacity for a field.
     pub(super) fn min_capacity_text(&self) -> String {
         self.min_capacity

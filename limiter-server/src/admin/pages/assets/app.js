@@ -4,16 +4,43 @@
 const INTERVAL = 5000;
 const STALE_AFTER = 30000;
 
-const zone = new Intl.DateTimeFormat(undefined, {
-  year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
-});
+const PARTS = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+const minutes = new Intl.DateTimeFormat(undefined, PARTS);
+const seconds = new Intl.DateTimeFormat(undefined, { ...PARTS, second: "2-digit" });
+const zoneName = minutes.formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
 
 function showLocalTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
     time.title = time.dateTime.replace("T", " ").replace("Z", " UTC");
-    time.textContent = zone.format(at);
+    time.textContent = ("seconds" in time.dataset ? seconds : minutes).format(at);
+  }
+  for (const option of root.querySelectorAll("option[data-at]")) {
+    option.textContent = `${option.dataset.name}: ${minutes.format(new Date(option.dataset.at))}`;
+  }
+  for (const shown of root.querySelectorAll("[data-zone]")) shown.textContent = zoneName;
+}
+
+const pad = (number) => String(number).padStart(2, "0");
+
+// Fields of times have UTC without this script. With it, they have the zone of the viewer, and a
+// hidden field sends UTC.
+function useLocalFields() {
+  for (const field of document.querySelectorAll("input[type=datetime-local]")) {
+    const sent = document.createElement("input");
+    Object.assign(sent, { type: "hidden", name: field.name, value: field.value });
+    field.removeAttribute("name");
+    const at = new Date(`${field.value}Z`);
+    if (!Number.isNaN(at.getTime())) {
+      const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+      field.value = `${day}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+    }
+    field.addEventListener("input", () => {
+      const local = new Date(field.value);
+      sent.value = Number.isNaN(local.getTime()) ? "" : local.toISOString().slice(0, 16);
+    });
+    field.after(sent);
   }
 }
 
@@ -33,8 +60,8 @@ function showAge() {
   }
   for (const part of document.querySelectorAll("[data-read]")) part.classList.toggle("stale", age.read > STALE_AFTER);
   for (const shown of document.querySelectorAll("[data-age]")) {
-    const seconds = Math.round(age[shown.dataset.age || "live"] / 1000);
-    shown.textContent = seconds < 2 ? "now" : `${seconds} s ago`;
+    const elapsed = Math.round(age[shown.dataset.age || "live"] / 1000);
+    shown.textContent = elapsed < 2 ? "now" : `${elapsed} s ago`;
   }
 }
 
@@ -120,6 +147,7 @@ function closeMenus(event) {
 }
 
 showLocalTimes(document);
+useLocalFields();
 setInterval(showAge, 1000);
 setInterval(refresh, INTERVAL);
 document.addEventListener("visibilitychange", refresh);
