@@ -12,6 +12,8 @@
 mod attacks;
 #[path = "pages/edit.rs"]
 mod edit;
+#[path = "pages/facts.rs"]
+mod facts;
 #[path = "pages/injection.rs"]
 mod injection;
 #[path = "pages/overlays.rs"]
@@ -20,8 +22,12 @@ mod overlays;
 mod people;
 #[path = "pages/preview.rs"]
 mod preview;
+#[path = "pages/replicas.rs"]
+mod replicas;
 #[path = "pages/roles.rs"]
 mod roles;
+#[path = "pages/snippets.rs"]
+mod snippets;
 #[path = "pages/start.rs"]
 mod start;
 mod support;
@@ -29,6 +35,8 @@ mod support;
 mod tasks;
 #[path = "pages/truth.rs"]
 mod truth;
+#[path = "pages/undo.rs"]
+mod undo;
 #[cfg(feature = "slow-tests")]
 #[path = "pages/weight.rs"]
 mod weight;

@@ -120,6 +120,15 @@ impl KeyActivityView {
         }
     }
 
+    /// The word of the usage.
+    pub(super) fn used_word(&self) -> &'static str {
+        match self.used_percent {
+            Some(100..) => "Full",
+            Some(NEARLY_FULL..) => "Nearly full",
+            _ => "In use",
+        }
+    }
+
     pub(super) fn is_by_gateway(&self) -> bool {
         self.app.is_none()
     }

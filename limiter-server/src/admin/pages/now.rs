@@ -45,6 +45,16 @@ struct UnmatchedRow {
     rules: String,
 }
 
+/// The requests without a rule or a policy.
+#[derive(Debug)]
+enum UnmatchedRows {
+    /// The user may not read them.
+    Hidden,
+    /// This node sees no requests.
+    NotKnown,
+    Known(Vec<UnmatchedRow>),
+}
+
 #[derive(Template)]
 #[template(path = "now.html")]
 struct NowTemplate {
@@ -55,8 +65,7 @@ struct NowTemplate {
     waiting: Vec<WaitingRow>,
     alerts: Vec<String>,
     status_href: String,
-    /// `None` if the user may not read them, or this node does not know them.
-    unmatched: Option<Vec<UnmatchedRow>>,
+    unmatched: UnmatchedRows,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -75,6 +84,12 @@ struct OpenProposal {
 #[derive(Debug, serde::Deserialize)]
 struct OpenProposals {
     proposals: Vec<OpenProposal>,
+}
+
+impl UnmatchedRows {
+    fn is_hidden(&self) -> bool {
+        matches!(self, Self::Hidden)
+    }
 }
 
 pub(super) async fn show(
@@ -157,24 +172,23 @@ async fn waiting(caller: &PageCaller, environment: &str) -> Result<Vec<WaitingRo
     Ok(rows)
 }
 
-async fn unmatched(caller: &PageCaller, environment: &str) -> Result<Option<Vec<UnmatchedRow>>, PageFailure> {
+async fn unmatched(caller: &PageCaller, environment: &str) -> Result<UnmatchedRows, PageFailure> {
     let path = links::api(environment, &["unmatched"]);
     let listed: UnmatchedView = match caller.api.get(&path).await {
-        Err(failure) if failure.status == StatusCode::FORBIDDEN => return Ok(None),
+        Err(failure) if failure.status == StatusCode::FORBIDDEN => return Ok(UnmatchedRows::Hidden),
         result => result?,
     };
-    let rows = listed.unmatched.map(|listed| {
-        let newest = listed.into_iter().rev().take(MAX_UNMATCHED);
-        newest
-            .map(|descriptor| UnmatchedRow {
-                rules: format!(
-                    "{}?descriptor={}#edit",
-                    links::page(environment, &["rules"]),
-                    links::encode(&descriptor)
-                ),
-                descriptor,
-            })
-            .collect()
+    let Some(listed) = listed.unmatched else {
+        return Ok(UnmatchedRows::NotKnown);
+    };
+    let newest = listed.into_iter().rev().take(MAX_UNMATCHED);
+    let rows = newest.map(|descriptor| UnmatchedRow {
+        rules: format!(
+            "{}?descriptor={}#edit",
+            links::page(environment, &["rules"]),
+            links::encode(&descriptor)
+        ),
+        descriptor,
     });
-    Ok(rows)
+    Ok(UnmatchedRows::Known(rows.collect()))
 }

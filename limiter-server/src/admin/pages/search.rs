@@ -10,7 +10,7 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section};
 use crate::admin::pages::policy_list::all_policies;
-use crate::admin::pages::views::PolicyListView;
+use crate::admin::pages::views::{AppListView, PolicyListView};
 use crate::admin::pages::{links, render};
 
 /// The largest number of policies in a result.
@@ -43,10 +43,10 @@ pub(super) async fn find(
     let text = query.q.trim().to_lowercase();
     let contains = |name: &str| name.to_lowercase().contains(&text);
     let policies = all_policies(&caller, &environment).await?;
-    let mut apps: Vec<String> = policies
-        .iter()
-        .flat_map(|of| of.apps.clone().unwrap_or_default())
-        .collect();
+    let of_policies = policies.into_iter().flat_map(|of| of.apps.unwrap_or_default());
+    let configured: AppListView = caller.api.get(&links::api(&environment, &["apps"])).await?;
+    let configured = configured.apps.into_iter().map(|app| app.name);
+    let mut apps: Vec<String> = of_policies.chain(configured).collect();
     apps.sort();
     apps.dedup();
     apps.retain(|app| contains(app) && caller.actor.role_in(&environment, app).is_some());
