@@ -113,7 +113,10 @@ impl Server {
             .stderr(log)
             .spawn()
             .expect("the server starts");
-        let listeners = 2 + usize::from(args.contains(&"--resp")) + usize::from(args.contains(&"--admin"));
+        let has_gateway = !args.windows(2).any(|pair| pair == ["--role", "admin"]);
+        let listeners = 2 * usize::from(has_gateway)
+            + usize::from(args.contains(&"--resp"))
+            + usize::from(args.contains(&"--admin"));
         let output = child.stdout.take().expect("piped");
         let mut addresses = BTreeMap::new();
         let mut output = BufReader::new(output);
