@@ -1,5 +1,7 @@
 //! The visual rules, where they can be measured.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::pages::{PAGES, pictures, sign_in};
@@ -16,6 +18,23 @@ const TEXT_SIZES: &str = "
       sizes.add(getComputedStyle(parent).fontSize);
     }
     return [...sizes].sort();";
+
+/// The distinct colours of texts, backgrounds and borders, without greys.
+const COLOURS: &str = "
+    const found = new Set();
+    for (const element of document.querySelectorAll('body, body *')) {
+      if (!element.checkVisibility()) continue;
+      const style = getComputedStyle(element);
+      const used = [style.color, style.backgroundColor];
+      if (parseFloat(style.borderTopWidth) > 0) used.push(style.borderTopColor);
+      if (parseFloat(style.borderLeftWidth) > 0) used.push(style.borderLeftColor);
+      for (const colour of used) {
+        const [red, green, blue, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
+        const isGrey = Math.max(red, green, blue) - Math.min(red, green, blue) < 40;
+        if (alpha > 0 && !isGrey) found.add(colour);
+      }
+    }
+    return [...found].sort();";
 
 /// The longest animation or transition of the page, in seconds.
 const ANIMATION: &str = "
@@ -83,6 +102,7 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
     let mut browser = Chromium::start();
     sign_in(&mut browser, &demo, "demo");
     let mut problems = Vec::new();
+    let mut colours: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (name, path) in PAGES {
         for (width, height) in [(360, 740), (768, 1024), (1280, 900)] {
             browser.resize(width, height);
@@ -104,14 +124,16 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
                 if shift >= 0.02 {
                     problems.push(format!("{shown}: layout shift {shift}"));
                 }
-                if width != 768 {
-                    problems.extend(browser.axe().iter().map(|of| format!("{shown}: {of}")));
+                problems.extend(browser.axe().iter().map(|of| format!("{shown}: {of}")));
+                let sizes = browser.script(TEXT_SIZES);
+                if sizes.as_array().unwrap().len() > 5 {
+                    problems.push(format!("{shown}: text sizes {sizes}"));
                 }
+                let found = browser.script(COLOURS);
+                let found = found.as_array().unwrap().iter();
+                let colours = colours.entry(theme).or_insert_with(BTreeSet::new);
+                colours.extend(found.map(|of| of.as_str().unwrap().to_owned()));
             }
-        }
-        let sizes = browser.script(TEXT_SIZES);
-        if sizes.as_array().unwrap().len() > 5 {
-            problems.push(format!("{name}: text sizes {sizes}"));
         }
         let animation = browser.script(ANIMATION).as_f64().unwrap();
         if animation > 0.15 {
@@ -127,6 +149,12 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
                 .iter()
                 .map(|of| format!("{name}: console: {of}")),
         );
+    }
+    for (theme, colours) in colours {
+        // The accent and three states.
+        if colours.len() != 4 {
+            problems.push(format!("colours in {theme}: {colours:?}"));
+        }
     }
     assert!(problems.is_empty(), "{problems:#?}");
 }

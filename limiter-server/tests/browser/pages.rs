@@ -6,7 +6,7 @@ use super::support::chromium::Chromium;
 use super::support::demo::Demo;
 
 /// The pages of an environment that show content in the demonstration: name, path.
-pub(crate) const PAGES: [(&str, &str); 23] = [
+pub(crate) const PAGES: [(&str, &str); 27] = [
     ("now", "/e/default/now"),
     ("apps", "/e/default/apps"),
     ("app", "/e/default/apps/search"),
@@ -28,6 +28,10 @@ pub(crate) const PAGES: [(&str, &str); 23] = [
     ("policy-trial", "/e/default/policies/checkout"),
     ("connect", "/e/default/apps/search/connect"),
     ("edit", "/e/default/policies/search/edit"),
+    ("edit-text", "/e/default/policies/search/edit?as=toml"),
+    ("account", "/account"),
+    ("failure", "/absent"),
+    ("first-run", "/setup/start"),
     ("revision", "/e/default/policies/search/history/2"),
     ("new", "/e/default/new?app=search"),
     ("people", "/e/default/apps/search/people"),

@@ -172,7 +172,8 @@ fn tasks(mode: &str) -> Vec<Task> {
                 Click("main th a >> checkout"),
                 Click("nav a >> Tokens"),
                 Picture("tokens"),
-                Click("button >> Rotate"),
+                Click("summary >> Rotate"),
+                Click("details[open] button >> Rotate"),
                 See("pre >> lim_"),
             ],
         ),
@@ -242,6 +243,8 @@ fn perform(browser: &mut Chromium, hand: Hand, step: &Step) {
         }
         (Picture(name), Hand::Mouse) => {
             super::layout::wait_for_plot(browser);
+            browser.require_accessible();
+            browser.use_theme("light");
             browser.screenshot(&pictures().join(format!("admin-{name}.png")));
         }
         (Picture(_), Hand::Keyboard) => {}
@@ -276,6 +279,10 @@ fn perform_all(hand: Hand) {
         };
         let (_, stated) = guide.iter().find(|(name, _)| *name == task.name).unwrap();
         assert_eq!(clicks, *stated, "the clicks of: {}", task.name);
+        if hand == Hand::Mouse {
+            browser.require_accessible();
+            browser.use_theme("light");
+        }
         browser.require_quiet_console();
     }
 }
