@@ -97,7 +97,8 @@ fn reach(root: &AdminClient) -> Option<(usize, usize)> {
 
 /// The texts of the cells of a column of the page Status.
 fn cells(page: &str, label: &str) -> Vec<String> {
-    let cells = page.split(&format!("data-label=\"{label}\">")).skip(1);
+    let start = format!("data-label=\"{label}\">");
+    let cells = page.split(&start).skip(1);
     cells
         .map(|rest| rest.split('<').next().unwrap_or_default().to_owned())
         .collect()

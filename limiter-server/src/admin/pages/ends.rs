@@ -6,6 +6,7 @@ use jiff::{Timestamp, ToSpan as _};
 
 use crate::admin::pages::time::PageTime;
 
+const MINUTE: i64 = 60_000_000;
 /// Durations that forms of blocks and trials offer: hours, name.
 const DURATIONS: [(i64, &str); 3] = [(1, "1 hour"), (24, "1 day"), (168, "7 days")];
 
@@ -22,7 +23,7 @@ pub(super) struct OfferedEnd {
 impl OfferedEnd {
     fn new(name: String, at: Timestamp, is_chosen: bool) -> Self {
         Self {
-            value: at.strftime("%Y-%m-%dT%H:%M:%S").to_string(),
+            value: at.strftime("%Y-%m-%dT%H:%M").to_string(),
             text: format!("{name}: {}", at.strftime("%a %-d %b, %H:%M UTC")),
             name,
             is_chosen,
@@ -65,9 +66,11 @@ pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     offered.collect()
 }
 
-/// The ends after a duration; the one after `chosen` hours is chosen.
+/// The ends after a duration; the one after `chosen` hours is chosen. They are whole minutes, so
+/// that a page does not change each second.
 pub(super) fn offered_durations(now: PageTime, chosen: i64) -> Vec<OfferedEnd> {
-    let now = Timestamp::from_microsecond(now.0).unwrap_or_default();
+    let next_minute = now.0.div_euclid(MINUTE).saturating_add(1).saturating_mul(MINUTE);
+    let now = Timestamp::from_microsecond(next_minute).unwrap_or_default();
     let offered = DURATIONS.into_iter().filter_map(|(hours, name)| {
         let end = now.checked_add(hours.hours()).ok()?;
         Some(OfferedEnd::new(name.to_owned(), end, hours == chosen))
@@ -94,8 +97,8 @@ mod tests {
     fn friday_is_the_end_of_the_next_friday() {
         // A Monday, and a Friday.
         for (now, expected) in [
-            ("2026-11-23T02:12:29Z", "2026-11-28T00:00:00"),
-            ("2026-11-27T23:59:00Z", "2026-11-28T00:00:00"),
+            ("2026-11-23T02:12:29Z", "2026-11-28T00:00"),
+            ("2026-11-27T23:59:00Z", "2026-11-28T00:00"),
         ] {
             let ends = offered_days(time(now));
             assert_eq!(ends.len(), 4);
@@ -108,8 +111,8 @@ mod tests {
     #[test]
     fn durations_end_at_an_instant() {
         let ends = offered_block_ends(time("2026-11-23T02:12:29Z"));
-        assert_eq!(ends[1].value, "2026-11-24T02:12:29");
-        assert_eq!(ends[1].text, "1 day: Tue 24 Nov, 02:12 UTC");
+        assert_eq!(ends[1].value, "2026-11-24T02:13");
+        assert_eq!(ends[1].text, "1 day: Tue 24 Nov, 02:13 UTC");
         assert!(ends[0].is_chosen && ends[3].value.is_empty());
     }
 }

@@ -133,6 +133,11 @@ class Plot {
     if (this.zoom !== null) this.uplot.setScale("x", this.zoom);
   }
 
+  /** The time at which a mark is drawn: an edit of the minute that is not over at its start. */
+  timeOf(mark) {
+    return Math.min(mark.at / 1e6, this.now - (this.now % this.step));
+  }
+
   drawMarks(plot) {
     const { ctx, bbox } = plot;
     const ratio = globalThis.devicePixelRatio || 1;
@@ -143,7 +148,7 @@ class Plot {
     ctx.font = `${12 * ratio}px system-ui, sans-serif`;
     ctx.setLineDash([4 * ratio, 3 * ratio]);
     for (const mark of this.marks) {
-      const x = Math.round(plot.valToPos(mark.at / 1e6, "x", true));
+      const x = Math.round(plot.valToPos(this.timeOf(mark), "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
@@ -169,7 +174,7 @@ class Plot {
   follow(event) {
     const plot = this.uplot;
     const x = event.offsetX;
-    const near = this.marks.find((mark) => Math.abs(plot.valToPos(mark.at / 1e6, "x") - x) < 6);
+    const near = this.marks.find((mark) => Math.abs(plot.valToPos(this.timeOf(mark), "x") - x) < 6);
     if (near) {
       location.href = near.href;
     } else if (this.figure.dataset.explain) {
