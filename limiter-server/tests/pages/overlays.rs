@@ -24,7 +24,7 @@ fn suspension_is_planned_and_cancelled() {
         ("scope", "policy:search"),
         ("enforcement", "deny"),
         ("start", "2090-12-31T18:00"),
-        ("hours", "2"),
+        ("until", "2090-12-31T20:00:00Z"),
         ("reason", "maintenance"),
     ];
     let confirm =
@@ -74,7 +74,7 @@ fn part_of_keys_and_network_are_blocked() {
             ("kind", kind),
             ("key", value),
             ("app", ""),
-            ("hours", "1"),
+            ("until", ""),
             ("reason", "abuse"),
         ]
     };
