@@ -124,7 +124,7 @@ impl KeyActivityView {
     pub(super) fn used_word(&self) -> &'static str {
         match self.used_percent {
             Some(100..) => "Full",
-            Some(NEARLY_FULL..) => "Nearly full",
+            Some(80..) => "Nearly full",
             _ => "In use",
         }
     }
