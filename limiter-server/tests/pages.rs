@@ -16,6 +16,8 @@ mod edit;
 mod facts;
 #[path = "pages/injection.rs"]
 mod injection;
+#[path = "pages/key_parts.rs"]
+mod key_parts;
 #[path = "pages/overlays.rs"]
 mod overlays;
 #[path = "pages/people.rs"]

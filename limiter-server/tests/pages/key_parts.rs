@@ -1,0 +1,174 @@
+//! Keys by their declared parts, and policies that are created as text.
+
+use serde_json::json;
+
+use super::truth::{check, with_policy};
+use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::browser::Browser;
+use crate::support::server::wait_until;
+
+#[test]
+fn key_with_other_parts_is_not_known() {
+    let text = policy("search", 2, "shop") + "key = ['tenant', 'user']\n";
+    let (server, root, browser) = with_policy(&text);
+    let one = policy("login", 3, "shop") + "key = ['tenant']\n";
+    assert_eq!(root.put_policy("login", 0, &one).status, 200);
+    assert_eq!(
+        root.put_policy("plain", 0, &policy("plain", 4, "shop")).status,
+        200
+    );
+    let row = |page: &str, name: &str| {
+        let link = format!("<a href=\"/e/default/policies/{name}\">{name}</a></th>");
+        let (_, rest) = page.split_once(&link)?;
+        rest.split("</tr>").next().map(str::to_owned)
+    };
+    let get = |key: &str| browser.get(&format!("/e/default/customers?key={key}")).body;
+    let is_published = || get("acme").matches("Not used").count() == 2;
+    wait_until(is_published, || server.log());
+    let page = get("acme");
+    let search = row(&page, "search").unwrap();
+    assert!(
+        search.contains("Not known") && search.contains("a key has the parts tenant, user"),
+        "{search}"
+    );
+    assert!(!search.contains("Raise"), "no call has this key: {search}");
+    assert!(row(&page, "login").unwrap().contains(">3<"), "{page}");
+    let page = get("acme%20/%20ann");
+    assert!(row(&page, "search").unwrap().contains(">2<"), "{page}");
+    assert!(
+        row(&page, "login").unwrap().contains("a key has the part tenant"),
+        "{page}"
+    );
+
+    // One part in the policies that declare it.
+    wait_until(|| check(&server, &json!(["acme", "ann"])) == 429, || server.log());
+    let page = get("tenant%3Dacme");
+    assert!(page.contains("Keys whose tenant is acme"), "{page}");
+    assert!(row(&page, "login").unwrap().contains(">3<"), "{page}");
+    assert!(row(&page, "search").unwrap().contains("Not known"), "{page}");
+    assert!(row(&page, "plain").is_none(), "{page}");
+    let denied = "<a href=\"/e/default/customers?key=acme%20%2F%20ann\">acme / ann</a>";
+    assert!(page.contains(denied), "{page}");
+    assert!(!page.contains("Block key"), "{page}");
+    let other = get("tenant%3Dother");
+    assert!(!other.contains(denied), "{other}");
+    // A text with an equals sign that is no declared part is a key, and so is a requested one.
+    let page = get("colour%3Dred");
+    assert!(
+        page.contains("<h2>colour=red</h2>") && row(&page, "plain").is_some(),
+        "{page}"
+    );
+    let page = get("tenant%3Dacme&whole=1");
+    assert!(
+        page.contains("<h2>tenant=acme</h2>") && row(&page, "plain").is_some(),
+        "{page}"
+    );
+}
+
+#[test]
+fn policy_is_created_from_text() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let mut browser = Browser::signed_in(&server, "root");
+    let page = browser.get("/e/default/new?app=shop").body;
+    let tab = "/e/default/new?app=shop&amp;as=toml";
+    assert!(page.contains(&format!("href=\"{tab}\">TOML</a>")), "{page}");
+    let page = browser.get("/e/default/new?app=shop&as=toml").body;
+    assert!(page.contains("[policy.new-policy]"), "{page}");
+    assert!(!page.contains("name=\"name\""), "the name is in the text: {page}");
+    for (text, problem) in [
+        ("[policy.a]\n[policy.b]\n", "no [policy.NAME], or several"),
+        ("[policy.a]\nalgorithm = 'none'\n", "algorithm"),
+    ] {
+        let refused = browser.post("/e/default/new", &[("text", text)]);
+        assert_eq!(refused.status, 422, "{}", refused.body);
+        assert!(refused.body.contains(problem), "{}", refused.body);
+        assert!(
+            refused.body.contains("<textarea name=\"text\""),
+            "{}",
+            refused.body
+        );
+    }
+    let text = policy("search", 5, "shop");
+    let preview = browser.post("/e/default/new", &[("text", &text)]);
+    assert_eq!(preview.status, 200, "{}", preview.body);
+    let save = "/e/default/policies/search/save";
+    assert!(
+        preview.body.contains(&format!("action=\"{save}\"")),
+        "{}",
+        preview.body
+    );
+    let saved = browser.post(save, &[("text", &text), ("revision", "0"), ("reason", "text")]);
+    assert_eq!(saved.status, 303, "{}", saved.body);
+    let stored = json_of(&root.get("/namespaces/default/policies/search"));
+    assert_eq!(stored["revision"], 1, "{stored}");
+}
+
+#[test]
+fn declared_parts_of_a_key_have_fields() {
+    let text = policy("search", 5, "shop") + "key = ['tenant', 'user']\n";
+    let (server, root, mut browser) = with_policy(&text);
+    let key = json!(["acme:eu", "ann"]);
+    for _ in 0..3 {
+        assert_eq!(check(&server, &key), 200);
+    }
+    let labels = [
+        "<label>tenant <input name=\"part_0\"",
+        "<label>user <input name=\"part_1\"",
+    ];
+    let explain = "/e/default/explain?policy=search";
+    let pages = ["/e/default/customers", explain, "/e/default/policies/search/edit"];
+    for page in pages {
+        let body = browser.get(page).body;
+        assert!(labels.iter().all(|label| body.contains(label)), "{page}\n{body}");
+    }
+    let page = browser
+        .get(&format!("{explain}&part_0=acme%3Aeu&part_1=ann"))
+        .body;
+    assert!(page.contains("<dt>Key acme:eu / ann</dt>"), "{page}");
+    assert!(page.contains("name=\"part_1\" value=\"ann\""), "{page}");
+    let customers = "/e/default/customers?names=tenant%0Auser";
+    for (parts, expected) in [
+        ("part_0=acme%3Aeu&part_1=ann", "key=acme%3Aeu%20%2F%20ann&whole=1"),
+        ("part_0=&part_1=ann", "key=user%3Dann"),
+    ] {
+        let found = browser.get(&format!("{customers}&{parts}"));
+        let expected = format!("/e/default/customers?{expected}");
+        assert_eq!(
+            found.header("location"),
+            Some(expected.as_str()),
+            "{}",
+            found.body
+        );
+    }
+    let page = browser
+        .get("/e/default/customers?key=acme%3Aeu%20/%20ann&whole=1")
+        .body;
+    assert!(page.contains("data-label=\"Left\">2<"), "{page}");
+    let ambiguous = browser
+        .get(&format!("{customers}&part_0=a%20/%20b&part_1=ann"))
+        .body;
+    assert!(
+        ambiguous.contains("A part cannot contain a slash between spaces"),
+        "{ambiguous}"
+    );
+    let fields = [
+        ("revision", "1"),
+        ("algorithm", "token_bucket"),
+        ("requests", "1"),
+        ("per", "1h"),
+        ("burst", "10"),
+        ("key_parts", "tenant, user"),
+        ("part_0", "acme:eu"),
+        ("part_1", "ann"),
+    ];
+    let preview = browser.post("/e/default/policies/search/edit", &fields);
+    assert_eq!(preview.status, 200, "{}", preview.body);
+    assert!(
+        preview.body.contains("<th scope=\"row\">acme:eu / ann</th>"),
+        "{}",
+        preview.body
+    );
+    let audit = root.get("/namespaces/default/audit").body;
+    assert!(audit.contains("key.read"), "{audit}");
+}
