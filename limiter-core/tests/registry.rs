@@ -18,6 +18,9 @@ mod properties;
 #[cfg(feature = "registry")]
 #[path = "registry/text.rs"]
 mod text;
+#[cfg(feature = "registry")]
+#[path = "registry/text_errors.rs"]
+mod text_errors;
 
 use limiter_core::registry::{KeyOverride, OnUnknownPolicy, PolicyEntry, PolicyRegistry};
 use limiter_core::{Inheritance, Key, Limiter, ManualClock, Origin, Policy, Rejection};
