@@ -1,5 +1,6 @@
--- Fast path for a charge of a sliding window, the most frequent decision on windows: without tables
--- and without the functions of the general path: creating them takes longer than this whole path.
+-- Fast path for charges of a sliding window. It creates no tables or functions, because creating
+-- them takes longer than this path.
+--
 -- Returns and writes nothing in all other cases, which `decide_one` or `decide_all` decides with
 -- the same result. See sliding_window.lua for the stored layout.
 
