@@ -17,10 +17,10 @@ mod behaviour;
 mod layout;
 #[path = "browser/pages.rs"]
 mod pages;
-#[path = "browser/refresh.rs"]
-mod refresh;
 #[path = "browser/plots.rs"]
 mod plots;
+#[path = "browser/refresh.rs"]
+mod refresh;
 #[path = "browser/scripts.rs"]
 mod scripts;
 #[path = "browser/tasks.rs"]

@@ -9,6 +9,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::cast_precision_loss,
     clippy::print_stdout,
     reason = "a test may panic, and prints its measurements"
 )]
@@ -165,8 +166,8 @@ fn attempt(fault: Fault, begin: Begin, policies: &str) -> Attempt {
     let rate = demand.sent() as f64 / attempt.meter.now().as_secs_f64();
     let longest = attempt.stalls.iter().map(|stall| stall.took).max();
     println!(
-        "{fault:?} {begin:?}: {rate:.0}/s answered, {} timeouts, {} errors, {} of {} served in the outage, longest stall \
-         {longest:?}",
+        "{fault:?} {begin:?}: {rate:.0}/s answered, {} timeouts, {} errors, {} of {} served in the \
+         outage, longest stall {longest:?}",
         attempt.timeouts,
         attempt.errors,
         attempt.served[1] - attempt.served[0],
@@ -178,7 +179,7 @@ fn attempt(fault: Fault, begin: Begin, policies: &str) -> Attempt {
 }
 
 impl Attempt {
-    /// Returns whether a stall of the machine coincides with each request that ended at Envoy's timeout.
+    /// Returns whether a stall of the machine coincides with each request that timed out.
     fn is_stalled(&self) -> bool {
         let stalled = |failure: &Failure| {
             let sent = failure.at - failure.took;

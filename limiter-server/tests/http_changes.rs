@@ -242,20 +242,20 @@ fn permit_expires_without_renewal_by_its_client() {
 }
 
 #[test]
-fn renewed_permit_is_held_beyond_its_lease() {
+fn renewed_permit_is_held_after_its_first_lease() {
     on_each_store(|server| {
         let export = json!({"policy": "export", "key": "ann"});
         let acquired = succeed(server, "/v1/acquire", &export);
         let id = json!({"id": acquired["id"]});
         let first_end = acquired["expires_at"].as_u64().unwrap();
-        let is_beyond = || {
+        let is_extended = || {
             let renewed = succeed(server, "/v1/renew", &id);
             assert_eq!(renewed["id"], acquired["id"]);
             assert!(renewed["expires_at"].as_u64().unwrap() > now_ms());
             assert_eq!(post(server, "/v1/acquire", &export).status, 429);
             now_ms() > first_end + 500
         };
-        wait_until(is_beyond, || server.log());
+        wait_until(is_extended, || server.log());
     });
 }
 

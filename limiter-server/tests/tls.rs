@@ -206,8 +206,8 @@ fn run_commands(server: &Server, identity: Option<&str>, commands: &[&[&str]]) -
     let stream = TcpStream::connect(server.resp())?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut stream = StreamOwned::new(connection, stream);
-    let commands = commands.iter().chain([&["QUIT"][..]].iter());
-    stream.write_all(&commands.flat_map(|command| encode(command)).collect::<Vec<_>>())?;
+    let commands = commands.iter().copied().chain([&["QUIT"][..]]);
+    stream.write_all(&commands.flat_map(encode).collect::<Vec<_>>())?;
     let mut replies = String::new();
     match stream.read_to_string(&mut replies) {
         Err(error) if replies.is_empty() => Err(error),

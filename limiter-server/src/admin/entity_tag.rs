@@ -58,7 +58,7 @@ fn tag_of(body: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&tag).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
-/// Whether `If-None-Match` lists a tag. The comparison is weak, as the header requires.
+/// Returns whether `If-None-Match` lists a tag. The comparison is weak, as the header requires.
 fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let opaque = |text: &str| text.trim().trim_start_matches("W/").to_owned();
     let Ok(tag) = tag.to_str().map(opaque) else {

@@ -94,7 +94,7 @@ pub(crate) async fn reserve_all(
     Ok((results.into_iter().flatten().collect(), charged))
 }
 
-/// Peeks all limits, whatever their costs: the results in the order of the limits.
+/// Peeks all limits with any costs, and returns the results in the order of the limits.
 ///
 /// # Errors
 ///

@@ -110,7 +110,7 @@ async fn report_health(health: &HealthReporter, states: &mut watch::Receiver<Rea
         health.set_service_status(*service, status).await;
         if state == ReadinessState::Ending {
             // A stream sends the last status and ends with its entry. Checks find the new entry.
-            health.clear_service_status(*service).await;
+            health.clear_service_status(service).await;
             health.set_service_status(*service, status).await;
         }
     }

@@ -1,8 +1,8 @@
 //! The secret of the fingerprints of keys, which all nodes of a namespace share.
 //!
 //! Redis contains it in a document beside the registry, which applications cannot read. The first
-//! node creates it. The database keeps a copy: it survives a loss of Redis, and it is the only place
-//! without Redis. Nodes compare both, so they agree within two intervals.
+//! node creates it. The database keeps a copy: it survives a loss of Redis, and it is the only
+//! place without Redis. Nodes compare both, so they agree within two intervals.
 
 use std::time::Duration;
 

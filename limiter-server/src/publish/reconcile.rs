@@ -36,7 +36,7 @@ pub struct ObservedRegistry {
     pub revision: i64,
     /// The contents of the documents.
     pub contents: BTreeMap<DocumentId, String>,
-    /// Whether the text was published after a change that the database lacks.
+    /// True if the text was published after a change that the database lacks.
     pub follows_lost_change: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Fingerprints of keys, by which operators recognise one key without reading it.
 //!
-//! A fingerprint is the beginning of the HMAC-SHA-256 of the key under a secret of the namespace, so
-//! it is equal in metadata, answers, records and pages, on all nodes. Without the secret, a list of
-//! likely keys does not reveal the key.
+//! A fingerprint is the beginning of the HMAC-SHA-256 of the key under a secret of the namespace,
+//! so it is equal in metadata, answers, records and pages, on all nodes. Without the secret, a list
+//! of likely keys does not reveal the key.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -63,8 +63,8 @@ impl KeyFingerprints {
         self.0.configured.is_some()
     }
 
-    /// The fingerprint of a key, whose parts are separated by ` / `; `None` while the secret is not
-    /// known.
+    /// Returns the fingerprint of a key with its parts separated by ` / `, or `None` while the
+    /// secret is not known.
     #[must_use]
     pub fn of(&self, key: &str) -> Option<String> {
         let secret = self.0.configured.clone().or_else(|| self.shared())?;

@@ -56,8 +56,8 @@ pub(super) struct LimitArgs {
     /// Largest number of connections of each listener. Default: 4096.
     #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_CONNECTIONS")]
     max_connections: Option<usize>,
-    /// Longest time in which the headers of a request must arrive, and then its body; also that of a
-    /// command of a Redis client. Default: 10s.
+    /// Longest time in which the headers of a request must arrive, and then its body; also that of
+    /// a command of a Redis client. Default: 10s.
     #[arg(long, value_name = "DURATION", env = "LIMITER_READ_TIMEOUT")]
     read_timeout: Option<String>,
     /// Longest time without any byte on a connection. Default: 2m.

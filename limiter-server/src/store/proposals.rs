@@ -83,7 +83,7 @@ pub struct NewProposal {
 /// Which proposals are listed.
 #[derive(Clone, Debug)]
 pub struct ProposalFilter {
-    /// Whether decided proposals are left out.
+    /// True if decided proposals are left out.
     pub is_open: bool,
     /// The last proposal of the previous page.
     pub after: Option<StoredProposal>,

@@ -68,8 +68,8 @@ impl Store {
         })
     }
 
-    /// Whether a change of this database is absent although it was not moved to the export of the
-    /// audit. The time distinguishes the change from one that later received its number.
+    /// Returns whether a change of this database is absent although it was not moved to the export
+    /// of the audit. The time distinguishes the change from one that later received its number.
     ///
     /// # Errors
     ///

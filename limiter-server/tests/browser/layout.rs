@@ -131,7 +131,7 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
                 }
                 let found = browser.script(COLOURS);
                 let found = found.as_array().unwrap().iter();
-                let colours = colours.entry(theme).or_insert_with(BTreeSet::new);
+                let colours = colours.entry(theme).or_default();
                 colours.extend(found.map(|of| of.as_str().unwrap().to_owned()));
             }
         }

@@ -202,7 +202,7 @@ fn explanation_states_the_outage_of_the_store() {
 }
 
 #[test]
-fn ended_node_is_late_and_admin_node_states_what_it_does_not_know() {
+fn ended_node_is_late_and_admin_node_states_unknown_numbers() {
     let (redis, server, root) = with_redis(&policy("search", 5, "shop"));
     let url = format!(
         "sqlite:{}",

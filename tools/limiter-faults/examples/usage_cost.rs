@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p limiter-faults --example usage_cost -- [processes] [policies] [minutes]`
 //!
-//! `cargo xtask server --all` runs it. It fails if the reports after the first minute take more than
-//! 1 % of one core, or if their keys take more than 100 MB.
+//! `cargo xtask server --all` runs it. It fails if the reports after the first minute take more
+//! than 1 % of one core, or if their keys take more than 100 MB.
 //!
 //! Each limiter of this process plays the part of a process of the fleet. It makes an allowed and a
 //! denied call of each policy every few seconds. Key lists decide these calls, so Redis receives
@@ -89,8 +89,14 @@ async fn measure(processes: u64, policies: u64, minutes: u64) {
     let percent = settled.percent_until(&Tick::new(&server));
     println!("{percent:.2} % of one core after the first minute");
     let megabytes = print_memory(&server);
-    assert!(percent <= MAX_PERCENT, "{percent:.2} % is more than {MAX_PERCENT} %");
-    assert!(megabytes <= MAX_MEGABYTES, "{megabytes} MB is more than {MAX_MEGABYTES} MB");
+    assert!(
+        percent <= MAX_PERCENT,
+        "{percent:.2} % is more than {MAX_PERCENT} %"
+    );
+    assert!(
+        megabytes <= MAX_MEGABYTES,
+        "{megabytes} MB is more than {MAX_MEGABYTES} MB"
+    );
 }
 
 /// The CPU time of the server since the last line.

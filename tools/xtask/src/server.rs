@@ -160,7 +160,14 @@ fn test_mariadb() -> Result<(), String> {
 /// Measures the time that Redis spends on the usage of a fleet, which has a bound.
 fn measure_usage() -> Result<(), String> {
     let mut measure = cargo();
-    measure.args(["run", "--release", "--package", "limiter-faults", "--example", "usage_cost"]);
+    measure.args([
+        "run",
+        "--release",
+        "--package",
+        "limiter-faults",
+        "--example",
+        "usage_cost",
+    ]);
     commands::succeed(measure, "usage")
 }
 

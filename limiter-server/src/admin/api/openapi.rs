@@ -1,6 +1,6 @@
 //! The OpenAPI document, made from the list of routes and the types that their handlers read.
 //!
-//! Answers are JSON objects, whose fields the guide describes.
+//! Answers are JSON objects. The guide describes their fields.
 
 mod contents;
 

@@ -1,9 +1,9 @@
 //! Compresses pages and answers of the API.
 //!
 //! A compressed answer reveals by its length whether a text of the request equals a secret of the
-//! page (BREACH). The answers contain no such secret: forms have no token, because requests of other
-//! origins are recognized by `Sec-Fetch-Site` and `Origin`, and the session is a cookie. The one
-//! secret that a page shows, a new bearer token, is in the answer to a POST request, and only
+//! page (BREACH). The answers contain no such secret: forms have no token, because requests of
+//! other origins are recognized by `Sec-Fetch-Site` and `Origin`, and the session is a cookie. The
+//! one secret that a page shows, a new bearer token, is in the answer to a POST request, and only
 //! answers to GET requests are compressed. `tests/pages.rs` verifies both.
 
 use std::io::Write as _;

@@ -12,7 +12,7 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy_list::all_policies;
-use crate::admin::pages::snippets::{Connection, GatewayAddresses, Snippet};
+use crate::admin::pages::snippets::{GatewayUrls, Snippet, SnippetClient};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicySummary;
 use crate::admin::pages::{links, render, see};
@@ -25,7 +25,7 @@ const POLICY: &str = "POLICY";
 #[derive(Debug, Deserialize)]
 struct ConnectView {
     #[serde(flatten)]
-    addresses: GatewayAddresses,
+    addresses: GatewayUrls,
     node: String,
     /// True if this node sees the calls of clients.
     sees_calls: bool,
@@ -101,7 +101,7 @@ pub(super) async fn snippets_with_token(
     (app, token): (&str, &str),
 ) -> Result<Vec<Snippet>, PageFailure> {
     let (view, policies) = read(caller, environment, app).await?;
-    let connection = Connection {
+    let connection = SnippetClient {
         environment,
         app,
         policy: policies.first().map_or(POLICY, |of| &of.name),
@@ -117,7 +117,7 @@ pub(super) async fn show(
     let head = AppHead::new(&caller, &environment, &app, AppTab::Connect)?;
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
     let (view, mut policies) = read(&caller, &environment, &app).await?;
-    let connection = Connection {
+    let connection = SnippetClient {
         environment: &environment,
         app: &app,
         policy: policies.first().map_or(POLICY, |of| &of.name),

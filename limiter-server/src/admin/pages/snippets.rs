@@ -27,7 +27,7 @@ pub(super) struct Snippet {
 
 /// The addresses of the gateway, from the API.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct GatewayAddresses {
+pub(super) struct GatewayUrls {
     http: Option<String>,
     grpc: Option<String>,
     tls: bool,
@@ -35,7 +35,7 @@ pub(super) struct GatewayAddresses {
 
 /// The object that the texts connect.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Connection<'a> {
+pub(super) struct SnippetClient<'a> {
     pub(super) environment: &'a str,
     pub(super) app: &'a str,
     pub(super) policy: &'a str,
@@ -48,8 +48,8 @@ struct RulesText {
     toml: String,
 }
 
-impl GatewayAddresses {
-    /// Whether both addresses are known.
+impl GatewayUrls {
+    /// Returns whether both addresses are known.
     pub(super) fn is_known(&self) -> bool {
         self.http.is_some() && self.grpc.is_some()
     }
@@ -58,7 +58,7 @@ impl GatewayAddresses {
     pub(super) async fn snippets(
         &self,
         caller: &PageCaller,
-        of: Connection<'_>,
+        of: SnippetClient<'_>,
     ) -> Result<Vec<Snippet>, PageFailure> {
         let rules: RulesText = caller.api.get(&links::api(of.environment, &["rules"])).await?;
         let rules = parse_rules(&rules.toml).unwrap_or_default();
@@ -76,7 +76,7 @@ impl GatewayAddresses {
         format!("{scheme}://{}", self.http.as_deref().unwrap_or("SERVER:8080"))
     }
 
-    fn http(&self, of: Connection<'_>) -> Snippet {
+    fn http(&self, of: SnippetClient<'_>) -> Snippet {
         // A text in single quotes of a shell.
         let body = json!({ "policy": of.policy, "key": "ann" }).to_string();
         let body = body.replace('\'', "'\\''");
@@ -92,7 +92,7 @@ impl GatewayAddresses {
         }
     }
 
-    fn nginx(&self, of: Connection<'_>) -> Snippet {
+    fn nginx(&self, of: SnippetClient<'_>) -> Snippet {
         let hint = "The names of the limit are in the query. The server reads the client's address from this \
                     proxy only if --trusted-proxies contains the address of nginx.";
         Snippet {
@@ -114,7 +114,7 @@ impl GatewayAddresses {
         }
     }
 
-    fn envoy(&self, of: Connection<'_>, rules: &[Rule]) -> Snippet {
+    fn envoy(&self, of: SnippetClient<'_>, rules: &[Rule]) -> Snippet {
         let grpc = self.grpc.as_deref().unwrap_or("SERVER:8081");
         let (host, port) = grpc.rsplit_once(':').unwrap_or((grpc, "8081"));
         let rule = rules.iter().find(|rule| rule.policy() == of.policy);
@@ -177,7 +177,7 @@ fn action(pattern: &EntryPattern) -> String {
     }
 }
 
-fn rust(of: Connection<'_>) -> Snippet {
+fn rust(of: SnippetClient<'_>) -> Snippet {
     let text = [
         ("\"ENVIRONMENT\"", of.environment),
         ("\"APP\"", of.app),

@@ -1,8 +1,8 @@
 //! The limit that a descriptor carries itself.
 //!
-//! It is a fixed window with state of its own for each policy, unit, multiplier and key. It needs no
-//! matching policy and is never in shadow mode. Its periods are aligned to UTC: a month has 30 days
-//! and a year 365 as in the reference implementation, and a week starts on Monday.
+//! It is a fixed window with state of its own for each policy, unit, multiplier and key. It needs
+//! no matching policy and is never in shadow mode. Its periods are aligned to UTC: a month has 30
+//! days and a year 365 as in the reference implementation, and a week starts on Monday.
 //!
 //! The name of a policy is a label of metrics and a part of records, so it contains no text of
 //! clients: a descriptor without a configured policy uses the name of its unit alone, and the

@@ -126,7 +126,7 @@ impl fmt::Display for CheckedBounds {
                 Some((measured, expected)) => (measured.as_str(), expected.as_str()),
                 None => ("not measured", ""),
             };
-            let result = if *is_met { "met" } else { "missed" };
+            let result = if *is_met { "met" } else { "failed" };
             writeln!(f, "| {title} | {measured} | {expected} | {result} |")?;
         }
         Ok(())
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_can_be_missed() {
+    fn each_bound_can_fail() {
         let met = CheckedBounds::of(&report(Protocol::Library, "none", None));
         assert!(met.are_met(), "{met}");
         for (protocol, name, by) in [
@@ -182,8 +182,8 @@ mod tests {
             (Protocol::ThrottleGrpc, THROTTLECRAB, None),
             (Protocol::Library, LIBRARY, None),
         ] {
-            let missed = CheckedBounds::of(&report(protocol, name, by));
-            assert!(!missed.are_met(), "{name}: {missed}");
+            let failed = CheckedBounds::of(&report(protocol, name, by));
+            assert!(!failed.are_met(), "{name}: {failed}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! load, one after the other, in several rounds; the report has medians, and ratios to the first
 //! contender of the protocol in the same round. Processor time is that of the server's process
 //! and of the load generator, from `/proc`. The library's row decides in this process. With
-//! `--require`, a documented bound that is missed or not measured is an error.
+//! `--require`, a documented bound that is not met or not measured is an error.
 
 mod bounds;
 mod contender;
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures all rows. With `requires_bounds`, a bound that is missed or not measured is an error.
+/// Measures all rows. With `requires_bounds`, a bound that is not met or not measured is an error.
 fn run(requires_bounds: bool) -> ExitCode {
     let (settings, programs) = (Settings::from_environment(), Programs::from_environment());
     let mut report = Report::default();
@@ -94,7 +94,7 @@ fn run(requires_bounds: bool) -> ExitCode {
     println!("{report}\n{bounds}");
     match requires_bounds && !bounds.are_met() {
         true => {
-            eprintln!("a documented bound is missed or was not measured");
+            eprintln!("a documented bound is not met or was not measured");
             ExitCode::FAILURE
         }
         false => ExitCode::SUCCESS,
