@@ -53,7 +53,8 @@ fn router() -> axum::Router {
 fn paths_of(router: &axum::Router) -> BTreeSet<String> {
     let text = format!("{router:?}");
     let quoted = text.split('"').skip(1).step_by(2);
-    let paths = quoted.filter(|text| text.starts_with('/') && !text.contains("__private"));
+    // The fallback has the path `/`.
+    let paths = quoted.filter(|text| text.starts_with('/') && text.len() > 1 && !text.contains("__private"));
     paths.map(str::to_owned).collect()
 }
 
