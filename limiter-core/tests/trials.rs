@@ -62,7 +62,8 @@ async fn trials_join_batches() {
         let (elapsed, after) = (started.elapsed() / CALLS, scripts(&server));
         let micros = (after.1 - before.1) / u64::from(CALLS);
         let (sent, calls) = (after.0 - before.0, u64::from(CALLS));
-        let most = if is_tried { 2 * calls } else { calls };
+        // The process also sends heartbeats.
+        let most = if is_tried { 2 * calls } else { calls } + 5;
         assert!((calls..=most).contains(&sent), "trial {is_tried}: {sent} scripts");
         println!("trial {is_tried}: {elapsed:?} per call, {micros} us of Redis per call");
 
@@ -77,31 +78,6 @@ async fn trials_join_batches() {
         let count = scripts(&server).0 - before.0;
         assert!(count < u64::from(CALLS) / 4, "trial {is_tried}: {count} scripts");
     }
-}
-
-/// In process, a trial costs one more decision. Prints both times, of the fastest of some rounds.
-#[test]
-fn trial_in_process_costs_one_more_decision() {
-    const CALLS: u32 = 20_000;
-    const ROUNDS: u32 = 9;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let limits = Limiter::in_process().build();
-    let time_of = |policy: &Policy| {
-        let rounds = (0..ROUNDS).map(|round| {
-            let key = format!("{round}");
-            let started = Instant::now();
-            runtime.block_on(async {
-                for _ in 0..CALLS {
-                    limits.check(policy, &key).await.unwrap();
-                }
-            });
-            started.elapsed() / CALLS
-        });
-        rounds.min().unwrap()
-    };
-    let (plain, tried) = (time_of(&sized(CALLS)), time_of(&with_trial(&sized(CALLS))));
-    println!("{plain:?} per call, {tried:?} with a trial");
-    assert!(tried < plain * 4, "{plain:?}, {tried:?} with a trial");
 }
 
 #[test]

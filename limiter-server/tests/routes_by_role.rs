@@ -118,6 +118,8 @@ impl Setup {
         setup.prepare("PUT", "/policies/search/trial", "1", &trial);
         let quota = json!({ "key": "eve", "capacity": 7, "rate": "1/h" });
         setup.prepare("POST", "/policies/search/quotas", "2", &quota);
+        let rules = "[[rule]]\ndomain = 'edge'\nmatch = ['customer']\npolicy = 'search'\n";
+        setup.prepare("PUT", "/rules", "0", &json!({ "toml": rules }));
         setup
     }
 

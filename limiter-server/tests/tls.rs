@@ -176,7 +176,8 @@ fn certificate_identifies_a_client_of_grpc() {
         (Some("unknown"), "16"),
         (None, "16"),
     ] {
-        assert_eq!(grpc_refund(&server, identity), expected, "{identity:?}");
+        // An answer before the end of the request is an error for some versions of curl.
+        wait_until(|| grpc_refund(&server, identity) == expected, || server.log());
     }
     let foreign = grpc_refund(&server, Some("foreign"));
     assert!(foreign.starts_with("no status: "), "{foreign}");

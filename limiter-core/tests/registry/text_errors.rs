@@ -359,26 +359,3 @@ scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
          text:12:10: policy.w.scaled is { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }, expected a token bucket, a funnel, a counter window or a fixed window"
     );
 }
-
-#[test]
-fn unalignable_key_override_is_an_error() {
-    let text = |window: &str| {
-        format!(
-            "policy.p = {{ algorithm = 'fixed_window', limit = 5, window = 'month', align = 'utc' }}\n\
-             override = [{{ policy = 'p', key = 'k', limit = 9, window = '{window}' }}]\n"
-        )
-    };
-    assert!(PolicyRegistry::from_toml(&text("1d")).is_ok());
-    let result = PolicyRegistry::from_toml(&text("7h")).unwrap_err().to_string();
-    assert!(
-        result.contains("override[0].window is 25200s, expected a week or a divisor of a day"),
-        "{result}"
-    );
-    for (window, expected) in [
-        ("month", "`align`"),
-        ("1 month", "or `week`, or (for a fixed window) `month`"),
-    ] {
-        let result = PolicyRegistry::from_toml(&text(window)).unwrap_err().to_string();
-        assert!(result.contains(expected), "{result}");
-    }
-}
