@@ -77,16 +77,11 @@ impl StatusView {
     }
 
     /// Returns the class and the words for the adoption of the published registry by a subscriber.
-    fn adoption(&self, of: &SubscriberView) -> (&'static str, String) {
-        match self.registry_revision - of.revision {
-            behind if behind <= 0 => ("ok", "In force".to_owned()),
-            behind => (
-                "waiting",
-                format!(
-                    "{} behind",
-                    count(usize::try_from(behind).unwrap_or_default(), "revision")
-                ),
-            ),
+    /// Revisions of a registry are not consecutive, so their difference is no count.
+    fn adoption(&self, of: &SubscriberView) -> (&'static str, &'static str) {
+        match of.revision < self.registry_revision {
+            true => ("waiting", "Earlier revision"),
+            false => ("ok", "In force"),
         }
     }
 
