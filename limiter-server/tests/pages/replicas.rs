@@ -142,9 +142,6 @@ fn pages_state_the_replicas_that_have_the_policy() {
             "{clock}"
         );
     }
-
-    late.set(RUNS);
-    wait_until(|| reach(&root) == Some((all, all)), || root.page(SEARCH).body);
 }
 
 #[test]
