@@ -61,7 +61,15 @@ pub(crate) fn change(
     match change {
         UsageCorrection::Refund { whole_at: 0 } => refund(algorithm, state, amount, now),
         UsageCorrection::Refund { whole_at } => {
-            let missing = missing_until(algorithm, whole_at, amount, now);
+            // If the usage is refilled by `whole_at`, no later call used permits, and the refund is
+            // exact. Otherwise the missing amount is rounded down, by less than a thousandth.
+            let is_level = matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::Funnel(_));
+            let has_no_later_usage = is_level
+                && step(algorithm, state, 0, now, Mode::Peek).reset_after <= whole_at.saturating_sub(now);
+            let missing = match has_no_later_usage {
+                true => amount,
+                false => missing_until(algorithm, whole_at, amount, now),
+            };
             refund(algorithm, state, missing, now)
         }
         UsageCorrection::ForceCharge => force_charge(algorithm, state, amount, now),

@@ -268,3 +268,46 @@ fn refund_is_limited_to_usage() {
         assert!(after.expires_after <= before.expires_after.max(after.reset_after));
     });
 }
+
+/// A reservation that is cancelled leaves a full limit, at each time and each rate.
+#[test]
+fn refund_without_later_usage_leaves_a_full_limit() {
+    each(fastrand::u64(..), 2_000, |rng| {
+        let funnel = rng.bool();
+        let (algorithm, capacity, rate) = limit(rng, funnel);
+        let mut state = StepState::Absent;
+        let cost = rng.u64(1..=capacity);
+        let charged = algorithm::step(&algorithm, &mut state, cost, NOW, Mode::Charge);
+        let whole_at = NOW + charged.reset_after;
+        let now = NOW + rng.u64(0..=rate.time_for(cost, 0));
+        let refund = algorithm::UsageCorrection::Refund { whole_at };
+        let after = algorithm::change(&algorithm, &mut state, cost, refund, now);
+        assert_eq!((after.remaining, after.reset_after), (capacity, 0), "{algorithm:?} {cost}");
+    });
+}
+
+/// Permits that were refilled since the decision are not refunded again.
+#[test]
+fn refund_beside_other_usage_gives_at_most_the_missing_amount() {
+    each(fastrand::u64(..), 2_000, |rng| {
+        let funnel = rng.bool();
+        let (algorithm, capacity, rate) = limit(rng, funnel);
+        let (mut state, mut without) = (StepState::Absent, StepState::Absent);
+        let cost = rng.u64(1..=capacity);
+        let charged = algorithm::step(&algorithm, &mut state, cost, NOW, Mode::Charge);
+        let whole_at = NOW + charged.reset_after;
+        let later = NOW + rng.u64(0..=charged.reset_after);
+        let other = rng.u64(1..=capacity);
+        // A call that is admitted beside the reservation is also admitted without it.
+        if algorithm::step(&algorithm, &mut state, other, later, Mode::Charge).fits {
+            algorithm::step(&algorithm, &mut without, other, later, Mode::Charge);
+        }
+        let now = later + rng.u64(0..=charged.reset_after);
+        let refund = algorithm::UsageCorrection::Refund { whole_at };
+        let after = algorithm::change(&algorithm, &mut state, cost, refund, now);
+        let most = algorithm::step(&algorithm, &mut without, 0, now, Mode::Peek).remaining;
+        // Times are whole microseconds.
+        let rounding = rate.accrue(1, 0).0 + 1;
+        assert!(after.remaining <= most + rounding, "{algorithm:?} {cost} {other}");
+    });
+}

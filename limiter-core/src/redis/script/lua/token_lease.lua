@@ -31,8 +31,9 @@ local LONGEST = 255
 local function refund_level(meter, amount, whole_at)
   local account = meter.account
   local given = min(amount, refillable(meter, account))
-  if whole_at > 0 then
-    -- Usage that expired by itself in the meantime is not refunded again.
+  if whole_at > 0 and time_until(meter, account) > max(0, whole_at - now) then
+    -- Usage that expired by itself in the meantime is not refunded again. (If the usage is refilled
+    -- by whole_at, no later call used permits, and no rounding is needed.)
     given = min(given, (accrue(meter.rate, meter.per, max(0, whole_at - now), 0)))
   end
   if given > 0 then
