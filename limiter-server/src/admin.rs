@@ -83,6 +83,8 @@ pub struct GatewayHandle {
     pub namespace: String,
     /// The gateway.
     pub gateway: Gateway,
+    /// True if the gateway answers calls; false in a process of the admin part alone.
+    pub answers_calls: bool,
     /// The runtime of the gateway.
     pub runtime: Handle,
 }

@@ -316,6 +316,7 @@ impl ControlPlane {
         knows_limits.then(|| GatewayHandle {
             namespace: namespace(&self.settings.store).to_owned(),
             gateway: self.gateway.clone(),
+            answers_calls: self.settings.role != ProcessRole::Admin,
             runtime: self.runtime.clone(),
         })
     }

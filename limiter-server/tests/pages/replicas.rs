@@ -198,7 +198,7 @@ fn explanation_states_the_outage_of_the_store() {
 }
 
 #[test]
-fn ended_node_is_late() {
+fn ended_node_is_late_and_admin_node_states_unknown_numbers() {
     let (redis, server, root) = with_redis(&policy("search", 5, "shop"));
     let url = format!(
         "sqlite:{}",
@@ -210,6 +210,12 @@ fn ended_node_is_late() {
     let status = || root.page("/e/default/status").body;
     wait_until(|| status().contains("<th scope=\"row\">two</th>"), status);
     assert!(!status().contains("Late"), "{}", status());
+    let page = AdminClient::new(other.admin(), root.credentials.clone()).page("/e/default/now");
+    assert!(
+        page.body.contains("Not known: this node sees no requests."),
+        "{}",
+        page.body
+    );
     other.kill();
     wait_until(
         || status().contains("<span class=\"state bad\">Late</span>"),

@@ -212,7 +212,8 @@ pub(super) async fn unmatched(
     Path(namespace): Path<String>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_admin(&admin, &namespace)?;
-    let descriptors = admin.gateway(&namespace).map(|of| of.gateway.unmatched().list());
+    let gateway = admin.gateway(&namespace).filter(|of| of.answers_calls);
+    let descriptors = gateway.map(|of| of.gateway.unmatched().list());
     Ok(Json(json!({ "node": admin.node(), "unmatched": descriptors })))
 }
 
