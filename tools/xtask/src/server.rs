@@ -89,30 +89,30 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         _ => return Err(format!("`server` takes --all alone, got `{}`", args.join(" "))),
     };
     redis::ensure()?;
-    check(Strictness::DenyWarnings)?;
-    if all {
-        // Optimised, as the server is used.
-        test(Programs::All)?;
-        test_mariadb()?;
-        measure_usage()?;
-        supply_chain()?;
+    lint(Strictness::DenyWarnings)?;
+    if !all {
+        return test(Programs::Common);
     }
-    Ok(())
+    // Optimised, as the server is used. Continuous integration tests the debug profile.
+    test(Programs::All)?;
+    test_mariadb()?;
+    measure_usage()?;
+    supply_chain()
 }
 
 /// The part of continuous integration.
 pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
-    check(strictness)
+    lint(strictness)?;
+    test(Programs::Common)
 }
 
-fn check(strictness: Strictness) -> Result<(), String> {
+fn lint(strictness: Strictness) -> Result<(), String> {
     let mut lint = server_cargo("clippy");
     lint.args(["--all-targets", "--all-features"]);
     if strictness == Strictness::DenyWarnings {
         lint.args(["--", "-D", "warnings"]);
     }
-    commands::succeed(lint, "server")?;
-    test(Programs::Common)
+    commands::succeed(lint, "server")
 }
 
 /// The programs of others that the tests start.
