@@ -42,9 +42,10 @@ pub(crate) struct Chromium {
     _profile: Directory,
 }
 
-impl Chromium {
-    pub(crate) fn start() -> Self {
-        let profile = Directory::new();
+/// Starts a driver and returns it with its port. The driver selects a free port of IPv4 and ends if
+/// that port is in use for IPv6; then another is started.
+fn start_driver() -> (Child, u16) {
+    for _ in 0..5 {
         let mut driver = Command::new("chromedriver")
             .args(["--port=0", "--log-level=SEVERE"])
             .stdout(Stdio::piped())
@@ -56,7 +57,19 @@ impl Chromium {
             let (_, port) = line.split_once("successfully on port ")?;
             port.trim_end_matches('.').parse::<u16>().ok()
         });
-        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("the driver prints its port")));
+        if let Some(port) = port {
+            return (driver, port);
+        }
+        driver.wait().expect("the output of the driver ended");
+    }
+    panic!("no driver of five printed its port");
+}
+
+impl Chromium {
+    pub(crate) fn start() -> Self {
+        let profile = Directory::new();
+        let (driver, port) = start_driver();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut browser = Self {
             driver,
             address,
