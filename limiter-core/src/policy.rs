@@ -195,7 +195,7 @@ impl Policy {
     }
 
     /// Returns the policy with a deadline of at most this duration, for callers that cannot wait
-    /// longer. Its limits are the same. The duration also bounds the default of a limiter.
+    /// longer. Its numbers do not change. The duration also bounds the default of a limiter.
     ///
     /// ```
     /// use limiter_core::Policy;
@@ -211,10 +211,7 @@ impl Policy {
     pub fn with_max_deadline(&self, at_most: Duration) -> Self {
         match self.0.store.with_max_deadline(at_most) {
             None => self.clone(),
-            Some(store) => Self(Arc::new(PolicyInner {
-                store,
-                ..PolicyInner::clone(&self.0)
-            })),
+            Some(store) => self.with_store_settings(store),
         }
     }
 

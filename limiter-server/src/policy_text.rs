@@ -23,7 +23,7 @@ pub struct PolicyText {
     overrides: Vec<Arc<KeyOverride>>,
 }
 
-/// Why a text is not one policy.
+/// The reason for a text that is not one policy.
 #[derive(Clone, Debug)]
 pub enum TextError {
     /// The text has errors.

@@ -196,7 +196,7 @@ impl Publisher {
         }
     }
 
-    /// Has the registry of the gateway contain the documents.
+    /// Copies the documents to the registry of the gateway.
     async fn apply(&self, registry: &PolicyRegistry) -> Result<(), PublishError> {
         let inner = &*self.0;
         let versions = self.versions(0).await?;

@@ -39,7 +39,7 @@ pub struct PrunedRecords {
     pub audit: u64,
 }
 
-/// Why records were not removed.
+/// The reason for records that were not removed.
 #[derive(Debug)]
 pub enum RetentionError {
     /// The database failed.

@@ -180,7 +180,7 @@ async fn serve(
     }
 }
 
-/// Has the nodes of the namespace use one secret for the fingerprints of keys. Without Redis and
+/// Shares one secret for the fingerprints of keys among the nodes of the namespace. Without Redis and
 /// without a database, there is one node, and the secret lasts as long as its process.
 fn share_fingerprints(settings: &Settings, gateway: &Gateway) {
     let fingerprints = gateway.fingerprints();

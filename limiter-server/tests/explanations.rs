@@ -248,3 +248,20 @@ fn revision_and_fingerprint_are_equal_in_all_places() {
         "{page}"
     );
 }
+
+/// Two keys of one policy in one set: only the limit whose cost exceeds the capacity denies.
+#[test]
+fn cost_above_the_capacity_denies_only_its_own_key() {
+    let grouped = POLICIES.replacen("limit = 1\n", "limit = 1\ngroup = \"tenant\"\n", 1);
+    let server = Server::with_policies(&grouped, &[]);
+    let body = json!({"limits": [
+        {"policy": "search", "key": "ann"},
+        {"policy": "search", "key": "bob", "cost": 2},
+    ]});
+    let denied = check(&server, None, &body);
+    let problem = problem(&denied);
+    assert_eq!((denied.status, &problem["key"]), (429, &json!("bob")));
+    let limits = problem["limits"].as_array().unwrap().iter();
+    let allowed: Vec<_> = limits.map(|of| &of["allowed"]).collect();
+    assert_eq!(allowed, [true, false], "{}", denied.body);
+}

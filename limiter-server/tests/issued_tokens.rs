@@ -17,7 +17,7 @@ use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 use support::access::bearer;
 use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
-use support::databases::Database;
+use support::databases::{Database, execute};
 use support::http;
 use support::server::{Directory, Server, wait_until};
 
@@ -256,4 +256,49 @@ fn use_at_the_gateway_is_shown_as_last_use() {
     };
     wait_until(|| day(&used.id).is_i64(), || server.log());
     assert_eq!(day(&idle.id), Value::Null);
+}
+
+/// A database that refuses the day of use does not delay a revocation.
+#[test]
+fn token_is_revoked_while_its_use_cannot_be_recorded() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let database = server.directory().path().join("limiter.db");
+    let trigger = "CREATE TRIGGER refused BEFORE UPDATE OF used_day ON token
+        BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    execute(&format!("sqlite:{}", database.display()), &[trigger.to_owned()]);
+    let (used, edge) = (
+        Issued::new(&root, TOKENS, &["peek:*"]),
+        Issued::new(&root, TOKENS, &["peek:*"]),
+    );
+    wait_until(
+        || used.is_accepted(&server) && edge.is_accepted(&server),
+        || server.log(),
+    );
+    server.wait_for_log("cannot publish the tokens");
+    let revoked = root.send("DELETE", &format!("{TOKENS}/{}", edge.id), &[], &Value::Null);
+    assert_eq!(revoked.status, 204, "{}", revoked.body);
+    wait_within(WITHIN, || !edge.is_accepted(&server), &server);
+    assert!(used.is_accepted(&server));
+}
+
+/// A Redis without the tokens does not confirm those of a cache, which may be revoked.
+#[test]
+fn empty_redis_does_not_confirm_cached_tokens() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let shared = ["--redis", &url, "--namespace", "default"];
+    let (control, root) = with_policy(with_sqlite(&shared));
+    let cache = Directory::new();
+    let state_dir = cache.path().display().to_string();
+    let limited = ["--state-dir", &state_dir, "--unconfirmed-tokens", "2s"];
+    let limited = [&shared[..], &limited].concat();
+    let gateway = Server::start(Directory::new(), &limited);
+    let token = Issued::new(&root, TOKENS, &["peek:*"]);
+    wait_until(|| token.is_accepted(&gateway), || gateway.log());
+    wait_until(|| cache.path().join("tokens.toml").exists(), || gateway.log());
+    drop((control, gateway));
+    redis.command(&["FLUSHALL"]);
+    let gateway = Server::start(Directory::new(), &limited);
+    assert_ne!(token.status(&gateway, "/v1/peek"), 401, "the token of the cache");
+    wait_until(|| token.status(&gateway, "/v1/peek") == 503, || gateway.log());
 }

@@ -36,7 +36,7 @@ pub enum Inheritance {
 /// The previous policy of a proportional change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PreviousPolicy {
-    /// Has the settings of the current policy and the numbers of the previous one.
+    /// The previous numbers with the settings of the current policy.
     pub(crate) before: Policy,
     pub(crate) at: Timestamp,
     /// Time from which no usage under the previous policy remains.

@@ -1,10 +1,9 @@
 //! Settings of a policy for the store: the deadline of a decision, and the decision without a
 //! reply.
 //!
-//! A policy can leave both to its limiter. The first decision of such a policy makes a copy with
-//! the defaults of the limiter, which the policy keeps, so that further decisions only compare the
-//! defaults. The copy has the states of its policy and is equal to it. Tests:
-//! `tests/limiter_defaults.rs`.
+//! A policy without these settings uses the defaults of the limiter. Its first decision creates a
+//! copy with the defaults, which the policy keeps; later decisions compare only the defaults. The
+//! copy has the states of its policy and is equal to it. Tests: `tests/limiter_defaults.rs`.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -85,7 +84,7 @@ impl PartialEq for StoreSettings {
 }
 
 /// The copies of a policy with the defaults of limiters: a list with one entry for each pair of
-/// defaults. A clone belongs to another policy and starts empty.
+/// defaults, kept as long as the policy. A clone belongs to another policy and starts empty.
 #[derive(Default)]
 pub(super) struct PolicyCopies(OnceLock<Box<PolicyCopy>>);
 
@@ -96,13 +95,13 @@ struct PolicyCopy {
 }
 
 impl PolicyCopies {
-    fn get_or_make(&self, defaults: &LimiterDefaults, make: impl Fn() -> Policy) -> &Policy {
+    fn get_or_init(&self, defaults: &LimiterDefaults, init: impl Fn() -> Policy) -> &Policy {
         let mut list = self;
         loop {
             let copy = list.0.get_or_init(|| {
                 Box::new(PolicyCopy {
                     defaults: *defaults,
-                    policy: make(),
+                    policy: init(),
                     next: Self::default(),
                 })
             });
@@ -134,14 +133,21 @@ impl Policy {
 
     #[inline(never)]
     fn copy_with_defaults(&self, defaults: &LimiterDefaults) -> &Self {
-        self.0.copies.get_or_make(defaults, || {
-            let mut inner = PolicyInner::clone(&self.0);
-            inner.store.defaults = *defaults;
-            // A penalty has the settings of its policy.
-            let extras = inner.extras.take();
-            inner.extras = extras.and_then(|extras| extras.rebuilt_for(&inner));
-            Self(Arc::new(inner))
+        self.0.copies.get_or_init(defaults, || {
+            self.with_store_settings(StoreSettings {
+                defaults: *defaults,
+                ..self.0.store
+            })
         })
+    }
+
+    /// Returns a copy with these settings, which its penalty has too.
+    pub(super) fn with_store_settings(&self, store: StoreSettings) -> Self {
+        let mut inner = PolicyInner::clone(&self.0);
+        inner.store = store;
+        let extras = inner.extras.take();
+        inner.extras = extras.and_then(|extras| extras.rebuilt_for(&inner));
+        Self(Arc::new(inner))
     }
 
     /// Returns the deadline if the policy sets one, independent of the limiter.
@@ -245,6 +251,9 @@ mod tests {
             let bounded = policy.with_max_deadline(most);
             assert_eq!(bounded.deadline(), most);
             assert_eq!(bounded.with_defaults(&OTHER).deadline(), most);
+            if let Some(penalty) = bounded.punishing() {
+                assert_eq!(penalty.block.deadline(), most);
+            }
         }
         let bounded = policy().with_max_deadline(Duration::from_millis(90));
         assert_eq!(bounded.deadline(), Policy::DEFAULT_DEADLINE);

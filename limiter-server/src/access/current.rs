@@ -1,11 +1,10 @@
 //! The clients in force.
 //!
 //! The configured clients and the tokens that the control plane issued are separate sources; a
-//! change of one keeps the other. Both form one table, which each call reads. Issued tokens whose
-//! source has not confirmed them for too long are not accepted, because a revocation may have been
-//! missed. A table that loses
-//! its last client does not accept anonymous ones: a revocation, an empty Redis or a mistake in a
-//! file would open the listener otherwise. A restart does.
+//! change of one keeps the other. Both form one table, which each call reads. Issued tokens are
+//! rejected after a time without a confirmation by their source, because the node may have missed a
+//! revocation. A table that loses its last client does not accept anonymous ones: a revocation, an
+//! empty Redis or a mistake in a file would open the listener otherwise. A restart does.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -88,8 +87,7 @@ impl Access {
         }
     }
 
-    /// Does not accept the issued tokens any more if their source has not confirmed them for this
-    /// time.
+    /// Rejects the issued tokens if the last confirmation by their source is older than this time.
     pub(crate) fn expire_unconfirmed(&self, after: Duration) {
         let mut sources = self.0.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let is_late = sources.confirmed_at.is_some_and(|at| at.elapsed() >= after);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::access::{Action, Target};
 
-/// Why a client may not do something. The text names the missing setting or header.
+/// The reason for a rejected action of a client. The text names the missing setting or header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessDenial {
@@ -17,8 +17,8 @@ pub enum AccessDenial {
     CredentialsMissing,
     /// No configured token has the hash of the secret.
     UnknownToken,
-    /// The token is not configured, and the source of the issued tokens has not confirmed them for
-    /// too long.
+    /// The token is not configured, and the source has not confirmed the issued tokens within the
+    /// limit.
     TokensUnconfirmed,
     /// The validity of the token has ended.
     TokenExpired {

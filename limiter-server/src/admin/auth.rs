@@ -36,7 +36,7 @@ const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// The longest name of a user in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Why a caller is not accepted.
+/// The reason for a rejected caller.
 #[derive(Debug)]
 pub enum AuthError {
     /// No valid session, token or header.

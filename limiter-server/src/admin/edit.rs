@@ -69,7 +69,7 @@ pub enum EditOutcome {
     },
 }
 
-/// Why a change was not saved.
+/// The reason for a change that was not saved.
 #[derive(Debug)]
 pub enum EditError {
     /// The caller may not know that the policy exists.

@@ -33,7 +33,7 @@ pub(crate) struct IssuedToken {
     pub(crate) previous_ends_at: Option<i64>,
 }
 
-/// Why a token was not issued.
+/// The reason for a rejected token request.
 #[derive(Debug)]
 pub(crate) enum TokenFailure {
     /// The request is malformed.

@@ -194,19 +194,12 @@ async fn never_fits(
     set: &AtomicSet,
 ) -> Result<Vec<(usize, LimitResult)>, Rejection> {
     let peeked = peek(limiter, limits, set).await?;
-    let exceeds = |number: usize| {
-        let limit = set.limits.get(number);
-        limit.is_some_and(|(at, cost)| {
-            let quota = limits.get(*at).map(|limit| limit.policy.quota());
-            quota.is_some_and(|quota| *cost > quota)
-        })
-    };
     let numbers = set.positions.iter().map(|(_, number)| *number);
     let denied = peeked
         .into_iter()
         .zip(numbers)
         .map(|((position, peeked), number)| {
-            let exceeds = exceeds(number);
+            let exceeds = set.exceeds_quota(number, limits);
             let result = LimitResult {
                 allowed: peeked.allowed && !exceeds,
                 would_deny: peeked.would_deny || exceeds,

@@ -6,7 +6,7 @@ use crate::error_text::with_causes;
 use crate::policy_text::TextError;
 use crate::store::StoreError;
 
-/// Why a pass failed.
+/// The reason for a failed pass.
 #[derive(Debug)]
 pub(super) enum PublishError {
     Store(StoreError),

@@ -73,7 +73,7 @@ pub(crate) async fn run(publisher: Publisher, fingerprints: KeyFingerprints) {
     }
 }
 
-/// Has the database and Redis contain one secret: that of the database, or else that in Redis.
+/// Copies the secret of the database to Redis, or that in Redis to a database without one.
 async fn compare(publisher: &Publisher) -> Result<String, PublishError> {
     let document = publisher.redis().map(|redis| redis.document(DOCUMENT));
     let in_redis = match &document {

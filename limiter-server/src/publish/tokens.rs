@@ -4,6 +4,7 @@
 //! scopes and ends in Redis beside the registry, by compare-and-set. Gateways read them there, so a
 //! token works without the database. Tests: `tests/issued_tokens.rs`.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(crate) const DOCUMENT: &str = "tokens";
 pub(crate) const INTERVAL: Duration = Duration::from_millis(350);
 /// After this many passes, the text is read even if it has no later revision: Redis can lose its
 /// data.
-const FULL_PASS: u64 = 10;
+pub(crate) const FULL_PASS: u64 = 10;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// A token is named as expired for this time, in microseconds; then it is unknown.
 const NAMED_AFTER_END: i64 = MICROS_PER_DAY;
@@ -35,6 +36,8 @@ pub(crate) struct TokenPublisher {
     mark: Option<DatabaseMark>,
     /// The access of the gateway of this process, if it serves the namespace.
     access: Option<Access>,
+    /// The tokens that the gateway accepted and whose use is not recorded yet.
+    used: HashSet<String>,
     /// The revision and the text in Redis.
     published: (u64, String),
 }
@@ -48,11 +51,12 @@ impl TokenPublisher {
             document: publisher.redis().map(|redis| redis.document(DOCUMENT)),
             mark: DatabaseMark::new(publisher),
             access: None,
+            used: HashSet::new(),
             published: (0, String::new()),
         }
     }
 
-    /// Has the gateway of this process accept the tokens from now on.
+    /// Sets the gateway that accepts the tokens, and executes the first pass.
     pub(crate) async fn accept_at(&mut self, access: &Access) {
         self.access = Some(access.clone());
         if let Err(error) = self.pass(true).await {
@@ -77,7 +81,7 @@ impl TokenPublisher {
         }
     }
 
-    /// Has the gateway and Redis contain the tokens of the database.
+    /// Copies the tokens of the database to the gateway and to Redis.
     async fn pass(&mut self, is_full: bool) -> Result<(), PublishError> {
         // Redis is read before the database: a publication between the two is then newer than the
         // revision that was read, and compare-and-set detects it.
@@ -88,7 +92,6 @@ impl TokenPublisher {
             None => Ok(()),
         };
         let tokens = self.store.tokens(&self.namespace).await?;
-        self.record_use(&tokens).await?;
         let text = issued_text(&tokens, now_micros());
         if let Some(access) = &self.access {
             match access.set_issued(&text) {
@@ -98,8 +101,16 @@ impl TokenPublisher {
                 }
             }
         }
+        // A database that refuses writes does not delay a revocation.
+        let recorded = self.record_use(&tokens).await;
         read?;
         compared?;
+        self.publish(text).await?;
+        recorded
+    }
+
+    /// Writes the text to Redis, unless Redis has it.
+    async fn publish(&mut self, text: String) -> Result<(), RegistryError> {
         let Some(document) = self.document.as_ref().filter(|_| self.published.1 != text) else {
             return Ok(());
         };
@@ -107,23 +118,26 @@ impl TokenPublisher {
             Ok(revision) => self.published = (revision, text),
             // Another node has published; the next pass reads its text.
             Err(RegistryError::Conflict { .. }) => self.published.0 = 0,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
     /// Records the day on which the gateway of this process last accepted each token, with one
     /// statement per token and day.
-    async fn record_use(&self, tokens: &[StoredToken]) -> Result<(), PublishError> {
+    async fn record_use(&mut self, tokens: &[StoredToken]) -> Result<(), PublishError> {
         let Some(access) = self.access.as_ref().filter(|_| !self.store.is_read_only()) else {
             return Ok(());
         };
         let day = now_micros() / MICROS_PER_DAY;
-        let used: Vec<String> = access.take_used().iter().map(ToString::to_string).collect();
-        let is_new = |of: &&StoredToken| of.used_day != Some(day) && used.contains(&of.hash);
-        for token in tokens.iter().filter(is_new) {
-            self.store.mark_token_used(&token.id, day).await?;
+        self.used
+            .extend(access.take_used().iter().map(ToString::to_string));
+        for token in tokens.iter().filter(|token| self.used.contains(&token.hash)) {
+            if token.used_day != Some(day) {
+                self.store.mark_token_used(&token.id, day).await?;
+            }
         }
+        self.used.clear();
         Ok(())
     }
 

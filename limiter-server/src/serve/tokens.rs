@@ -12,7 +12,7 @@ use std::time::Duration;
 use limiter_core::registry::RedisDocument;
 
 use crate::access::Access;
-use crate::publish::tokens::INTERVAL;
+use crate::publish::tokens::{FULL_PASS, INTERVAL};
 
 const FILE: &str = "tokens.toml";
 
@@ -56,11 +56,11 @@ pub(super) async fn follow(access: &Access, document: RedisDocument) {
         revision: 0,
         has_failed: false,
     };
-    follower.read().await;
+    follower.read(true).await;
     tokio::spawn(async move {
-        loop {
+        for pass in 1_u64.. {
             tokio::time::sleep(INTERVAL).await;
-            follower.read().await;
+            follower.read(pass % FULL_PASS == 0).await;
         }
     });
 }
@@ -74,18 +74,25 @@ struct TokenFollower {
 }
 
 impl TokenFollower {
-    async fn read(&mut self) {
-        let read = self.document.read_after(self.revision).await;
+    /// Reads the text; a full read finds out whether Redis still has it.
+    async fn read(&mut self, is_full: bool) {
+        let known = if is_full { 0 } else { self.revision };
+        let read = self.document.read_after(known).await;
         let has_failed = read.is_err();
         match read {
+            // Redis has no text, or has lost it: it cannot confirm the tokens of a cache.
+            Ok(None) if known == 0 => self.revision = 0,
             Ok(None) => self.access.confirm_issued(),
             Ok(Some((revision, text))) => {
-                self.revision = revision;
+                let has_changed = std::mem::replace(&mut self.revision, revision) != revision;
                 match self.access.set_issued(&text) {
                     Ok(()) => {
                         self.access.confirm_issued();
-                        tracing::info!(revision, "tokens in Redis changed");
+                        if has_changed {
+                            tracing::info!(revision, "tokens in Redis changed");
+                        }
                     }
+                    Err(_) if !has_changed => {}
                     Err(error) => {
                         tracing::warn!(revision, %error, "tokens in Redis rejected; keeping the last tokens");
                     }

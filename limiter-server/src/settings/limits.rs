@@ -14,8 +14,8 @@ use crate::settings::duration::duration;
 pub struct ListenerLimits {
     /// The largest number of connections of each listener. More are closed at once.
     pub max_connections: usize,
-    /// The longest time in which the headers of a request must arrive, and then its body; and that
-    /// of a command of a Redis client, and of its replies.
+    /// The longest time for the headers of a request, for its body, for a command of a Redis client,
+    /// and for a reply to it.
     pub read_timeout: Duration,
     /// The longest time without any byte on a connection.
     pub idle_timeout: Duration,
@@ -56,8 +56,8 @@ pub(super) struct LimitArgs {
     /// Largest number of connections of each listener. Default: 4096.
     #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_CONNECTIONS")]
     max_connections: Option<usize>,
-    /// Longest time in which the headers of a request must arrive, and then its body; also that of
-    /// a command of a Redis client. Default: 10s.
+    /// Longest time in which the headers of a request must arrive, and then its body; also for a
+    /// command of a Redis client. Default: 10s.
     #[arg(long, value_name = "DURATION", env = "LIMITER_READ_TIMEOUT")]
     read_timeout: Option<String>,
     /// Longest time without any byte on a connection. Default: 2m.

@@ -44,7 +44,7 @@ impl AuditEntry {
     }
 }
 
-/// Which entries are listed.
+/// Selects the listed entries.
 #[derive(Clone, Debug)]
 pub struct AuditFilter {
     /// The namespace.

@@ -53,7 +53,7 @@ pub struct DenialSample {
     pub denied: i64,
 }
 
-/// Which samples are listed: those of hours that began from a time to a later one.
+/// Selects the listed samples: those of hours that began from a time to a later one.
 #[derive(Clone, Copy, Debug)]
 pub struct DenialFilter<'a> {
     /// The namespace.

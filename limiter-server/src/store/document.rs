@@ -33,7 +33,7 @@ impl DocumentKind {
     }
 }
 
-/// How far a document or a revision has come.
+/// The state of the publication of a document or a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentState {
     /// Saved, and not in force yet.
@@ -122,7 +122,7 @@ pub struct StoredDocument {
     pub revision: i64,
     /// The number of the revision in force; 0 for none.
     pub published: i64,
-    /// How far the newest revision has come.
+    /// The state of the publication of the newest revision.
     pub state: DocumentState,
     /// True if the newest revision is a deletion.
     pub is_deleted: bool,

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteError;
 
 use crate::store::StoredDocument;
 
-/// Why the database did not do as requested.
+/// The reason for a failed operation of the database.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {

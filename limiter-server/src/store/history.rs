@@ -13,7 +13,7 @@ pub struct StoredRevision {
     pub number: i64,
     /// True if the version is a deletion.
     pub is_deletion: bool,
-    /// How far the version has come.
+    /// The state of the publication of the version.
     pub state: DocumentState,
     /// The name of the program through which the version was saved.
     pub origin: String,

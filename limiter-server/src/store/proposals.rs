@@ -80,7 +80,7 @@ pub struct NewProposal {
     pub apps: Option<Vec<String>>,
 }
 
-/// Which proposals are listed.
+/// Selects the listed proposals.
 #[derive(Clone, Debug)]
 pub struct ProposalFilter {
     /// True if decided proposals are left out.

@@ -10,7 +10,7 @@ use crate::store::{
     Author, DocumentKind, SaveRequest, Store, StoreError, StoredDocument, audit, restoration,
 };
 
-/// How far a namespace is published.
+/// The position of the publication of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
     /// The newest revision of the registry that contains the published documents; 0 for none.
@@ -65,7 +65,7 @@ pub struct OutsideChange {
 }
 
 impl Store {
-    /// How far a namespace is published.
+    /// The position of the publication of a namespace.
     ///
     /// # Errors
     ///

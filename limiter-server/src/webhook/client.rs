@@ -22,7 +22,7 @@ use crate::settings::WebhookSettings;
 /// The longest time of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an event was not delivered.
+/// The reason for an event that was not delivered.
 #[derive(Debug)]
 pub(super) enum DeliveryError {
     /// The receiver answered with a status that is neither 2xx nor 5xx nor 429.

@@ -16,7 +16,7 @@ pub(crate) struct Network {
     pub(super) len: u8,
 }
 
-/// Why a text is not a network.
+/// The reason for a text that is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkError {
     /// The text before the slash, or the whole text, is not an address.

@@ -33,16 +33,16 @@ pub(super) struct KeyQuery {
     part: Option<String>,
 }
 
-/// The keys that a caller asks for.
+/// The requested keys.
 #[derive(Debug)]
-enum AskedKeys {
+enum RequestedKeys {
     /// The key of these parts.
     Whole(Vec<String>),
     /// All keys with this value of a declared part.
     WithPart { name: String, value: String },
 }
 
-impl AskedKeys {
+impl RequestedKeys {
     fn new(query: KeyQuery) -> Self {
         match query.part {
             Some(name) => Self::WithPart {
@@ -53,16 +53,25 @@ impl AskedKeys {
         }
     }
 
-    /// The parts for the hash in the audit.
-    fn recorded(&self) -> Vec<String> {
+    /// The parts of the key; `None` for all keys with one part.
+    fn whole(&self) -> Option<&[String]> {
         match self {
-            Self::Whole(parts) => parts.clone(),
-            Self::WithPart { name, value } => vec![name.clone(), value.clone()],
+            Self::Whole(parts) => Some(parts),
+            Self::WithPart { .. } => None,
         }
     }
 
+    /// The audit's name of the keys.
+    fn recorded(&self, admin: &Admin, namespace: &str) -> String {
+        let (kind, value) = match self {
+            Self::Whole(parts) => ("key".to_owned(), parts.join(" / ")),
+            Self::WithPart { name, value } => (format!("keys with the part {name:.120} ="), value.clone()),
+        };
+        format!("{kind} {}", fingerprint_text(admin, namespace, &value))
+    }
+
     /// Returns whether keys of a policy with these declared parts can be among them.
-    fn concern(&self, declared: &[String]) -> bool {
+    fn may_contain_keys_of(&self, declared: &[String]) -> bool {
         match self {
             Self::Whole(_) => true,
             Self::WithPart { name, .. } => declared.contains(name),
@@ -71,7 +80,7 @@ impl AskedKeys {
 
     /// The one key of a policy with these declared parts; `None` if the keys have other parts, or
     /// several keys are among them.
-    fn only_key(&self, declared: &[String]) -> Option<Vec<String>> {
+    fn single_key_of(&self, declared: &[String]) -> Option<Vec<String>> {
         match (self, declared) {
             (Self::Whole(parts), declared) => {
                 (declared.is_empty() || declared.len() == parts.len()).then(|| parts.clone())
@@ -179,6 +188,12 @@ pub(super) async fn states(
     })
 }
 
+/// The fingerprint of a key for the audit.
+fn fingerprint_text(admin: &Admin, namespace: &str, key: &str) -> String {
+    let fingerprint = admin.key_fingerprint(namespace, key);
+    fingerprint.unwrap_or_else(|| "not known".to_owned())
+}
+
 /// Records a read of a key.
 pub(super) async fn record_read(
     admin: &Admin,
@@ -186,23 +201,18 @@ pub(super) async fn record_read(
     namespace: &str,
     parts: &[String],
 ) -> Result<(), AdminProblem> {
-    record(admin, caller, namespace, ("key.read", "", None), (parts, None)).await
+    let keys = RequestedKeys::Whole(parts.to_vec()).recorded(admin, namespace);
+    record(admin, caller, namespace, ("key.read", "", None), keys).await
 }
 
-/// Records a read or a change of a key.
+/// Records a read or a change of keys.
 async fn record(
     admin: &Admin,
     caller: &AdminCaller,
     namespace: &str,
     (action, object, apps): (&str, &str, Option<Vec<String>>),
-    (parts, reason): (&[String], Option<String>),
+    detail: String,
 ) -> Result<(), AdminProblem> {
-    let fingerprint = admin.key_fingerprint(namespace, &parts.join(" / "));
-    let fingerprint = fingerprint.as_deref().unwrap_or("not known");
-    let detail = match reason {
-        Some(reason) => format!("key {fingerprint}: {reason}"),
-        None => format!("key {fingerprint}"),
-    };
     let action = RecordedAction {
         namespace: namespace.to_owned(),
         actor: caller.0.name.clone(),
@@ -224,7 +234,7 @@ pub(super) async fn list(
     Query(query): Query<KeyQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
-    let asked = AskedKeys::new(query);
+    let requested = RequestedKeys::new(query);
     let documents = admin.store().documents(&namespace).await?;
     let readable = |of: &StoredDocument| {
         let is_policy = of.kind == DocumentKind::Policy && !of.is_deleted;
@@ -235,21 +245,22 @@ pub(super) async fn list(
         (document, declared)
     });
     let mut documents: Vec<(StoredDocument, Vec<String>)> = documents
-        .filter(|(_, declared)| asked.concern(declared))
+        .filter(|(_, declared)| requested.may_contain_keys_of(declared))
         .collect();
     let is_truncated = documents.len() > MAX_POLICIES;
     documents.truncate(MAX_POLICIES);
     let GatewayHandle { gateway, runtime, .. } = gateway(&admin, &namespace)?;
-    let recorded = asked.recorded();
     if !documents.is_empty() {
-        record_read(&admin, &caller, &namespace, &recorded).await?;
+        let keys = requested.recorded(&admin, &namespace);
+        record(&admin, &caller, &namespace, ("key.read", "", None), keys).await?;
     }
+    let whole = requested.whole().map(<[String]>::to_vec);
     let peeked = runtime.spawn(async move {
         let limiter = gateway.limiter();
         let rules = limiter.registry().rules();
         let mut policies = Vec::with_capacity(documents.len());
         for (document, declared) in &documents {
-            let parts = asked.only_key(declared);
+            let parts = requested.single_key_of(declared);
             let state = match &parts {
                 Some(parts) => {
                     let key = key_under(&document.name, parts, &rules);
@@ -283,8 +294,8 @@ pub(super) async fn list(
         )
     })?;
     Ok(Json(json!({
-        "key": recorded,
-        "fingerprint": admin.key_fingerprint(&namespace, &recorded.join(" / ")),
+        "key": whole,
+        "fingerprint": whole.and_then(|parts| admin.key_fingerprint(&namespace, &parts.join(" / "))),
         "policies": policies,
         "is_truncated": is_truncated,
     })))
@@ -309,7 +320,11 @@ pub(super) async fn reset(
     AdminProblem::unless(verdict, "this needs the role editor in all apps of the policy")?;
     let GatewayHandle { gateway, runtime, .. } = gateway(&admin, &namespace)?;
     let recorded = ("policy.key_reset", name.as_str(), document.apps.clone());
-    record(&admin, &caller, &namespace, recorded, (&body.key, body.reason)).await?;
+    let mut detail = RequestedKeys::Whole(body.key.clone()).recorded(&admin, &namespace);
+    if let Some(reason) = body.reason {
+        detail = format!("{detail}: {reason}");
+    }
+    record(&admin, &caller, &namespace, recorded, detail).await?;
     let reset = runtime.spawn(async move {
         let limiter = gateway.limiter();
         let key = key_under(&name, &body.key, &limiter.registry().rules());

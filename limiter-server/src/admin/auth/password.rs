@@ -32,7 +32,7 @@ pub struct Passwords {
     unknown: Arc<str>,
 }
 
-/// Why a password was not computed.
+/// The reason for a password hash that was not computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordError {
     /// The password is too short or too long.

@@ -52,6 +52,12 @@ impl AtomicSet {
         })
     }
 
+    /// Returns whether the cost of a limit exceeds its quota, so that no store can allow it.
+    pub(crate) fn exceeds_quota(&self, number: usize, limits: &[RequestedLimit]) -> bool {
+        let limit = self.limits.get(number);
+        limit.is_some_and(|(at, cost)| limits.get(*at).is_some_and(|limit| *cost > limit.policy.quota()))
+    }
+
     /// The requests that charge its limits.
     pub(crate) fn charges<'a>(
         &'a self,
@@ -108,8 +114,7 @@ fn tag(limit: &RequestedLimit) -> Key<'static> {
     }
 }
 
-/// The sum of two amounts; whole permits above the largest number of thousandths, which no limit
-/// can count.
+/// The sum of two amounts, rounded down to whole permits if it exceeds the range of thousandths.
 pub(crate) fn sum(one: Amount, other: Amount) -> Amount {
     let thousandths = one.as_thousandths().saturating_add(other.as_thousandths());
     match u64::try_from(thousandths) {

@@ -3,6 +3,7 @@
 //! Limits with one key are decided atomically. Sets with different keys are decided in order; when
 //! one denies, the sets that were charged are cancelled and the others are not charged.
 
+use axum::http::StatusCode;
 use axum::response::Response;
 use limiter_core::Decision;
 use serde_json::Map;
@@ -42,7 +43,8 @@ pub(super) async fn in_task<T: Send + 'static>(
 ) -> Result<T, Problem> {
     tokio::spawn(call).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a call ended without an answer");
-        Err(Problem::bad_request("the call ended without an answer".into()))
+        let detail = "the call ended without an answer; its charges are unknown".into();
+        Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
     })
 }
 

@@ -101,7 +101,7 @@ pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Res
             if matches!(rejection, Rejection::NeverFits { .. })
                 && let Ok(peeked) = gateway.limiter().peek(&policy, &key).await
             {
-                problem = problem.with_numbers(&peeked, policy.name());
+                problem = problem.with_numbers(&peeked, |_| true);
             }
             return Err(match denied_key {
                 Some(key) => problem.with_key(gateway, &key),

@@ -57,10 +57,10 @@ impl FoundLimits {
         rejection: &Rejection,
     ) -> Problem {
         let mut problem = Problem::of_rejection(gateway, rejection);
-        if let Rejection::NeverFits { policy, .. } = rejection {
+        if let Rejection::NeverFits { .. } = rejection {
             let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
             if let Ok(peeked) = gateway.limiter().peek_all(limits).await {
-                problem = problem.with_numbers(&peeked, policy.name());
+                problem = problem.with_numbers(&peeked, |number| set.exceeds_quota(number, &self.limits));
             }
         }
         let denied = self
@@ -79,14 +79,16 @@ impl FoundLimits {
             let outcome = decision.and_then(|decision| decision.outcome_at(*number));
             outcome.is_some_and(|outcome| !outcome.is_allowed())
         };
-        let by_numbers = (0..self.limits.len()).find(is_denied);
-        if let Some(at) = by_numbers.and_then(|number| set.firsts().nth(number)) {
+        let mut numbers = 0..set.firsts().count();
+        let number = match rejection {
+            Rejection::NeverFits { .. } => numbers.find(|number| set.exceeds_quota(*number, &self.limits)),
+            _ => numbers.find(is_denied),
+        };
+        if let Some(at) = number.and_then(|number| set.firsts().nth(number)) {
             return Some(at);
         }
-        let name = match rejection {
-            Rejection::NeverFits { policy, .. } => policy.name(),
-            Rejection::Forbidden { policy, .. } => policy,
-            _ => return None,
+        let Rejection::Forbidden { policy: name, .. } = rejection else {
+            return None;
         };
         let mut firsts = set.firsts();
         firsts.find(|at| self.limits.get(*at).is_some_and(|of| of.policy.name() == name))

@@ -133,13 +133,13 @@ impl Problem {
         self.decision = Some(Box::new(decision.clone()));
     }
 
-    /// Adds the numbers of limits that were peeked, because the policy of this name denied the call
-    /// before they were known.
-    pub(super) fn with_numbers(mut self, peeked: &Decision, denied_by: &str) -> Self {
+    /// Adds the numbers of limits that were peeked, because the limits that `is_denied` accepts by
+    /// their number denied the call before they were known.
+    pub(super) fn with_numbers(mut self, peeked: &Decision, is_denied: impl Fn(usize) -> bool) -> Self {
         self.describe(peeked);
         let limits = self.fields.get_mut("limits").and_then(Value::as_array_mut);
-        for limit in limits.into_iter().flatten().filter_map(Value::as_object_mut) {
-            if limit.get("policy").and_then(Value::as_str) == Some(denied_by) {
+        for (number, limit) in limits.into_iter().flatten().enumerate() {
+            if let Some(limit) = limit.as_object_mut().filter(|_| is_denied(number)) {
                 limit.insert("allowed".into(), json!(false));
             }
         }

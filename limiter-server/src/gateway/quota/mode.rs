@@ -14,8 +14,8 @@ pub enum QuotaMode {
     Shadow,
     /// Every stream has one rule, without a division.
     Blanket {
-        /// The rule: off and allow lists allow all calls; suspensions, blocks and deny lists deny
-        /// all, or allow all under a policy in shadow mode.
+        /// The rule: off and allow lists allow all calls; suspensions in deny deny all; blocks and
+        /// deny lists deny all, or allow all under a policy in shadow mode.
         rule: BlanketRule,
         /// The setting that determines the rule.
         origin: Origin,

@@ -1,6 +1,6 @@
 //! The calls that streams report, as decisions for the metrics and the usage.
 //!
-//! An Envoy reports allowed and denied calls. In shadow mode it allows all of them, and the calls
+//! An Envoy reports allowed and denied calls. In shadow mode it allows all calls, and the calls
 //! that the policy would deny are computed: by the bucket of the stream's share, if the calls
 //! arrived evenly since the last report.
 
