@@ -180,8 +180,8 @@ async fn serve(
     }
 }
 
-/// Shares one secret for the fingerprints of keys among the nodes of the namespace. Without Redis and
-/// without a database, there is one node, and the secret lasts as long as its process.
+/// Shares one secret for the fingerprints of keys among the nodes of the namespace. Without Redis
+/// and without a database, there is one node, and the secret lasts as long as its process.
 fn share_fingerprints(settings: &Settings, gateway: &Gateway) {
     let fingerprints = gateway.fingerprints();
     if fingerprints.is_configured() {

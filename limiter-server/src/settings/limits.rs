@@ -14,8 +14,8 @@ use crate::settings::duration::duration;
 pub struct ListenerLimits {
     /// The largest number of connections of each listener. More are closed at once.
     pub max_connections: usize,
-    /// The longest time for the headers of a request, for its body, for a command of a Redis client,
-    /// and for a reply to it.
+    /// The longest time for the headers of a request, for its body, for a command of a Redis
+    /// client, and for a reply to it.
     pub read_timeout: Duration,
     /// The longest time without any byte on a connection.
     pub idle_timeout: Duration,
