@@ -17,7 +17,7 @@ mod span;
 #[cfg(not(feature = "metrics"))]
 pub(crate) use crate::observe::noop::*;
 pub(crate) use crate::observe::outcome::{
-    LimitEvent, ReportedLimit, UsageRecorder, answered, count_exempt, decided, decided_elsewhere,
+    LimitEvent, ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_holder_decisions,
     record_acquire, rejected, request_answered, trial, used, waited,
 };
 #[cfg(feature = "metrics")]

@@ -76,7 +76,7 @@ impl Limiter {
             (LimitEvent::ShadowDenied, decisions.would_deny),
         ];
         for count in counts {
-            observe::decided_elsewhere(self.inner.backend.usage(), &limit, count, decisions.origin);
+            observe::record_holder_decisions(self.inner.backend.usage(), &limit, count, decisions.origin);
         }
     }
 }

@@ -122,7 +122,7 @@ fn count_usage_of_calls(
 }
 
 /// Counts calls of one limit that were decided without the limiter.
-pub(crate) fn decided_elsewhere(
+pub(crate) fn record_holder_decisions(
     usage: Option<&UsageRecorder>,
     limit: &ReportedLimit<'_>,
     (event, calls): (LimitEvent, u64),

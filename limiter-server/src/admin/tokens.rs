@@ -39,7 +39,7 @@ pub(crate) enum TokenFailure {
     /// The request is malformed.
     Malformed(String),
     /// The name cannot be stored.
-    Unsuitable(&'static str),
+    InvalidName(&'static str),
     /// A scope exceeds the roles of the actor.
     Forbidden(String),
     /// There is no valid token to replace.
@@ -67,7 +67,7 @@ pub(crate) async fn issue(
     actor: &Actor,
     request: TokenRequest,
 ) -> Result<IssuedToken, TokenFailure> {
-    check_name(&request.name).map_err(TokenFailure::Unsuitable)?;
+    check_name(&request.name).map_err(TokenFailure::InvalidName)?;
     require_scopes(actor, &request.namespace, &request.scopes)?;
     let days = request.days.unwrap_or(LIFETIME_DAYS.0);
     if !(1..=LIFETIME_DAYS.1).contains(&days) {

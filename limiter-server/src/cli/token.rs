@@ -10,7 +10,7 @@ use crate::cli::author::AuthorArgs;
 use crate::cli::database::DatabaseArgs;
 use crate::cli::print_text;
 use crate::error_text::with_causes;
-use crate::store::{StoreError, now_micros};
+use crate::store::{StoreError, TokenChange, now_micros};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -121,8 +121,10 @@ pub(super) fn run(command: TokenCommand) -> Result<(), String> {
             });
             print_issued(&rotated?)
         }
-        TokenCommand::Revoke { database, id, author } => change(&database, &id, true, &author),
-        TokenCommand::Confirm { database, id, author } => change(&database, &id, false, &author),
+        TokenCommand::Revoke { database, id, author } => change(&database, &id, TokenChange::Revoke, &author),
+        TokenCommand::Confirm { database, id, author } => {
+            change(&database, &id, TokenChange::Confirm, &author)
+        }
     }
 }
 
@@ -185,10 +187,10 @@ fn list(database: &DatabaseArgs) -> Result<(), String> {
     print_text(&lines.collect::<String>())
 }
 
-fn change(database: &DatabaseArgs, id: &str, is_revocation: bool, author: &AuthorArgs) -> Result<(), String> {
+fn change(database: &DatabaseArgs, id: &str, change: TokenChange, author: &AuthorArgs) -> Result<(), String> {
     database.run_existing(async |store| {
         let author = author.name();
-        let changed = store.change_token(&database.namespace, id, is_revocation, &author, now_micros());
+        let changed = store.change_token(&database.namespace, id, change, &author, now_micros());
         changed.await.map_err(|error| match error {
             StoreError::NotFound => no_such_token(),
             error => with_causes(&error),
@@ -199,7 +201,7 @@ fn change(database: &DatabaseArgs, id: &str, is_revocation: bool, author: &Autho
 fn failure_message(failure: TokenFailure) -> String {
     match failure {
         TokenFailure::Malformed(reason) | TokenFailure::Forbidden(reason) => reason,
-        TokenFailure::Unsuitable(reason) => format!("--name: {reason}"),
+        TokenFailure::InvalidName(reason) => format!("--name: {reason}"),
         TokenFailure::NotFound => no_such_token(),
         TokenFailure::Store(error) => with_causes(&error),
     }

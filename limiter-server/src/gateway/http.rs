@@ -9,7 +9,6 @@ mod check;
 mod client_id;
 mod envoy_json;
 mod forward_auth;
-mod found;
 mod guard;
 mod openapi;
 mod permits;
@@ -17,6 +16,7 @@ mod problem;
 mod reply;
 mod request;
 mod reservations;
+mod resolved_limits;
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -58,7 +58,7 @@ impl DatabaseMark {
             && self.store.has_lost(mark).await?
         {
             self.store
-                .distrust_credentials(&self.namespace, now_micros())
+                .suspend_credentials(&self.namespace, now_micros())
                 .await?;
             newest = self.store.newest_mark().await?;
         }

@@ -94,10 +94,10 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError`] when the database does not answer.
-    pub async fn distrust_credentials(&self, namespace: &str, at: i64) -> Result<(), StoreError> {
+    pub async fn suspend_credentials(&self, namespace: &str, at: i64) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
-        distrust(&mut transaction, namespace, at).await?;
+        suspend(&mut transaction, namespace, at).await?;
         transaction.commit().await
     }
 }
@@ -113,10 +113,10 @@ pub(super) async fn record(
         let detail = format!("an older copy of the database was restored: policy `{name}` differs");
         alerts::raise(transaction, namespace, (ALERT, &detail), at).await?;
     }
-    distrust(transaction, namespace, at).await
+    suspend(transaction, namespace, at).await
 }
 
-async fn distrust(transaction: &mut SqlTransaction, namespace: &str, at: i64) -> Result<(), StoreError> {
+async fn suspend(transaction: &mut SqlTransaction, namespace: &str, at: i64) -> Result<(), StoreError> {
     transaction.execute("DELETE FROM signin", Vec::new()).await?;
     // A rotated token has an end in the future.
     let sql = "UPDATE token SET suspended = 1 WHERE revoked_at IS NULL OR revoked_at > ?";

@@ -78,6 +78,15 @@ impl StoredToken {
     }
 }
 
+/// A change of the state of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenChange {
+    /// Ends a valid token.
+    Revoke,
+    /// Accepts a suspended token again.
+    Confirm,
+}
+
 impl Store {
     /// The tokens of a namespace, the newest first.
     ///
@@ -160,7 +169,7 @@ impl Store {
         transaction.commit().await
     }
 
-    /// Revokes a token, or confirms a suspended one.
+    /// Changes the state of a token.
     ///
     /// # Errors
     ///
@@ -169,20 +178,20 @@ impl Store {
         &self,
         namespace: &str,
         id: &str,
-        is_revocation: bool,
+        change: TokenChange,
         author: &str,
         at: i64,
     ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
-        let (changed, action) = match is_revocation {
-            true => {
+        let (changed, action) = match change {
+            TokenChange::Revoke => {
                 let sql = "UPDATE token SET revoked_at = ? \
                            WHERE namespace = ? AND id = ? AND (revoked_at IS NULL OR revoked_at > ?)";
                 let changed = transaction.execute(sql, binds![at, namespace, id, at]).await?;
                 (changed, "token.revoke")
             }
-            false => {
+            TokenChange::Confirm => {
                 let sql = "UPDATE token SET suspended = 0 WHERE namespace = ? AND id = ? AND suspended = 1";
                 let changed = transaction.execute(sql, binds![namespace, id]).await?;
                 (changed, "token.confirm")

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use limiter_server::store::{
     AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, LibraryUsage, NewAccount,
     NewProposal, NewStoredToken, Origin, OutsideChange, ProposalFilter, SaveRequest, Store, StoreError,
-    StoredGrant, SubjectKind, UsageKind, UsagePoint, UsageSpan, UsageTotals,
+    StoredGrant, SubjectKind, TokenChange, UsageKind, UsagePoint, UsageSpan, UsageTotals,
 };
 
 use super::databases::Database;
@@ -428,17 +428,19 @@ async fn tokens_are_revoked_rotated_and_distrusted(store: Store, _: &str) {
     };
     assert!(read("a").await.is_valid_at(49) && !read("a").await.is_valid_at(50));
     assert!(read("b").await.is_valid_at(99) && !read("b").await.is_valid_at(100));
-    let foreign = store.change_token("staging", "b", true, "ann", 5).await;
+    let foreign = store
+        .change_token("staging", "b", TokenChange::Revoke, "ann", 5)
+        .await;
     assert!(matches!(foreign, Err(StoreError::NotFound)), "{foreign:?}");
-    store.distrust_credentials("prod", 5).await.expect("done");
+    store.suspend_credentials("prod", 5).await.expect("done");
     assert!(!read("b").await.is_valid_at(6));
     store
-        .change_token("prod", "b", false, "ann", 7)
+        .change_token("prod", "b", TokenChange::Confirm, "ann", 7)
         .await
         .expect("confirmed");
     assert!(read("b").await.is_valid_at(8));
     store
-        .change_token("prod", "b", true, "ann", 9)
+        .change_token("prod", "b", TokenChange::Revoke, "ann", 9)
         .await
         .expect("revoked");
     assert!(!read("b").await.is_valid_at(9));

@@ -12,7 +12,7 @@ use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::paging::{ListPage, by_field};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::tokens::{self, TokenFailure, TokenRequest};
-use crate::store::{StoredToken, now_micros};
+use crate::store::{StoredToken, TokenChange, now_micros};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -82,9 +82,10 @@ pub(super) async fn revoke(
     Path((namespace, id)): Path<(String, String)>,
 ) -> Result<StatusCode, AdminProblem> {
     caller.require_admin(&admin, &namespace)?;
-    let revoked = admin
-        .store()
-        .change_token(&namespace, &id, true, &caller.0.name, now_micros());
+    let revoked =
+        admin
+            .store()
+            .change_token(&namespace, &id, TokenChange::Revoke, &caller.0.name, now_micros());
     revoked.await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -96,9 +97,13 @@ pub(super) async fn confirm(
     Path((namespace, id)): Path<(String, String)>,
 ) -> Result<StatusCode, AdminProblem> {
     caller.require_admin(&admin, &namespace)?;
-    let confirmed = admin
-        .store()
-        .change_token(&namespace, &id, false, &caller.0.name, now_micros());
+    let confirmed = admin.store().change_token(
+        &namespace,
+        &id,
+        TokenChange::Confirm,
+        &caller.0.name,
+        now_micros(),
+    );
     confirmed.await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -126,7 +131,7 @@ impl From<TokenFailure> for AdminProblem {
     fn from(failure: TokenFailure) -> Self {
         match failure {
             TokenFailure::Malformed(reason) => Self::bad_request(reason),
-            TokenFailure::Unsuitable(reason) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason),
+            TokenFailure::InvalidName(reason) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason),
             TokenFailure::Forbidden(reason) => Self::forbidden(reason),
             TokenFailure::NotFound => Self::not_found(),
             TokenFailure::Store(error) => error.into(),

@@ -16,7 +16,7 @@ use crate::gateway::rules::{DescriptorEntry, MatchedLimit, key_of};
 
 /// A limit of a descriptor.
 #[derive(Debug)]
-pub(super) struct ResolvedOverride {
+pub(super) struct DescriptorLimit {
     /// The policy; `None` for a limit of zero.
     pub(super) policy: Option<Policy>,
     pub(super) key: Key<'static>,
@@ -33,7 +33,7 @@ pub(super) fn resolve(
     domain: &str,
     entries: &[Entry],
     configured: Option<MatchedLimit<'_>>,
-) -> Result<ResolvedOverride, Status> {
+) -> Result<DescriptorLimit, Status> {
     let multiplier = limit.unit_multiplier.unwrap_or(1).max(1);
     let (name, key, group, values) = match configured {
         Some(matched) => {
@@ -57,7 +57,7 @@ pub(super) fn resolve(
         0 => None,
         permits => Some(policy(name.as_deref(), limit.unit(), multiplier, permits)?),
     };
-    Ok(ResolvedOverride {
+    Ok(DescriptorLimit {
         policy,
         key,
         group,

@@ -13,11 +13,11 @@ use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::AtomicSet;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::found::FoundLimits;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request;
+use crate::gateway::http::resolved_limits::ResolvedLimits;
 
 /// `POST /v1/check`
 #[utoipa::path(
@@ -27,18 +27,18 @@ use crate::gateway::http::request;
     responses(DecisionResponses),
 )]
 pub(super) async fn check(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let found = FoundLimits::find(&caller, Action::Check, request::read(&body)?)?;
+    let resolved = ResolvedLimits::find(&caller, Action::Check, request::read(&body)?)?;
     let gateway = caller.gateway.clone();
-    let decisions = match found.only() {
-        Some(_) => charge_sets(&caller, &found).await?,
+    let decisions = match resolved.only() {
+        Some(_) => charge_sets(&caller, &resolved).await?,
         // A task of its own, so that a client that leaves does not keep a part of the charges.
-        None => in_task(async move { charge_sets(&caller, &found).await }).await?,
+        None => run_to_completion(async move { charge_sets(&caller, &resolved).await }).await?,
     };
     Ok(reply::allowed(&gateway, &decisions, Map::new()))
 }
 
 /// Runs a call to its end, also if its client leaves.
-pub(super) async fn in_task<T: Send + 'static>(
+pub(super) async fn run_to_completion<T: Send + 'static>(
     call: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
     tokio::spawn(call).await.unwrap_or_else(|error| {
@@ -56,14 +56,14 @@ pub(super) async fn in_task<T: Send + 'static>(
     responses(DecisionResponses),
 )]
 pub(super) async fn peek(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let found = FoundLimits::find(&caller, Action::Peek, request::read(&body)?)?;
+    let resolved = ResolvedLimits::find(&caller, Action::Peek, request::read(&body)?)?;
     let gateway = caller.gateway;
     let mut decisions = Vec::new();
-    for set in found.sets() {
-        let peeked = gateway.limiter().peek_all(set.charges(found.limits())).await;
+    for set in resolved.sets() {
+        let peeked = gateway.limiter().peek_all(set.charges(resolved.limits())).await;
         match peeked.and_then(Decision::require) {
             Ok(allowed) => decisions.push(allowed.into_decision()),
-            Err(rejection) => return Err(found.rejected(&gateway, &set, &rejection).await),
+            Err(rejection) => return Err(resolved.rejected(&gateway, &set, &rejection).await),
         }
     }
     Ok(reply::allowed(&gateway, &decisions, Map::new()))
@@ -77,9 +77,9 @@ pub(super) async fn peek(caller: Caller, body: ReadBody) -> Result<Response, Pro
     responses(ChangeResponses),
 )]
 pub(super) async fn refund(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let found = FoundLimits::find(&caller, Action::Refund, request::read(&body)?)?;
+    let resolved = ResolvedLimits::find(&caller, Action::Refund, request::read(&body)?)?;
     let gateway = caller.gateway;
-    for limit in found.limits() {
+    for limit in resolved.limits() {
         let refund = gateway
             .limiter()
             .refund(&limit.policy, &limit.key)
@@ -98,9 +98,9 @@ pub(super) async fn refund(caller: Caller, body: ReadBody) -> Result<Response, P
     responses(ChangeResponses),
 )]
 pub(super) async fn reset(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let found = FoundLimits::find(&caller, Action::Reset, request::read(&body)?)?;
+    let resolved = ResolvedLimits::find(&caller, Action::Reset, request::read(&body)?)?;
     let gateway = caller.gateway;
-    for limit in found.limits() {
+    for limit in resolved.limits() {
         let reset = gateway.limiter().reset(&limit.policy, &limit.key).await;
         reset.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
     }
@@ -108,34 +108,34 @@ pub(super) async fn reset(caller: Caller, body: ReadBody) -> Result<Response, Pr
 }
 
 /// Charges all sets, or none.
-async fn charge_sets(caller: &Caller, found: &FoundLimits) -> Result<Vec<Decision>, Problem> {
-    let sets = found.sets();
+async fn charge_sets(caller: &Caller, resolved: &ResolvedLimits) -> Result<Vec<Decision>, Problem> {
+    let sets = resolved.sets();
     match sets.as_slice() {
-        [only] => Ok(vec![charge_set(caller, found, only).await?]),
-        _ => Ok(reserve_sets(caller, found, &sets).await?.keep()),
+        [only] => Ok(vec![charge_set(caller, resolved, only).await?]),
+        _ => Ok(reserve_sets(caller, resolved, &sets).await?.keep()),
     }
 }
 
 /// Reserves the limits of all sets, or none.
 pub(super) async fn reserve_sets(
     caller: &Caller,
-    found: &FoundLimits,
+    resolved: &ResolvedLimits,
     sets: &[AtomicSet],
 ) -> Result<ChargedSets, Problem> {
     let (gateway, limiter) = (&caller.gateway, caller.gateway.limiter());
     let mut charged = ChargedSets::default();
     for set in sets {
-        match limiter.reserve_all(set.charges(found.limits())).await {
+        match limiter.reserve_all(set.charges(resolved.limits())).await {
             Ok(reservation) => {
-                found.record(caller, set, reservation.decision());
+                resolved.record(caller, set, reservation.decision());
                 charged.add(reservation);
             }
             Err(rejection) => {
                 if let Some(decision) = rejection.decision() {
-                    found.record(caller, set, decision);
+                    resolved.record(caller, set, decision);
                 }
                 charged.refund().await;
-                return Err(found.rejected(gateway, set, &rejection).await);
+                return Err(resolved.rejected(gateway, set, &rejection).await);
             }
         }
     }
@@ -143,15 +143,19 @@ pub(super) async fn reserve_sets(
 }
 
 /// Charges the limits of one set.
-async fn charge_set(caller: &Caller, found: &FoundLimits, set: &AtomicSet) -> Result<Decision, Problem> {
-    let limits = set.charges(found.limits());
+async fn charge_set(
+    caller: &Caller,
+    resolved: &ResolvedLimits,
+    set: &AtomicSet,
+) -> Result<Decision, Problem> {
+    let limits = set.charges(resolved.limits());
     let checked = caller.gateway.limiter().check_all(limits).await;
     if let Ok(decision) = &checked {
-        found.record(caller, set, decision);
+        resolved.record(caller, set, decision);
     }
     let allowed = checked.and_then(Decision::require);
     match allowed {
         Ok(allowed) => Ok(allowed.into_decision()),
-        Err(rejection) => Err(found.rejected(&caller.gateway, set, &rejection).await),
+        Err(rejection) => Err(resolved.rejected(&caller.gateway, set, &rejection).await),
     }
 }

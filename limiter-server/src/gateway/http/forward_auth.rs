@@ -17,9 +17,9 @@ use limiter_tower::key::{Extraction, KeyExtractor};
 use crate::access::Action;
 use crate::gateway::RecordedDecision;
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::found::require_kind;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
+use crate::gateway::http::resolved_limits::require_kind;
 
 /// The largest number of parts of a key.
 const MAX_PARTS: usize = 16;

@@ -13,11 +13,11 @@ use crate::access::Action;
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::client_id::{ClientId, EncodedLimits};
-use crate::gateway::http::found::FoundLimits;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, IdBody, LimitsBody};
+use crate::gateway::http::resolved_limits::ResolvedLimits;
 
 /// `POST /v1/acquire`
 #[utoipa::path(
@@ -29,7 +29,7 @@ use crate::gateway::http::request::{self, IdBody, LimitsBody};
 pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
     let body: LimitsBody = request::read(&body)?;
     let encoded = EncodedLimits::new(body.names(), &[])?;
-    let found = FoundLimits::find(&caller, Action::Acquire, body)?;
+    let found = ResolvedLimits::find(&caller, Action::Acquire, body)?;
     let gateway = caller.gateway;
     let sets = found.sets();
     let (Some(limit), [set]) = (found.only(), sets.as_slice()) else {

@@ -15,14 +15,14 @@ use crate::gateway::charge::refund::{ChargedSets, report};
 use crate::gateway::charge::sets::{AtomicSet, sum};
 use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::check::{in_task, reserve_sets};
+use crate::gateway::http::check::{reserve_sets, run_to_completion};
 use crate::gateway::http::client_id::{ClientId, EncodedLimits};
-use crate::gateway::http::found::FoundLimits;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::permits::expiring;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, LimitsBody, SettleBody};
+use crate::gateway::http::resolved_limits::ResolvedLimits;
 
 /// The time after which a reservation expires unless the request sets another one.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -38,13 +38,13 @@ pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, 
     let body: LimitsBody = request::read(&body)?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
     let names = body.names();
-    let found = FoundLimits::find(&caller, Action::Reserve, body)?;
-    let sets = found.sets();
+    let resolved = ResolvedLimits::find(&caller, Action::Reserve, body)?;
+    let sets = resolved.sets();
     let encoded = EncodedLimits::new(names, &sets)?;
     let gateway = caller.gateway.clone();
-    let reserved = in_task(async move {
-        let reserved = reserve_detached(&caller, &found, &sets, lifetime).await?;
-        for limit in found.limits() {
+    let reserved = run_to_completion(async move {
+        let reserved = reserve_detached(&caller, &resolved, &sets, lifetime).await?;
+        for limit in resolved.limits() {
             caller.gateway.issued_policies().record(&limit.policy);
         }
         Ok(reserved)
@@ -62,11 +62,11 @@ pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, 
 /// Reserves all sets and exchanges them for ids, or reserves none.
 async fn reserve_detached(
     caller: &Caller,
-    found: &FoundLimits,
+    resolved: &ResolvedLimits,
     sets: &[AtomicSet],
     lifetime: Duration,
 ) -> Result<Vec<DetachedReservation>, Problem> {
-    let reserved = reserve_sets(caller, found, sets).await?;
+    let reserved = reserve_sets(caller, resolved, sets).await?;
     let mut reservations = reserved.into_reservations().into_iter();
     let mut detached = Vec::with_capacity(sets.len());
     while let Some(reservation) = reservations.next() {
@@ -76,7 +76,7 @@ async fn reserve_detached(
                 let mut rest: ChargedSets = reservations.collect();
                 rest.refund().await;
                 for (reservation, set) in detached.iter().zip(sets) {
-                    let nothing = set.charges(found.limits()).map(|request| request.cost(0_u32));
+                    let nothing = set.charges(resolved.limits()).map(|request| request.cost(0_u32));
                     let limiter = caller.gateway.limiter();
                     report(limiter.settle_reservation(reservation.id(), nothing).await);
                 }

@@ -1,6 +1,6 @@
 //! The detection of a restored copy, and the distrust of its credentials.
 
-use limiter_server::store::{ChangeMark, NewStoredToken, Store};
+use limiter_server::store::{ChangeMark, NewStoredToken, Store, TokenChange};
 
 use super::{author, save};
 
@@ -59,12 +59,14 @@ pub(super) async fn rotated_token_is_distrusted(store: Store, _: &str) {
         expires_at: 100,
     };
     store.add_token(&token("revoked"), None).await.expect("added");
-    let revoked = store.change_token("prod", "revoked", true, "ann", 2).await;
+    let revoked = store
+        .change_token("prod", "revoked", TokenChange::Revoke, "ann", 2)
+        .await;
     revoked.expect("revoked");
     store.add_token(&token("rotated"), None).await.expect("added");
     let replaced = Some(("rotated", 50));
     store.add_token(&token("new"), replaced).await.expect("rotated");
-    store.distrust_credentials("prod", 5).await.expect("done");
+    store.suspend_credentials("prod", 5).await.expect("done");
     for (id, is_suspended) in [("rotated", true), ("new", true), ("revoked", false)] {
         let token = store.token("prod", id).await.expect("read").expect("a token");
         assert_eq!(token.is_suspended, is_suspended, "{id}");

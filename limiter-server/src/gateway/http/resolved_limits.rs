@@ -12,13 +12,13 @@ use crate::gateway::{Gateway, RecordedDecision};
 
 /// The limits of a request whose policies were found, in the order of the request.
 #[derive(Clone, Debug)]
-pub(super) struct FoundLimits {
+pub(super) struct ResolvedLimits {
     limits: Vec<RequestedLimit>,
     /// The keys as the client sent them.
     sent_keys: Vec<KeyBody>,
 }
 
-impl FoundLimits {
+impl ResolvedLimits {
     /// Finds the policies of the limits, on which the client may take the action.
     pub(super) fn find(caller: &Caller, action: Action, body: LimitsBody) -> Result<Self, Problem> {
         let bodies = body.into_limits()?;
