@@ -172,7 +172,7 @@ fn descriptors_need_the_scopes_of_their_domain_and_operation() {
     let anonymous = RlsClient::connect(server.grpc());
     let code = |client: &RlsClient, request| {
         client
-            .ask(&request)
+            .decide(&request)
             .map_or_else(|status| status.code(), |_| Code::Ok)
     };
     assert_eq!(code(&anonymous, request("edge", None, false)), Code::Ok);

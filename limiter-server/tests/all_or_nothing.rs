@@ -65,7 +65,7 @@ fn start(redis: Option<&RedisServer>) -> (Server, RlsClient) {
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     let ready = || {
         client
-            .ask(&request(&[peek(descriptor("calls", "first"))]))
+            .decide(&request(&[peek(descriptor("calls", "first"))]))
             .is_ok()
     };
     wait_until(ready, || server.log());
@@ -121,12 +121,12 @@ fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
 
 /// The permits that are left.
 fn left(client: &RlsClient, key: &str, value: &str) -> u32 {
-    let answer = client.ask(&request(&[peek(descriptor(key, value))])).unwrap();
+    let answer = client.decide(&request(&[peek(descriptor(key, value))])).unwrap();
     answer.statuses[0].limit_remaining
 }
 
 fn codes(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
-    let answer = client.ask(&request(descriptors)).unwrap();
+    let answer = client.decide(&request(descriptors)).unwrap();
     let codes = answer.statuses.iter().map(DescriptorStatus::code);
     let codes: Vec<Code> = codes.collect();
     let denies = codes.contains(&Code::OverLimit);
@@ -138,7 +138,7 @@ fn codes(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
 fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
     let (server, client) = start(redis);
     client
-        .ask(&request(&[with_hits(descriptor("narrow", "used"), 1)]))
+        .decide(&request(&[with_hits(descriptor("narrow", "used"), 1)]))
         .unwrap();
     let denials = [
         ("unmatched", descriptor("nothing", "ann")),
@@ -150,7 +150,7 @@ fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
     for (name, denial) in denials {
         let (charged, settled, refunded) = ("charged", "settled", "refunded");
         client
-            .ask(&request(&[with_hits(descriptor("calls", name), 4)]))
+            .decide(&request(&[with_hits(descriptor("calls", name), 4)]))
             .unwrap();
         let others = [
             descriptor("calls", charged),
@@ -199,7 +199,7 @@ fn failed_settlement_refunds_the_charges() {
     let redis = RedisServer::start();
     let (server, client) = start(Some(&redis));
     client
-        .ask(&request(&[with_hits(descriptor("tokens", "broken"), 1)]))
+        .decide(&request(&[with_hits(descriptor("tokens", "broken"), 1)]))
         .unwrap();
     let keys = redis.command(&["KEYS", "*tokens*broken*"]);
     let key = keys.items().first().expect("a key").text();
@@ -211,7 +211,7 @@ fn failed_settlement_refunds_the_charges() {
         with_hits(descriptor("tokens", "broken"), 1),
         with_hits(descriptor("calls", "b"), 3),
     ]);
-    let status = client.ask(&mixed).unwrap_err();
+    let status = client.decide(&mixed).unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
     let lefts = || {
         let limits = [("calls", "a"), ("calls", "b"), ("tokens", "settled")];

@@ -57,7 +57,7 @@ fn request(count: usize) -> RateLimitRequest {
 /// Clients without bad intentions are served on both listeners.
 fn assert_others_are_served(server: &Server) {
     assert_eq!(check(server), 200);
-    let answer = RlsClient::connect(server.grpc()).ask(&request(1));
+    let answer = RlsClient::connect(server.grpc()).decide(&request(1));
     assert!(answer.is_ok(), "{answer:?}");
 }
 
@@ -202,9 +202,9 @@ fn half_open_connections_end_with_the_idle_timeout() {
 fn idle_client_that_answers_pings_stays_connected() {
     let server = Server::with_policies(POLICIES, &["--idle-timeout", "200ms"]);
     let client = RlsClient::connect(server.grpc());
-    client.ask(&request(1)).unwrap();
+    client.decide(&request(1)).unwrap();
     client.run_for(Duration::from_millis(1_000));
-    client.ask(&request(1)).unwrap();
+    client.decide(&request(1)).unwrap();
     assert!(server.metric("limiter_server_closed_connections_total{reason=\"idle_timeout\"}") < 1.0);
 }
 
@@ -247,7 +247,7 @@ fn large_body_is_refused_with_bounded_memory() {
         assert!(answer.starts_with("HTTP/1.1 413"), "{framing}: {answer}");
         assert!(answer.contains("at most 262144 bytes"), "{answer}");
     }
-    let status = RlsClient::connect(server.grpc()).ask(&request(2_000_000));
+    let status = RlsClient::connect(server.grpc()).decide(&request(2_000_000));
     assert_eq!(status.unwrap_err().code(), Code::OutOfRange);
     assert_others_are_served(&server);
     let growth = server.resident_kb().saturating_sub(before);
@@ -308,11 +308,11 @@ fn malformed_requests_have_clear_errors() {
     assert!(answer.body.contains("10000 entries"), "{}", answer.body);
 
     let client = RlsClient::connect(server.grpc());
-    let status = client.ask(&request(10_000)).unwrap_err();
+    let status = client.decide(&request(10_000)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     assert!(status.message().contains("10000 descriptors"), "{status:?}");
     // The domain is a field of text.
-    let status = client.send(b"\x0a\x02\xff\xfe".to_vec()).unwrap_err();
+    let status = client.send_encoded(b"\x0a\x02\xff\xfe".to_vec()).unwrap_err();
     assert!(
         matches!(status.code(), Code::Internal | Code::InvalidArgument),
         "{status:?}"
@@ -344,7 +344,7 @@ fn calls_above_the_limit_are_unavailable_and_counted() {
         let answer = send().unwrap();
         assert_eq!(answer.status, 503);
         assert!(answer.body.contains("too many calls"), "{}", answer.body);
-        let status = RlsClient::connect(server.grpc()).ask(&request(1)).unwrap_err();
+        let status = RlsClient::connect(server.grpc()).decide(&request(1)).unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         assert!(status.message().contains("too many calls"), "{status:?}");
         let rejected = "limiter_server_rejected_calls_total{reason=\"in_flight\"}";

@@ -29,7 +29,7 @@ fn call(server: &Server) {
         }],
         hits_addend: 0,
     };
-    RlsClient::connect(server.grpc()).ask(&request).unwrap();
+    RlsClient::connect(server.grpc()).decide(&request).unwrap();
     let body = format!(r#"{{"policy":"search","key":"{SECRET}"}}"#);
     let answer = support::http::post(server.http(), "/v1/check", &[], &body).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);

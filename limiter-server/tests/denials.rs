@@ -44,7 +44,7 @@ fn call(server: &Server, customer: &str) {
         descriptors: vec![descriptor],
         hits_addend: 0,
     };
-    RlsClient::connect(server.grpc()).ask(&request).unwrap();
+    RlsClient::connect(server.grpc()).decide(&request).unwrap();
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn request(entry: (&str, &str), unit: Unit, multiplier: u32) -> RateLimitRequest
     }
 }
 
-fn ask(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
-    client.ask(request).unwrap().statuses.remove(0)
+fn decide(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
+    client.decide(request).unwrap().statuses.remove(0)
 }
 
 fn now() -> i64 {
@@ -76,7 +76,7 @@ fn periods_are_aligned_to_utc() {
         (Unit::Day, 10, 10 * DAY, 0, (Unit::Day, 10)),
     ] {
         let request = request(("search", "ann"), unit, multiplier);
-        let (before, status, after) = (now(), ask(&client, &request), now());
+        let (before, status, after) = (now(), decide(&client, &request), now());
         let limit = status.current_limit.as_ref().unwrap();
         assert_eq!((limit.unit(), limit.unit_multiplier.unwrap_or(1)), expected);
         let reset = status.duration_until_reset.unwrap().seconds;
@@ -85,7 +85,7 @@ fn periods_are_aligned_to_utc() {
         let is_aligned = ends.clone().any(|end| (end - origin).rem_euclid(length) == 0);
         assert!(is_aligned, "{unit:?} x {multiplier}: {ends:?}");
         assert!((1..=length).contains(&reset), "{reset}");
-        assert_eq!(ask(&client, &request).code(), Code::OverLimit, "{unit:?}");
+        assert_eq!(decide(&client, &request).code(), Code::OverLimit, "{unit:?}");
     }
 }
 
@@ -113,8 +113,12 @@ fn each_multiplier_and_descriptor_has_a_separate_state() {
     ] {
         for multiplier in [1, 2, 3] {
             let request = request(entry, Unit::Day, multiplier);
-            assert_eq!(ask(&client, &request).code(), Code::Ok, "{entry:?} {multiplier}");
-            let denied = ask(&client, &request);
+            assert_eq!(
+                decide(&client, &request).code(),
+                Code::Ok,
+                "{entry:?} {multiplier}"
+            );
+            let denied = decide(&client, &request);
             assert_eq!(denied.code(), Code::OverLimit, "{entry:?} {multiplier}");
         }
     }
@@ -150,7 +154,7 @@ fn names_of_clients_are_no_labels_and_no_fields() {
             let text = format!("client{number}");
             for entry in [("generic_key", &*text), (&*text, "a"), ("search", &*text)] {
                 for multiplier in [1, 2 + number] {
-                    let allowed = ask(&client, &request(entry, Unit::Hour, multiplier));
+                    let allowed = decide(&client, &request(entry, Unit::Hour, multiplier));
                     assert_eq!(allowed.code(), Code::Ok, "{entry:?}");
                 }
             }

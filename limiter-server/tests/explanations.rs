@@ -57,7 +57,7 @@ fn metadata(client: &RlsClient, policy: &str, value: &str) -> Option<Value> {
         }],
         hits_addend: 0,
     };
-    let metadata = client.ask(&request).unwrap().dynamic_metadata?;
+    let metadata = client.decide(&request).unwrap().dynamic_metadata?;
     let limiter = metadata.fields.get("limiter")?.kind.clone()?;
     let Kind::StructValue(limiter) = limiter else {
         panic!("{limiter:?}")

@@ -66,12 +66,12 @@ fn hundred_thousand_keys_need_less_than_50_mb() {
             descriptors: users.iter().map(|user| descriptor(*user)).collect(),
             hits_addend: 0,
         };
-        let response = client.ask(&request).unwrap();
+        let response = client.decide(&request).unwrap();
         assert_eq!(response.statuses.len(), users.len());
     }
     // Each key has its own usage.
     let again = client
-        .ask(&RateLimitRequest {
+        .decide(&RateLimitRequest {
             domain: "edge".to_owned(),
             descriptors: vec![descriptor(0), descriptor(KEYS)],
             hits_addend: 0,

@@ -348,7 +348,7 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     for _ in 0..50 {
         assert_eq!(post(&server, "/v1/check", &search).status, 503);
         assert_eq!(post(&server, "/json", &descriptors).status, 503);
-        let status = client.ask(&request("search")).unwrap_err();
+        let status = client.decide(&request("search")).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
         let mut stream = TcpStream::connect(server.resp()).unwrap();
         stream.write_all(&commands).unwrap();

@@ -94,7 +94,7 @@ fn invalid_edit_changes_nothing() {
         assert_eq!(capacity(&server), 10, "{reason}");
         assert_eq!(remaining(&server, "search", "ann"), 6, "{reason}");
         assert_eq!(post(&server, "/v1/check", &limit("search", "ann", 7)).status, 429);
-        let status = &client.ask(&search(0)).unwrap().statuses[0];
+        let status = &client.decide(&search(0)).unwrap().statuses[0];
         let limit = status.current_limit.as_ref().expect("the rules are kept");
         assert_eq!(limit.requests_per_unit, 10, "{reason}");
     }

@@ -389,7 +389,7 @@ fn denial(server: &Server, policy: &str, key: &str) -> (Option<String>, bool) {
         hits_addend: 0,
     };
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
-    let code = client.ask(&request).unwrap().overall_code();
+    let code = client.decide(&request).unwrap().overall_code();
     (origin.filter(|_| answer.status == 403), code == Code::OverLimit)
 }
 

@@ -172,12 +172,12 @@ fn denial_refunds_limits_of_other_tags_in_redis() {
     succeed(&server, "/v1/check", &limit("search", "b", 10));
 
     let mixed = request(&[("other", "a", 1), ("search", "b", 1), ("other", "c", 2)]);
-    let denied = client.ask(&mixed).unwrap();
+    let denied = client.decide(&mixed).unwrap();
     assert_eq!(denied.overall_code(), Code::OverLimit);
     let codes: Vec<Code> = denied.statuses.iter().map(|status| status.code()).collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok]);
     for key in ["a", "c"] {
-        let peek = client.ask(&request(&[("other", key, 0)])).unwrap();
+        let peek = client.decide(&request(&[("other", key, 0)])).unwrap();
         assert_eq!(peek.statuses[0].limit_remaining, 100, "{key}");
     }
     let limits = json!({"limits": [

@@ -102,7 +102,7 @@ fn node_without_policies_allows_no_call_of_envoy_and_resp() {
         }],
         hits_addend: 0,
     };
-    let refused = client.ask(&request).unwrap_err();
+    let refused = client.decide(&request).unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
     assert!(refused.message().contains("no policies yet"), "{refused:?}");
     assert!(!client.is_serving(""));

@@ -145,7 +145,8 @@ fn pages_are_accessible_and_fit_in_all_widths_and_themes() {
         }
         let console = browser.console().into_iter();
         // The browser reports the status of the page that does not exist.
-        let unexpected = console.filter(|of| name != "failure" || !of.contains(&format!("{path} - Failed to load")));
+        let unexpected =
+            console.filter(|of| name != "failure" || !of.contains(&format!("{path} - Failed to load")));
         problems.extend(unexpected.map(|of| format!("{name}: console: {of}")));
     }
     for (theme, colours) in colours {
