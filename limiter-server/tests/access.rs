@@ -45,8 +45,7 @@ fn post(server: &Server, token: Option<&str>, path: &str, body: &Value) -> Respo
 }
 
 fn detail(response: &Response) -> String {
-    let problem: Value = serde_json::from_str(&response.body).expect("JSON");
-    problem["detail"].as_str().expect("a detail").to_owned()
+    response.json()["detail"].as_str().expect("a detail").to_owned()
 }
 
 fn search() -> Value {

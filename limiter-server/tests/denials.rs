@@ -18,7 +18,7 @@ use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateL
 use limiter_server::store::{DenialFilter, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
 use support::databases::Database;
 use support::rls::RlsClient;
@@ -64,7 +64,7 @@ fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
     assert_eq!(rules.status, 200, "{}", rules.body);
     let read = |client: &AdminClient| -> Value {
         let answer = client.get("/namespaces/default/denials?policy=search");
-        json_of(&answer)["denials"].clone()
+        answer.json()["denials"].clone()
     };
     // The first calls can precede the publication of the rules.
     let is_recorded = || {
@@ -73,7 +73,7 @@ fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
         denials[0]["denied"].as_i64().is_some_and(|denied| denied >= 3)
     };
     wait_until(is_recorded, || server.log());
-    let activity = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+    let activity = root.get("/namespaces/default/keys/activity?policy=search").json();
     let (sample, now) = (&read(&root)[0], &activity["keys"][0]);
     for of in [sample, now] {
         assert_eq!(of["key"], "acme", "{of}");

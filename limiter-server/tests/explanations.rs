@@ -15,7 +15,7 @@ use limiter_testing::RedisServer;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 use support::access::{self, TOKEN};
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::http::{self, Response};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, wait_until};
@@ -222,7 +222,7 @@ fn revision_and_fingerprint_are_equal_in_all_places() {
 
     // The other node, and an audited read of the key.
     let key = of_http["key"].as_str().unwrap();
-    let own = || json_of(&root.get("/namespaces/default/keys?key=edge%20%2F%20ann"));
+    let own = || root.get("/namespaces/default/keys?key=edge%20%2F%20ann").json();
     wait_until(
         || own()["fingerprint"] == key,
         || format!("{}: {}", own(), control.log()),

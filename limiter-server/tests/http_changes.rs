@@ -18,7 +18,7 @@ use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateL
 use limiter_testing::RedisServer;
 use serde_json::json;
 use support::access::TOKEN;
-use support::calls::{json_of, limit, post, remaining, succeed};
+use support::calls::{limit, post, remaining, succeed};
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
@@ -70,7 +70,7 @@ fn peek_charges_nothing_and_reports_a_denial() {
         for _ in 0..3 {
             let peeked = post(server, "/v1/peek", &limit("search", "ann", 10));
             assert_eq!(peeked.status, 200, "{}", peeked.body);
-            assert_eq!(json_of(&peeked)["limits"][0]["remaining"], 10);
+            assert_eq!(peeked.json()["limits"][0]["remaining"], 10);
             assert!(peeked.header("ratelimit").unwrap().contains("r=10;"));
         }
         succeed(server, "/v1/check", &limit("search", "ann", 8));
@@ -79,7 +79,7 @@ fn peek_charges_nothing_and_reports_a_denial() {
         assert_eq!(denied.header("content-type"), Some("application/problem+json"));
         let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!((3_500..=3_600).contains(&wait), "{wait}");
-        let problem = json_of(&denied);
+        let problem = denied.json();
         assert_eq!(
             (&problem["allowed"], &problem["policy"]),
             (&json!(false), &json!("search"))
@@ -315,11 +315,11 @@ fn call_without_a_decision_of_the_store_is_unavailable() {
             Some("application/problem+json"),
             "{path}"
         );
-        assert_eq!(json_of(&answer)["status"], 503, "{path}: {}", answer.body);
+        assert_eq!(answer.json()["status"], 503, "{path}: {}", answer.body);
     }
     let closed = post(&server, "/v1/check", &limit("closed", "ann", 1));
     assert_eq!(closed.status, 503, "{}", closed.body);
-    assert_eq!(json_of(&closed)["origin"], "failed_closed", "{}", closed.body);
+    assert_eq!(closed.json()["origin"], "failed_closed", "{}", closed.body);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 use support::access::bearer;
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::databases::Database;
 use support::http;
 use support::server::{Directory, Server, wait_until};
@@ -38,7 +38,7 @@ impl Issued {
         let body = json!({ "name": "edge", "scopes": scopes });
         let created = root.send("POST", path, &[], &body);
         assert_eq!(created.status, 201, "{}", created.body);
-        let created = json_of(&created);
+        let created = created.json();
         Self {
             id: created["id"].as_str().unwrap().to_owned(),
             secret: created["secret"].as_str().unwrap().to_owned(),
@@ -123,7 +123,7 @@ fn rotated_token_ends_after_the_overlap() {
     let path = format!("{TOKENS}/{}/rotate", old.id);
     let rotated = root.send("POST", &path, &[], &json!({ "overlap_seconds": 3 }));
     assert_eq!(rotated.status, 201, "{}", rotated.body);
-    let secret = json_of(&rotated)["secret"].as_str().unwrap().to_owned();
+    let secret = rotated.json()["secret"].as_str().unwrap().to_owned();
     let new = Issued {
         id: String::new(),
         secret,
@@ -250,7 +250,7 @@ fn use_at_the_gateway_is_shown_as_last_use() {
     );
     wait_until(|| used.is_accepted(&server), || server.log());
     let day = |id: &str| {
-        let list = json_of(&root.get(TOKENS));
+        let list = root.get(TOKENS).json();
         let tokens = list["tokens"].as_array().unwrap().clone();
         tokens.into_iter().find(|of| of["id"] == id).unwrap()["used_day"].clone()
     };

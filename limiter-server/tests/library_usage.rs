@@ -17,7 +17,7 @@ use limiter_server::library_usage::LibraryUsageFold;
 use limiter_server::store::{LibraryUsage, Store, UsageKind, UsageSpan, UsageTotals};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::admin::{AdminClient, json_of, policy_of_all};
+use support::admin::{AdminClient, policy_of_all};
 use support::browser::Browser;
 use support::databases::Database;
 use support::http;
@@ -168,7 +168,7 @@ fn pages_show_usage_of_library_processes() {
     );
     assert_eq!(saved.status, 200);
     runtime().block_on(call(&redis, None, "shop", "acme:ann", 4));
-    let usage = || json_of(&root.get("/namespaces/prod/policies/search/usage"));
+    let usage = || root.get("/namespaces/prod/policies/search/usage").json();
     wait_until(|| usage()["apps"] != json!([]), || server.log());
     let usage = usage();
     let (app, sum) = (&usage["apps"][0], |name: &str| -> i64 {
@@ -177,9 +177,9 @@ fn pages_show_usage_of_library_processes() {
     });
     assert_eq!((&app["app"], &app["denied"]), (&json!("shop"), &json!(3)));
     assert_eq!((sum("allowed"), sum("denied")), (1, 3));
-    let recent = json_of(&root.get("/namespaces/prod/usage"));
+    let recent = root.get("/namespaces/prod/usage").json();
     assert_eq!(recent["policies"][0]["apps"], json!(["shop"]), "{recent}");
-    let keys = json_of(&root.get("/namespaces/prod/keys/activity"));
+    let keys = root.get("/namespaces/prod/keys/activity").json();
     let denied: &Value = &keys["keys"][0];
     assert_eq!(
         (

@@ -18,7 +18,7 @@ use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor,
 use limiter_testing::RedisServer;
 use prost::Message as _;
 use support::access::{self, TOKEN, entry};
-use support::calls::{json_of, limit, post, remaining, succeed};
+use support::calls::{limit, post, remaining, succeed};
 use support::http;
 use support::rls::{RlsClient, frame};
 use support::server::{Server, wait_until};
@@ -209,5 +209,5 @@ fn permitted_listener_serves_other_machines_with_a_warning() {
     let address = (std::net::Ipv4Addr::LOCALHOST, server.http().port()).into();
     let refused = http::post(address, "/v1/check", &[], &search).unwrap();
     assert_eq!(refused.status, 401, "{}", refused.body);
-    assert!(json_of(&refused)["detail"].is_string());
+    assert!(refused.json()["detail"].is_string());
 }

@@ -18,7 +18,6 @@ use limiter_server::gateway::Gateway;
 use limiter_server::gateway::readiness::Readiness;
 use limiter_server::settings::Settings;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use serde_json::Value;
 use support::server::{Directory, Server};
 
 const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
@@ -63,7 +62,7 @@ fn document_has_the_paths_and_methods_of_the_router() {
     let server = Server::with_policies(POLICIES, &[]);
     let answer = server.get("/openapi.json");
     assert_eq!(answer.status, 200);
-    let document: Value = serde_json::from_str(&answer.body).unwrap();
+    let document = answer.json();
     assert_eq!(document["info"]["title"], "limiter-server");
     let paths = document["paths"].as_object().unwrap();
     let documented: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
@@ -99,8 +98,8 @@ fn document_has_the_paths_and_methods_of_the_router() {
 #[test]
 fn references_of_the_document_exist() {
     let server = Server::with_policies(POLICIES, &[]);
-    let body = server.get("/openapi.json").body;
-    let document: Value = serde_json::from_str(&body).unwrap();
+    let answer = server.get("/openapi.json");
+    let (document, body) = (answer.json(), answer.body);
     let references: Vec<&str> = body
         .split(r##""$ref":"#"##)
         .skip(1)

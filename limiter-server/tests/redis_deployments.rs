@@ -15,7 +15,7 @@ use std::thread;
 use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::{Proxy, RedisCluster, RedisSentinel, RedisServer, RespValue};
 use serde_json::json;
-use support::calls::{json_of, limit, post, remaining, succeed};
+use support::calls::{limit, post, remaining, succeed};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
 
@@ -74,7 +74,7 @@ fn two_servers_on_a_cluster_share_limits() {
         let call = limit("search", &format!("user-{user}"), 1);
         let allowed = (0..20).filter(|number| {
             let answer = post(&servers[number % 2], "/v1/check", &call);
-            assert!(json_of(&answer)["origin"].is_string(), "{}", answer.body);
+            assert!(answer.json()["origin"].is_string(), "{}", answer.body);
             answer.status == 200
         });
         assert_eq!(allowed.count(), 10, "user {user}");
@@ -135,7 +135,7 @@ fn server_follows_a_failover_of_sentinel() {
     let call = limit("search", "ann", 1);
     let origin = || {
         let answer = post(&server, "/v1/check", &call);
-        json_of(&answer)["origin"].as_str().unwrap_or_default().to_owned()
+        answer.json()["origin"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(origin(), "redis");
     succeed(&server, "/v1/check", &limit("search", "bob", 4));
@@ -185,7 +185,7 @@ fn denial_refunds_limits_of_other_tags_in_redis() {
     ]});
     let refused = post(&server, "/v1/check", &limits);
     assert_eq!(
-        (refused.status, &json_of(&refused)["policy"]),
+        (refused.status, &refused.json()["policy"]),
         (429, &json!("search")),
         "{}",
         refused.body

@@ -19,7 +19,7 @@ use limiter_server::store::{Author, DocumentKind, NewAccount, NewStoredToken, Or
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::access::bearer;
-use support::admin::{AdminClient, json_of, policy_of_all, with_database};
+use support::admin::{AdminClient, policy_of_all, with_database};
 use support::http;
 use support::server::{Directory, Server, wait_until};
 
@@ -154,7 +154,7 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
         200
     );
     let body = json!({ "name": "edge", "scopes": ["peek:*"] });
-    let created = json_of(&root.send("POST", "/namespaces/default/tokens", &[], &body));
+    let created = root.send("POST", "/namespaces/default/tokens", &[], &body).json();
     let (id, secret) = (
         created["id"].as_str().unwrap(),
         created["secret"].as_str().unwrap(),
@@ -189,9 +189,9 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
     let stale = AdminClient::new(server.admin(), root.credentials.clone());
     assert_eq!(stale.get("/session").status, 401, "sessions have ended");
     let root = stale.sign_in("root");
-    let tokens = json_of(&root.get("/namespaces/default/tokens"));
+    let tokens = root.get("/namespaces/default/tokens").json();
     assert_eq!(tokens["tokens"][0]["state"], "suspended", "{tokens}");
-    let alerts = json_of(&root.get("/namespaces/default/status"));
+    let alerts = root.get("/namespaces/default/status").json();
     assert_eq!(alerts["alerts"][0]["kind"], "database_restored", "{alerts}");
     assert_eq!(status(&server), 401);
     // An administrator accepts it again.

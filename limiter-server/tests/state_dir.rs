@@ -15,7 +15,7 @@ use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateL
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::access::bearer;
-use support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
 use support::http::{self, Response};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
@@ -173,7 +173,7 @@ fn node_without_the_database_follows_redis_until_the_database_answers() {
     let joined = AdminClient::new(node.admin(), root.credentials);
     wait_until(|| joined.get("/session").status == 200, || node.log());
     save(&joined, 2, 60);
-    let state = || json_of(&joined.get("/namespaces/default/policies/search"))["state"].clone();
+    let state = || joined.get("/namespaces/default/policies/search").json()["state"].clone();
     wait_until(|| state() == "published", || node.log());
 }
 
@@ -199,7 +199,7 @@ fn node_without_redis_and_database_decides_by_its_cache() {
     assert_eq!(suspended.status, 200, "{}", suspended.body);
     let token = json!({ "name": "edge", "scopes": ["check:*"] });
     let created = root.send("POST", "/namespaces/default/tokens", &[], &token);
-    let secret = json_of(&created)["secret"].as_str().unwrap().to_owned();
+    let secret = created.json()["secret"].as_str().unwrap().to_owned();
     let cached = |file: &str| std::fs::read_to_string(cache.path().join(file)).unwrap_or_default();
     let is_cached = || {
         let policies = cached("registry.toml");
@@ -219,7 +219,7 @@ fn node_without_redis_and_database_decides_by_its_cache() {
         http::post(alone.http(), "/v1/check", headers, &body).unwrap()
     };
     let check = |policy: &str| call(policy, &[("authorization", &token)]);
-    let origin = |answer: &Response| json_of(answer)["origin"].clone();
+    let origin = |answer: &Response| answer.json()["origin"].clone();
     for headers in [&[][..], &[("authorization", "Bearer lim_other")]] {
         assert_eq!(call("local", headers).status, 401);
     }

@@ -12,15 +12,11 @@ pub(crate) fn post(server: &Server, path: &str, body: &Value) -> Response {
     http::post(server.http(), path, &headers, &body.to_string()).expect("an answer")
 }
 
-pub(crate) fn json_of(response: &Response) -> Value {
-    serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body))
-}
-
 /// Sends a request that must succeed: the body of the answer.
 pub(crate) fn succeed(server: &Server, path: &str, body: &Value) -> Value {
     let answer = post(server, path, body);
     assert_eq!(answer.status, 200, "{path} {body}: {}", answer.body);
-    json_of(&answer)
+    answer.json()
 }
 
 /// One limit of a request.
