@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use serde_json::json;
+use support::calls::post_as;
 use support::http;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
@@ -34,8 +35,8 @@ policy = "search"
 const MAX_GROWTH_KB: u64 = 64 * 1_024;
 
 fn check(server: &Server) -> u16 {
-    let body = json!({"policy": "search", "key": "ann"}).to_string();
-    http::post(server.http(), "/v1/check", &[], &body).unwrap().status
+    let body = json!({"policy": "search", "key": "ann"});
+    post_as(server, None, "/v1/check", &body).status
 }
 
 fn request(count: usize) -> RateLimitRequest {
@@ -297,13 +298,7 @@ fn malformed_requests_have_clear_errors() {
     let answer = read_to_end(&mut connect(server.http(), long.as_bytes()));
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     let limits: Vec<_> = (0..10_000).map(|_| json!({"policy": "search"})).collect();
-    let answer = http::post(
-        server.http(),
-        "/v1/check",
-        &[],
-        &json!({"limits": limits}).to_string(),
-    );
-    let answer = answer.unwrap();
+    let answer = post_as(&server, None, "/v1/check", &json!({"limits": limits}));
     assert_eq!(answer.status, 400, "{}", answer.body);
     assert!(answer.body.contains("10000 entries"), "{}", answer.body);
 

@@ -10,9 +10,9 @@
 mod support;
 
 use limiter_testing::RedisServer;
-use serde_json::{Value, json};
-use support::access;
-use support::http::{self, Response};
+use serde_json::json;
+use support::calls::{limit, post, remaining};
+use support::http;
 use support::server::Server;
 
 const POLICIES: &str = r#"
@@ -38,36 +38,10 @@ window = "1h"
 deny_keys = ["eve"]
 "#;
 
-fn post(server: &Server, path: &str, body: &Value) -> Response {
-    let token = access::bearer(access::TOKEN);
-    http::post(
-        server.http(),
-        path,
-        &[("authorization", &token)],
-        &body.to_string(),
-    )
-    .expect("an answer")
-}
-
-fn remaining(server: &Server, policy: &str, key: &str) -> u64 {
-    let peeked = post(
-        server,
-        "/v1/peek",
-        &json!({"policy": policy, "key": key, "cost": 0}),
-    );
-    peeked.json()["limits"][0]["remaining"]
-        .as_u64()
-        .expect("a number")
-}
-
 #[test]
 fn check_charges_and_explains_denials() {
     let server = Server::with_token(POLICIES, &["--node", "n1"]);
-    let allowed = post(
-        &server,
-        "/v1/check",
-        &json!({"policy": "search", "key": "ann", "cost": 8}),
-    );
+    let allowed = post(&server, "/v1/check", &limit("search", "ann", 8));
     assert_eq!(allowed.status, 200, "{}", allowed.body);
     assert_eq!(
         allowed.header("ratelimit-policy"),
@@ -82,14 +56,13 @@ fn check_charges_and_explains_denials() {
     let body = allowed.json();
     assert_eq!(body["allowed"], true);
     assert_eq!((&body["node"], &body["origin"]), (&json!("n1"), &json!("memory")));
-    let limit = &body["limits"][0];
-    assert_eq!((&limit["limit"], &limit["remaining"]), (&json!(10), &json!(2)));
-
-    let denied = post(
-        &server,
-        "/v1/check",
-        &json!({"policy": "search", "key": "ann", "cost": 3}),
+    let charged = &body["limits"][0];
+    assert_eq!(
+        (&charged["limit"], &charged["remaining"]),
+        (&json!(10), &json!(2))
     );
+
+    let denied = post(&server, "/v1/check", &limit("search", "ann", 3));
     assert_eq!(denied.status, 429);
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     let seconds: u64 = denied.header("retry-after").unwrap().parse().unwrap();
@@ -110,7 +83,7 @@ fn limits_are_charged_atomically() {
     let server = Server::with_token(POLICIES, &[]);
     let limits = |daily: u64| {
         json!({"limits": [
-            {"policy": "search", "key": "ann", "cost": 2},
+            limit("search", "ann", 2),
             {"policy": "daily", "key": ["tenant", "a:b"], "cost": daily},
         ]})
     };
@@ -123,8 +96,7 @@ fn limits_are_charged_atomically() {
         8,
         "the first limit is refunded"
     );
-    let same_key =
-        json!({"limits": [{"policy": "search", "key": "x"}, {"policy": "daily", "key": "x", "cost": 4}]});
+    let same_key = json!({"limits": [{"policy": "search", "key": "x"}, limit("daily", "x", 4)]});
     assert_eq!(post(&server, "/v1/check", &same_key).status, 429);
     assert_eq!(remaining(&server, "search", "x"), 10);
 }
@@ -207,10 +179,10 @@ fn repeated_limit_is_charged_the_sum_of_its_costs() {
 
 fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
     let limits = json!({"limits": [
-        {"policy": "search", "key": "ann", "cost": 6},
-        {"policy": "search", "key": "bob", "cost": 4},
-        {"policy": "daily", "key": "ann", "cost": 2},
-        {"policy": "search", "key": "ann", "cost": 2},
+        limit("search", "ann", 6),
+        limit("search", "bob", 4),
+        limit("daily", "ann", 2),
+        limit("search", "ann", 2),
     ]});
     let reserved = post(first, "/v1/reserve", &limits);
     assert_eq!(reserved.status, 200, "{}", reserved.body);
@@ -384,11 +356,7 @@ fn holds_renews_and_releases(first: &Server, second: &Server) {
 }
 
 fn reserves_and_settles(first: &Server, second: &Server) {
-    let reserved = post(
-        first,
-        "/v1/reserve",
-        &json!({"policy": "search", "key": "llm", "cost": 8}),
-    );
+    let reserved = post(first, "/v1/reserve", &limit("search", "llm", 8));
     assert_eq!(reserved.status, 200, "{}", reserved.body);
     let id = reserved.json()["id"].clone();
     assert_eq!(remaining(first, "search", "llm"), 2);
@@ -459,7 +427,7 @@ fn ids_stay_valid_after_their_policy_was_removed() {
     let server = Server::with_token(POLICIES, &[]);
     let permit = json!({"policy": "export", "key": "ann"});
     let permit = json!({"id": post(&server, "/v1/acquire", &permit).json()["id"]});
-    let reservation = json!({"policy": "search", "key": "ann", "cost": 4});
+    let reservation = limit("search", "ann", 4);
     let reservation = post(&server, "/v1/reserve", &reservation).json()["id"].clone();
     let rest = "policy.other = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
     server.directory().write("policies.toml", rest);

@@ -15,9 +15,9 @@ use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{DocumentKind, OVERLAYS, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::access::{TOKEN, bearer, entry};
+use support::access::{TOKEN, entry};
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
-use support::http;
+use support::calls::{post, post_as};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
 
@@ -26,8 +26,8 @@ const BLOCKS: &str = "/namespaces/default/blocks";
 const TEXT: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 1\nrate = '1/h'\n";
 
 fn check(server: &Server, key: &str) -> (u16, Value) {
-    let body = json!({ "policy": "search", "key": key }).to_string();
-    let answer = http::post(server.http(), "/v1/check", &[], &body).unwrap();
+    let body = json!({ "policy": "search", "key": key });
+    let answer = post_as(server, None, "/v1/check", &body);
     (answer.status, answer.json())
 }
 
@@ -305,8 +305,8 @@ fn quotas_and_trials_change_the_policy() {
     );
     // The gateway decides by the quota of the key; other keys keep the policy.
     let limit_of = |key: &str| {
-        let body = json!({ "policy": "search", "key": key }).to_string();
-        let peeked = http::post(server.http(), "/v1/peek", &[], &body).unwrap();
+        let body = json!({ "policy": "search", "key": key });
+        let peeked = post_as(&server, None, "/v1/peek", &body);
         peeked.json()["limits"][0]["limit"].as_i64()
     };
     wait_until(|| limit_of("ann") == Some(7), || server.log());
@@ -371,10 +371,8 @@ fn with_apps(overlay: &str) -> Server {
 
 /// The origin of the denial over HTTP, and whether Envoy's protocol denies.
 fn denial(server: &Server, policy: &str, key: &str) -> (Option<String>, bool) {
-    let body = json!({ "policy": policy, "key": key }).to_string();
-    let token = bearer(TOKEN);
-    let headers = [("authorization", token.as_str())];
-    let answer = http::post(server.http(), "/v1/check", &headers, &body).unwrap();
+    let body = json!({ "policy": policy, "key": key });
+    let answer = post(server, "/v1/check", &body);
     assert!([200, 403].contains(&answer.status), "{}", answer.body);
     let origin = answer.json()["origin"].as_str().map(str::to_owned);
     let request = RateLimitRequest {

@@ -18,9 +18,8 @@ use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{Author, DocumentKind, NewAccount, NewStoredToken, Origin, SaveRequest, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::access::bearer;
 use support::admin::{AdminClient, policy_of_all, with_database};
-use support::http;
+use support::calls::post_as;
 use support::server::{Directory, Server, wait_until};
 
 /// Runs statements on an SQLite file.
@@ -160,11 +159,8 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
         created["secret"].as_str().unwrap(),
     );
     let status = |server: &Server| {
-        let (token, body) = (bearer(secret), r#"{"policy":"search","key":"ann"}"#);
-        let headers = [("authorization", token.as_str())];
-        http::post(server.http(), "/v1/peek", &headers, body)
-            .unwrap()
-            .status
+        let body = json!({ "policy": "search", "key": "ann" });
+        post_as(server, Some(secret), "/v1/peek", &body).status
     };
     wait_until(|| status(&control) == 200, || control.log());
 

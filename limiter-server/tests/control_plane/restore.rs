@@ -4,8 +4,8 @@
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 
-use crate::support::access::bearer;
 use crate::support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
+use crate::support::calls::post_as;
 use crate::support::databases;
 use crate::support::http;
 use crate::support::server::{Directory, Server, wait_until};
@@ -26,11 +26,8 @@ fn issue(root: &AdminClient, scope: &str) -> Issued {
 
 /// The status and the limit of a policy for a client of the gateway.
 fn peek(server: &Server, (_, secret): &Issued, policy: &str) -> (u16, Option<u64>) {
-    let (token, body) = (
-        bearer(secret),
-        json!({ "policy": policy, "key": "ann" }).to_string(),
-    );
-    let answer = http::post(server.http(), "/v1/peek", &[("authorization", &token)], &body).unwrap();
+    let body = json!({ "policy": policy, "key": "ann" });
+    let answer = post_as(server, Some(secret), "/v1/peek", &body);
     (answer.status, answer.json()["limits"][0]["limit"].as_u64())
 }
 
