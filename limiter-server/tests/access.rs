@@ -11,10 +11,11 @@ mod support;
 
 use std::process::Command;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::RateLimitDescriptor;
 use serde_json::{Value, json};
 use support::access::{TOKEN, bearer, entry};
 use support::calls::post_as;
+use support::descriptors::{DescriptorExt as _, descriptor, request_in};
 use support::http::{self, Response};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
@@ -143,21 +144,9 @@ fn expired_token_is_refused() {
     assert!(detail(&refused).contains("expired"), "{}", refused.body);
 }
 
-fn request(domain: &str, hits: Option<u64>, is_negative_hits: bool) -> RateLimitRequest {
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    RateLimitRequest {
-        domain: domain.to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry("search", "ann")],
-            hits_addend: hits,
-            is_negative_hits,
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
+/// A descriptor of the rule.
+fn ann() -> RateLimitDescriptor {
+    descriptor("search", "ann")
 }
 
 #[test]
@@ -169,10 +158,10 @@ fn descriptors_need_the_scopes_of_their_domain_and_operation() {
             .decide(&request)
             .map_or_else(|status| status.code(), |_| Code::Ok)
     };
-    assert_eq!(code(&anonymous, request("edge", None, false)), Code::Ok);
-    assert_eq!(code(&anonymous, request("edge", Some(0), false)), Code::Ok);
+    assert_eq!(code(&anonymous, request_in("edge", &[ann()])), Code::Ok);
+    assert_eq!(code(&anonymous, request_in("edge", &[ann().hits(0)])), Code::Ok);
     assert_eq!(
-        code(&anonymous, request("edge", None, true)),
+        code(&anonymous, request_in("edge", &[ann().negative()])),
         Code::Unauthenticated
     );
 
@@ -184,17 +173,17 @@ fn descriptors_need_the_scopes_of_their_domain_and_operation() {
     let server = Server::with_settings(POLICIES, &settings.concat(), &[]);
     let connect = || RlsClient::connect(server.grpc());
     let edge = connect().with_token(TOKEN);
-    assert_eq!(code(&edge, request("edge", None, false)), Code::Ok);
-    assert_eq!(code(&edge, request("edge", None, true)), Code::Ok);
-    assert_eq!(code(&edge, request("other", None, false)), Code::PermissionDenied);
+    assert_eq!(code(&edge, request_in("edge", &[ann()])), Code::Ok);
+    assert_eq!(code(&edge, request_in("edge", &[ann().negative()])), Code::Ok);
+    assert_eq!(code(&edge, request_in("other", &[ann()])), Code::PermissionDenied);
     let peeker = connect().with_token(&peeker);
-    assert_eq!(code(&peeker, request("other", Some(0), false)), Code::Ok);
+    assert_eq!(code(&peeker, request_in("other", &[ann().hits(0)])), Code::Ok);
     assert_eq!(
-        code(&peeker, request("other", None, false)),
+        code(&peeker, request_in("other", &[ann()])),
         Code::PermissionDenied
     );
     for client in [connect(), connect().with_token(&unknown)] {
-        assert_eq!(code(&client, request("edge", None, false)), Code::Unauthenticated);
+        assert_eq!(code(&client, request_in("edge", &[ann()])), Code::Unauthenticated);
         assert!(client.is_serving(""));
     }
 }

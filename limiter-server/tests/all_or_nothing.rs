@@ -10,11 +10,10 @@
 
 mod support;
 
-use limiter_server::gateway::envoy::messages::{
-    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, Unit,
-};
+use limiter_server::gateway::envoy::messages::{Code, RateLimitDescriptor, Unit};
 use limiter_testing::RedisServer;
 use support::access::TOKEN;
+use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
 
@@ -65,70 +64,24 @@ fn start(redis: Option<&RedisServer>) -> (Server, RlsClient) {
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     let ready = || {
         client
-            .decide(&request(&[peek(descriptor("calls", "first"))]))
+            .decide(&request(&[descriptor("calls", "first").hits(0)]))
             .is_ok()
     };
     wait_until(ready, || server.log());
     (server, client)
 }
 
-fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        entries: vec![Entry {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        }],
-        ..RateLimitDescriptor::default()
-    }
-}
-
-fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        hits_addend: Some(hits),
-        ..descriptor
-    }
-}
-
-fn peek(descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
-    with_hits(descriptor, 0)
-}
-
-fn refund(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        is_negative_hits: true,
-        ..with_hits(descriptor, hits)
-    }
-}
-
-fn zero(descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        limit: Some(LimitOverride {
-            requests_per_unit: 0,
-            unit: Unit::Hour.into(),
-            unit_multiplier: None,
-        }),
-        ..descriptor
-    }
-}
-
-fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: descriptors.to_vec(),
-        hits_addend: 0,
-    }
-}
-
 /// The permits that are left.
 fn left(client: &RlsClient, key: &str, value: &str) -> u32 {
-    let answer = client.decide(&request(&[peek(descriptor(key, value))])).unwrap();
+    let answer = client
+        .decide(&request(&[descriptor(key, value).hits(0)]))
+        .unwrap();
     answer.statuses[0].limit_remaining
 }
 
-fn codes(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
+fn codes_of(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
     let answer = client.decide(&request(descriptors)).unwrap();
-    let codes = answer.statuses.iter().map(DescriptorStatus::code);
-    let codes: Vec<Code> = codes.collect();
+    let codes = codes(&answer);
     let denies = codes.contains(&Code::OverLimit);
     assert_eq!(answer.overall_code() == Code::OverLimit, denies, "{answer:?}");
     codes
@@ -138,24 +91,24 @@ fn codes(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
 fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
     let (server, client) = start(redis);
     client
-        .decide(&request(&[with_hits(descriptor("narrow", "used"), 1)]))
+        .decide(&request(&[descriptor("narrow", "used").hits(1)]))
         .unwrap();
     let denials = [
         ("unmatched", descriptor("nothing", "ann")),
-        ("zero", zero(descriptor("calls", "zero"))),
+        ("zero", descriptor("calls", "zero").limit(0, Unit::Hour, None)),
         ("limit", descriptor("narrow", "used")),
-        ("peek", peek(descriptor("narrow", "used"))),
-        ("capacity", with_hits(descriptor("calls", "large"), 11)),
+        ("peek", descriptor("narrow", "used").hits(0)),
+        ("capacity", descriptor("calls", "large").hits(11)),
     ];
     for (name, denial) in denials {
         let (charged, settled, refunded) = ("charged", "settled", "refunded");
         client
-            .decide(&request(&[with_hits(descriptor("calls", name), 4)]))
+            .decide(&request(&[descriptor("calls", name).hits(4)]))
             .unwrap();
         let others = [
             descriptor("calls", charged),
-            with_hits(descriptor("tokens", settled), 5),
-            refund(descriptor("calls", name), 3),
+            descriptor("tokens", settled).hits(5),
+            descriptor("calls", name).hits(3).negative(),
         ];
         // The position of the denial does not matter.
         for at in 0..=others.len() {
@@ -163,21 +116,21 @@ fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
             descriptors.insert(at, denial.clone());
             let mut expected = vec![Code::Ok; others.len()];
             expected.insert(at, Code::OverLimit);
-            assert_eq!(codes(&client, &descriptors), expected, "{name} at {at}");
+            assert_eq!(codes_of(&client, &descriptors), expected, "{name} at {at}");
             assert_eq!(left(&client, "calls", charged), 10, "{name} at {at}");
             assert_eq!(left(&client, "tokens", settled), 10, "{name} at {at}");
             assert_eq!(left(&client, "calls", name), 6, "{name} at {at}: {refunded}");
         }
         // The same request without the denial takes effect.
-        assert_eq!(codes(&client, &others), [Code::Ok; 3], "{name}");
+        assert_eq!(codes_of(&client, &others), [Code::Ok; 3], "{name}");
         assert_eq!(left(&client, "calls", charged), 9, "{name}");
         assert_eq!(left(&client, "tokens", settled), 5, "{name}");
         assert_eq!(left(&client, "calls", name), 9, "{name}");
         let undo = [
-            refund(descriptor("calls", charged), 1),
-            refund(descriptor("tokens", settled), 5),
+            descriptor("calls", charged).hits(1).negative(),
+            descriptor("tokens", settled).hits(5).negative(),
         ];
-        assert_eq!(codes(&client, &undo), [Code::Ok; 2]);
+        assert_eq!(codes_of(&client, &undo), [Code::Ok; 2]);
     }
     assert_eq!(server.metric("limiter_server_failed_refunds_total "), 0.0);
 }
@@ -199,17 +152,17 @@ fn failed_settlement_refunds_the_charges() {
     let redis = RedisServer::start();
     let (server, client) = start(Some(&redis));
     client
-        .decide(&request(&[with_hits(descriptor("tokens", "broken"), 1)]))
+        .decide(&request(&[descriptor("tokens", "broken").hits(1)]))
         .unwrap();
     let keys = redis.command(&["KEYS", "*tokens*broken*"]);
     let key = keys.items().first().expect("a key").text();
     redis.command(&["DEL", &key]);
     redis.command(&["LPUSH", &key, "x"]);
     let mixed = request(&[
-        with_hits(descriptor("calls", "a"), 2),
-        with_hits(descriptor("tokens", "settled"), 5),
-        with_hits(descriptor("tokens", "broken"), 1),
-        with_hits(descriptor("calls", "b"), 3),
+        descriptor("calls", "a").hits(2),
+        descriptor("tokens", "settled").hits(5),
+        descriptor("tokens", "broken").hits(1),
+        descriptor("calls", "b").hits(3),
     ]);
     let status = client.decide(&mixed).unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");

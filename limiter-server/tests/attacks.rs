@@ -12,9 +12,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::RateLimitRequest;
 use serde_json::json;
 use support::calls::post_as;
+use support::descriptors::{descriptor, request};
 use support::http;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
@@ -39,26 +40,17 @@ fn check(server: &Server) -> u16 {
     post_as(server, None, "/v1/check", &body).status
 }
 
-fn request(count: usize) -> RateLimitRequest {
-    let entry = Entry {
-        key: "search".to_owned(),
-        value: "ann".to_owned(),
-    };
-    let descriptor = RateLimitDescriptor {
-        entries: vec![entry],
-        ..RateLimitDescriptor::default()
-    };
+fn repeated(count: usize) -> RateLimitRequest {
     RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![descriptor; count],
-        hits_addend: 0,
+        descriptors: vec![descriptor("search", "ann"); count],
+        ..request(&[])
     }
 }
 
 /// Clients without bad intentions are served on both listeners.
 fn assert_others_are_served(server: &Server) {
     assert_eq!(check(server), 200);
-    let answer = RlsClient::connect(server.grpc()).decide(&request(1));
+    let answer = RlsClient::connect(server.grpc()).decide(&repeated(1));
     assert!(answer.is_ok(), "{answer:?}");
 }
 
@@ -203,9 +195,9 @@ fn half_open_connections_end_with_the_idle_timeout() {
 fn idle_client_that_answers_pings_stays_connected() {
     let server = Server::with_policies(POLICIES, &["--idle-timeout", "200ms"]);
     let client = RlsClient::connect(server.grpc());
-    client.decide(&request(1)).unwrap();
+    client.decide(&repeated(1)).unwrap();
     client.run_for(Duration::from_millis(1_000));
-    client.decide(&request(1)).unwrap();
+    client.decide(&repeated(1)).unwrap();
     assert!(server.metric("limiter_server_closed_connections_total{reason=\"idle_timeout\"}") < 1.0);
 }
 
@@ -248,7 +240,7 @@ fn large_body_is_refused_with_bounded_memory() {
         assert!(answer.starts_with("HTTP/1.1 413"), "{framing}: {answer}");
         assert!(answer.contains("at most 262144 bytes"), "{answer}");
     }
-    let status = RlsClient::connect(server.grpc()).decide(&request(2_000_000));
+    let status = RlsClient::connect(server.grpc()).decide(&repeated(2_000_000));
     assert_eq!(status.unwrap_err().code(), Code::OutOfRange);
     assert_others_are_served(&server);
     let growth = server.resident_kb().saturating_sub(before);
@@ -303,7 +295,7 @@ fn malformed_requests_have_clear_errors() {
     assert!(answer.body.contains("10000 entries"), "{}", answer.body);
 
     let client = RlsClient::connect(server.grpc());
-    let status = client.decide(&request(10_000)).unwrap_err();
+    let status = client.decide(&repeated(10_000)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     assert!(status.message().contains("10000 descriptors"), "{status:?}");
     // The domain is a field of text.
@@ -339,7 +331,9 @@ fn calls_above_the_limit_are_unavailable_and_counted() {
         let answer = send().unwrap();
         assert_eq!(answer.status, 503);
         assert!(answer.body.contains("too many calls"), "{}", answer.body);
-        let status = RlsClient::connect(server.grpc()).decide(&request(1)).unwrap_err();
+        let status = RlsClient::connect(server.grpc())
+            .decide(&repeated(1))
+            .unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         assert!(status.message().contains("too many calls"), "{status:?}");
         let rejected = "limiter_server_rejected_calls_total{reason=\"in_flight\"}";

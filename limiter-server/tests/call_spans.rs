@@ -8,7 +8,7 @@
 
 mod support;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use support::descriptors::{descriptor_of, request};
 use support::rls::RlsClient;
 use support::server::{Directory, Server};
 
@@ -16,20 +16,10 @@ const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity =
 const SECRET: &str = "203.0.113.77";
 
 fn call(server: &Server) {
-    let entries = [("generic_key", "search"), ("remote_address", SECRET)];
-    let entries = entries.map(|(key, value)| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    });
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: entries.to_vec(),
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
-    RlsClient::connect(server.grpc()).decide(&request).unwrap();
+    let descriptor = descriptor_of(&[("generic_key", "search"), ("remote_address", SECRET)]);
+    RlsClient::connect(server.grpc())
+        .decide(&request(&[descriptor]))
+        .unwrap();
     let body = format!(r#"{{"policy":"search","key":"{SECRET}"}}"#);
     let answer = support::http::post(server.http(), "/v1/check", &[], &body).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);

@@ -14,37 +14,23 @@ use std::time::Duration;
 use limiter_core::usage::UsageReporting;
 use limiter_core::{Limiter, ManualClock, Policy};
 use limiter_server::denials::DenialRecorder;
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_server::store::{DenialFilter, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
 use support::databases::Database;
+use support::descriptors::{descriptor_of, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
 
 const PATIENT: Duration = Duration::from_secs(20);
 const RULES: &str = "[[rule]]\ndomain = 'edge'\nmatch = ['route=search', 'customer']\npolicy = 'search'\n";
 
-fn entry(key: &str, value: &str) -> Entry {
-    Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    }
-}
-
 fn call(server: &Server, customer: &str) {
-    let descriptor = RateLimitDescriptor {
-        entries: vec![entry("route", "search"), entry("customer", customer)],
-        ..RateLimitDescriptor::default()
-    };
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![descriptor],
-        hits_addend: 0,
-    };
-    RlsClient::connect(server.grpc()).decide(&request).unwrap();
+    let descriptor = descriptor_of(&[("route", "search"), ("customer", customer)]);
+    let client = RlsClient::connect(server.grpc());
+    client.decide(&request(&[descriptor])).unwrap();
 }
 
 #[test]

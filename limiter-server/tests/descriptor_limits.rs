@@ -12,10 +12,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use limiter_server::gateway::envoy::messages::{
-    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, Unit,
-};
+use limiter_server::gateway::envoy::messages::{Code, DescriptorStatus, RateLimitRequest, Unit};
 use limiter_testing::RedisServer;
+use support::descriptors::{DescriptorExt as _, descriptor, request};
 use support::rls::RlsClient;
 use support::server::Server;
 
@@ -33,23 +32,8 @@ policy = "search"
 const DAY: i64 = 86_400;
 
 /// A request of one descriptor with a limit of one call.
-fn request(entry: (&str, &str), unit: Unit, multiplier: u32) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: entry.0.to_owned(),
-                value: entry.1.to_owned(),
-            }],
-            limit: Some(LimitOverride {
-                requests_per_unit: 1,
-                unit: unit.into(),
-                unit_multiplier: Some(multiplier),
-            }),
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
+fn one_call((key, value): (&str, &str), unit: Unit, multiplier: u32) -> RateLimitRequest {
+    request(&[descriptor(key, value).limit(1, unit, Some(multiplier))])
 }
 
 fn decide(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
@@ -75,7 +59,7 @@ fn periods_are_aligned_to_utc() {
         (Unit::Hour, 7, 7 * 3_600, 0, (Unit::Hour, 7)),
         (Unit::Day, 10, 10 * DAY, 0, (Unit::Day, 10)),
     ] {
-        let request = request(("search", "ann"), unit, multiplier);
+        let request = one_call(("search", "ann"), unit, multiplier);
         let (before, status, after) = (now(), decide(&client, &request), now());
         let limit = status.current_limit.as_ref().unwrap();
         assert_eq!((limit.unit(), limit.unit_multiplier.unwrap_or(1)), expected);
@@ -112,7 +96,7 @@ fn each_multiplier_and_descriptor_has_a_separate_state() {
         ("b", "y"),
     ] {
         for multiplier in [1, 2, 3] {
-            let request = request(entry, Unit::Day, multiplier);
+            let request = one_call(entry, Unit::Day, multiplier);
             assert_eq!(
                 decide(&client, &request).code(),
                 Code::Ok,
@@ -154,7 +138,7 @@ fn names_of_clients_are_no_labels_and_no_fields() {
             let text = format!("client{number}");
             for entry in [("generic_key", &*text), (&*text, "a"), ("search", &*text)] {
                 for multiplier in [1, 2 + number] {
-                    let allowed = decide(&client, &request(entry, Unit::Hour, multiplier));
+                    let allowed = decide(&client, &one_call(entry, Unit::Hour, multiplier));
                     assert_eq!(allowed.code(), Code::Ok, "{entry:?}");
                 }
             }

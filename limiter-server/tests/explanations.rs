@@ -10,13 +10,13 @@
 
 mod support;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::RedisServer;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 use support::access::{self, TOKEN};
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::calls::{limit, post_as};
+use support::descriptors::{all_metadata, descriptor_of, request};
 use support::http::Response;
 use support::rls::RlsClient;
 use support::server::{Directory, Server, wait_until};
@@ -39,28 +39,12 @@ fn check(server: &Server, token: Option<&str>, body: &Value) -> Response {
 
 /// The metadata of a denied request of Envoy: the default mapping, with a key of one value.
 fn metadata(client: &RlsClient, policy: &str, value: &str) -> Option<Value> {
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry("generic_key", policy), entry("user", value)],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
-    let metadata = client.decide(&request).unwrap().dynamic_metadata?;
-    let limiter = metadata.fields.get("limiter")?.kind.clone()?;
-    let Kind::StructValue(limiter) = limiter else {
-        panic!("{limiter:?}")
-    };
-    let texts = limiter
-        .fields
-        .into_iter()
-        .filter_map(|(name, value)| match value.kind? {
-            Kind::StringValue(text) => Some((name, json!(text))),
+    let descriptor = descriptor_of(&[("generic_key", policy), ("user", value)]);
+    let response = client.decide(&request(&[descriptor])).unwrap();
+    let texts = all_metadata(&response)?
+        .iter()
+        .filter_map(|(name, value)| match value.kind.as_ref()? {
+            Kind::StringValue(text) => Some((name.clone(), json!(text))),
             _ => None,
         });
     Some(Value::Object(texts.collect()))

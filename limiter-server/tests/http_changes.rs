@@ -14,11 +14,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::RedisServer;
 use serde_json::json;
 use support::access::TOKEN;
 use support::calls::{limit, post, remaining, succeed};
+use support::descriptors::{descriptor, request};
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
@@ -333,8 +333,9 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     let server = Server::with_token(&undecided, &args);
     let search = limit("search", "ann", 1);
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
-    let descriptor = json!({"entries": [{"key": "generic_key", "value": "search"}]});
-    let descriptors = json!({"domain": "edge", "descriptors": [descriptor]});
+    let entry = json!({"key": "generic_key", "value": "search"});
+    let descriptors = json!({"domain": "edge", "descriptors": [{ "entries": [entry] }]});
+    let call = request(&[descriptor("generic_key", "search")]);
     let is_decided = || post(&server, "/v1/check", &search).status == 200;
     wait_until(is_decided, || server.log());
     let before = server.log().lines().count();
@@ -348,7 +349,7 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     for _ in 0..50 {
         assert_eq!(post(&server, "/v1/check", &search).status, 503);
         assert_eq!(post(&server, "/json", &descriptors).status, 503);
-        let status = client.decide(&request("search")).unwrap_err();
+        let status = client.decide(&call).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
         let mut stream = TcpStream::connect(server.resp()).unwrap();
         stream.write_all(&commands).unwrap();
@@ -368,18 +369,4 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     wait_until(is_decided, || server.log());
     let closed = server.log().matches("circuit breaker closed").count();
     assert_eq!(closed, 1, "{}", server.log());
-}
-
-fn request(policy: &str) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: "generic_key".to_owned(),
-                value: policy.to_owned(),
-            }],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
 }

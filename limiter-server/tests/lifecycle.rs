@@ -14,11 +14,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::{Code, RateLimitRequest};
 use limiter_testing::RedisServer;
 use prost::Message as _;
 use support::access::{self, TOKEN, entry};
 use support::calls::{limit, post, remaining, succeed};
+use support::descriptors::{DescriptorExt as _, descriptor, request};
 use support::http;
 use support::rls::{RlsClient, frame};
 use support::server::{Server, wait_until};
@@ -41,18 +42,7 @@ fn capacity(server: &Server) -> u64 {
 
 /// A request with a descriptor of this cost.
 fn search(hits: u64) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: "search".to_owned(),
-                value: "ann".to_owned(),
-            }],
-            hits_addend: Some(hits),
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
+    request(&[descriptor("search", "ann").hits(hits)])
 }
 
 #[test]

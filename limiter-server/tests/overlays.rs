@@ -10,7 +10,7 @@ mod support;
 
 use limiter_core::Limiter;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry, SuspensionMode};
-use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::Code;
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{DocumentKind, OVERLAYS, Store};
 use limiter_testing::RedisServer;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use support::access::{TOKEN, entry};
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::calls::{post, post_as};
+use support::descriptors::{descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
 
@@ -375,19 +376,9 @@ fn denial(server: &Server, policy: &str, key: &str) -> (Option<String>, bool) {
     let answer = post(server, "/v1/check", &body);
     assert!([200, 403].contains(&answer.status), "{}", answer.body);
     let origin = answer.json()["origin"].as_str().map(str::to_owned);
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: policy.to_owned(),
-                value: key.to_owned(),
-            }],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
-    let code = client.decide(&request).unwrap().overall_code();
+    let code = client.decide(&request(&[descriptor(policy, key)]));
+    let code = code.unwrap().overall_code();
     (origin.filter(|_| answer.status == 403), code == Code::OverLimit)
 }
 

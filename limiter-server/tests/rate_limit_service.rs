@@ -9,14 +9,12 @@
 
 mod support;
 
-use limiter_server::gateway::envoy::messages::{
-    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
-    Unit,
-};
+use limiter_server::gateway::envoy::messages::{Code, RateLimitDescriptor, RateLimitRequest, Unit};
 use limiter_testing::RedisServer;
 use prost::Message;
 use prost_types::value::Kind;
 use support::access::TOKEN;
+use support::descriptors::{DescriptorExt as _, codes, descriptor, descriptor_of, metadata, request};
 use support::rls::{RlsClient, frame};
 use support::server::Server;
 use tonic::Code as TonicCode;
@@ -74,43 +72,6 @@ match = ["tokens"]
 policy = "tokens"
 settle = true
 "#;
-
-fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        entries: vec![Entry {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        }],
-        ..RateLimitDescriptor::default()
-    }
-}
-
-fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        hits_addend: Some(hits),
-        ..descriptor
-    }
-}
-
-fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: descriptors.to_vec(),
-        hits_addend: 0,
-    }
-}
-
-fn codes(response: &RateLimitResponse) -> Vec<Code> {
-    response.statuses.iter().map(DescriptorStatus::code).collect()
-}
-
-fn metadata(response: &RateLimitResponse, name: &str) -> Option<Kind> {
-    let metadata = response.dynamic_metadata.as_ref()?;
-    match metadata.fields.get("limiter")?.kind.as_ref()? {
-        Kind::StructValue(limiter) => limiter.fields.get(name)?.kind.clone(),
-        other => panic!("{other:?}"),
-    }
-}
 
 fn text(text: &str) -> Option<Kind> {
     Some(Kind::StringValue(text.to_owned()))
@@ -188,7 +149,7 @@ fn key_is_shown_plain_or_hashed_where_configured() {
         );
         let client = RlsClient::connect(server.grpc());
         let denied = client
-            .decide(&request(&[with_hits(descriptor("search", "ann"), 4)]))
+            .decide(&request(&[descriptor("search", "ann").hits(4)]))
             .unwrap();
         assert_eq!(metadata(&denied, "key"), text(expected), "{form}");
         assert_eq!(metadata(&denied, "reason"), text("cost exceeds the capacity"));
@@ -205,14 +166,7 @@ fn denial_names_key_and_rule() {
     let rule = "[[rule]]\ndomain = 'edge'\nmatch = ['route=login', 'address']\npolicy = 'search'\n";
     let server = Server::with_policies(&format!("{POLICIES}\n{rule}"), &["--key-in-metadata", "plain"]);
     let client = RlsClient::connect(server.grpc());
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    let login = RateLimitDescriptor {
-        entries: vec![entry("route", "login"), entry("address", "1.2.3.4")],
-        ..RateLimitDescriptor::default()
-    };
+    let login = descriptor_of(&[("route", "login"), ("address", "1.2.3.4")]);
     let login = request(&[login]);
     let mut denied = client.decide(&login).unwrap();
     for _ in 0..100 {
@@ -238,7 +192,7 @@ fn one_denial_charges_no_descriptor() {
     let client = RlsClient::connect(server.grpc());
     let both = request(&[
         descriptor("bucket", "a"),
-        with_hits(descriptor("search", "b"), 3),
+        descriptor("search", "b").hits(3),
         descriptor("bucket", "c"),
     ]);
     assert_eq!(codes(&client.decide(&both).unwrap()), [Code::Ok; 3]);
@@ -247,7 +201,7 @@ fn one_denial_charges_no_descriptor() {
     assert_eq!(codes(&denied), [Code::Ok, Code::OverLimit, Code::Ok]);
     for key in ["a", "c"] {
         let peek = client
-            .decide(&request(&[with_hits(descriptor("bucket", key), 0)]))
+            .decide(&request(&[descriptor("bucket", key).hits(0)]))
             .unwrap();
         assert_eq!(peek.statuses[0].limit_remaining, 9, "{key}");
     }
@@ -268,16 +222,9 @@ fn hits_come_from_the_descriptor_or_the_request() {
     let bucket = || descriptor("bucket", "ann");
     assert_eq!(left(0, bucket()), 9, "0 of the request is 1");
     assert_eq!(left(3, bucket()), 6);
-    assert_eq!(
-        left(3, with_hits(bucket(), 2)),
-        4,
-        "the descriptor has precedence"
-    );
-    assert_eq!(left(3, with_hits(bucket(), 0)), 4, "0 of a descriptor is a peek");
-    let refund = |hits| RateLimitDescriptor {
-        is_negative_hits: true,
-        ..with_hits(bucket(), hits)
-    };
+    assert_eq!(left(3, bucket().hits(2)), 4, "the descriptor has precedence");
+    assert_eq!(left(3, bucket().hits(0)), 4, "0 of a descriptor is a peek");
+    let refund = |hits| bucket().hits(hits).negative();
     assert_eq!(left(0, refund(2)), 6);
     assert_eq!(left(0, refund(1_000)), 10, "a refund never exceeds the capacity");
 }
@@ -287,10 +234,10 @@ fn used_up_limit_denies_a_peek() {
     let server = Server::with_policies(POLICIES, &[]);
     let client = RlsClient::connect(server.grpc());
     client
-        .decide(&request(&[with_hits(descriptor("search", "ann"), 3)]))
+        .decide(&request(&[descriptor("search", "ann").hits(3)]))
         .unwrap();
     let peek = client
-        .decide(&request(&[with_hits(descriptor("search", "ann"), 0)]))
+        .decide(&request(&[descriptor("search", "ann").hits(0)]))
         .unwrap();
     assert_eq!(peek.overall_code(), Code::OverLimit);
 }
@@ -299,7 +246,7 @@ fn used_up_limit_denies_a_peek() {
 fn settled_cost_exceeds_the_capacity_as_debt() {
     let server = Server::with_policies(POLICIES, &[]);
     let client = RlsClient::connect(server.grpc());
-    let tokens = |hits| request(&[with_hits(descriptor("tokens", "ann"), hits)]);
+    let tokens = |hits| request(&[descriptor("tokens", "ann").hits(hits)]);
     assert_eq!(client.decide(&tokens(0)).unwrap().overall_code(), Code::Ok);
     let charged = client.decide(&tokens(25)).unwrap();
     assert_eq!(
@@ -449,14 +396,7 @@ fn invalid_frame_is_rejected_with_a_message() {
 fn limit_in_a_descriptor_applies_in_configured_domains() {
     let server = Server::with_policies(POLICIES, &["--override-domains", "edge"]);
     let client = RlsClient::connect(server.grpc());
-    let with_limit = |key: &str, requests_per_unit, unit: Unit| RateLimitDescriptor {
-        limit: Some(LimitOverride {
-            requests_per_unit,
-            unit: unit.into(),
-            unit_multiplier: None,
-        }),
-        ..descriptor(key, "ann")
-    };
+    let with_limit = |key, limit, unit| descriptor(key, "ann").limit(limit, unit, None);
     for key in ["search", "trial", "without a policy"] {
         let decide = |unit| client.decide(&request(&[with_limit(key, 1, unit)])).unwrap();
         assert_eq!(decide(Unit::Day).overall_code(), Code::Ok, "{key}");

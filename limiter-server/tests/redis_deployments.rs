@@ -12,10 +12,11 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::Code;
 use limiter_testing::{Proxy, RedisCluster, RedisSentinel, RedisServer, RespValue};
 use serde_json::json;
 use support::calls::{limit, post, remaining, succeed};
+use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
 
@@ -48,22 +49,6 @@ match = ["other"]
 policy = "other"
 "#;
 const DEADLINE: [&str; 2] = ["--decision-deadline", "30s"];
-
-fn request(descriptors: &[(&str, &str, u64)]) -> RateLimitRequest {
-    let descriptors = descriptors.iter().map(|(key, value, hits)| RateLimitDescriptor {
-        entries: vec![Entry {
-            key: (*key).to_owned(),
-            value: (*value).to_owned(),
-        }],
-        hits_addend: Some(*hits),
-        ..RateLimitDescriptor::default()
-    });
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: descriptors.collect(),
-        hits_addend: 0,
-    }
-}
 
 #[test]
 fn two_servers_on_a_cluster_share_limits() {
@@ -171,13 +156,17 @@ fn denial_refunds_limits_of_other_tags_in_redis() {
     let client = RlsClient::connect(server.grpc()).with_token(support::access::TOKEN);
     succeed(&server, "/v1/check", &limit("search", "b", 10));
 
-    let mixed = request(&[("other", "a", 1), ("search", "b", 1), ("other", "c", 2)]);
+    let mixed = request(&[
+        descriptor("other", "a").hits(1),
+        descriptor("search", "b").hits(1),
+        descriptor("other", "c").hits(2),
+    ]);
     let denied = client.decide(&mixed).unwrap();
     assert_eq!(denied.overall_code(), Code::OverLimit);
-    let codes: Vec<Code> = denied.statuses.iter().map(|status| status.code()).collect();
-    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok]);
+    assert_eq!(codes(&denied), [Code::Ok, Code::OverLimit, Code::Ok]);
     for key in ["a", "c"] {
-        let peek = client.decide(&request(&[("other", key, 0)])).unwrap();
+        let peek = client.decide(&request(&[descriptor("other", key).hits(0)]));
+        let peek = peek.unwrap();
         assert_eq!(peek.statuses[0].limit_remaining, 100, "{key}");
     }
     let limits = json!({"limits": [

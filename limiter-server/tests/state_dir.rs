@@ -11,11 +11,11 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::access::bearer;
 use support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
+use support::descriptors::{descriptor, request};
 use support::http::{self, Response};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
@@ -90,19 +90,8 @@ fn node_without_policies_allows_no_call_of_envoy_and_resp() {
     ];
     let server = Server::start(Directory::new(), &args);
     let client = RlsClient::connect(server.grpc());
-    let entry = Entry {
-        key: "search".to_owned(),
-        value: "ann".to_owned(),
-    };
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
-    let refused = client.decide(&request).unwrap_err();
+    let refused = client.decide(&request(&[descriptor("search", "ann")]));
+    let refused = refused.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
     assert!(refused.message().contains("no policies yet"), "{refused:?}");
     assert!(!client.is_serving(""));

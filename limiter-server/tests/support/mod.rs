@@ -17,6 +17,7 @@ pub(crate) mod chromium;
 pub(crate) mod databases;
 pub(crate) mod demand;
 pub(crate) mod demo;
+pub(crate) mod descriptors;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod mysql_login;
