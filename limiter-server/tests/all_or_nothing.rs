@@ -16,6 +16,7 @@ use support::access::TOKEN;
 use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::stores::{PATIENT, in_process, on_redis};
 
 const POLICIES: &str = r#"
 [policy.calls]
@@ -47,28 +48,18 @@ match = ["narrow"]
 policy = "narrow"
 "#;
 
-/// A server with a deadline that a busy machine meets.
-fn start(redis: Option<&RedisServer>) -> (Server, RlsClient) {
-    let url = redis.map(RedisServer::url);
-    let usual = [
-        "--unmatched",
-        "deny",
-        "--override-domains",
-        "edge",
-        "--decision-deadline",
-        "5s",
-    ];
-    let mut args = usual.to_vec();
-    args.extend(url.iter().flat_map(|url| ["--redis", url.as_str()]));
-    let server = Server::with_token(POLICIES, &args);
+/// A server with the arguments of a store.
+fn start(store: &[&str]) -> Server {
+    let args = ["--unmatched", "deny", "--override-domains", "edge"];
+    Server::with_token(POLICIES, &[&args, &PATIENT[..], store].concat())
+}
+
+/// A client of a server whose store answers.
+fn client_of(server: &Server) -> RlsClient {
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
-    let ready = || {
-        client
-            .decide(&request(&[descriptor("calls", "first").hits(0)]))
-            .is_ok()
-    };
-    wait_until(ready, || server.log());
-    (server, client)
+    let first = request(&[descriptor("calls", "first").hits(0)]);
+    wait_until(|| client.decide(&first).is_ok(), || server.log());
+    client
 }
 
 /// The permits that are left.
@@ -88,8 +79,8 @@ fn codes_of(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code
 }
 
 /// Every kind of denial beside checks, a settlement and a refund.
-fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
-    let (server, client) = start(redis);
+fn denied_request_changes_nothing(server: &Server) {
+    let client = client_of(server);
     client
         .decide(&request(&[descriptor("narrow", "used").hits(1)]))
         .unwrap();
@@ -137,12 +128,12 @@ fn denied_request_changes_nothing(redis: Option<&RedisServer>) {
 
 #[test]
 fn denied_request_changes_nothing_in_process() {
-    denied_request_changes_nothing(None);
+    in_process(start, denied_request_changes_nothing);
 }
 
 #[test]
 fn denied_request_changes_nothing_on_redis() {
-    denied_request_changes_nothing(Some(&RedisServer::start()));
+    on_redis(start, denied_request_changes_nothing);
 }
 
 /// The settlement of a key whose value in Redis is of another type fails, after the checks and the
@@ -150,7 +141,8 @@ fn denied_request_changes_nothing_on_redis() {
 #[test]
 fn failed_settlement_refunds_the_charges() {
     let redis = RedisServer::start();
-    let (server, client) = start(Some(&redis));
+    let server = start(&["--redis", &redis.url()]);
+    let client = client_of(&server);
     client
         .decide(&request(&[descriptor("tokens", "broken").hits(1)]))
         .unwrap();

@@ -17,6 +17,7 @@ use limiter_testing::RedisServer;
 use support::descriptors::{DescriptorExt as _, descriptor, request};
 use support::rls::RlsClient;
 use support::server::Server;
+use support::stores::PATIENT;
 
 const POLICIES: &str = r#"
 [policy.search]
@@ -73,20 +74,17 @@ fn periods_are_aligned_to_utc() {
     }
 }
 
+/// A server that accepts limits in descriptors, on a Redis server.
+fn on(redis: &RedisServer, policies: &str) -> Server {
+    let url = redis.url();
+    let args = ["--override-domains", "edge", "--redis", &url];
+    Server::with_policies(policies, &[&args, &PATIENT[..]].concat())
+}
+
 #[test]
 fn each_multiplier_and_descriptor_has_a_separate_state() {
     let redis = RedisServer::start();
-    let server = Server::with_policies(
-        POLICIES,
-        &[
-            "--override-domains",
-            "edge",
-            "--redis",
-            &redis.url(),
-            "--decision-deadline",
-            "5s",
-        ],
-    );
+    let server = on(&redis, POLICIES);
     let client = RlsClient::connect(server.grpc());
     for entry in [
         ("search", "ann"),
@@ -122,17 +120,7 @@ fn names_of_clients_are_no_labels_and_no_fields() {
     let without_rules = POLICIES.split("[[rule]]").next().unwrap();
     for (rules, name) in [(POLICIES, "with rules"), (without_rules, "without rules")] {
         let redis = RedisServer::start();
-        let server = Server::with_policies(
-            rules,
-            &[
-                "--override-domains",
-                "edge",
-                "--redis",
-                &redis.url(),
-                "--decision-deadline",
-                "5s",
-            ],
-        );
+        let server = on(&redis, rules);
         let client = RlsClient::connect(server.grpc());
         for number in 0..50 {
             let text = format!("client{number}");

@@ -20,6 +20,7 @@ use support::descriptors::{all_metadata, descriptor_of, request};
 use support::http::Response;
 use support::rls::RlsClient;
 use support::server::{Directory, Server, wait_until};
+use support::stores::PATIENT;
 
 const POLICIES: &str = r#"
 [policy.search]
@@ -145,16 +146,8 @@ fn invalid_public_url_is_rejected() {
 fn nodes(redis: &RedisServer) -> (Server, AdminClient, Server) {
     let url = redis.url();
     let public = "https://limits.example.com";
-    let args = [
-        "--key-in-metadata",
-        "hashed",
-        "--decision-deadline",
-        "5s",
-        "--public-url",
-        public,
-        "--redis",
-        &url,
-    ];
+    let args = ["--key-in-metadata", "hashed", "--public-url", public, "--redis", &url];
+    let args = [&args, &PATIENT[..]].concat();
     let control = with_sqlite(&args);
     let root = AdminClient::set_up(&control);
     // The second edit: the number of changes of a process differs from the published revision.

@@ -9,11 +9,11 @@
 
 mod support;
 
-use limiter_testing::RedisServer;
 use serde_json::json;
 use support::calls::{limit, post, remaining};
 use support::http;
 use support::server::Server;
+use support::stores::{in_process, on_redis, on_two_servers};
 
 const POLICIES: &str = r#"
 [policy.search]
@@ -37,6 +37,11 @@ limit = 10
 window = "1h"
 deny_keys = ["eve"]
 "#;
+
+/// A server with the arguments of a store.
+fn start(store: &[&str]) -> Server {
+    Server::with_token(POLICIES, store)
+}
 
 #[test]
 fn check_charges_and_explains_denials() {
@@ -121,12 +126,13 @@ fn headers_show_the_limits_that_are_closest_to_a_denial() {
     assert!(shown.starts_with(r#""search";r=1;"#), "{shown}");
 }
 
-/// The text of policies `p0` to `p39` in one group.
-fn many_policies() -> String {
+/// A server with the policies `p0` to `p39` in one group.
+fn start_with_many(store: &[&str]) -> Server {
     let one = |number: usize| {
         format!("[policy.p{number}]\nalgorithm = 'sliding_window'\nlimit = 2\nwindow = '1h'\n")
     };
-    (0..40).map(one).collect()
+    let policies: String = (0..40).map(one).collect();
+    Server::with_token(&policies, store)
 }
 
 fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
@@ -150,14 +156,12 @@ fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
 
 #[test]
 fn more_limits_than_an_atomic_decision_are_decided_in_process() {
-    more_limits_than_an_atomic_decision_are_decided(&Server::with_token(&many_policies(), &[]));
+    in_process(start_with_many, more_limits_than_an_atomic_decision_are_decided);
 }
 
 #[test]
 fn more_limits_than_an_atomic_decision_are_decided_on_redis() {
-    let redis = RedisServer::start();
-    let server = Server::with_token(&many_policies(), &["--redis", &redis.url()]);
-    more_limits_than_an_atomic_decision_are_decided(&server);
+    on_redis(start_with_many, more_limits_than_an_atomic_decision_are_decided);
 }
 
 #[test]
@@ -212,16 +216,12 @@ fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
 
 #[test]
 fn reservation_of_several_keys_is_settled_in_process() {
-    let server = Server::with_token(POLICIES, &[]);
-    reservation_of_several_keys_is_settled(&server, &server);
+    in_process(start, |server| reservation_of_several_keys_is_settled(server, server));
 }
 
 #[test]
 fn reservation_of_several_keys_is_settled_on_another_node() {
-    let redis = RedisServer::start();
-    let url = redis.url();
-    let [first, second] = [(); 2].map(|()| Server::with_token(POLICIES, &["--redis", &url]));
-    reservation_of_several_keys_is_settled(&first, &second);
+    on_two_servers(start, reservation_of_several_keys_is_settled);
 }
 
 #[test]
@@ -374,18 +374,18 @@ fn reserves_and_settles(first: &Server, second: &Server) {
 
 #[test]
 fn permits_and_reservations_are_held_by_id() {
-    let server = Server::with_token(POLICIES, &[]);
-    holds_renews_and_releases(&server, &server);
-    reserves_and_settles(&server, &server);
+    in_process(start, |server| {
+        holds_renews_and_releases(server, server);
+        reserves_and_settles(server, server);
+    });
 }
 
 #[test]
 fn another_node_on_one_redis_releases_and_settles() {
-    let redis = RedisServer::start();
-    let url = redis.url();
-    let [first, second] = [(); 2].map(|()| Server::with_token(POLICIES, &["--redis", &url]));
-    holds_renews_and_releases(&first, &second);
-    reserves_and_settles(&first, &second);
+    on_two_servers(start, |first, second| {
+        holds_renews_and_releases(first, second);
+        reserves_and_settles(first, second);
+    });
 }
 
 #[test]

@@ -22,6 +22,7 @@ use support::descriptors::{descriptor, request};
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::stores::on_each_store;
 
 /// A loaded machine must not decide the outcome of a test, so the deadlines are long.
 const POLICIES: &str = r#"
@@ -52,11 +53,9 @@ deadline = "30s"
 "#;
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Runs a test on both stores.
-fn on_each_store(test: impl Fn(&Server)) {
-    test(&Server::with_token(POLICIES, &[]));
-    let redis = RedisServer::start();
-    test(&Server::with_token(POLICIES, &["--redis", &redis.url()]));
+/// A server with the arguments of a store.
+fn start(store: &[&str]) -> Server {
+    Server::with_token(POLICIES, store)
 }
 
 fn now_ms() -> u64 {
@@ -66,7 +65,7 @@ fn now_ms() -> u64 {
 
 #[test]
 fn peek_charges_nothing_and_reports_a_denial() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for _ in 0..3 {
             let peeked = post(server, "/v1/peek", &limit("search", "ann", 10));
             assert_eq!(peeked.status, 200, "{}", peeked.body);
@@ -96,7 +95,7 @@ fn peek_charges_nothing_and_reports_a_denial() {
 
 #[test]
 fn refund_returns_permits_up_to_the_usage() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         succeed(server, "/v1/check", &limit("search", "ann", 8));
         succeed(server, "/v1/check", &limit("daily", "bob", 2));
         assert_eq!(
@@ -116,7 +115,7 @@ fn refund_returns_permits_up_to_the_usage() {
 
 #[test]
 fn reset_deletes_the_usage_of_one_key() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for key in ["ann", "bob"] {
             succeed(server, "/v1/check", &limit("search", key, 10));
         }
@@ -135,7 +134,7 @@ fn reset_deletes_the_usage_of_one_key() {
 
 #[test]
 fn reservation_of_several_limits_is_settled_by_amounts() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let estimate = json!({"limits": [limit("search", "ann", 6), limit("daily", "ann", 2)]});
         let reserved = succeed(server, "/v1/reserve", &estimate);
         assert_eq!(reserved["limits"].as_array().unwrap().len(), 2);
@@ -175,7 +174,7 @@ fn reservation_of_several_limits_is_settled_by_amounts() {
 
 #[test]
 fn settled_amount_above_the_capacity_is_debt() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let reserved = succeed(server, "/v1/reserve", &limit("daily", "ann", 1));
         let settle = json!({"id": reserved["id"], "actual": 5});
         assert_eq!(succeed(server, "/v1/settle", &settle)["settled"], true);
@@ -189,7 +188,7 @@ fn settled_amount_above_the_capacity_is_debt() {
 
 #[test]
 fn expired_reservation_stays_charged_and_is_not_found() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let begun = now_ms();
         let mut body = limit("search", "ann", 8);
         body["expires_in_ms"] = json!(500);
@@ -209,7 +208,7 @@ fn expired_reservation_stays_charged_and_is_not_found() {
 
 #[test]
 fn reservation_with_an_invalid_lifetime_is_refused_and_refunded() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for lifetime in [0_u64, 8 * 86_400_000, u64::MAX] {
             let mut body = limit("search", "ann", 8);
             body["expires_in_ms"] = json!(lifetime);
@@ -223,7 +222,7 @@ fn reservation_with_an_invalid_lifetime_is_refused_and_refunded() {
 
 #[test]
 fn permit_expires_without_renewal_by_its_client() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let export = json!({"policy": "export", "key": "ann"});
         let acquired = Instant::now();
         let id = succeed(server, "/v1/acquire", &export)["id"].clone();
@@ -243,7 +242,7 @@ fn permit_expires_without_renewal_by_its_client() {
 
 #[test]
 fn renewed_permit_is_held_after_its_first_lease() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let export = json!({"policy": "export", "key": "ann"});
         let acquired = succeed(server, "/v1/acquire", &export);
         let id = json!({"id": acquired["id"]});
@@ -261,7 +260,7 @@ fn renewed_permit_is_held_after_its_first_lease() {
 
 #[test]
 fn paced_policy_reports_the_delay_before_the_work() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let delays = [(); 3].map(|()| {
             let allowed = succeed(server, "/v1/check", &limit("paced", "ann", 1));
             allowed["delay_ms"].as_u64().unwrap()

@@ -13,11 +13,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 
-use limiter_testing::RedisServer;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use support::http;
+use support::resp::encode;
 use support::server::{Directory, Server, run};
+use support::stores::on_each_store;
 
 const POLICIES: &str = r#"
 [policy.login]
@@ -41,20 +42,10 @@ lease = "10m"
 /// The variable that names a Python with the packages of `tests/clients/requirements.txt`.
 const PYTHON: &str = "RLS_PYTHON";
 
-/// Runs a test on both stores.
-fn on_each_store(test: impl Fn(&Server)) {
-    test(&in_process());
-    let redis = RedisServer::start();
-    // A loaded machine must not decide the outcome of a test.
-    let args = [
-        "--resp",
-        "127.0.0.1:0",
-        "--resp-deadline",
-        "30s",
-        "--redis",
-        &redis.url(),
-    ];
-    test(&Server::with_policies(POLICIES, &args));
+/// A server with the arguments of a store, and a deadline that does not end on a loaded machine.
+fn start(store: &[&str]) -> Server {
+    let args = ["--resp", "127.0.0.1:0", "--resp-deadline", "30s"];
+    Server::with_policies(POLICIES, &[&args, store].concat())
 }
 
 fn in_process() -> Server {
@@ -72,14 +63,6 @@ fn exchange(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn encode(arguments: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
-    for argument in arguments {
-        bytes.extend(format!("${}\r\n{argument}\r\n", argument.len()).bytes());
-    }
-    bytes
-}
-
 fn numbers(numbers: [i64; 5]) -> String {
     let numbers: String = numbers.iter().map(|number| format!(":{number}\r\n")).collect();
     format!("*5\r\n{numbers}")
@@ -87,7 +70,7 @@ fn numbers(numbers: [i64; 5]) -> String {
 
 #[test]
 fn throttle_replies_the_numbers_of_redis_cell() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         // One pipeline, so that little time passes between its commands.
         let commands = [
             ("one", "1"),
@@ -112,7 +95,7 @@ fn throttle_replies_the_numbers_of_redis_cell() {
 
 #[test]
 fn changed_numbers_keep_the_usage_of_a_key() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let commands = [("9", "4"), ("4", "0"), ("19", "0")];
         let commands =
             commands.map(|(burst, quantity)| encode(&["CL.THROTTLE", "ann", burst, "1", "3600", quantity]));
@@ -128,7 +111,7 @@ fn changed_numbers_keep_the_usage_of_a_key() {
 
 #[test]
 fn policy_key_selects_a_registered_policy_and_shares_its_usage() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let body = json!({"policy": "login", "key": "10.0.0.1:ann"}).to_string();
         let checked = http::post(server.http(), "/v1/check", &[], &body).unwrap();
         assert_eq!(checked.status, 200, "{}", checked.body);
@@ -243,7 +226,7 @@ fn invalid_framing_closes_its_connection_only() {
 
 #[test]
 fn pipeline_replies_arrive_in_order() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let mut commands = Vec::new();
         let mut expected = String::new();
         // More than run at once, and more than one read.
@@ -265,7 +248,7 @@ fn pipeline_replies_arrive_in_order() {
 
 #[test]
 fn redis_cli_runs_commands() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let cli = |arguments: &[&str]| {
             let output = Command::new("redis-cli")
                 .args(["-p", &server.resp().port().to_string()])
@@ -294,7 +277,7 @@ fn redis_py_connects_and_pipelines() {
     let python =
         std::env::var_os(PYTHON).expect("set RLS_PYTHON to a Python with redis, or run `cargo xtask server`");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/resp_client.py");
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let output = Command::new(&python)
             .arg(script)
             .arg(server.resp().port().to_string())
@@ -307,7 +290,7 @@ fn redis_py_connects_and_pipelines() {
 
 #[test]
 fn redis_rs_connects_and_pipelines() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for query in ["", "?protocol=resp3"] {
             let key = format!("ann{query}");
             let client = redis::Client::open(format!("redis://{}/{query}", server.resp())).unwrap();

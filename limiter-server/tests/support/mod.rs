@@ -6,7 +6,8 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::cast_precision_loss,
-    reason = "a test may panic"
+    clippy::print_stdout,
+    reason = "a test may panic and print"
 )]
 
 pub(crate) mod access;
@@ -31,3 +32,4 @@ pub(crate) mod rls;
 pub(crate) mod server;
 pub(crate) mod stalls;
 pub(crate) mod store_suite;
+pub(crate) mod stores;
