@@ -19,7 +19,7 @@ use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
-use support::databases::Database;
+use support::databases::{Database, block_on};
 use support::descriptors::{descriptor_of, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
@@ -150,19 +150,14 @@ async fn samples_of_library_are_recorded_once(url: &str) {
     assert_eq!(counts().await.len(), 3);
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().unwrap()
-}
-
 #[test]
 fn samples_are_recorded_once_in_sqlite() {
     let database = Database::sqlite();
-    runtime().block_on(samples_of_library_are_recorded_once(&database.create("library")));
+    block_on(samples_of_library_are_recorded_once(&database.create("library")));
 }
 
 #[test]
 fn samples_are_recorded_once_in_postgres() {
     let database = Database::postgres();
-    runtime().block_on(samples_of_library_are_recorded_once(&database.create("library")));
+    block_on(samples_of_library_are_recorded_once(&database.create("library")));
 }

@@ -10,25 +10,15 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use limiter_server::gateway::envoy::messages::{Code, DescriptorStatus, RateLimitRequest, Unit};
 use limiter_testing::RedisServer;
 use support::descriptors::{DescriptorExt as _, descriptor, request};
+use support::policies::search_per_hour;
 use support::rls::RlsClient;
 use support::server::Server;
 use support::stores::PATIENT;
-
-const POLICIES: &str = r#"
-[policy.search]
-algorithm = "sliding_window"
-limit = 100
-window = "1h"
-
-[[rule]]
-match = ["search"]
-policy = "search"
-"#;
+use support::time::now_seconds;
 
 const DAY: i64 = 86_400;
 
@@ -41,14 +31,9 @@ fn decide(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
     client.decide(request).unwrap().statuses.remove(0)
 }
 
-fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    now.as_secs().try_into().unwrap()
-}
-
 #[test]
 fn periods_are_aligned_to_utc() {
-    let server = Server::with_policies(POLICIES, &["--override-domains", "edge"]);
+    let server = Server::with_policies(&search_per_hour(100), &["--override-domains", "edge"]);
     let client = RlsClient::connect(server.grpc());
     let monday = 4 * DAY;
     for (unit, multiplier, length, origin, expected) in [
@@ -61,7 +46,7 @@ fn periods_are_aligned_to_utc() {
         (Unit::Day, 10, 10 * DAY, 0, (Unit::Day, 10)),
     ] {
         let request = one_call(("search", "ann"), unit, multiplier);
-        let (before, status, after) = (now(), decide(&client, &request), now());
+        let (before, status, after) = (now_seconds(), decide(&client, &request), now_seconds());
         let limit = status.current_limit.as_ref().unwrap();
         assert_eq!((limit.unit(), limit.unit_multiplier.unwrap_or(1)), expected);
         let reset = status.duration_until_reset.unwrap().seconds;
@@ -84,7 +69,7 @@ fn on(redis: &RedisServer, policies: &str) -> Server {
 #[test]
 fn each_multiplier_and_descriptor_has_a_separate_state() {
     let redis = RedisServer::start();
-    let server = on(&redis, POLICIES);
+    let server = on(&redis, &search_per_hour(100));
     let client = RlsClient::connect(server.grpc());
     for entry in [
         ("search", "ann"),
@@ -117,8 +102,12 @@ fn policy_labels(server: &Server) -> BTreeSet<String> {
 
 #[test]
 fn names_of_clients_are_no_labels_and_no_fields() {
-    let without_rules = POLICIES.split("[[rule]]").next().unwrap();
-    for (rules, name) in [(POLICIES, "with rules"), (without_rules, "without rules")] {
+    let with_rules = search_per_hour(100);
+    let without_rules = with_rules.split("[[rule]]").next().unwrap();
+    for (rules, name) in [
+        (with_rules.as_str(), "with rules"),
+        (without_rules, "without rules"),
+    ] {
         let redis = RedisServer::start();
         let server = on(&redis, rules);
         let client = RlsClient::connect(server.grpc());

@@ -146,7 +146,14 @@ fn invalid_public_url_is_rejected() {
 fn nodes(redis: &RedisServer) -> (Server, AdminClient, Server) {
     let url = redis.url();
     let public = "https://limits.example.com";
-    let args = ["--key-in-metadata", "hashed", "--public-url", public, "--redis", &url];
+    let args = [
+        "--key-in-metadata",
+        "hashed",
+        "--public-url",
+        public,
+        "--redis",
+        &url,
+    ];
     let args = [&args, &PATIENT[..]].concat();
     let control = with_sqlite(&args);
     let root = AdminClient::set_up(&control);

@@ -216,7 +216,9 @@ fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
 
 #[test]
 fn reservation_of_several_keys_is_settled_in_process() {
-    in_process(start, |server| reservation_of_several_keys_is_settled(server, server));
+    in_process(start, |server| {
+        reservation_of_several_keys_is_settled(server, server)
+    });
 }
 
 #[test]

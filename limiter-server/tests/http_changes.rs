@@ -10,9 +10,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use limiter_testing::RedisServer;
 use serde_json::json;
@@ -22,7 +20,9 @@ use support::descriptors::{descriptor, request};
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::sockets;
 use support::stores::on_each_store;
+use support::time::now_ms;
 
 /// A loaded machine must not decide the outcome of a test, so the deadlines are long.
 const POLICIES: &str = r#"
@@ -56,11 +56,6 @@ const LEASE: Duration = Duration::from_secs(2);
 /// A server with the arguments of a store.
 fn start(store: &[&str]) -> Server {
     Server::with_token(POLICIES, store)
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    u64::try_from(now.as_millis()).unwrap()
 }
 
 #[test]
@@ -350,10 +345,7 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
         assert_eq!(post(&server, "/json", &descriptors).status, 503);
         let status = client.decide(&call).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
-        let mut stream = TcpStream::connect(server.resp()).unwrap();
-        stream.write_all(&commands).unwrap();
-        let mut replies = String::new();
-        stream.read_to_string(&mut replies).unwrap();
+        let replies = sockets::read_to_end(&mut sockets::send(server.resp(), &commands));
         assert!(replies.contains("-UNAVAILABLE"), "{replies}");
     }
     let log = server.log();

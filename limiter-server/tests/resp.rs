@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use support::http;
 use support::resp::encode;
 use support::server::{Directory, Server, run};
+use support::sockets;
 use support::stores::on_each_store;
 
 const POLICIES: &str = r#"
@@ -362,14 +363,11 @@ fn configured_tokens_restrict_commands_to_their_scopes() {
 #[test]
 fn terminated_server_closes_idle_connections() {
     let server = in_process();
-    let mut idle = TcpStream::connect(server.resp()).unwrap();
-    idle.write_all(&encode(&["PING"])).unwrap();
+    let mut idle = sockets::send(server.resp(), encode(&["PING"]));
     let mut pong = [0; 7];
     idle.read_exact(&mut pong).unwrap();
     server.signal("TERM");
-    let mut rest = Vec::new();
-    idle.read_to_end(&mut rest).unwrap();
-    assert!(rest.is_empty());
+    assert_eq!(sockets::read_to_end(&mut idle), "");
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");
     assert!(!log.contains("still in flight"), "{log}");
@@ -386,10 +384,7 @@ fn configured_limits_close_connections() {
         "100",
     ];
     let server = Server::with_policies(POLICIES, &limits);
-    let mut idle = TcpStream::connect(server.resp()).unwrap();
-    idle.write_all(&encode(&["PING"])).unwrap();
-    let mut answer = String::new();
-    idle.read_to_string(&mut answer).unwrap();
+    let answer = sockets::read_to_end(&mut sockets::send(server.resp(), encode(&["PING"])));
     assert_eq!(answer, "+PONG\r\n", "the idle connection ends");
     assert_eq!(exchange(&server, &encode(&["ECHO", &"x".repeat(70)])).len(), 77);
     let answer = exchange(&server, &encode(&["ECHO", &"x".repeat(100)]));

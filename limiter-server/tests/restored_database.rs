@@ -20,6 +20,7 @@ use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_database};
 use support::calls::post_as;
+use support::databases::block_on;
 use support::server::{Directory, Server, wait_until};
 
 /// Runs statements on an SQLite file.
@@ -129,11 +130,6 @@ async fn interrupted_import_of_a_restored_copy_is_repeated() {
 
 fn file_of(server: &Server) -> PathBuf {
     server.directory().path().join("limiter.db")
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.unwrap().block_on(future)
 }
 
 /// Nothing is published between the copy and the revocation, so the registry does not differ.

@@ -8,17 +8,16 @@
 
 mod support;
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::access::bearer;
 use support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
 use support::descriptors::{descriptor, request};
 use support::http::{self, Response};
+use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
+use support::sockets;
 
 /// A database that is not reachable.
 const UNREACHABLE: &str = "postgres://user@127.0.0.1:1/none";
@@ -96,13 +95,10 @@ fn node_without_policies_allows_no_call_of_envoy_and_resp() {
     assert!(refused.message().contains("no policies yet"), "{refused:?}");
     assert!(!client.is_serving(""));
 
-    let mut stream = TcpStream::connect(server.resp()).unwrap();
-    let arguments = ["CL.THROTTLE", "policy:search:ann", "0", "1", "1"];
-    let arguments = arguments.map(|text| format!("${}\r\n{text}\r\n", text.len()));
-    write!(stream, "*5\r\n{}", arguments.concat()).unwrap();
+    let command = encode(&["CL.THROTTLE", "policy:search:ann", "0", "1", "1"]);
+    let mut stream = sockets::send(server.resp(), command);
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = sockets::read_to_end(&mut stream);
     assert!(
         answer.starts_with("-LOADING the server has no policies yet"),
         "{answer}"

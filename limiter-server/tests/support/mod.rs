@@ -22,6 +22,7 @@ pub(crate) mod descriptors;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod mysql_login;
+pub(crate) mod policies;
 pub(crate) mod proxy;
 #[cfg(feature = "rlqs")]
 pub(crate) mod quota;
@@ -30,6 +31,8 @@ pub(crate) mod quota_bucket;
 pub(crate) mod resp;
 pub(crate) mod rls;
 pub(crate) mod server;
+pub(crate) mod sockets;
 pub(crate) mod stalls;
 pub(crate) mod store_suite;
 pub(crate) mod stores;
+pub(crate) mod time;
