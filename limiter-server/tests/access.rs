@@ -11,9 +11,11 @@ mod support;
 
 use std::process::Command;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::RateLimitDescriptor;
 use serde_json::{Value, json};
 use support::access::{TOKEN, bearer, entry};
+use support::calls::post_as;
+use support::descriptors::{DescriptorExt as _, descriptor, request_in};
 use support::http::{self, Response};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
@@ -35,18 +37,8 @@ match = ["search"]
 policy = "search"
 "#;
 
-fn post(server: &Server, token: Option<&str>, path: &str, body: &Value) -> Response {
-    let token = token.map(bearer);
-    let headers: Vec<(&str, &str)> = token
-        .iter()
-        .map(|value| ("authorization", value.as_str()))
-        .collect();
-    http::post(server.http(), path, &headers, &body.to_string()).expect("an answer")
-}
-
 fn detail(response: &Response) -> String {
-    let problem: Value = serde_json::from_str(&response.body).expect("JSON");
-    problem["detail"].as_str().expect("a detail").to_owned()
+    response.json()["detail"].as_str().expect("a detail").to_owned()
 }
 
 fn search() -> Value {
@@ -56,8 +48,8 @@ fn search() -> Value {
 #[test]
 fn anonymous_client_checks_and_peeks_only() {
     let server = Server::with_policies(POLICIES, &[]);
-    assert_eq!(post(&server, None, "/v1/check", &search()).status, 200);
-    assert_eq!(post(&server, None, "/v1/peek", &search()).status, 200);
+    assert_eq!(post_as(&server, None, "/v1/check", &search()).status, 200);
+    assert_eq!(post_as(&server, None, "/v1/peek", &search()).status, 200);
     // The credentials of a service behind a proxy are no credentials of the server.
     let foreign = http::post(
         server.http(),
@@ -76,13 +68,13 @@ fn anonymous_client_checks_and_peeks_only() {
         ("/v1/refund", search()),
         ("/v1/reset", search()),
     ] {
-        let refused = post(&server, None, path, &body);
+        let refused = post_as(&server, None, path, &body);
         assert_eq!(refused.status, 401, "{path}: {}", refused.body);
         assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
         assert_eq!(refused.header("content-type"), Some("application/problem+json"));
         assert!(detail(&refused).contains("[[token]]"), "{path}: {}", refused.body);
     }
-    assert_eq!(post(&server, Some(TOKEN), "/v1/check", &search()).status, 401);
+    assert_eq!(post_as(&server, Some(TOKEN), "/v1/check", &search()).status, 401);
 }
 
 fn hex(text: &str) -> String {
@@ -93,9 +85,9 @@ fn hex(text: &str) -> String {
 fn token_permits_its_scopes_only() {
     let settings = entry("ann", TOKEN, &["refund:policy=se*", "acquire:policy=export"]);
     let server = Server::with_settings(POLICIES, &settings, &[]);
-    assert_eq!(post(&server, Some(TOKEN), "/v1/refund", &search()).status, 200);
+    assert_eq!(post_as(&server, Some(TOKEN), "/v1/refund", &search()).status, 200);
     let export = json!({"policy": "export", "key": "7"});
-    let acquired = post(&server, Some(TOKEN), "/v1/acquire", &export);
+    let acquired = post_as(&server, Some(TOKEN), "/v1/acquire", &export);
     assert_eq!(acquired.status, 200, "{}", acquired.body);
     for (path, body, needed) in [
         ("/v1/check", search(), "check:policy=search"),
@@ -109,18 +101,21 @@ fn token_permits_its_scopes_only() {
             "check:policy=search",
         ),
     ] {
-        let refused = post(&server, Some(TOKEN), path, &body);
+        let refused = post_as(&server, Some(TOKEN), path, &body);
         assert_eq!(refused.status, 403, "{path}: {}", refused.body);
         assert_eq!(
             detail(&refused),
             format!("the client `ann` lacks the scope `{needed}`")
         );
     }
-    let anonymous = post(&server, None, "/v1/check", &search());
+    let anonymous = post_as(&server, None, "/v1/check", &search());
     assert_eq!(anonymous.status, 401, "{}", anonymous.body);
     assert!(detail(&anonymous).contains("authorization"));
     let unknown = TOKEN.replace('1', "2");
-    assert_eq!(post(&server, Some(&unknown), "/v1/refund", &search()).status, 401);
+    assert_eq!(
+        post_as(&server, Some(&unknown), "/v1/refund", &search()).status,
+        401
+    );
     // Health checks of an orchestrator have no token.
     assert_eq!(server.get("/healthz").status, 200);
 }
@@ -144,26 +139,14 @@ fn unmatched_descriptors_of_all_domains_need_a_scope_for_all() {
 fn expired_token_is_refused() {
     let settings = entry("ann", TOKEN, &["check:*"]).replace("2100", "2020");
     let server = Server::with_settings(POLICIES, &settings, &[]);
-    let refused = post(&server, Some(TOKEN), "/v1/check", &search());
+    let refused = post_as(&server, Some(TOKEN), "/v1/check", &search());
     assert_eq!(refused.status, 401);
     assert!(detail(&refused).contains("expired"), "{}", refused.body);
 }
 
-fn request(domain: &str, hits: Option<u64>, is_negative_hits: bool) -> RateLimitRequest {
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    RateLimitRequest {
-        domain: domain.to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry("search", "ann")],
-            hits_addend: hits,
-            is_negative_hits,
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
+/// A descriptor of the rule.
+fn ann() -> RateLimitDescriptor {
+    descriptor("search", "ann")
 }
 
 #[test]
@@ -172,13 +155,13 @@ fn descriptors_need_the_scopes_of_their_domain_and_operation() {
     let anonymous = RlsClient::connect(server.grpc());
     let code = |client: &RlsClient, request| {
         client
-            .ask(&request)
+            .decide(&request)
             .map_or_else(|status| status.code(), |_| Code::Ok)
     };
-    assert_eq!(code(&anonymous, request("edge", None, false)), Code::Ok);
-    assert_eq!(code(&anonymous, request("edge", Some(0), false)), Code::Ok);
+    assert_eq!(code(&anonymous, request_in("edge", &[ann()])), Code::Ok);
+    assert_eq!(code(&anonymous, request_in("edge", &[ann().hits(0)])), Code::Ok);
     assert_eq!(
-        code(&anonymous, request("edge", None, true)),
+        code(&anonymous, request_in("edge", &[ann().negative()])),
         Code::Unauthenticated
     );
 
@@ -190,17 +173,17 @@ fn descriptors_need_the_scopes_of_their_domain_and_operation() {
     let server = Server::with_settings(POLICIES, &settings.concat(), &[]);
     let connect = || RlsClient::connect(server.grpc());
     let edge = connect().with_token(TOKEN);
-    assert_eq!(code(&edge, request("edge", None, false)), Code::Ok);
-    assert_eq!(code(&edge, request("edge", None, true)), Code::Ok);
-    assert_eq!(code(&edge, request("other", None, false)), Code::PermissionDenied);
+    assert_eq!(code(&edge, request_in("edge", &[ann()])), Code::Ok);
+    assert_eq!(code(&edge, request_in("edge", &[ann().negative()])), Code::Ok);
+    assert_eq!(code(&edge, request_in("other", &[ann()])), Code::PermissionDenied);
     let peeker = connect().with_token(&peeker);
-    assert_eq!(code(&peeker, request("other", Some(0), false)), Code::Ok);
+    assert_eq!(code(&peeker, request_in("other", &[ann().hits(0)])), Code::Ok);
     assert_eq!(
-        code(&peeker, request("other", None, false)),
+        code(&peeker, request_in("other", &[ann()])),
         Code::PermissionDenied
     );
     for client in [connect(), connect().with_token(&unknown)] {
-        assert_eq!(code(&client, request("edge", None, false)), Code::Unauthenticated);
+        assert_eq!(code(&client, request_in("edge", &[ann()])), Code::Unauthenticated);
         assert!(client.is_serving(""));
     }
 }
@@ -208,7 +191,7 @@ fn descriptors_need_the_scopes_of_their_domain_and_operation() {
 #[test]
 fn edited_tokens_apply_without_a_restart() {
     let server = Server::with_settings(POLICIES, &entry("ann", TOKEN, &["check:*"]), &[]);
-    let status = |token: &str| post(&server, Some(token), "/v1/check", &search()).status;
+    let status = |token: &str| post_as(&server, Some(token), "/v1/check", &search()).status;
     let other = TOKEN.replace('1', "2");
     assert_eq!([status(TOKEN), status(&other)], [200, 401]);
     // A change of the file is followed.
@@ -236,7 +219,7 @@ fn settings_file_that_blocks_keeps_server_and_clients() {
     assert!(made.success());
     server.signal("HUP");
     server.wait_for_log("keeping the last tokens and clients");
-    assert_eq!(post(&server, Some(TOKEN), "/v1/check", &search()).status, 200);
+    assert_eq!(post_as(&server, Some(TOKEN), "/v1/check", &search()).status, 200);
 }
 
 #[test]
@@ -246,8 +229,8 @@ fn listener_for_other_machines_keeps_its_clients() {
     server.directory().write("limiter-server.toml", "# nothing\n");
     server.signal("HUP");
     server.wait_for_log("other machines reach a listener");
-    assert_eq!(post(&server, None, "/v1/check", &search()).status, 401);
-    assert_eq!(post(&server, Some(TOKEN), "/v1/check", &search()).status, 200);
+    assert_eq!(post_as(&server, None, "/v1/check", &search()).status, 401);
+    assert_eq!(post_as(&server, Some(TOKEN), "/v1/check", &search()).status, 200);
 }
 
 #[test]
@@ -264,8 +247,11 @@ fn printed_token_works_with_its_printed_entry() {
     );
     assert!(!entry.contains(secret) && !errors.contains(secret));
     let server = Server::with_settings(POLICIES, entry, &[]);
-    assert_eq!(post(&server, Some(secret), "/v1/refund", &search()).status, 200);
-    assert_eq!(post(&server, Some(secret), "/v1/reset", &search()).status, 403);
+    assert_eq!(
+        post_as(&server, Some(secret), "/v1/refund", &search()).status,
+        200
+    );
+    assert_eq!(post_as(&server, Some(secret), "/v1/reset", &search()).status, 403);
     assert_ne!(run(&args).1, output, "each token is a new one");
     let (code, _, errors) = run(&["token", "new", "--name", "x", "--scope", "all"]);
     assert_eq!(code, Some(1));

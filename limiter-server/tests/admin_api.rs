@@ -9,7 +9,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::admin::{AdminClient, Credentials, json_of, policy, policy_of_all, setup_token, with_sqlite};
+use support::admin::{AdminClient, Credentials, policy, policy_of_all, setup_token, with_sqlite};
 use support::http;
 use support::server::wait_until;
 
@@ -26,8 +26,8 @@ fn saved_policy_denies_at_the_gateway() {
     let root = AdminClient::set_up(&server);
     let saved = root.put_policy("search", 0, &policy_of_all("search", 2));
     assert_eq!(saved.status, 200, "{}", saved.body);
-    assert_eq!(json_of(&saved)["revision"], 1);
-    let state = || json_of(&root.get(&format!("{POLICIES}/search")))["state"].clone();
+    assert_eq!(saved.json()["revision"], 1);
+    let state = || root.get(&format!("{POLICIES}/search")).json()["state"].clone();
     wait_until(|| state() == "published", || server.log());
     assert_eq!([200, 200, 429], [(); 3].map(|()| check(&server, "search")));
 
@@ -48,7 +48,7 @@ fn saved_policy_denies_at_the_gateway() {
     );
     wait_until(|| check(&server, "search") == 404, || server.log());
     assert_eq!(root.get(&path).status, 404);
-    let history = json_of(&root.get(&format!("{path}/history")));
+    let history = root.get(&format!("{path}/history")).json();
     assert_eq!(history["revisions"].as_array().unwrap().len(), 3);
 
     let restored = root.send(
@@ -96,7 +96,7 @@ fn stale_save_gets_409_with_the_current_version() {
     for stale in [0, 1, 7] {
         let refused = root.put_policy("search", stale, &policy_of_all("search", 3));
         assert_eq!(refused.status, 409, "{}", refused.body);
-        let problem = json_of(&refused);
+        let problem = refused.json();
         assert_eq!(problem["current"]["revision"], 2);
         assert_eq!(problem["expected"], stale);
     }
@@ -145,7 +145,7 @@ fn setup_link_works_once() {
     let anonymous = AdminClient::new(server.admin(), Credentials::None);
     let body = json!({ "token": link, "user": "eve", "password": support::admin::PASSWORD });
     assert_eq!(anonymous.send("POST", "/setup", &[], &body).status, 401);
-    let session = json_of(&root.get("/session"));
+    let session = root.get("/session").json();
     assert_eq!(
         (&session["user"], &session["admin"]),
         (&json!("root"), &json!(true))
@@ -208,13 +208,13 @@ fn editor_proposes_to_exceed_bounds_and_owner_approves() {
     );
     let proposed = editor.put_policy("search", 2, &policy("search", 11, "checkout"));
     assert_eq!(proposed.status, 202, "{}", proposed.body);
-    let id = json_of(&proposed)["proposal"].as_str().unwrap().to_owned();
+    let id = proposed.json()["proposal"].as_str().unwrap().to_owned();
     let approve = format!("/namespaces/default/proposals/{id}/approve");
     assert_eq!(editor.send("POST", &approve, &[], &json!({})).status, 403);
     let owner = root.add_user("olga", &[("checkout", "owner")]);
     let approved = owner.send("POST", &approve, &[], &json!({}));
     assert_eq!(approved.status, 200, "{}", approved.body);
-    let current = json_of(&root.get(&format!("{POLICIES}/search")));
+    let current = root.get(&format!("{POLICIES}/search")).json();
     assert_eq!(current["revision"], 3);
     assert!(current["toml"].as_str().unwrap().contains("capacity = 11"));
     // An editor changes numbers, and nothing else.
@@ -237,7 +237,7 @@ fn tokens_have_their_scopes_until_they_are_revoked() {
     let body = json!({ "name": "ci", "scopes": ["admin:viewer:checkout"] });
     let created = root.send("POST", tokens, &[], &body);
     assert_eq!(created.status, 201, "{}", created.body);
-    let created = json_of(&created);
+    let created = created.json();
     let secret = created["secret"].as_str().unwrap().to_owned();
     assert!(secret.starts_with("lim_"));
     let token = AdminClient::new(server.admin(), Credentials::Token(secret.clone()));
@@ -263,7 +263,7 @@ fn tokens_have_their_scopes_until_they_are_revoked() {
     );
     assert_eq!(rotated.status, 201, "{}", rotated.body);
     assert_eq!(token.get(&format!("{POLICIES}/search")).status, 401);
-    let rotated = json_of(&rotated);
+    let rotated = rotated.json();
     let token = AdminClient::new(
         server.admin(),
         Credentials::Token(rotated["secret"].as_str().unwrap().to_owned()),
@@ -286,7 +286,7 @@ fn lists_are_paginated_and_filtered() {
         assert_eq!(root.put_policy(name, 0, &policy(name, 5, app)).status, 200);
     }
     let names = |client: &AdminClient, query: &str| {
-        let list = json_of(&client.get(&format!("{POLICIES}?{query}")));
+        let list = client.get(&format!("{POLICIES}?{query}")).json();
         let names = list["policies"].as_array().unwrap().iter();
         let names: Vec<_> = names.map(|of| of["name"].as_str().unwrap().to_owned()).collect();
         (names.concat(), list["next"].as_str().map(str::to_owned))
@@ -322,20 +322,20 @@ fn decisions_are_counted_by_policy_and_minute() {
     wait_until(|| check(&server, "search") == 200, || server.log());
     assert_eq!([200, 429, 429], [(); 3].map(|()| check(&server, "search")));
 
-    let usage = || json_of(&root.get(&format!("{POLICIES}/search/usage")));
+    let usage = || root.get(&format!("{POLICIES}/search/usage")).json();
     let sum = |usage: &Value, outcome: &str| -> i64 {
         let points = usage["points"].as_array().unwrap();
         points.iter().map(|point| point[outcome].as_i64().unwrap()).sum()
     };
     wait_until(|| sum(&usage(), "denied") == 2, || usage().to_string());
     assert_eq!(sum(&usage(), "allowed"), 2);
-    let policies = json_of(&root.get("/namespaces/default/usage"))["policies"].clone();
+    let policies = root.get("/namespaces/default/usage").json()["policies"].clone();
     assert_eq!(policies[0]["policy"], "search");
     assert_eq!(policies[0]["denied"], 2);
 
     let foreign = root.add_user("bob", &[("mobile", "owner")]);
     assert_eq!(foreign.get(&format!("{POLICIES}/search/usage")).status, 404);
-    let policies = json_of(&foreign.get("/namespaces/default/usage"))["policies"].clone();
+    let policies = foreign.get("/namespaces/default/usage").json()["policies"].clone();
     assert_eq!(policies, json!([]));
     let refused = root.get(&format!("{POLICIES}/search/usage?from=5&to=5"));
     assert_eq!(refused.status, 400, "{}", refused.body);
@@ -361,7 +361,7 @@ fn history_of_another_app_under_a_reused_name_is_hidden() {
         200
     );
     let numbers = |client: &AdminClient, query: &str| -> Vec<i64> {
-        let history = json_of(&client.get(&format!("{path}/history{query}")));
+        let history = client.get(&format!("{path}/history{query}")).json();
         let revisions = history["revisions"].as_array().unwrap().iter();
         revisions.map(|of| of["revision"].as_i64().unwrap()).collect()
     };
@@ -401,7 +401,7 @@ fn rule_cannot_name_a_concurrency_policy() {
     let refused = root.send("PUT", path, &unsaved, &rules("export"));
     assert_eq!(refused.status, 422, "{}", refused.body);
     assert!(refused.body.contains("concurrency"), "{}", refused.body);
-    assert_eq!(json_of(&root.get(path))["revision"], 0);
+    assert_eq!(root.get(path).json()["revision"], 0);
     let saved = root.send("PUT", path, &unsaved, &rules("search"));
     assert_eq!(saved.status, 200, "{}", saved.body);
     // Nor can the policy of the rule become one.

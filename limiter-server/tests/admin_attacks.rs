@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::time::Instant;
 
 use serde_json::json;
-use support::admin::{AdminClient, Credentials, PASSWORD, json_of, policy, with_sqlite};
+use support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sqlite};
 use support::browser::Browser;
 use support::http::Response;
 use support::server::{Directory, Server, command, wait_until};
@@ -153,7 +153,7 @@ fn imports_read_no_url() {
             assert!(answer.status < 500, "{}", answer.body);
         }
     }
-    let saved = json_of(&root.get("/namespaces/default/policies/noted"));
+    let saved = root.get("/namespaces/default/policies/noted").json();
     assert_eq!(saved["note"], json!(url));
     let yaml = [
         url.clone(),

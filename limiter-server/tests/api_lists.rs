@@ -10,7 +10,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::admin::{AdminClient, json_of, policy, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, policy, policy_of_all, with_sqlite};
 use support::http::Response;
 use support::server::wait_until;
 
@@ -22,7 +22,7 @@ fn read_pages(root: &AdminClient, path: &str, list: &str) -> (Vec<Value>, usize)
     loop {
         let answer = root.get(&format!("{path}?limit=2{after}"));
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-        let page = json_of(&answer);
+        let page = answer.json();
         let found = page[list].as_array().unwrap();
         assert!(found.len() <= 2, "{page}");
         entries.extend(found.iter().cloned());
@@ -74,7 +74,7 @@ fn every_list_is_read_in_pages() {
         (&format!("{NAMESPACE}/suspensions"), "suspensions"),
     ] {
         let (entries, pages) = read_pages(&root, path, list);
-        let all = json_of(&root.get(path));
+        let all = root.get(path).json();
         assert_eq!(json!(entries), all[list], "{path}");
         assert_eq!(all["next"], Value::Null, "{path}");
         assert!(entries.len() >= 5, "{path}: {entries:?}");
@@ -110,7 +110,7 @@ fn proposals_are_read_in_pages() {
     let path = format!("{NAMESPACE}/proposals");
     let (entries, pages) = read_pages(&root, &path, "proposals");
     assert_eq!((entries.len(), pages), (3, 2), "{entries:?}");
-    assert_eq!(json!(entries), json_of(&root.get(&path))["proposals"]);
+    assert_eq!(json!(entries), root.get(&path).json()["proposals"]);
 }
 
 fn tag_of(answer: &Response) -> String {
@@ -129,10 +129,7 @@ fn unchanged_answer_is_not_sent_again() {
         200
     );
     let path = format!("{NAMESPACE}/policies/search");
-    wait_until(
-        || json_of(&root.get(&path))["state"] == "published",
-        || server.log(),
-    );
+    wait_until(|| root.get(&path).json()["state"] == "published", || server.log());
     for path in [
         path.as_str(),
         &format!("{NAMESPACE}/policies"),

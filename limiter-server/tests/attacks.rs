@@ -9,67 +9,53 @@
 mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::RateLimitRequest;
 use serde_json::json;
+use support::calls::post_as;
+use support::descriptors::{descriptor, request};
 use support::http;
+use support::policies::search_per_hour;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::sockets::send;
 use tonic::Code;
-
-const POLICIES: &str = r#"
-[policy.search]
-algorithm = "sliding_window"
-limit = 100000
-window = "1h"
-
-[[rule]]
-match = ["search"]
-policy = "search"
-"#;
 
 /// The largest growth of the process during an attack.
 const MAX_GROWTH_KB: u64 = 64 * 1_024;
 
-fn check(server: &Server) -> u16 {
-    let body = json!({"policy": "search", "key": "ann"}).to_string();
-    http::post(server.http(), "/v1/check", &[], &body).unwrap().status
+/// A policy that allows all calls of a test.
+fn policies() -> String {
+    search_per_hour(100_000)
 }
 
-fn request(count: usize) -> RateLimitRequest {
-    let entry = Entry {
-        key: "search".to_owned(),
-        value: "ann".to_owned(),
-    };
-    let descriptor = RateLimitDescriptor {
-        entries: vec![entry],
-        ..RateLimitDescriptor::default()
-    };
+fn start(args: &[&str]) -> Server {
+    Server::with_policies(&policies(), args)
+}
+
+fn check(server: &Server) -> u16 {
+    let body = json!({"policy": "search", "key": "ann"});
+    post_as(server, None, "/v1/check", &body).status
+}
+
+fn repeated(count: usize) -> RateLimitRequest {
     RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![descriptor; count],
-        hits_addend: 0,
+        descriptors: vec![descriptor("search", "ann"); count],
+        ..request(&[])
     }
 }
 
 /// Clients without bad intentions are served on both listeners.
 fn assert_others_are_served(server: &Server) {
     assert_eq!(check(server), 200);
-    let answer = RlsClient::connect(server.grpc()).ask(&request(1));
+    let answer = RlsClient::connect(server.grpc()).decide(&repeated(1));
     assert!(answer.is_ok(), "{answer:?}");
 }
 
-fn connect(address: SocketAddr, bytes: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream.write_all(bytes).unwrap();
-    stream
-}
-
-/// Reads until the peer ends the connection.
-fn read_to_end(stream: &mut TcpStream) -> String {
+/// Reads until the peer ends or resets the connection.
+fn read_until_closed(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
@@ -106,16 +92,16 @@ fn drip(mut stream: TcpStream, mut byte: impl FnMut() -> u8) -> String {
 
 #[test]
 fn slow_headers_end_with_the_read_timeout() {
-    let server = Server::with_policies(POLICIES, &["--read-timeout", "1s"]);
+    let server = start(&["--read-timeout", "1s"]);
     let slow: Vec<_> = (0..200)
-        .map(|_| connect(server.http(), b"POST /v1/check HTTP/1.1\r\nx-slow: "))
+        .map(|_| send(server.http(), b"POST /v1/check HTTP/1.1\r\nx-slow: "))
         .collect();
     assert_others_are_served(&server);
     for (number, mut stream) in slow.into_iter().enumerate() {
         // Some of them send bytes all the time.
         let answer = match number % 50 {
             0 => drip(stream, || b'x'),
-            _ => read_to_end(&mut stream),
+            _ => read_until_closed(&mut stream),
         };
         assert!(answer.starts_with("HTTP/1.1 408"), "{number}: {answer}");
     }
@@ -124,10 +110,10 @@ fn slow_headers_end_with_the_read_timeout() {
 
 #[test]
 fn slow_body_ends_with_the_read_timeout() {
-    let server = Server::with_policies(POLICIES, &["--read-timeout", "1s", "--max-in-flight", "1"]);
+    let server = start(&["--read-timeout", "1s", "--max-in-flight", "1"]);
     let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                 content-length: 60000\r\n\r\n";
-    let slow = connect(server.http(), head.as_bytes());
+    let slow = send(server.http(), head.as_bytes());
     // A call takes its place when its body has arrived.
     assert_others_are_served(&server);
     let answer = drip(slow, || b' ');
@@ -138,7 +124,7 @@ fn slow_body_ends_with_the_read_timeout() {
 
 #[test]
 fn slow_message_ends_with_the_read_timeout() {
-    let server = Server::with_policies(POLICIES, &["--read-timeout", "1s", "--max-in-flight", "1"]);
+    let server = start(&["--read-timeout", "1s", "--max-in-flight", "1"]);
     std::thread::scope(|scope| {
         // The prefix of a message of 100 bytes, and one of them.
         let slow = scope.spawn(|| RlsClient::connect(server.grpc()).send_unfinished(&[0, 0, 0, 0, 100, 7]));
@@ -154,10 +140,10 @@ fn slow_message_ends_with_the_read_timeout() {
 #[test]
 fn slow_command_ends_with_the_read_timeout() {
     let args = ["--resp", "127.0.0.1:0", "--read-timeout", "1s"];
-    let server = Server::with_policies(POLICIES, &args);
+    let server = start(&args);
     let start = b"*5\r\n$11\r\nCL.THROTTLE\r\n$3000\r\n";
-    let slow: Vec<_> = (0..100).map(|_| connect(server.resp(), start)).collect();
-    let mut idle = connect(server.resp(), b"");
+    let slow: Vec<_> = (0..100).map(|_| send(server.resp(), start)).collect();
+    let mut idle = send(server.resp(), b"");
     let ping = |stream: &mut TcpStream| {
         stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
         let mut answer = [0; 7];
@@ -170,56 +156,56 @@ fn slow_command_ends_with_the_read_timeout() {
         let answer = match number % 50 {
             // Some of them send bytes all the time.
             0 => drip(stream, || b'x'),
-            _ => read_to_end(&mut stream),
+            _ => read_until_closed(&mut stream),
         };
         assert_eq!(answer, "", "{number}");
     }
     // A client without an incomplete command keeps its connection.
     ping(&mut idle);
-    ping(&mut connect(server.resp(), b""));
+    ping(&mut send(server.resp(), b""));
     assert_others_are_served(&server);
 }
 
 #[test]
 fn half_open_connections_end_with_the_idle_timeout() {
-    let server = Server::with_policies(POLICIES, &["--read-timeout", "1s", "--idle-timeout", "1s"]);
+    let server = start(&["--read-timeout", "1s", "--idle-timeout", "1s"]);
     let silent: Vec<_> = [server.http(), server.grpc()]
         .into_iter()
-        .flat_map(|address| (0..50).map(move |_| connect(address, b"")))
+        .flat_map(|address| (0..50).map(move |_| send(address, b"")))
         .collect();
-    let idle = connect(server.http(), b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let idle = send(server.http(), b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
     // An HTTP/2 client that answers no pings.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    let deaf = connect(server.grpc(), preface);
+    let deaf = send(server.grpc(), preface);
     assert_others_are_served(&server);
     for mut stream in silent.into_iter().chain([idle, deaf]) {
-        read_to_end(&mut stream);
+        read_until_closed(&mut stream);
     }
     assert_others_are_served(&server);
 }
 
 #[test]
 fn idle_client_that_answers_pings_stays_connected() {
-    let server = Server::with_policies(POLICIES, &["--idle-timeout", "200ms"]);
+    let server = start(&["--idle-timeout", "200ms"]);
     let client = RlsClient::connect(server.grpc());
-    client.ask(&request(1)).unwrap();
+    client.decide(&repeated(1)).unwrap();
     client.run_for(Duration::from_millis(1_000));
-    client.ask(&request(1)).unwrap();
+    client.decide(&repeated(1)).unwrap();
     assert!(server.metric("limiter_server_closed_connections_total{reason=\"idle_timeout\"}") < 1.0);
 }
 
 #[test]
 fn connections_above_the_limit_are_closed() {
-    let server = Server::with_policies(POLICIES, &["--max-connections", "10"]);
-    let held: Vec<_> = (0..10).map(|_| connect(server.grpc(), b"")).collect();
-    let mut refused = connect(server.grpc(), b"");
-    assert_eq!(read_to_end(&mut refused), "");
+    let server = start(&["--max-connections", "10"]);
+    let held: Vec<_> = (0..10).map(|_| send(server.grpc(), b"")).collect();
+    let mut refused = send(server.grpc(), b"");
+    assert_eq!(read_until_closed(&mut refused), "");
     server.wait_for_log("connection limit reached");
     // The limit of one listener does not affect the other.
     assert_eq!(check(&server), 200);
     drop(held);
     let is_served = || {
-        let mut stream = connect(
+        let mut stream = send(
             server.grpc(),
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
         );
@@ -231,7 +217,7 @@ fn connections_above_the_limit_are_closed() {
 
 #[test]
 fn large_body_is_refused_with_bounded_memory() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = start(&[]);
     assert_others_are_served(&server);
     let before = server.resident_kb();
     let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
@@ -239,15 +225,15 @@ fn large_body_is_refused_with_bounded_memory() {
         "content-length: 104857600\r\n\r\n",
         "transfer-encoding: chunked\r\n\r\n6400000\r\n",
     ] {
-        let mut stream = connect(server.http(), format!("{head}{framing}").as_bytes());
+        let mut stream = send(server.http(), format!("{head}{framing}").as_bytes());
         let block = vec![b' '; 1 << 20];
         // The server answers before it has read everything.
         let _ = (0..100).try_for_each(|_| stream.write_all(&block));
-        let answer = read_to_end(&mut stream);
+        let answer = read_until_closed(&mut stream);
         assert!(answer.starts_with("HTTP/1.1 413"), "{framing}: {answer}");
         assert!(answer.contains("at most 262144 bytes"), "{answer}");
     }
-    let status = RlsClient::connect(server.grpc()).ask(&request(2_000_000));
+    let status = RlsClient::connect(server.grpc()).decide(&repeated(2_000_000));
     assert_eq!(status.unwrap_err().code(), Code::OutOfRange);
     assert_others_are_served(&server);
     let growth = server.resident_kb().saturating_sub(before);
@@ -256,13 +242,13 @@ fn large_body_is_refused_with_bounded_memory() {
 
 #[test]
 fn unfinished_bodies_of_many_clients_are_bounded_together() {
-    let server = Server::with_policies(POLICIES, &["--read-timeout", "20s"]);
+    let server = start(&["--read-timeout", "20s"]);
     assert_others_are_served(&server);
     let before = server.resident_kb();
     let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                 content-length: 250000\r\n\r\n";
     let body = [head.as_bytes(), &vec![b' '; 240_000]].concat();
-    let held: Vec<_> = (0..400).map(|_| connect(server.http(), &body)).collect();
+    let held: Vec<_> = (0..400).map(|_| send(server.http(), &body)).collect();
     let rejected = "limiter_server_rejected_calls_total{reason=\"memory\"}";
     wait_until(|| server.metric(rejected) > 0.0, || server.log());
     let growth = server.resident_kb().saturating_sub(before);
@@ -279,13 +265,13 @@ fn unfinished_bodies_of_many_clients_are_bounded_together() {
 
 #[test]
 fn malformed_requests_have_clear_errors() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = start(&[]);
     let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
                 content-type: application/json\r\n";
     let body = b"{\"policy\":\"search\",\"key\":\"\xff\xfe\"}";
     let length = format!("content-length: {}\r\n\r\n", body.len());
     let invalid = [head.as_bytes(), length.as_bytes(), body].concat();
-    let answer = read_to_end(&mut connect(server.http(), &invalid));
+    let answer = read_until_closed(&mut send(server.http(), &invalid));
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("cannot read the JSON body"), "{answer}");
     let deep = "[".repeat(100_000);
@@ -294,32 +280,26 @@ fn malformed_requests_have_clear_errors() {
         400
     );
     let long = format!("{head}x-long: {}\r\n\r\n", "x".repeat(100_000));
-    let answer = read_to_end(&mut connect(server.http(), long.as_bytes()));
+    let answer = read_until_closed(&mut send(server.http(), long.as_bytes()));
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     let limits: Vec<_> = (0..10_000).map(|_| json!({"policy": "search"})).collect();
-    let answer = http::post(
-        server.http(),
-        "/v1/check",
-        &[],
-        &json!({"limits": limits}).to_string(),
-    );
-    let answer = answer.unwrap();
+    let answer = post_as(&server, None, "/v1/check", &json!({"limits": limits}));
     assert_eq!(answer.status, 400, "{}", answer.body);
     assert!(answer.body.contains("10000 entries"), "{}", answer.body);
 
     let client = RlsClient::connect(server.grpc());
-    let status = client.ask(&request(10_000)).unwrap_err();
+    let status = client.decide(&repeated(10_000)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     assert!(status.message().contains("10000 descriptors"), "{status:?}");
     // The domain is a field of text.
-    let status = client.send(b"\x0a\x02\xff\xfe".to_vec()).unwrap_err();
+    let status = client.send_encoded(b"\x0a\x02\xff\xfe".to_vec()).unwrap_err();
     assert!(
         matches!(status.code(), Code::Internal | Code::InvalidArgument),
         "{status:?}"
     );
     assert!(status.message().contains("UTF-8"), "{status:?}");
-    let mut garbage = connect(server.grpc(), b"GET / HTTP/1.1\r\n\r\n");
-    read_to_end(&mut garbage);
+    let mut garbage = send(server.grpc(), b"GET / HTTP/1.1\r\n\r\n");
+    read_until_closed(&mut garbage);
     assert_others_are_served(&server);
 }
 
@@ -328,23 +308,26 @@ fn calls_above_the_limit_are_unavailable_and_counted() {
     // Redis does not answer, so calls stay in flight until their deadline.
     let redis = limiter_testing::RedisServer::start();
     let slow = format!(
-        "{POLICIES}[policy.slow]\nalgorithm = \"sliding_window\"\nlimit = 5\nwindow = \"1h\"\ndeadline = \"20s\"\n"
+        "{}[policy.slow]\nalgorithm = \"sliding_window\"\nlimit = 5\nwindow = \"1h\"\ndeadline = \"20s\"\n",
+        policies()
     );
     let server = Server::with_policies(&slow, &["--redis", &redis.url(), "--max-in-flight", "1"]);
     let body = json!({"policy": "slow", "key": "ann"}).to_string();
-    let send = || http::post(server.http(), "/v1/check", &[], &body);
-    assert_eq!(send().unwrap().status, 200);
+    let call = || http::post(server.http(), "/v1/check", &[], &body);
+    assert_eq!(call().unwrap().status, 200);
     redis.pause();
     std::thread::scope(|scope| {
-        let first = scope.spawn(send);
+        let first = scope.spawn(call);
         wait_until(
             || server.metric("limiter_server_calls_in_flight") > 0.0,
             || server.log(),
         );
-        let answer = send().unwrap();
+        let answer = call().unwrap();
         assert_eq!(answer.status, 503);
         assert!(answer.body.contains("too many calls"), "{}", answer.body);
-        let status = RlsClient::connect(server.grpc()).ask(&request(1)).unwrap_err();
+        let status = RlsClient::connect(server.grpc())
+            .decide(&repeated(1))
+            .unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         assert!(status.message().contains("too many calls"), "{status:?}");
         let rejected = "limiter_server_rejected_calls_total{reason=\"in_flight\"}";
@@ -352,7 +335,7 @@ fn calls_above_the_limit_are_unavailable_and_counted() {
         redis.resume();
         assert!(first.join().unwrap().is_ok());
     });
-    wait_until(|| send().unwrap().status == 200, || server.log());
+    wait_until(|| call().unwrap().status == 200, || server.log());
 }
 
 /// A frame of HTTP/2.
@@ -381,8 +364,8 @@ fn client_that_answers_pings_and_accepts_no_response_is_disconnected() {
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     const ACK: u8 = 1;
-    let server = Server::with_policies(POLICIES, &["--idle-timeout", "1s"]);
-    let mut stream = connect(server.http(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    let server = start(&["--idle-timeout", "1s"]);
+    let mut stream = send(server.http(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     // SETTINGS_INITIAL_WINDOW_SIZE = 0: no byte of a body may be sent.
     stream
         .write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))

@@ -8,28 +8,18 @@
 
 mod support;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use support::descriptors::{descriptor_of, request};
+use support::policies::SEARCH;
 use support::rls::RlsClient;
 use support::server::{Directory, Server};
 
-const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
 const SECRET: &str = "203.0.113.77";
 
 fn call(server: &Server) {
-    let entries = [("generic_key", "search"), ("remote_address", SECRET)];
-    let entries = entries.map(|(key, value)| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    });
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: entries.to_vec(),
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
-    RlsClient::connect(server.grpc()).ask(&request).unwrap();
+    let descriptor = descriptor_of(&[("generic_key", "search"), ("remote_address", SECRET)]);
+    RlsClient::connect(server.grpc())
+        .decide(&request(&[descriptor]))
+        .unwrap();
     let body = format!(r#"{{"policy":"search","key":"{SECRET}"}}"#);
     let answer = support::http::post(server.http(), "/v1/check", &[], &body).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -38,7 +28,7 @@ fn call(server: &Server) {
 #[test]
 fn call_has_one_line_without_keys_at_level_debug() {
     let directory = Directory::new();
-    let policies = directory.write("policies.toml", POLICIES);
+    let policies = directory.write("policies.toml", SEARCH);
     let filter = ("RUST_LOG", "info,limiter_server::call=debug");
     let server = Server::start_with_variable(directory, filter, &["--policies", policies.to_str().unwrap()]);
     call(&server);
@@ -54,7 +44,7 @@ fn call_has_one_line_without_keys_at_level_debug() {
 
 #[test]
 fn default_level_has_no_spans() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = Server::with_policies(SEARCH, &[]);
     call(&server);
     assert!(!server.log().contains("protocol=\"grpc\""), "{}", server.log());
 }

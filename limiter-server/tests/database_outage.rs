@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use limiter_testing::RedisServer;
 use serde_json::json;
-use support::admin::{AdminClient, json_of, policy_of_all};
+use support::admin::{AdminClient, policy_of_all};
 use support::databases::Database;
 use support::http;
 use support::server::{Directory, Server, wait_until};
@@ -77,7 +77,7 @@ fn minute_without_the_database_under_load_changes_no_decision() {
             let save = root.put_policy("search", 1, &large(1_100_000));
             slowest = slowest.max(sent.elapsed());
             assert_eq!(save.status, 503, "{}", save.body);
-            let problem = json_of(&save);
+            let problem = save.json();
             let detail = problem["detail"].as_str().unwrap();
             assert!(detail.contains("the database"), "{problem}");
             assert!(problem["suspend_command"].is_string(), "{problem}");
@@ -94,7 +94,7 @@ fn minute_without_the_database_under_load_changes_no_decision() {
         wait_until(save, || server.log());
         let recovered = restarted.elapsed();
         let is_in_force = || {
-            let policy = json_of(&root.get("/namespaces/default/policies/search"));
+            let policy = root.get("/namespaces/default/policies/search").json();
             policy["state"] == "published"
         };
         wait_until(is_in_force, || server.log());

@@ -9,7 +9,6 @@
 mod support;
 
 use serde_json::Value;
-use support::admin::json_of;
 use support::demo::Demo;
 use support::server::wait_until;
 
@@ -23,19 +22,19 @@ fn denied(usage: &Value, policy: &str) -> i64 {
 fn demo_serves_traffic_with_denials_and_a_history() {
     let demo = Demo::start();
     let admin = demo.sign_in("demo");
-    let history = json_of(&admin.get("/namespaces/default/policies/search/history"));
+    let history = admin.get("/namespaces/default/policies/search/history").json();
     assert_eq!(history["revisions"].as_array().unwrap().len(), 3);
-    let day = json_of(&admin.get("/namespaces/default/policies/search/usage"));
+    let day = admin.get("/namespaces/default/policies/search/usage").json();
     assert!(day["points"].as_array().unwrap().len() > 1_000);
 
     // The first denials are invented. Those of the traffic come on top of them.
-    let recent = || json_of(&admin.get("/namespaces/default/usage"));
+    let recent = || admin.get("/namespaces/default/usage").json();
     let before = denied(&recent(), "login");
     wait_until(
         || denied(&recent(), "login") > before + 3,
         || recent().to_string(),
     );
-    let state = json_of(&admin.get("/namespaces/default/policies/search"));
+    let state = admin.get("/namespaces/default/policies/search").json();
     assert_eq!(state["state"], "published");
 
     // Users of each role.
@@ -44,7 +43,7 @@ fn demo_serves_traffic_with_denials_and_a_history() {
     assert_eq!(editor.get("/namespaces/default/policies/login").status, 404);
     let viewer = demo.sign_in("vera");
     assert_eq!(viewer.get("/namespaces/default/policies/login").status, 200);
-    let proposals = json_of(&admin.get("/namespaces/default/proposals"));
+    let proposals = admin.get("/namespaces/default/proposals").json();
     assert_eq!(proposals["proposals"].as_array().unwrap().len(), 1);
 
     let directory = demo.stop();

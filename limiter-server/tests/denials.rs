@@ -14,37 +14,23 @@ use std::time::Duration;
 use limiter_core::usage::UsageReporting;
 use limiter_core::{Limiter, ManualClock, Policy};
 use limiter_server::denials::DenialRecorder;
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_server::store::{DenialFilter, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
-use support::databases::Database;
+use support::databases::{Database, block_on};
+use support::descriptors::{descriptor_of, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
 
 const PATIENT: Duration = Duration::from_secs(20);
 const RULES: &str = "[[rule]]\ndomain = 'edge'\nmatch = ['route=search', 'customer']\npolicy = 'search'\n";
 
-fn entry(key: &str, value: &str) -> Entry {
-    Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    }
-}
-
 fn call(server: &Server, customer: &str) {
-    let descriptor = RateLimitDescriptor {
-        entries: vec![entry("route", "search"), entry("customer", customer)],
-        ..RateLimitDescriptor::default()
-    };
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![descriptor],
-        hits_addend: 0,
-    };
-    RlsClient::connect(server.grpc()).ask(&request).unwrap();
+    let descriptor = descriptor_of(&[("route", "search"), ("customer", customer)]);
+    let client = RlsClient::connect(server.grpc());
+    client.decide(&request(&[descriptor])).unwrap();
 }
 
 #[test]
@@ -64,7 +50,7 @@ fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
     assert_eq!(rules.status, 200, "{}", rules.body);
     let read = |client: &AdminClient| -> Value {
         let answer = client.get("/namespaces/default/denials?policy=search");
-        json_of(&answer)["denials"].clone()
+        answer.json()["denials"].clone()
     };
     // The first calls can precede the publication of the rules.
     let is_recorded = || {
@@ -73,7 +59,7 @@ fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
         denials[0]["denied"].as_i64().is_some_and(|denied| denied >= 3)
     };
     wait_until(is_recorded, || server.log());
-    let activity = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+    let activity = root.get("/namespaces/default/keys/activity?policy=search").json();
     let (sample, now) = (&read(&root)[0], &activity["keys"][0]);
     for of in [sample, now] {
         assert_eq!(of["key"], "acme", "{of}");
@@ -164,19 +150,14 @@ async fn samples_of_library_are_recorded_once(url: &str) {
     assert_eq!(counts().await.len(), 3);
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().unwrap()
-}
-
 #[test]
 fn samples_are_recorded_once_in_sqlite() {
     let database = Database::sqlite();
-    runtime().block_on(samples_of_library_are_recorded_once(&database.create("library")));
+    block_on(samples_of_library_are_recorded_once(&database.create("library")));
 }
 
 #[test]
 fn samples_are_recorded_once_in_postgres() {
     let database = Database::postgres();
-    runtime().block_on(samples_of_library_are_recorded_once(&database.create("library")));
+    block_on(samples_of_library_are_recorded_once(&database.create("library")));
 }

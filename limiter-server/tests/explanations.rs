@@ -10,15 +10,17 @@
 
 mod support;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::RedisServer;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 use support::access::{self, TOKEN};
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
-use support::http::{self, Response};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
+use support::calls::{limit, post_as};
+use support::descriptors::{all_metadata, descriptor_of, request};
+use support::http::Response;
 use support::rls::RlsClient;
 use support::server::{Directory, Server, wait_until};
+use support::stores::PATIENT;
 
 const POLICIES: &str = r#"
 [policy.search]
@@ -33,40 +35,17 @@ window = "1d"
 "#;
 
 fn check(server: &Server, token: Option<&str>, body: &Value) -> Response {
-    let token = token.map(access::bearer);
-    let headers = token.iter().map(|token| ("authorization", token.as_str()));
-    let headers: Vec<_> = headers.collect();
-    http::post(server.http(), "/v1/check", &headers, &body.to_string()).unwrap()
-}
-
-fn problem(response: &Response) -> Value {
-    serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body))
+    post_as(server, token, "/v1/check", body)
 }
 
 /// The metadata of a denied request of Envoy: the default mapping, with a key of one value.
 fn metadata(client: &RlsClient, policy: &str, value: &str) -> Option<Value> {
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry("generic_key", policy), entry("user", value)],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
-    let metadata = client.ask(&request).unwrap().dynamic_metadata?;
-    let limiter = metadata.fields.get("limiter")?.kind.clone()?;
-    let Kind::StructValue(limiter) = limiter else {
-        panic!("{limiter:?}")
-    };
-    let texts = limiter
-        .fields
-        .into_iter()
-        .filter_map(|(name, value)| match value.kind? {
-            Kind::StringValue(text) => Some((name, json!(text))),
+    let descriptor = descriptor_of(&[("generic_key", policy), ("user", value)]);
+    let response = client.decide(&request(&[descriptor])).unwrap();
+    let texts = all_metadata(&response)?
+        .iter()
+        .filter_map(|(name, value)| match value.kind.as_ref()? {
+            Kind::StringValue(text) => Some((name.clone(), json!(text))),
             _ => None,
         });
     Some(Value::Object(texts.collect()))
@@ -76,12 +55,12 @@ fn metadata(client: &RlsClient, policy: &str, value: &str) -> Option<Value> {
 fn cost_above_the_capacity_has_origin_and_numbers() {
     let server = Server::with_policies(POLICIES, &["--node", "n1"]);
     let body = json!({"limits": [
-        {"policy": "search", "key": "ann", "cost": 2},
+        limit("search", "ann", 2),
         {"policy": "daily", "key": "ann"},
     ]});
     let denied = check(&server, None, &body);
     assert_eq!((denied.status, denied.header("retry-after")), (429, None));
-    let problem = problem(&denied);
+    let problem = denied.json();
     assert_eq!(
         (&problem["policy"], &problem["origin"]),
         (&json!("search"), &json!("memory"))
@@ -101,18 +80,9 @@ fn cost_above_the_capacity_has_origin_and_numbers() {
             (&json!("daily"), &json!(true), &json!(3)),
         ]
     );
-    let alone = check(
-        &server,
-        None,
-        &json!({"policy": "search", "key": "ann", "cost": 2}),
-    );
+    let alone = check(&server, None, &limit("search", "ann", 2));
     assert_eq!(alone.status, 429);
-    assert_eq!(
-        self::problem(&alone)["limits"][0]["allowed"],
-        false,
-        "{}",
-        alone.body
-    );
+    assert_eq!(alone.json()["limits"][0]["allowed"], false, "{}", alone.body);
     // Nothing was charged.
     assert_eq!(
         check(&server, None, &json!({"policy": "search", "key": "ann"})).status,
@@ -147,7 +117,7 @@ fn key_is_in_the_body_only_where_configured() {
         ];
         let server = Server::start(directory, &args);
         assert_eq!(check(&server, None, &two).status, 200);
-        let denied = problem(&check(&server, None, &two));
+        let denied = check(&server, None, &two).json();
         assert_eq!(denied["policy"], "search");
         assert_eq!(denied["key"].as_str(), expected, "{denied}");
         let link = denied["instance"].as_str().unwrap();
@@ -179,13 +149,12 @@ fn nodes(redis: &RedisServer) -> (Server, AdminClient, Server) {
     let args = [
         "--key-in-metadata",
         "hashed",
-        "--decision-deadline",
-        "5s",
         "--public-url",
         public,
         "--redis",
         &url,
     ];
+    let args = [&args, &PATIENT[..]].concat();
     let control = with_sqlite(&args);
     let root = AdminClient::set_up(&control);
     // The second edit: the number of changes of a process differs from the published revision.
@@ -207,7 +176,7 @@ fn revision_and_fingerprint_are_equal_in_all_places() {
     let redis = RedisServer::start();
     let (control, root, gateway) = nodes(&redis);
     let body = json!({"policy": "search", "key": ["edge", "ann"], "cost": 1_000});
-    let denied = || problem(&check(&gateway, Some(TOKEN), &body));
+    let denied = || check(&gateway, Some(TOKEN), &body).json();
     let is_known = || denied()["key"].is_string() && denied()["limits"][0]["limit"] == 2;
     wait_until(is_known, || format!("{}: {}", denied(), gateway.log()));
     let of_http = denied();
@@ -222,7 +191,7 @@ fn revision_and_fingerprint_are_equal_in_all_places() {
 
     // The other node, and an audited read of the key.
     let key = of_http["key"].as_str().unwrap();
-    let own = || json_of(&root.get("/namespaces/default/keys?key=edge%20%2F%20ann"));
+    let own = || root.get("/namespaces/default/keys?key=edge%20%2F%20ann").json();
     wait_until(
         || own()["fingerprint"] == key,
         || format!("{}: {}", own(), control.log()),
@@ -237,7 +206,7 @@ fn revision_and_fingerprint_are_equal_in_all_places() {
     let denied = (0..10)
         .map(|_| check(&control, None, &one))
         .find(|of| of.status == 429);
-    let denied = problem(&denied.unwrap());
+    let denied = denied.unwrap().json();
     assert_eq!(denied["key"], key);
     let link = denied["instance"].as_str().unwrap();
     let path = link.strip_prefix("https://limits.example.com").unwrap();

@@ -13,7 +13,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
+use support::descriptors::{descriptor, request};
 use support::rls::RlsClient;
 use support::server::Server;
 
@@ -52,31 +52,15 @@ fn server_is_ready_in_100_ms() {
 fn hundred_thousand_keys_need_less_than_50_mb() {
     let server = Server::with_policies(POLICIES, &[]);
     let client = RlsClient::connect(server.grpc());
-    let descriptor = |user: u32| RateLimitDescriptor {
-        entries: vec![Entry {
-            key: "user".to_owned(),
-            value: format!("user-{user}@example.org"),
-        }],
-        ..RateLimitDescriptor::default()
-    };
+    let user = |number: u32| descriptor("user", &format!("user-{number}@example.org"));
     let users: Vec<u32> = (0..KEYS).collect();
     for users in users.chunks(100) {
-        let request = RateLimitRequest {
-            domain: "edge".to_owned(),
-            descriptors: users.iter().map(|user| descriptor(*user)).collect(),
-            hits_addend: 0,
-        };
-        let response = client.ask(&request).unwrap();
+        let descriptors: Vec<_> = users.iter().map(|number| user(*number)).collect();
+        let response = client.decide(&request(&descriptors)).unwrap();
         assert_eq!(response.statuses.len(), users.len());
     }
     // Each key has its own usage.
-    let again = client
-        .ask(&RateLimitRequest {
-            domain: "edge".to_owned(),
-            descriptors: vec![descriptor(0), descriptor(KEYS)],
-            hits_addend: 0,
-        })
-        .unwrap();
+    let again = client.decide(&request(&[user(0), user(KEYS)])).unwrap();
     let remaining = again.statuses.iter().map(|status| status.limit_remaining);
     assert_eq!(remaining.collect::<Vec<_>>(), [8, 9]);
     let resident = server.resident_kb();

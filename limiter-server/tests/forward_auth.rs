@@ -129,7 +129,7 @@ fn json_endpoint_matches_reference_implementation() {
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let allowed = post_json(&server, &form, &request);
     assert_eq!(allowed.status, 200, "{}", allowed.body);
-    let answer: Value = serde_json::from_str(&allowed.body).unwrap();
+    let answer = allowed.json();
     assert_eq!(answer["overallCode"], "OK");
     let status = &answer["statuses"][0];
     assert_eq!(
@@ -145,7 +145,7 @@ fn json_endpoint_matches_reference_implementation() {
     post_json(&server, &form, &request);
     let denied = post_json(&server, &[], &request);
     assert_eq!(denied.status, 429);
-    let answer: Value = serde_json::from_str(&denied.body).unwrap();
+    let answer = denied.json();
     assert_eq!(answer["overallCode"], "OVER_LIMIT");
     assert_eq!(answer["statuses"][0]["code"], "OVER_LIMIT");
     assert_eq!(answer["responseHeadersToAdd"][0]["key"], "retry-after");

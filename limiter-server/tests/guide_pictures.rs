@@ -15,7 +15,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use support::admin::{AdminClient, PASSWORD, json_of, with_sqlite};
+use support::admin::{AdminClient, PASSWORD, with_sqlite};
 use support::chromium::Chromium;
 use support::http;
 use support::quota::{QuotaClient, bucket_id, calls};
@@ -47,7 +47,7 @@ fn picture_of_assignments_on_the_status_page() {
         QuotaClient::open(server.grpc(), None, first).unwrap()
     });
     let rates = || {
-        let rows = json_of(&root.get("/namespaces/default/quota-assignments"));
+        let rows = root.get("/namespaces/default/quota-assignments").json();
         let rows = rows["assignments"].as_array().unwrap().clone();
         let rate = |row: &serde_json::Value| row["rate_thousandths"].as_u64().unwrap();
         rows.iter().map(rate).collect::<Vec<u64>>()

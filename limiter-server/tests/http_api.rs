@@ -9,11 +9,11 @@
 
 mod support;
 
-use limiter_testing::RedisServer;
-use serde_json::{Value, json};
-use support::access;
-use support::http::{self, Response};
+use serde_json::json;
+use support::calls::{limit, post, remaining};
+use support::http;
 use support::server::Server;
+use support::stores::{in_process, on_redis, on_two_servers};
 
 const POLICIES: &str = r#"
 [policy.search]
@@ -38,40 +38,15 @@ window = "1h"
 deny_keys = ["eve"]
 "#;
 
-fn post(server: &Server, path: &str, body: &Value) -> Response {
-    let token = access::bearer(access::TOKEN);
-    http::post(
-        server.http(),
-        path,
-        &[("authorization", &token)],
-        &body.to_string(),
-    )
-    .expect("an answer")
-}
-
-fn json_of(response: &Response) -> Value {
-    serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body))
-}
-
-fn remaining(server: &Server, policy: &str, key: &str) -> u64 {
-    let peeked = post(
-        server,
-        "/v1/peek",
-        &json!({"policy": policy, "key": key, "cost": 0}),
-    );
-    json_of(&peeked)["limits"][0]["remaining"]
-        .as_u64()
-        .expect("a number")
+/// A server with the arguments of a store.
+fn start(store: &[&str]) -> Server {
+    Server::with_token(POLICIES, store)
 }
 
 #[test]
 fn check_charges_and_explains_denials() {
     let server = Server::with_token(POLICIES, &["--node", "n1"]);
-    let allowed = post(
-        &server,
-        "/v1/check",
-        &json!({"policy": "search", "key": "ann", "cost": 8}),
-    );
+    let allowed = post(&server, "/v1/check", &limit("search", "ann", 8));
     assert_eq!(allowed.status, 200, "{}", allowed.body);
     assert_eq!(
         allowed.header("ratelimit-policy"),
@@ -83,22 +58,21 @@ fn check_charges_and_explains_denials() {
             .unwrap()
             .starts_with(r#""search";r=2;"#)
     );
-    let body = json_of(&allowed);
+    let body = allowed.json();
     assert_eq!(body["allowed"], true);
     assert_eq!((&body["node"], &body["origin"]), (&json!("n1"), &json!("memory")));
-    let limit = &body["limits"][0];
-    assert_eq!((&limit["limit"], &limit["remaining"]), (&json!(10), &json!(2)));
-
-    let denied = post(
-        &server,
-        "/v1/check",
-        &json!({"policy": "search", "key": "ann", "cost": 3}),
+    let charged = &body["limits"][0];
+    assert_eq!(
+        (&charged["limit"], &charged["remaining"]),
+        (&json!(10), &json!(2))
     );
+
+    let denied = post(&server, "/v1/check", &limit("search", "ann", 3));
     assert_eq!(denied.status, 429);
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     let seconds: u64 = denied.header("retry-after").unwrap().parse().unwrap();
     assert!((3_590..=3_600).contains(&seconds), "{seconds}");
-    let body = json_of(&denied);
+    let body = denied.json();
     assert_eq!(
         (&body["allowed"], &body["policy"]),
         (&json!(false), &json!("search"))
@@ -114,24 +88,20 @@ fn limits_are_charged_atomically() {
     let server = Server::with_token(POLICIES, &[]);
     let limits = |daily: u64| {
         json!({"limits": [
-            {"policy": "search", "key": "ann", "cost": 2},
+            limit("search", "ann", 2),
             {"policy": "daily", "key": ["tenant", "a:b"], "cost": daily},
         ]})
     };
     let allowed = post(&server, "/v1/check", &limits(2));
-    assert_eq!(json_of(&allowed)["limits"].as_array().unwrap().len(), 2);
+    assert_eq!(allowed.json()["limits"].as_array().unwrap().len(), 2);
     let denied = post(&server, "/v1/check", &limits(2));
-    assert_eq!(
-        (denied.status, &json_of(&denied)["policy"]),
-        (429, &json!("daily"))
-    );
+    assert_eq!((denied.status, &denied.json()["policy"]), (429, &json!("daily")));
     assert_eq!(
         remaining(&server, "search", "ann"),
         8,
         "the first limit is refunded"
     );
-    let same_key =
-        json!({"limits": [{"policy": "search", "key": "x"}, {"policy": "daily", "key": "x", "cost": 4}]});
+    let same_key = json!({"limits": [{"policy": "search", "key": "x"}, limit("daily", "x", 4)]});
     assert_eq!(post(&server, "/v1/check", &same_key).status, 429);
     assert_eq!(remaining(&server, "search", "x"), 10);
 }
@@ -146,7 +116,7 @@ fn headers_show_the_limits_that_are_closest_to_a_denial() {
     let limits: Vec<_> = limits.collect();
     let allowed = post(&server, "/v1/check", &json!({"limits": limits}));
     assert_eq!(allowed.status, 200, "{}", allowed.body);
-    assert_eq!(json_of(&allowed)["limits"].as_array().unwrap().len(), 100);
+    assert_eq!(allowed.json()["limits"].as_array().unwrap().len(), 100);
     for name in ["ratelimit", "ratelimit-policy"] {
         let lines = allowed.headers.iter().filter(|(of, _)| of == name);
         let lines: Vec<_> = lines.map(|(_, value)| value.split(", ").count()).collect();
@@ -156,12 +126,13 @@ fn headers_show_the_limits_that_are_closest_to_a_denial() {
     assert!(shown.starts_with(r#""search";r=1;"#), "{shown}");
 }
 
-/// The text of policies `p0` to `p39` in one group.
-fn many_policies() -> String {
+/// A server with the policies `p0` to `p39` in one group.
+fn start_with_many(store: &[&str]) -> Server {
     let one = |number: usize| {
         format!("[policy.p{number}]\nalgorithm = 'sliding_window'\nlimit = 2\nwindow = '1h'\n")
     };
-    (0..40).map(one).collect()
+    let policies: String = (0..40).map(one).collect();
+    Server::with_token(&policies, store)
 }
 
 fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
@@ -174,9 +145,9 @@ fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
     };
     let allowed = post(server, "/v1/check", &limits(2));
     assert_eq!(allowed.status, 200, "{}", allowed.body);
-    assert_eq!(json_of(&allowed)["limits"].as_array().unwrap().len(), 40);
+    assert_eq!(allowed.json()["limits"].as_array().unwrap().len(), 40);
     let denied = post(server, "/v1/check", &limits(1));
-    assert_eq!((denied.status, &json_of(&denied)["policy"]), (429, &json!("p39")));
+    assert_eq!((denied.status, &denied.json()["policy"]), (429, &json!("p39")));
     assert_eq!(remaining(server, "p0", "ann"), 1, "the other sets are refunded");
     let reserved = post(server, "/v1/reserve", &limits(1));
     assert_eq!(reserved.status, 429, "{}", reserved.body);
@@ -185,14 +156,12 @@ fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
 
 #[test]
 fn more_limits_than_an_atomic_decision_are_decided_in_process() {
-    more_limits_than_an_atomic_decision_are_decided(&Server::with_token(&many_policies(), &[]));
+    in_process(start_with_many, more_limits_than_an_atomic_decision_are_decided);
 }
 
 #[test]
 fn more_limits_than_an_atomic_decision_are_decided_on_redis() {
-    let redis = RedisServer::start();
-    let server = Server::with_token(&many_policies(), &["--redis", &redis.url()]);
-    more_limits_than_an_atomic_decision_are_decided(&server);
+    on_redis(start_with_many, more_limits_than_an_atomic_decision_are_decided);
 }
 
 #[test]
@@ -214,10 +183,10 @@ fn repeated_limit_is_charged_the_sum_of_its_costs() {
 
 fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
     let limits = json!({"limits": [
-        {"policy": "search", "key": "ann", "cost": 6},
-        {"policy": "search", "key": "bob", "cost": 4},
-        {"policy": "daily", "key": "ann", "cost": 2},
-        {"policy": "search", "key": "ann", "cost": 2},
+        limit("search", "ann", 6),
+        limit("search", "bob", 4),
+        limit("daily", "ann", 2),
+        limit("search", "ann", 2),
     ]});
     let reserved = post(first, "/v1/reserve", &limits);
     assert_eq!(reserved.status, 200, "{}", reserved.body);
@@ -230,12 +199,12 @@ fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
     let refused = post(first, "/v1/reserve", &limits);
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert_eq!([left("search", "ann"), left("search", "bob")], [2, 6]);
-    let id = json_of(&reserved)["id"].clone();
+    let id = reserved.json()["id"].clone();
     let settle = json!({"id": id, "actuals": [1, 2, 3, 4]});
     for expected in [true, false] {
         let settled = post(second, "/v1/settle", &settle);
         assert_eq!(
-            (settled.status, &json_of(&settled)["settled"]),
+            (settled.status, &settled.json()["settled"]),
             (200, &json!(expected))
         );
         assert_eq!(
@@ -247,16 +216,14 @@ fn reservation_of_several_keys_is_settled(first: &Server, second: &Server) {
 
 #[test]
 fn reservation_of_several_keys_is_settled_in_process() {
-    let server = Server::with_token(POLICIES, &[]);
-    reservation_of_several_keys_is_settled(&server, &server);
+    in_process(start, |server| {
+        reservation_of_several_keys_is_settled(server, server)
+    });
 }
 
 #[test]
 fn reservation_of_several_keys_is_settled_on_another_node() {
-    let redis = RedisServer::start();
-    let url = redis.url();
-    let [first, second] = [(); 2].map(|()| Server::with_token(POLICIES, &["--redis", &url]));
-    reservation_of_several_keys_is_settled(&first, &second);
+    on_two_servers(start, reservation_of_several_keys_is_settled);
 }
 
 #[test]
@@ -293,8 +260,8 @@ fn id_with_long_key_is_usable_or_not_issued() {
     }
     let acquired = acquire(32_700);
     assert_eq!(acquired.status, 200, "{}", acquired.body);
-    let released = post(&server, "/v1/release", &json!({"id": json_of(&acquired)["id"]}));
-    assert_eq!(json_of(&released)["released"], true, "{}", released.body);
+    let released = post(&server, "/v1/release", &json!({"id": acquired.json()["id"]}));
+    assert_eq!(released.json()["released"], true, "{}", released.body);
 }
 
 #[test]
@@ -325,7 +292,7 @@ fn invalid_requests_have_their_status_and_name_the_error() {
     ] {
         let answer = post(&server, "/v1/check", &body);
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
-        let problem = json_of(&answer);
+        let problem = answer.json();
         assert!(
             problem["detail"].as_str().unwrap().contains(detail),
             "{body}: {problem}"
@@ -363,8 +330,8 @@ fn holds_renews_and_releases(first: &Server, second: &Server) {
     let acquire = json!({"policy": "export", "key": ["tenant", "7"], "cost": 2});
     let acquired = post(first, "/v1/acquire", &acquire);
     assert_eq!(acquired.status, 200, "{}", acquired.body);
-    let id = json!({"id": json_of(&acquired)["id"]});
-    assert!(json_of(&acquired)["expires_at"].as_u64().unwrap() > 1_600_000_000_000);
+    let id = json!({"id": acquired.json()["id"]});
+    assert!(acquired.json()["expires_at"].as_u64().unwrap() > 1_600_000_000_000);
     assert_eq!(post(second, "/v1/acquire", &acquire).status, 429);
     for _ in 0..2 {
         let renewed = post(second, "/v1/renew", &id);
@@ -373,7 +340,7 @@ fn holds_renews_and_releases(first: &Server, second: &Server) {
     for expected in [true, false] {
         let released = post(second, "/v1/release", &id);
         assert_eq!(
-            (released.status, &json_of(&released)["released"]),
+            (released.status, &released.json()["released"]),
             (200, &json!(expected))
         );
     }
@@ -381,7 +348,7 @@ fn holds_renews_and_releases(first: &Server, second: &Server) {
     let again = post(first, "/v1/acquire", &acquire);
     assert_eq!(again.status, 200, "{}", again.body);
     assert_eq!(
-        post(first, "/v1/release", &json!({"id": json_of(&again)["id"]})).status,
+        post(first, "/v1/release", &json!({"id": again.json()["id"]})).status,
         200
     );
     for forged in ["", "p00", "p00.5b5d", "x"] {
@@ -391,20 +358,16 @@ fn holds_renews_and_releases(first: &Server, second: &Server) {
 }
 
 fn reserves_and_settles(first: &Server, second: &Server) {
-    let reserved = post(
-        first,
-        "/v1/reserve",
-        &json!({"policy": "search", "key": "llm", "cost": 8}),
-    );
+    let reserved = post(first, "/v1/reserve", &limit("search", "llm", 8));
     assert_eq!(reserved.status, 200, "{}", reserved.body);
-    let id = json_of(&reserved)["id"].clone();
+    let id = reserved.json()["id"].clone();
     assert_eq!(remaining(first, "search", "llm"), 2);
     let wrong = post(second, "/v1/settle", &json!({"id": id, "actuals": [1, 2]}));
     assert_eq!(wrong.status, 400, "{}", wrong.body);
     for expected in [true, false] {
         let settled = post(second, "/v1/settle", &json!({"id": id, "actual": 3}));
         assert_eq!(
-            (settled.status, &json_of(&settled)["settled"]),
+            (settled.status, &settled.json()["settled"]),
             (200, &json!(expected))
         );
         assert_eq!(remaining(first, "search", "llm"), 7);
@@ -413,25 +376,25 @@ fn reserves_and_settles(first: &Server, second: &Server) {
 
 #[test]
 fn permits_and_reservations_are_held_by_id() {
-    let server = Server::with_token(POLICIES, &[]);
-    holds_renews_and_releases(&server, &server);
-    reserves_and_settles(&server, &server);
+    in_process(start, |server| {
+        holds_renews_and_releases(server, server);
+        reserves_and_settles(server, server);
+    });
 }
 
 #[test]
 fn another_node_on_one_redis_releases_and_settles() {
-    let redis = RedisServer::start();
-    let url = redis.url();
-    let [first, second] = [(); 2].map(|()| Server::with_token(POLICIES, &["--redis", &url]));
-    holds_renews_and_releases(&first, &second);
-    reserves_and_settles(&first, &second);
+    on_two_servers(start, |first, second| {
+        holds_renews_and_releases(first, second);
+        reserves_and_settles(first, second);
+    });
 }
 
 #[test]
 fn another_node_without_redis_rejects_an_id() {
     let [first, second] = [(); 2].map(|()| Server::with_token(POLICIES, &[]));
     let acquired = post(&first, "/v1/acquire", &json!({"policy": "export", "key": "7"}));
-    let id = json!({"id": json_of(&acquired)["id"]});
+    let id = json!({"id": acquired.json()["id"]});
     assert_eq!(post(&second, "/v1/release", &id).status, 400);
     assert_eq!(post(&first, "/v1/release", &id).status, 200);
 }
@@ -465,9 +428,9 @@ fn printed_commands_work() {
 fn ids_stay_valid_after_their_policy_was_removed() {
     let server = Server::with_token(POLICIES, &[]);
     let permit = json!({"policy": "export", "key": "ann"});
-    let permit = json!({"id": json_of(&post(&server, "/v1/acquire", &permit))["id"]});
-    let reservation = json!({"policy": "search", "key": "ann", "cost": 4});
-    let reservation = json_of(&post(&server, "/v1/reserve", &reservation))["id"].clone();
+    let permit = json!({"id": post(&server, "/v1/acquire", &permit).json()["id"]});
+    let reservation = limit("search", "ann", 4);
+    let reservation = post(&server, "/v1/reserve", &reservation).json()["id"].clone();
     let rest = "policy.other = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
     server.directory().write("policies.toml", rest);
     server.signal("HUP");
@@ -477,7 +440,7 @@ fn ids_stay_valid_after_their_policy_was_removed() {
     let renewed = post(&server, "/v1/renew", &permit);
     assert_eq!(renewed.status, 200, "{}", renewed.body);
     let released = post(&server, "/v1/release", &permit);
-    assert_eq!(json_of(&released)["released"], true, "{}", released.body);
+    assert_eq!(released.json()["released"], true, "{}", released.body);
     let settled = post(&server, "/v1/settle", &json!({"id": reservation, "actual": 1}));
-    assert_eq!(json_of(&settled)["settled"], true, "{}", settled.body);
+    assert_eq!(settled.json()["settled"], true, "{}", settled.body);
 }

@@ -10,18 +10,19 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::RedisServer;
 use serde_json::json;
 use support::access::TOKEN;
-use support::calls::{json_of, limit, post, remaining, succeed};
+use support::calls::{limit, post, remaining, succeed};
+use support::descriptors::{descriptor, request};
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::sockets;
+use support::stores::on_each_store;
+use support::time::now_ms;
 
 /// A loaded machine must not decide the outcome of a test, so the deadlines are long.
 const POLICIES: &str = r#"
@@ -52,25 +53,18 @@ deadline = "30s"
 "#;
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Runs a test on both stores.
-fn on_each_store(test: impl Fn(&Server)) {
-    test(&Server::with_token(POLICIES, &[]));
-    let redis = RedisServer::start();
-    test(&Server::with_token(POLICIES, &["--redis", &redis.url()]));
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    u64::try_from(now.as_millis()).unwrap()
+/// A server with the arguments of a store.
+fn start(store: &[&str]) -> Server {
+    Server::with_token(POLICIES, store)
 }
 
 #[test]
 fn peek_charges_nothing_and_reports_a_denial() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for _ in 0..3 {
             let peeked = post(server, "/v1/peek", &limit("search", "ann", 10));
             assert_eq!(peeked.status, 200, "{}", peeked.body);
-            assert_eq!(json_of(&peeked)["limits"][0]["remaining"], 10);
+            assert_eq!(peeked.json()["limits"][0]["remaining"], 10);
             assert!(peeked.header("ratelimit").unwrap().contains("r=10;"));
         }
         succeed(server, "/v1/check", &limit("search", "ann", 8));
@@ -79,7 +73,7 @@ fn peek_charges_nothing_and_reports_a_denial() {
         assert_eq!(denied.header("content-type"), Some("application/problem+json"));
         let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!((3_500..=3_600).contains(&wait), "{wait}");
-        let problem = json_of(&denied);
+        let problem = denied.json();
         assert_eq!(
             (&problem["allowed"], &problem["policy"]),
             (&json!(false), &json!("search"))
@@ -96,7 +90,7 @@ fn peek_charges_nothing_and_reports_a_denial() {
 
 #[test]
 fn refund_returns_permits_up_to_the_usage() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         succeed(server, "/v1/check", &limit("search", "ann", 8));
         succeed(server, "/v1/check", &limit("daily", "bob", 2));
         assert_eq!(
@@ -116,7 +110,7 @@ fn refund_returns_permits_up_to_the_usage() {
 
 #[test]
 fn reset_deletes_the_usage_of_one_key() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for key in ["ann", "bob"] {
             succeed(server, "/v1/check", &limit("search", key, 10));
         }
@@ -135,7 +129,7 @@ fn reset_deletes_the_usage_of_one_key() {
 
 #[test]
 fn reservation_of_several_limits_is_settled_by_amounts() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let estimate = json!({"limits": [limit("search", "ann", 6), limit("daily", "ann", 2)]});
         let reserved = succeed(server, "/v1/reserve", &estimate);
         assert_eq!(reserved["limits"].as_array().unwrap().len(), 2);
@@ -175,7 +169,7 @@ fn reservation_of_several_limits_is_settled_by_amounts() {
 
 #[test]
 fn settled_amount_above_the_capacity_is_debt() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let reserved = succeed(server, "/v1/reserve", &limit("daily", "ann", 1));
         let settle = json!({"id": reserved["id"], "actual": 5});
         assert_eq!(succeed(server, "/v1/settle", &settle)["settled"], true);
@@ -189,7 +183,7 @@ fn settled_amount_above_the_capacity_is_debt() {
 
 #[test]
 fn expired_reservation_stays_charged_and_is_not_found() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let begun = now_ms();
         let mut body = limit("search", "ann", 8);
         body["expires_in_ms"] = json!(500);
@@ -209,7 +203,7 @@ fn expired_reservation_stays_charged_and_is_not_found() {
 
 #[test]
 fn reservation_with_an_invalid_lifetime_is_refused_and_refunded() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for lifetime in [0_u64, 8 * 86_400_000, u64::MAX] {
             let mut body = limit("search", "ann", 8);
             body["expires_in_ms"] = json!(lifetime);
@@ -223,7 +217,7 @@ fn reservation_with_an_invalid_lifetime_is_refused_and_refunded() {
 
 #[test]
 fn permit_expires_without_renewal_by_its_client() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let export = json!({"policy": "export", "key": "ann"});
         let acquired = Instant::now();
         let id = succeed(server, "/v1/acquire", &export)["id"].clone();
@@ -243,7 +237,7 @@ fn permit_expires_without_renewal_by_its_client() {
 
 #[test]
 fn renewed_permit_is_held_after_its_first_lease() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let export = json!({"policy": "export", "key": "ann"});
         let acquired = succeed(server, "/v1/acquire", &export);
         let id = json!({"id": acquired["id"]});
@@ -261,7 +255,7 @@ fn renewed_permit_is_held_after_its_first_lease() {
 
 #[test]
 fn paced_policy_reports_the_delay_before_the_work() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let delays = [(); 3].map(|()| {
             let allowed = succeed(server, "/v1/check", &limit("paced", "ann", 1));
             allowed["delay_ms"].as_u64().unwrap()
@@ -315,11 +309,11 @@ fn call_without_a_decision_of_the_store_is_unavailable() {
             Some("application/problem+json"),
             "{path}"
         );
-        assert_eq!(json_of(&answer)["status"], 503, "{path}: {}", answer.body);
+        assert_eq!(answer.json()["status"], 503, "{path}: {}", answer.body);
     }
     let closed = post(&server, "/v1/check", &limit("closed", "ann", 1));
     assert_eq!(closed.status, 503, "{}", closed.body);
-    assert_eq!(json_of(&closed)["origin"], "failed_closed", "{}", closed.body);
+    assert_eq!(closed.json()["origin"], "failed_closed", "{}", closed.body);
 }
 
 #[test]
@@ -333,8 +327,9 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     let server = Server::with_token(&undecided, &args);
     let search = limit("search", "ann", 1);
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
-    let descriptor = json!({"entries": [{"key": "generic_key", "value": "search"}]});
-    let descriptors = json!({"domain": "edge", "descriptors": [descriptor]});
+    let entry = json!({"key": "generic_key", "value": "search"});
+    let descriptors = json!({"domain": "edge", "descriptors": [{ "entries": [entry] }]});
+    let call = request(&[descriptor("generic_key", "search")]);
     let is_decided = || post(&server, "/v1/check", &search).status == 200;
     wait_until(is_decided, || server.log());
     let before = server.log().lines().count();
@@ -348,12 +343,9 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     for _ in 0..50 {
         assert_eq!(post(&server, "/v1/check", &search).status, 503);
         assert_eq!(post(&server, "/json", &descriptors).status, 503);
-        let status = client.ask(&request("search")).unwrap_err();
+        let status = client.decide(&call).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
-        let mut stream = TcpStream::connect(server.resp()).unwrap();
-        stream.write_all(&commands).unwrap();
-        let mut replies = String::new();
-        stream.read_to_string(&mut replies).unwrap();
+        let replies = sockets::read_to_end(&mut sockets::send(server.resp(), &commands));
         assert!(replies.contains("-UNAVAILABLE"), "{replies}");
     }
     let log = server.log();
@@ -368,18 +360,4 @@ fn failed_calls_write_one_line_for_each_change_of_the_store() {
     wait_until(is_decided, || server.log());
     let closed = server.log().matches("circuit breaker closed").count();
     assert_eq!(closed, 1, "{}", server.log());
-}
-
-fn request(policy: &str) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: "generic_key".to_owned(),
-                value: policy.to_owned(),
-            }],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
 }

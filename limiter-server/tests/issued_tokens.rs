@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
-use support::access::bearer;
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
+use support::calls::post_as;
 use support::databases::{Database, execute};
 use support::http;
 use support::server::{Directory, Server, wait_until};
@@ -38,7 +38,7 @@ impl Issued {
         let body = json!({ "name": "edge", "scopes": scopes });
         let created = root.send("POST", path, &[], &body);
         assert_eq!(created.status, 201, "{}", created.body);
-        let created = json_of(&created);
+        let created = created.json();
         Self {
             id: created["id"].as_str().unwrap().to_owned(),
             secret: created["secret"].as_str().unwrap().to_owned(),
@@ -47,10 +47,8 @@ impl Issued {
 
     /// The status of a call of a route of the policy `search`.
     fn status(&self, server: &Server, route: &str) -> u16 {
-        let body = json!({ "policy": "search", "key": "ann" }).to_string();
-        let token = bearer(&self.secret);
-        let headers = [("authorization", token.as_str())];
-        http::post(server.http(), route, &headers, &body).unwrap().status
+        let body = json!({ "policy": "search", "key": "ann" });
+        post_as(server, Some(&self.secret), route, &body).status
     }
 
     fn is_accepted(&self, server: &Server) -> bool {
@@ -71,6 +69,12 @@ fn with_policy(server: Server) -> (Server, AdminClient) {
     (server, root)
 }
 
+/// The status of a call without a token.
+fn anonymous_status(server: &Server) -> u16 {
+    let body = json!({ "policy": "search", "key": "a" });
+    post_as(server, None, "/v1/peek", &body).status
+}
+
 fn wait_within(time: Duration, mut is_done: impl FnMut() -> bool, server: &Server) {
     let started = Instant::now();
     wait_until(&mut is_done, || server.log());
@@ -85,14 +89,12 @@ fn issued_token_has_its_scopes_at_the_gateway_until_it_is_revoked() {
     wait_until(|| edge.is_accepted(&server), || server.log());
     assert_eq!(edge.status(&server, "/v1/check"), 403);
     // Configured clients exist now, so anonymous ones are rejected.
-    let anonymous = http::post(server.http(), "/v1/peek", &[], r#"{"policy":"search","key":"a"}"#).unwrap();
-    assert_eq!(anonymous.status, 401);
+    assert_eq!(anonymous_status(&server), 401);
     let revoked = root.send("DELETE", &format!("{TOKENS}/{}", edge.id), &[], &Value::Null);
     assert_eq!(revoked.status, 204, "{}", revoked.body);
     wait_within(WITHIN, || !edge.is_accepted(&server), &server);
     // The listener had a client, so the end of the last one does not open it.
-    let anonymous = http::post(server.http(), "/v1/peek", &[], r#"{"policy":"search","key":"a"}"#).unwrap();
-    assert_eq!(anonymous.status, 401);
+    assert_eq!(anonymous_status(&server), 401);
 }
 
 /// The removal of a user revokes the user's tokens, each with an entry of the audit, and does not
@@ -111,8 +113,7 @@ fn tokens_of_a_removed_user_are_revoked_with_audit_entries() {
         audit.contains("token.revoke") && audit.contains("edge: its creator ann was removed"),
         "{audit}"
     );
-    let anonymous = http::post(server.http(), "/v1/peek", &[], r#"{"policy":"search","key":"a"}"#).unwrap();
-    assert_eq!(anonymous.status, 401);
+    assert_eq!(anonymous_status(&server), 401);
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn rotated_token_ends_after_the_overlap() {
     let path = format!("{TOKENS}/{}/rotate", old.id);
     let rotated = root.send("POST", &path, &[], &json!({ "overlap_seconds": 3 }));
     assert_eq!(rotated.status, 201, "{}", rotated.body);
-    let secret = json_of(&rotated)["secret"].as_str().unwrap().to_owned();
+    let secret = rotated.json()["secret"].as_str().unwrap().to_owned();
     let new = Issued {
         id: String::new(),
         secret,
@@ -250,7 +251,7 @@ fn use_at_the_gateway_is_shown_as_last_use() {
     );
     wait_until(|| used.is_accepted(&server), || server.log());
     let day = |id: &str| {
-        let list = json_of(&root.get(TOKENS));
+        let list = root.get(TOKENS).json();
         let tokens = list["tokens"].as_array().unwrap().clone();
         tokens.into_iter().find(|of| of["id"] == id).unwrap()["used_day"].clone()
     };

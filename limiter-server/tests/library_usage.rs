@@ -17,9 +17,9 @@ use limiter_server::library_usage::LibraryUsageFold;
 use limiter_server::store::{LibraryUsage, Store, UsageKind, UsageSpan, UsageTotals};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::admin::{AdminClient, json_of, policy_of_all};
+use support::admin::{AdminClient, policy_of_all};
 use support::browser::Browser;
-use support::databases::Database;
+use support::databases::{Database, block_on};
 use support::http;
 use support::server::{Directory, Server, wait_until};
 
@@ -43,11 +43,6 @@ async fn call(redis: &RedisServer, clock: Option<&ManualClock>, app: &str, key: 
         let _ = limits.check(&search(), key).await.unwrap();
     }
     limits.shutdown(PATIENT).await;
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().unwrap()
 }
 
 fn row(app: &str, allowed: i64, denied: i64) -> LibraryUsage {
@@ -108,13 +103,13 @@ async fn usage_is_recorded_once(url: &str) {
 #[test]
 fn usage_is_recorded_once_in_sqlite() {
     let database = Database::sqlite();
-    runtime().block_on(usage_is_recorded_once(&database.create("usage")));
+    block_on(usage_is_recorded_once(&database.create("usage")));
 }
 
 #[test]
 fn usage_is_recorded_once_in_postgres() {
     let database = Database::postgres();
-    runtime().block_on(usage_is_recorded_once(&database.create("usage")));
+    block_on(usage_is_recorded_once(&database.create("usage")));
 }
 
 /// Minutes that the database did not accept are recorded by the next pass.
@@ -167,8 +162,8 @@ fn pages_show_usage_of_library_processes() {
         &body,
     );
     assert_eq!(saved.status, 200);
-    runtime().block_on(call(&redis, None, "shop", "acme:ann", 4));
-    let usage = || json_of(&root.get("/namespaces/prod/policies/search/usage"));
+    block_on(call(&redis, None, "shop", "acme:ann", 4));
+    let usage = || root.get("/namespaces/prod/policies/search/usage").json();
     wait_until(|| usage()["apps"] != json!([]), || server.log());
     let usage = usage();
     let (app, sum) = (&usage["apps"][0], |name: &str| -> i64 {
@@ -177,9 +172,9 @@ fn pages_show_usage_of_library_processes() {
     });
     assert_eq!((&app["app"], &app["denied"]), (&json!("shop"), &json!(3)));
     assert_eq!((sum("allowed"), sum("denied")), (1, 3));
-    let recent = json_of(&root.get("/namespaces/prod/usage"));
+    let recent = root.get("/namespaces/prod/usage").json();
     assert_eq!(recent["policies"][0]["apps"], json!(["shop"]), "{recent}");
-    let keys = json_of(&root.get("/namespaces/prod/keys/activity"));
+    let keys = root.get("/namespaces/prod/keys/activity").json();
     let denied: &Value = &keys["keys"][0];
     assert_eq!(
         (

@@ -10,29 +10,20 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::{Code, RateLimitRequest};
 use limiter_testing::RedisServer;
 use prost::Message as _;
 use support::access::{self, TOKEN, entry};
-use support::calls::{json_of, limit, post, remaining, succeed};
+use support::calls::{limit, post, remaining, succeed};
+use support::descriptors::{DescriptorExt as _, descriptor, request};
 use support::http;
+use support::policies::search_per_hour;
 use support::rls::{RlsClient, frame};
 use support::server::{Server, wait_until};
-
-const POLICIES: &str = r#"
-[policy.search]
-algorithm = "sliding_window"
-limit = 10
-window = "1h"
-
-[[rule]]
-match = ["search"]
-policy = "search"
-"#;
+use support::sockets;
 
 fn capacity(server: &Server) -> u64 {
     let peeked = succeed(server, "/v1/peek", &limit("search", "ann", 0));
@@ -41,35 +32,22 @@ fn capacity(server: &Server) -> u64 {
 
 /// A request with a descriptor of this cost.
 fn search(hits: u64) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: "search".to_owned(),
-                value: "ann".to_owned(),
-            }],
-            hits_addend: Some(hits),
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
+    request(&[descriptor("search", "ann").hits(hits)])
 }
 
 #[test]
 fn edited_file_applies_without_a_signal() {
-    let server = Server::with_token(POLICIES, &[]);
+    let server = Server::with_token(&search_per_hour(10), &[]);
     assert_eq!(capacity(&server), 10);
     succeed(&server, "/v1/check", &limit("search", "ann", 4));
-    server
-        .directory()
-        .write("policies.toml", &POLICIES.replace("limit = 10", "limit = 25"));
+    server.directory().write("policies.toml", &search_per_hour(25));
     wait_until(|| capacity(&server) == 25, || server.log());
     assert_eq!(remaining(&server, "search", "ann"), 21, "the usage is kept");
 }
 
 #[test]
 fn invalid_edit_changes_nothing() {
-    let server = Server::with_token(POLICIES, &[]);
+    let server = Server::with_token(&search_per_hour(10), &[]);
     succeed(&server, "/v1/check", &limit("search", "ann", 4));
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     for (signals, edit, reason) in [
@@ -94,13 +72,11 @@ fn invalid_edit_changes_nothing() {
         assert_eq!(capacity(&server), 10, "{reason}");
         assert_eq!(remaining(&server, "search", "ann"), 6, "{reason}");
         assert_eq!(post(&server, "/v1/check", &limit("search", "ann", 7)).status, 429);
-        let status = &client.ask(&search(0)).unwrap().statuses[0];
+        let status = &client.decide(&search(0)).unwrap().statuses[0];
         let limit = status.current_limit.as_ref().expect("the rules are kept");
         assert_eq!(limit.requests_per_unit, 10, "{reason}");
     }
-    server
-        .directory()
-        .write("policies.toml", &POLICIES.replace("limit = 10", "limit = 25"));
+    server.directory().write("policies.toml", &search_per_hour(25));
     wait_until(|| capacity(&server) == 25, || server.log());
 }
 
@@ -128,16 +104,12 @@ fn terminated_server_returns_its_leases() {
 
 #[test]
 fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
-    let server = Server::with_token(POLICIES, &["--drain", "20s"]);
+    let server = Server::with_token(&search_per_hour(10), &["--drain", "20s"]);
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     assert!(client.is_serving("envoy.service.ratelimit.v3.RateLimitService"));
     assert_eq!(server.get("/readyz").status, 200);
     // A request on each listener that is incomplete when the shutdown begins.
-    let mut readiness = TcpStream::connect(server.http()).unwrap();
-    readiness
-        .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n")
-        .unwrap();
-    let mut check = TcpStream::connect(server.http()).unwrap();
+    let mut readiness = sockets::send(server.http(), "GET /readyz HTTP/1.1\r\nhost: localhost\r\n");
     let body = limit("search", "bob", 1).to_string();
     let head = format!(
         "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: {}\r\n\
@@ -145,7 +117,7 @@ fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
         access::bearer(TOKEN),
         body.len()
     );
-    check.write_all(head.as_bytes()).unwrap();
+    let mut check = sockets::send(server.http(), head);
     let mut health = RlsClient::connect(server.grpc()).watch_health("");
     assert_eq!(health.next(), Some(true));
     let message = frame(&search(1).encode_to_vec());
@@ -159,15 +131,10 @@ fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
     let answer = answer.expect("a call in flight is decided");
     assert_eq!(answer.overall_code(), Code::Ok);
     assert_eq!([health.next(), health.next()], [Some(false), None]);
-    let read = |mut stream: TcpStream| {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    };
-    let text = read(readiness);
+    let text = sockets::read_to_end(&mut readiness);
     assert!(text.starts_with("HTTP/1.1 503"), "{text}");
     assert!(text.contains("shutting down"), "{text}");
-    let text = read(check);
+    let text = sockets::read_to_end(&mut check);
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     let begun = Instant::now();
     let (status, log) = server.stop();
@@ -179,7 +146,10 @@ fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
 #[test]
 fn permitted_listener_serves_other_machines_with_a_warning() {
     let any = ["--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"];
-    let server = Server::with_policies(POLICIES, &[&any[..], &["--allow-unauthenticated"]].concat());
+    let server = Server::with_policies(
+        &search_per_hour(10),
+        &[&any[..], &["--allow-unauthenticated"]].concat(),
+    );
     for setting in ["http", "grpc"] {
         let line = format!("setting=\"{setting}\"");
         let log = server.log();
@@ -202,12 +172,12 @@ fn permitted_listener_serves_other_machines_with_a_warning() {
     drop(server);
 
     // With a client there is no warning of unauthenticated clients.
-    let server = Server::with_settings(POLICIES, &entry("test", TOKEN, &["check:*"]), &any);
+    let server = Server::with_settings(&search_per_hour(10), &entry("test", TOKEN, &["check:*"]), &any);
     let log = server.log();
     assert!(!log.contains("unauthenticated"), "{log}");
     assert!(log.contains("receives tokens in plain text"), "{log}");
     let address = (std::net::Ipv4Addr::LOCALHOST, server.http().port()).into();
     let refused = http::post(address, "/v1/check", &[], &search).unwrap();
     assert_eq!(refused.status, 401, "{}", refused.body);
-    assert!(json_of(&refused)["detail"].is_string());
+    assert!(refused.json()["detail"].is_string());
 }

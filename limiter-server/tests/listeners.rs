@@ -13,9 +13,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use support::policies::SEARCH;
 use support::server::{Directory, Server, run};
-
-const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
 
 fn check(socket: &Path) -> String {
     let body = r#"{"policy":"search","key":"ann"}"#;
@@ -34,7 +33,7 @@ fn check(socket: &Path) -> String {
 #[test]
 fn unix_socket_serves_and_is_removed() {
     let directory = Directory::new();
-    let policies = directory.write("policies.toml", POLICIES);
+    let policies = directory.write("policies.toml", SEARCH);
     let [http, grpc] = ["http.sock", "grpc.sock"].map(|name| directory.path().join(name));
     let address = |path: &Path| format!("unix:{}", path.display());
     let args = [
@@ -67,7 +66,7 @@ fn unix_socket_serves_and_is_removed() {
 
 #[test]
 fn configured_host_is_allowed() {
-    let server = Server::with_policies(POLICIES, &["--allowed-hosts", "limits.example,other.example"]);
+    let server = Server::with_policies(SEARCH, &["--allowed-hosts", "limits.example,other.example"]);
     let body = r#"{"policy":"search","key":"ann"}"#;
     for (host, status) in [
         ("limits.example", 200),

@@ -8,15 +8,9 @@
 
 mod support;
 
+use support::policies::EDGE;
 use support::proxy::{ConfigFile, Proxy};
 use support::server::Server;
-
-const POLICIES: &str = "
-[policy.edge]
-algorithm = 'sliding_window'
-limit = 2
-window = '1h'
-";
 
 const FILES: [ConfigFile; 1] = [("nginx.conf", include_str!("../../docs/guide/nginx.conf"))];
 
@@ -33,7 +27,7 @@ fn nginx(server: &Server, edits: &[(&str, &str)]) -> Proxy {
 
 #[test]
 fn nginx_limits_requests_and_explains_denials() {
-    let server = Server::with_policies(POLICIES, &["--trusted-proxies", "127.0.0.1"]);
+    let server = Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"]);
     let proxy = nginx(&server, &[]);
     for remaining in ["r=1", "r=0"] {
         let allowed = proxy.get("/a?x=1");
@@ -59,7 +53,7 @@ fn nginx_limits_requests_and_explains_denials() {
 
 #[test]
 fn nginx_applies_its_failure_mode_without_the_server() {
-    let mut server = Server::with_policies(POLICIES, &["--trusted-proxies", "127.0.0.1"]);
+    let mut server = Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"]);
     let (closed, open) = (nginx(&server, &[]), nginx(&server, &[("#open ", "")]));
     for _ in 0..2 {
         assert_eq!(open.get("/a").status, 200);

@@ -10,32 +10,26 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use limiter_core::Limiter;
 use limiter_server::gateway::Gateway;
 use limiter_server::gateway::readiness::Readiness;
 use limiter_server::settings::Settings;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use serde_json::Value;
+use support::policies::SEARCH;
 use support::server::{Directory, Server};
-
-const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+use support::sockets;
 
 /// The methods that an operation of a path may have.
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
 fn status(server: &Server, method: &str, path: &str) -> u16 {
-    let mut stream = TcpStream::connect(server.http()).unwrap();
     let request = format!(
         "{} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
          connection: close\r\n\r\n",
         method.to_uppercase()
     );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = sockets::read_to_end(&mut sockets::send(server.http(), request));
     answer.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
@@ -60,10 +54,10 @@ fn paths_of(router: &axum::Router) -> BTreeSet<String> {
 
 #[test]
 fn document_has_the_paths_and_methods_of_the_router() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = Server::with_policies(SEARCH, &[]);
     let answer = server.get("/openapi.json");
     assert_eq!(answer.status, 200);
-    let document: Value = serde_json::from_str(&answer.body).unwrap();
+    let document = answer.json();
     assert_eq!(document["info"]["title"], "limiter-server");
     let paths = document["paths"].as_object().unwrap();
     let documented: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
@@ -98,9 +92,9 @@ fn document_has_the_paths_and_methods_of_the_router() {
 
 #[test]
 fn references_of_the_document_exist() {
-    let server = Server::with_policies(POLICIES, &[]);
-    let body = server.get("/openapi.json").body;
-    let document: Value = serde_json::from_str(&body).unwrap();
+    let server = Server::with_policies(SEARCH, &[]);
+    let answer = server.get("/openapi.json");
+    let (document, body) = (answer.json(), answer.body);
     let references: Vec<&str> = body
         .split(r##""$ref":"#"##)
         .skip(1)

@@ -10,14 +10,15 @@ mod support;
 
 use limiter_core::Limiter;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry, SuspensionMode};
-use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::Code;
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{DocumentKind, OVERLAYS, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::access::{TOKEN, bearer, entry};
-use support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
-use support::http;
+use support::access::{TOKEN, entry};
+use support::admin::{AdminClient, policy_of_all, with_sqlite};
+use support::calls::{post, post_as};
+use support::descriptors::{descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
 
@@ -26,9 +27,9 @@ const BLOCKS: &str = "/namespaces/default/blocks";
 const TEXT: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 1\nrate = '1/h'\n";
 
 fn check(server: &Server, key: &str) -> (u16, Value) {
-    let body = json!({ "policy": "search", "key": key }).to_string();
-    let answer = http::post(server.http(), "/v1/check", &[], &body).unwrap();
-    (answer.status, json_of(&answer))
+    let body = json!({ "policy": "search", "key": key });
+    let answer = post_as(server, None, "/v1/check", &body);
+    (answer.status, answer.json())
 }
 
 /// A server with the policy `search` in force.
@@ -48,7 +49,7 @@ fn suspension_by_the_api_applies_at_the_gateway_and_ends() {
         json!({ "scope": "policy:search", "enforcement": "deny", "for_seconds": 600, "reason": "broken" });
     let created = root.send("POST", SUSPENSIONS, &[], &body);
     assert_eq!(created.status, 200, "{}", created.body);
-    let created = json_of(&created);
+    let created = created.json();
     assert_eq!(
         (&created["scope"], &created["active"]),
         (&json!("policy:search"), &json!(true))
@@ -56,13 +57,13 @@ fn suspension_by_the_api_applies_at_the_gateway_and_ends() {
     wait_until(|| check(&server, "ann").0 == 403, || server.log());
     assert_eq!(check(&server, "ann").1["origin"], "suspension");
 
-    let listed = json_of(&root.get(SUSPENSIONS));
+    let listed = root.get(SUSPENSIONS).json();
     assert_eq!(listed["suspensions"][0]["reason"], "broken");
     assert_eq!(listed["suspensions"][0]["by"], "root");
     let path = format!("{SUSPENSIONS}/{}", created["id"].as_str().unwrap());
     let extended = root.send("PUT", &path, &[], &json!({ "for_seconds": 7_200 }));
     assert!(
-        json_of(&extended)["until"].as_u64() > created["until"].as_u64(),
+        extended.json()["until"].as_u64() > created["until"].as_u64(),
         "{}",
         extended.body
     );
@@ -80,7 +81,7 @@ fn block_by_the_api_survives_a_restart() {
     let body = json!({ "part": "tenant=acme", "reason": "abuse" });
     let created = root.send("POST", BLOCKS, &[], &body);
     assert_eq!(created.status, 200, "{}", created.body);
-    let created = json_of(&created);
+    let created = created.json();
     assert_eq!(
         (&created["part"], &created["until"]),
         (&json!("tenant=acme"), &Value::Null)
@@ -273,16 +274,16 @@ fn subscribers_are_listed() {
     let path = "/namespaces/prod/subscribers";
     wait_until(
         || {
-            !json_of(&root.get(path))["subscribers"]
+            !root.get(path).json()["subscribers"]
                 .as_array()
                 .unwrap()
                 .is_empty()
         },
         || server.log(),
     );
-    let listed = json_of(&root.get(path));
+    let listed = root.get(path).json();
     assert_eq!(listed["subscribers"][0]["supports_overlays"], true, "{listed}");
-    let suspensions = json_of(&root.get("/namespaces/prod/suspensions"));
+    let suspensions = root.get("/namespaces/prod/suspensions").json();
     assert_eq!(suspensions["unsupported_by"], json!([]), "{suspensions}");
 }
 
@@ -294,7 +295,7 @@ fn quotas_and_trials_change_the_policy() {
     let send = |method: &str, of: &str, revision: &str, body: &Value| {
         root.send(method, &format!("{path}/{of}"), &[("if-match", revision)], body)
     };
-    let toml = || json_of(&root.get(path))["toml"].as_str().unwrap().to_owned();
+    let toml = || root.get(path).json()["toml"].as_str().unwrap().to_owned();
     let quota = json!({ "key": "ann", "capacity": 7, "rate": "5/s", "for_seconds": 600, "reason": "sale" });
     let saved = send("POST", "quotas", "1", &quota);
     assert_eq!(saved.status, 200, "{}", saved.body);
@@ -305,9 +306,9 @@ fn quotas_and_trials_change_the_policy() {
     );
     // The gateway decides by the quota of the key; other keys keep the policy.
     let limit_of = |key: &str| {
-        let body = json!({ "policy": "search", "key": key }).to_string();
-        let peeked = http::post(server.http(), "/v1/peek", &[], &body).unwrap();
-        json_of(&peeked)["limits"][0]["limit"].as_i64()
+        let body = json!({ "policy": "search", "key": key });
+        let peeked = post_as(&server, None, "/v1/peek", &body);
+        peeked.json()["limits"][0]["limit"].as_i64()
     };
     wait_until(|| limit_of("ann") == Some(7), || server.log());
     assert_eq!(limit_of("bob"), Some(1));
@@ -371,25 +372,13 @@ fn with_apps(overlay: &str) -> Server {
 
 /// The origin of the denial over HTTP, and whether Envoy's protocol denies.
 fn denial(server: &Server, policy: &str, key: &str) -> (Option<String>, bool) {
-    let body = json!({ "policy": policy, "key": key }).to_string();
-    let token = bearer(TOKEN);
-    let headers = [("authorization", token.as_str())];
-    let answer = http::post(server.http(), "/v1/check", &headers, &body).unwrap();
+    let body = json!({ "policy": policy, "key": key });
+    let answer = post(server, "/v1/check", &body);
     assert!([200, 403].contains(&answer.status), "{}", answer.body);
-    let origin = json_of(&answer)["origin"].as_str().map(str::to_owned);
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: policy.to_owned(),
-                value: key.to_owned(),
-            }],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
+    let origin = answer.json()["origin"].as_str().map(str::to_owned);
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
-    let code = client.ask(&request).unwrap().overall_code();
+    let code = client.decide(&request(&[descriptor(policy, key)]));
+    let code = code.unwrap().overall_code();
     (origin.filter(|_| answer.status == 403), code == Code::OverLimit)
 }
 

@@ -8,15 +8,9 @@
 
 mod support;
 
+use support::policies::EDGE;
 use support::proxy::Proxy;
 use support::server::Server;
-
-const POLICIES: &str = "
-[policy.edge]
-algorithm = 'sliding_window'
-limit = 2
-window = '1h'
-";
 
 /// The variable that names the program of Caddy.
 const CADDY: &str = "CADDY";
@@ -38,7 +32,7 @@ fn check_limits(proxy: &Proxy, server: &Server) {
 }
 
 fn limiter() -> Server {
-    Server::with_policies(POLICIES, &["--trusted-proxies", "127.0.0.1"])
+    Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"])
 }
 
 #[test]

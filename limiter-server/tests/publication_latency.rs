@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use limiter_core::Limiter;
 use limiter_testing::RedisServer;
 use serde_json::json;
-use support::admin::{AdminClient, json_of};
+use support::admin::AdminClient;
 use support::http;
 use support::server::{Directory, Server, wait_until};
 
@@ -32,7 +32,7 @@ fn policy(number: usize, capacity: usize) -> String {
 fn limit_of(server: &Server, policy: &str) -> Option<u64> {
     let body = json!({ "policy": policy, "key": "ann" }).to_string();
     let answer = http::post(server.http(), "/v1/peek", &[], &body).ok()?;
-    json_of(&answer)["limits"][0]["limit"].as_u64()
+    answer.json()["limits"][0]["limit"].as_u64()
 }
 
 /// Waits until a policy is in force. The import is one transaction.

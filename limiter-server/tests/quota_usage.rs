@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use limiter_server::gateway::quota::messages::{BlanketRule, BucketId, StrategyKind};
 use serde_json::{Value, json};
-use support::admin::{AdminClient, json_of, with_sqlite};
+use support::admin::{AdminClient, with_sqlite};
 use support::browser::Browser;
 use support::quota::{QuotaClient, bucket_id, calls, rate};
 use support::server::{Server, wait_until};
@@ -209,7 +209,7 @@ fn with_stream() -> (Server, AdminClient, QuotaClient) {
 fn create(root: &AdminClient, path: &str, body: &Value) -> String {
     let created = root.send("POST", path, &[], body);
     assert_eq!(created.status, 200, "{}", created.body);
-    format!("{path}/{}", json_of(&created)["id"].as_str().unwrap())
+    format!("{path}/{}", created.json()["id"].as_str().unwrap())
 }
 
 /// While an overlay applies, an open stream has its rule and the reports have its origin.
@@ -223,7 +223,7 @@ fn overlay_applies_to_open_stream(
     let before = decisions(&server, "api");
     let overlay = create(&root, path, body);
     client.wait_for(|of| of == rule);
-    let rows = json_of(&root.get(ASSIGNMENTS));
+    let rows = root.get(ASSIGNMENTS).json();
     let state = if *rule == ALLOW { "allow_all" } else { "deny_all" };
     assert_eq!(rows["assignments"][0]["state"], state, "{rows}");
     client.report(calls(bucket_of("api", "ann"), calls_of.0, calls_of.1));
@@ -264,7 +264,7 @@ fn suspension_in_shadow_keeps_share_of_open_stream() {
     let before = decisions(&server, "api");
     let suspended = create(&root, SUSPENSIONS, &suspension("shadow"));
     client.wait_for(|of| *of == ALLOW);
-    let rows = json_of(&root.get(ASSIGNMENTS));
+    let rows = root.get(ASSIGNMENTS).json();
     assert_eq!(rows["assignments"][0]["state"], "shadow", "{rows}");
     client.report(calls(bucket_of("api", "ann"), 2_000, 0));
     let above = || decisions(&server, "api").get("shadow_denied lease").copied();
@@ -304,7 +304,7 @@ fn changed_rule_moves_open_bucket_to_another_policy() {
 #[test]
 fn assignments_are_in_the_api_and_on_the_status_page() {
     let (server, root, _client) = with_stream();
-    let rows = json_of(&root.get(ASSIGNMENTS));
+    let rows = root.get(ASSIGNMENTS).json();
     let row = &rows["assignments"][0];
     assert_eq!(rows["assignments"].as_array().unwrap().len(), 1, "{rows}");
     assert_eq!(

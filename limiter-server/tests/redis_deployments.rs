@@ -12,12 +12,14 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use limiter_server::gateway::envoy::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest};
+use limiter_server::gateway::envoy::messages::Code;
 use limiter_testing::{Proxy, RedisCluster, RedisSentinel, RedisServer, RespValue};
 use serde_json::json;
-use support::calls::{json_of, limit, post, remaining, succeed};
+use support::calls::{limit, post, remaining, succeed};
+use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::stores::PATIENT;
 
 /// A loaded machine must not decide the outcome of a test, so the deadlines are long.
 const POLICIES: &str = r#"
@@ -47,23 +49,6 @@ policy = "search"
 match = ["other"]
 policy = "other"
 "#;
-const DEADLINE: [&str; 2] = ["--decision-deadline", "30s"];
-
-fn request(descriptors: &[(&str, &str, u64)]) -> RateLimitRequest {
-    let descriptors = descriptors.iter().map(|(key, value, hits)| RateLimitDescriptor {
-        entries: vec![Entry {
-            key: (*key).to_owned(),
-            value: (*value).to_owned(),
-        }],
-        hits_addend: Some(*hits),
-        ..RateLimitDescriptor::default()
-    });
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: descriptors.collect(),
-        hits_addend: 0,
-    }
-}
 
 #[test]
 fn two_servers_on_a_cluster_share_limits() {
@@ -74,7 +59,7 @@ fn two_servers_on_a_cluster_share_limits() {
         let call = limit("search", &format!("user-{user}"), 1);
         let allowed = (0..20).filter(|number| {
             let answer = post(&servers[number % 2], "/v1/check", &call);
-            assert!(json_of(&answer)["origin"].is_string(), "{}", answer.body);
+            assert!(answer.json()["origin"].is_string(), "{}", answer.body);
             answer.status == 200
         });
         assert_eq!(allowed.count(), 10, "user {user}");
@@ -135,7 +120,7 @@ fn server_follows_a_failover_of_sentinel() {
     let call = limit("search", "ann", 1);
     let origin = || {
         let answer = post(&server, "/v1/check", &call);
-        json_of(&answer)["origin"].as_str().unwrap_or_default().to_owned()
+        answer.json()["origin"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(origin(), "redis");
     succeed(&server, "/v1/check", &limit("search", "bob", 4));
@@ -166,18 +151,22 @@ fn name_of_the_primary_alone_selects_it() {
 fn denial_refunds_limits_of_other_tags_in_redis() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let args = [&["--redis", &url], &DEADLINE[..]].concat();
+    let args = [&["--redis", &url], &PATIENT[..]].concat();
     let server = Server::with_token(POLICIES, &args);
     let client = RlsClient::connect(server.grpc()).with_token(support::access::TOKEN);
     succeed(&server, "/v1/check", &limit("search", "b", 10));
 
-    let mixed = request(&[("other", "a", 1), ("search", "b", 1), ("other", "c", 2)]);
-    let denied = client.ask(&mixed).unwrap();
+    let mixed = request(&[
+        descriptor("other", "a").hits(1),
+        descriptor("search", "b").hits(1),
+        descriptor("other", "c").hits(2),
+    ]);
+    let denied = client.decide(&mixed).unwrap();
     assert_eq!(denied.overall_code(), Code::OverLimit);
-    let codes: Vec<Code> = denied.statuses.iter().map(|status| status.code()).collect();
-    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok]);
+    assert_eq!(codes(&denied), [Code::Ok, Code::OverLimit, Code::Ok]);
     for key in ["a", "c"] {
-        let peek = client.ask(&request(&[("other", key, 0)])).unwrap();
+        let peek = client.decide(&request(&[descriptor("other", key).hits(0)]));
+        let peek = peek.unwrap();
         assert_eq!(peek.statuses[0].limit_remaining, 100, "{key}");
     }
     let limits = json!({"limits": [
@@ -185,7 +174,7 @@ fn denial_refunds_limits_of_other_tags_in_redis() {
     ]});
     let refused = post(&server, "/v1/check", &limits);
     assert_eq!(
-        (refused.status, &json_of(&refused)["policy"]),
+        (refused.status, &refused.json()["policy"]),
         (429, &json!("search")),
         "{}",
         refused.body
@@ -201,7 +190,7 @@ fn failed_refund_is_counted() {
     let redis = RedisServer::start();
     let proxy = Proxy::start(redis.port());
     let url = proxy.url();
-    let args = [&["--redis", &url], &DEADLINE[..]].concat();
+    let args = [&["--redis", &url], &PATIENT[..]].concat();
     let server = Server::with_token(POLICIES, &args);
     succeed(&server, "/v1/check", &limit("search", "b", 10));
     let failed = || server.metric("limiter_server_failed_refunds_total ");

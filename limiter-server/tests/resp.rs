@@ -13,11 +13,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 
-use limiter_testing::RedisServer;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use support::http;
+use support::resp::encode;
 use support::server::{Directory, Server, run};
+use support::sockets;
+use support::stores::on_each_store;
 
 const POLICIES: &str = r#"
 [policy.login]
@@ -41,20 +43,10 @@ lease = "10m"
 /// The variable that names a Python with the packages of `tests/clients/requirements.txt`.
 const PYTHON: &str = "RLS_PYTHON";
 
-/// Runs a test on both stores.
-fn on_each_store(test: impl Fn(&Server)) {
-    test(&in_process());
-    let redis = RedisServer::start();
-    // A loaded machine must not decide the outcome of a test.
-    let args = [
-        "--resp",
-        "127.0.0.1:0",
-        "--resp-deadline",
-        "30s",
-        "--redis",
-        &redis.url(),
-    ];
-    test(&Server::with_policies(POLICIES, &args));
+/// A server with the arguments of a store, and a deadline that does not end on a loaded machine.
+fn start(store: &[&str]) -> Server {
+    let args = ["--resp", "127.0.0.1:0", "--resp-deadline", "30s"];
+    Server::with_policies(POLICIES, &[&args, store].concat())
 }
 
 fn in_process() -> Server {
@@ -72,14 +64,6 @@ fn exchange(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn encode(arguments: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
-    for argument in arguments {
-        bytes.extend(format!("${}\r\n{argument}\r\n", argument.len()).bytes());
-    }
-    bytes
-}
-
 fn numbers(numbers: [i64; 5]) -> String {
     let numbers: String = numbers.iter().map(|number| format!(":{number}\r\n")).collect();
     format!("*5\r\n{numbers}")
@@ -87,7 +71,7 @@ fn numbers(numbers: [i64; 5]) -> String {
 
 #[test]
 fn throttle_replies_the_numbers_of_redis_cell() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         // One pipeline, so that little time passes between its commands.
         let commands = [
             ("one", "1"),
@@ -112,7 +96,7 @@ fn throttle_replies_the_numbers_of_redis_cell() {
 
 #[test]
 fn changed_numbers_keep_the_usage_of_a_key() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let commands = [("9", "4"), ("4", "0"), ("19", "0")];
         let commands =
             commands.map(|(burst, quantity)| encode(&["CL.THROTTLE", "ann", burst, "1", "3600", quantity]));
@@ -128,7 +112,7 @@ fn changed_numbers_keep_the_usage_of_a_key() {
 
 #[test]
 fn policy_key_selects_a_registered_policy_and_shares_its_usage() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let body = json!({"policy": "login", "key": "10.0.0.1:ann"}).to_string();
         let checked = http::post(server.http(), "/v1/check", &[], &body).unwrap();
         assert_eq!(checked.status, 200, "{}", checked.body);
@@ -243,7 +227,7 @@ fn invalid_framing_closes_its_connection_only() {
 
 #[test]
 fn pipeline_replies_arrive_in_order() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let mut commands = Vec::new();
         let mut expected = String::new();
         // More than run at once, and more than one read.
@@ -265,7 +249,7 @@ fn pipeline_replies_arrive_in_order() {
 
 #[test]
 fn redis_cli_runs_commands() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let cli = |arguments: &[&str]| {
             let output = Command::new("redis-cli")
                 .args(["-p", &server.resp().port().to_string()])
@@ -294,7 +278,7 @@ fn redis_py_connects_and_pipelines() {
     let python =
         std::env::var_os(PYTHON).expect("set RLS_PYTHON to a Python with redis, or run `cargo xtask server`");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/resp_client.py");
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         let output = Command::new(&python)
             .arg(script)
             .arg(server.resp().port().to_string())
@@ -307,7 +291,7 @@ fn redis_py_connects_and_pipelines() {
 
 #[test]
 fn redis_rs_connects_and_pipelines() {
-    on_each_store(|server| {
+    on_each_store(start, |server| {
         for query in ["", "?protocol=resp3"] {
             let key = format!("ann{query}");
             let client = redis::Client::open(format!("redis://{}/{query}", server.resp())).unwrap();
@@ -379,14 +363,11 @@ fn configured_tokens_restrict_commands_to_their_scopes() {
 #[test]
 fn terminated_server_closes_idle_connections() {
     let server = in_process();
-    let mut idle = TcpStream::connect(server.resp()).unwrap();
-    idle.write_all(&encode(&["PING"])).unwrap();
+    let mut idle = sockets::send(server.resp(), encode(&["PING"]));
     let mut pong = [0; 7];
     idle.read_exact(&mut pong).unwrap();
     server.signal("TERM");
-    let mut rest = Vec::new();
-    idle.read_to_end(&mut rest).unwrap();
-    assert!(rest.is_empty());
+    assert_eq!(sockets::read_to_end(&mut idle), "");
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");
     assert!(!log.contains("still in flight"), "{log}");
@@ -403,10 +384,7 @@ fn configured_limits_close_connections() {
         "100",
     ];
     let server = Server::with_policies(POLICIES, &limits);
-    let mut idle = TcpStream::connect(server.resp()).unwrap();
-    idle.write_all(&encode(&["PING"])).unwrap();
-    let mut answer = String::new();
-    idle.read_to_string(&mut answer).unwrap();
+    let answer = sockets::read_to_end(&mut sockets::send(server.resp(), encode(&["PING"])));
     assert_eq!(answer, "+PONG\r\n", "the idle connection ends");
     assert_eq!(exchange(&server, &encode(&["ECHO", &"x".repeat(70)])).len(), 77);
     let answer = exchange(&server, &encode(&["ECHO", &"x".repeat(100)]));

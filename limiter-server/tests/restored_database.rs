@@ -18,9 +18,9 @@ use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{Author, DocumentKind, NewAccount, NewStoredToken, Origin, SaveRequest, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::access::bearer;
-use support::admin::{AdminClient, json_of, policy_of_all, with_database};
-use support::http;
+use support::admin::{AdminClient, policy_of_all, with_database};
+use support::calls::post_as;
+use support::databases::block_on;
 use support::server::{Directory, Server, wait_until};
 
 /// Runs statements on an SQLite file.
@@ -132,11 +132,6 @@ fn file_of(server: &Server) -> PathBuf {
     server.directory().path().join("limiter.db")
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.unwrap().block_on(future)
-}
-
 /// Nothing is published between the copy and the revocation, so the registry does not differ.
 #[test]
 fn copy_from_before_a_revocation_does_not_revive_the_token() {
@@ -154,17 +149,14 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
         200
     );
     let body = json!({ "name": "edge", "scopes": ["peek:*"] });
-    let created = json_of(&root.send("POST", "/namespaces/default/tokens", &[], &body));
+    let created = root.send("POST", "/namespaces/default/tokens", &[], &body).json();
     let (id, secret) = (
         created["id"].as_str().unwrap(),
         created["secret"].as_str().unwrap(),
     );
     let status = |server: &Server| {
-        let (token, body) = (bearer(secret), r#"{"policy":"search","key":"ann"}"#);
-        let headers = [("authorization", token.as_str())];
-        http::post(server.http(), "/v1/peek", &headers, body)
-            .unwrap()
-            .status
+        let body = json!({ "policy": "search", "key": "ann" });
+        post_as(server, Some(secret), "/v1/peek", &body).status
     };
     wait_until(|| status(&control) == 200, || control.log());
 
@@ -189,9 +181,9 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
     let stale = AdminClient::new(server.admin(), root.credentials.clone());
     assert_eq!(stale.get("/session").status, 401, "sessions have ended");
     let root = stale.sign_in("root");
-    let tokens = json_of(&root.get("/namespaces/default/tokens"));
+    let tokens = root.get("/namespaces/default/tokens").json();
     assert_eq!(tokens["tokens"][0]["state"], "suspended", "{tokens}");
-    let alerts = json_of(&root.get("/namespaces/default/status"));
+    let alerts = root.get("/namespaces/default/status").json();
     assert_eq!(alerts["alerts"][0]["kind"], "database_restored", "{alerts}");
     assert_eq!(status(&server), 401);
     // An administrator accepts it again.

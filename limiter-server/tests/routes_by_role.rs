@@ -10,7 +10,7 @@ mod support;
 
 use limiter_server::admin::api::routes::{ROUTES, Route, RouteAccess};
 use serde_json::{Value, json};
-use support::admin::{AdminClient, Credentials, PASSWORD, json_of, policy, with_sqlite};
+use support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sqlite};
 use support::databases;
 use support::server::Server;
 
@@ -172,17 +172,14 @@ impl Setup {
                 "1".to_owned()
             }
             "proposals" if path.contains("{id}") => {
-                let revision = json_of(&self.root.get(SEARCH))["revision"].as_i64().unwrap();
-                let text = json_of(&self.root.get(SEARCH))["toml"]
-                    .as_str()
-                    .unwrap()
-                    .to_owned();
+                let revision = self.root.get(SEARCH).json()["revision"].as_i64().unwrap();
+                let text = self.root.get(SEARCH).json()["toml"].as_str().unwrap().to_owned();
                 let (before, rest) = text.split_once("capacity = ").unwrap();
                 let (_, after) = rest.split_once('\n').unwrap();
                 let changed = format!("{before}capacity = {}\n{after}", 50 + revision);
                 let proposed = self.proposer.put_policy("search", revision, &changed);
                 assert_eq!(proposed.status, 202, "{}", proposed.body);
-                json_of(&proposed)["proposal"].as_str().unwrap().to_owned()
+                proposed.json()["proposal"].as_str().unwrap().to_owned()
             }
             "grants" if route.method == "DELETE" => {
                 let role = json!({ "role": "viewer" });
@@ -240,7 +237,7 @@ fn every_route_answers_by_role() {
         };
         setup.assert_answers(name, &caller, access);
     }
-    let history = json_of(&setup.root.get(&format!("{SEARCH}/history")));
+    let history = setup.root.get(&format!("{SEARCH}/history")).json();
     let mut authors = history["revisions"].as_array().unwrap().iter();
     let proposals = authors.clone().filter(|of| of["origin"] == "proposal");
     let approvers: Vec<&Value> = proposals.map(|of| &of["author"]).collect();
@@ -276,7 +273,7 @@ fn every_route_answers_by_the_scope_of_a_token() {
 fn openapi_lists_every_route_and_the_router_has_each() {
     let server = with_sqlite(&[]);
     let anonymous = AdminClient::new(server.admin(), Credentials::None);
-    let document = json_of(&anonymous.get("/openapi.json"));
+    let document = anonymous.get("/openapi.json").json();
     for route in ROUTES {
         let item = &document["paths"][format!("/admin/v1{}", route.path)];
         assert!(

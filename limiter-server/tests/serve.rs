@@ -8,18 +8,17 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write as _;
 
 use limiter_testing::RedisServer;
 use support::http;
+use support::policies::SEARCH;
 use support::server::{Directory, Server, run, wait_until};
-
-const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+use support::sockets;
 
 #[test]
 fn server_prints_addresses_and_replies_to_health_checks() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = Server::with_policies(SEARCH, &[]);
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").body, "ready\n");
     assert_eq!(server.get("/metrics").status, 200);
@@ -39,16 +38,13 @@ fn namespace_without_registry_is_reported() {
 
 #[test]
 fn terminated_server_finishes_its_connections_and_succeeds() {
-    let server = Server::with_policies(POLICIES, &[]);
-    let mut open = TcpStream::connect(server.http()).unwrap();
-    open.write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n")
-        .unwrap();
+    let server = Server::with_policies(SEARCH, &[]);
+    let mut open = sockets::send(server.http(), "GET /healthz HTTP/1.1\r\nhost: test\r\n");
     server.signal("TERM");
     server.wait_for_log("shutting down");
     // The rest of the request arrives during the shutdown.
     open.write_all(b"\r\n").unwrap();
-    let mut answer = String::new();
-    open.read_to_string(&mut answer).unwrap();
+    let answer = sockets::read_to_end(&mut open);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");
@@ -57,7 +53,7 @@ fn terminated_server_finishes_its_connections_and_succeeds() {
 
 #[test]
 fn hangup_applies_an_edit_and_rejects_an_invalid_one() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = Server::with_policies(SEARCH, &[]);
     server.directory().write(
         "policies.toml",
         "policy.search = { algorithm = 'token_bucket' }\n",
@@ -67,7 +63,7 @@ fn hangup_applies_an_edit_and_rejects_an_invalid_one() {
     assert_eq!(server.get("/readyz").status, 200);
     server
         .directory()
-        .write("policies.toml", &POLICIES.replace("5", "6"));
+        .write("policies.toml", &SEARCH.replace("5", "6"));
     server.signal("HUP");
     server.wait_for_log("policy file read again");
 }
@@ -101,7 +97,7 @@ fn listener_for_other_machines_needs_permission() {
 #[test]
 fn settings_file_is_read_and_unknown_settings_are_rejected() {
     let directory = Directory::new();
-    directory.write("policies.toml", POLICIES);
+    directory.write("policies.toml", SEARCH);
     directory.write(
         "limiter-server.toml",
         "policies = 'policies.toml'\nnode = 'edge-7'\n",
@@ -130,7 +126,7 @@ fn server_is_ready_after_first_policies_from_redis() {
 fn password_on_the_command_line_causes_a_warning() {
     let redis = RedisServer::start();
     let url = redis.url().replace("redis://", "redis://default:secret@");
-    let server = Server::with_policies(POLICIES, &["--redis", &url]);
+    let server = Server::with_policies(SEARCH, &["--redis", &url]);
     server.wait_for_log("contains a password");
     assert!(!server.log().contains("secret"), "{}", server.log());
 }
@@ -138,7 +134,7 @@ fn password_on_the_command_line_causes_a_warning() {
 #[test]
 fn check_prints_all_errors_with_their_places() {
     let directory = Directory::new();
-    let valid = directory.write("valid.toml", POLICIES);
+    let valid = directory.write("valid.toml", SEARCH);
     let (code, output, errors) = run(&["check", valid.to_str().unwrap()]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(output.contains("policies: 1"), "{output}");
@@ -166,7 +162,7 @@ fn completions_are_printed_for_each_shell() {
 
 #[test]
 fn http_client_of_the_tests_reads_headers() {
-    let server = Server::with_policies(POLICIES, &[]);
+    let server = Server::with_policies(SEARCH, &[]);
     let answer = http::get(server.http(), "/healthz", &[("x-test", "1")]).unwrap();
     assert_eq!(answer.header("content-length"), Some("6"));
 }

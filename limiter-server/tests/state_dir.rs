@@ -8,17 +8,16 @@
 
 mod support;
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 use support::access::bearer;
-use support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_sqlite};
+use support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
+use support::descriptors::{descriptor, request};
 use support::http::{self, Response};
+use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
+use support::sockets;
 
 /// A database that is not reachable.
 const UNREACHABLE: &str = "postgres://user@127.0.0.1:1/none";
@@ -90,30 +89,16 @@ fn node_without_policies_allows_no_call_of_envoy_and_resp() {
     ];
     let server = Server::start(Directory::new(), &args);
     let client = RlsClient::connect(server.grpc());
-    let entry = Entry {
-        key: "search".to_owned(),
-        value: "ann".to_owned(),
-    };
-    let request = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry],
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
-    let refused = client.ask(&request).unwrap_err();
+    let refused = client.decide(&request(&[descriptor("search", "ann")]));
+    let refused = refused.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
     assert!(refused.message().contains("no policies yet"), "{refused:?}");
     assert!(!client.is_serving(""));
 
-    let mut stream = TcpStream::connect(server.resp()).unwrap();
-    let arguments = ["CL.THROTTLE", "policy:search:ann", "0", "1", "1"];
-    let arguments = arguments.map(|text| format!("${}\r\n{text}\r\n", text.len()));
-    write!(stream, "*5\r\n{}", arguments.concat()).unwrap();
+    let command = encode(&["CL.THROTTLE", "policy:search:ann", "0", "1", "1"]);
+    let mut stream = sockets::send(server.resp(), command);
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = sockets::read_to_end(&mut stream);
     assert!(
         answer.starts_with("-LOADING the server has no policies yet"),
         "{answer}"
@@ -173,7 +158,7 @@ fn node_without_the_database_follows_redis_until_the_database_answers() {
     let joined = AdminClient::new(node.admin(), root.credentials);
     wait_until(|| joined.get("/session").status == 200, || node.log());
     save(&joined, 2, 60);
-    let state = || json_of(&joined.get("/namespaces/default/policies/search"))["state"].clone();
+    let state = || joined.get("/namespaces/default/policies/search").json()["state"].clone();
     wait_until(|| state() == "published", || node.log());
 }
 
@@ -199,7 +184,7 @@ fn node_without_redis_and_database_decides_by_its_cache() {
     assert_eq!(suspended.status, 200, "{}", suspended.body);
     let token = json!({ "name": "edge", "scopes": ["check:*"] });
     let created = root.send("POST", "/namespaces/default/tokens", &[], &token);
-    let secret = json_of(&created)["secret"].as_str().unwrap().to_owned();
+    let secret = created.json()["secret"].as_str().unwrap().to_owned();
     let cached = |file: &str| std::fs::read_to_string(cache.path().join(file)).unwrap_or_default();
     let is_cached = || {
         let policies = cached("registry.toml");
@@ -219,7 +204,7 @@ fn node_without_redis_and_database_decides_by_its_cache() {
         http::post(alone.http(), "/v1/check", headers, &body).unwrap()
     };
     let check = |policy: &str| call(policy, &[("authorization", &token)]);
-    let origin = |answer: &Response| json_of(answer)["origin"].clone();
+    let origin = |answer: &Response| answer.json()["origin"].clone();
     for headers in [&[][..], &[("authorization", "Bearer lim_other")]] {
         assert_eq!(call("local", headers).status, 401);
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use limiter_server::store::{Store, StoreError};
 use limiter_testing::tls::Authority;
 use sqlx::{Connection as _, Executor as _, Row as _};
-use support::databases::Database;
+use support::databases::{Database, block_on};
 use support::server::Directory;
 use support::store_suite;
 
@@ -79,12 +79,4 @@ fn migrations_wait_for_the_lock_of_another_node() {
         opened.unwrap();
         assert!(started.elapsed() >= Duration::from_millis(500));
     });
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(future)
 }

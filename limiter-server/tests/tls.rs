@@ -14,13 +14,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use limiter_server::gateway::envoy::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
 use limiter_testing::tls::Authority;
 use prost::Message as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::access::{TOKEN, bearer, entry};
+use support::descriptors::{DescriptorExt as _, descriptor_of, request};
 use support::resp::encode;
 use support::rls::frame;
 use support::server::{Directory, Server, run, wait_until};
@@ -119,20 +119,8 @@ fn certificate_identifies_a_client() {
 
 /// The status of gRPC of a refund of a descriptor, with the certificate of a client.
 fn grpc_refund(server: &Server, identity: Option<&str>) -> String {
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    let refund = RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry("generic_key", "search"), entry("user", "ann")],
-            hits_addend: Some(1),
-            is_negative_hits: true,
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    };
+    let refund = descriptor_of(&[("generic_key", "search"), ("user", "ann")]);
+    let refund = request(&[refund.hits(1).negative()]);
     let message = frame(&refund.encode_to_vec());
     std::fs::write(server.directory().path().join("message"), message).unwrap();
     let path = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

@@ -9,7 +9,7 @@ use limiter_core::{LimitRequest, Limiter, Policy, StoreErrorKind};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
 use crate::support::server::{Server, wait_until};
 
 const ACL: &str = include_str!("../../../docs/guide/redis.acl");
@@ -167,7 +167,7 @@ async fn application_user_cannot_write_the_registry() {
 fn status_names_the_users_that_can_write_the_registry() {
     let redis = redis_with_users();
     let (server, root) = server_on(&redis);
-    let access = || json_of(&root.get("/namespaces/prod/status"))["registry_access"].clone();
+    let access = || root.get("/namespaces/prod/status").json()["registry_access"].clone();
     let open = json!({ "state": "open", "user": "limiter-server", "writers": ["default", "limiter-server"] });
     assert_eq!(access(), open, "{}", server.log());
     redis.command(&["ACL", "SETUSER", "default", "resetkeys", "%R~*"]);
@@ -184,7 +184,7 @@ fn status_names_the_users_that_can_write_the_registry() {
 fn usage_that_is_not_recorded_is_reported() {
     let redis = redis_with_users();
     let (server, root) = server_on(&redis);
-    let usage = || json_of(&root.get("/namespaces/prod/status"))["library_usage"].clone();
+    let usage = || root.get("/namespaces/prod/status").json()["library_usage"].clone();
     wait_until(|| usage()["state"] == "recorded", || server.log());
     let metric = "limiter_server_library_usage_up{namespace=\"prod\"}";
     assert!(server.get("/metrics").body.contains(&format!("{metric} 1")));
@@ -213,7 +213,7 @@ fn missing_permission_of_usage_is_reported() {
         "-hincrby",
     ]);
     let (server, root) = server_on(&redis);
-    let usage = || json_of(&root.get("/namespaces/prod/status"))["library_usage"].clone();
+    let usage = || root.get("/namespaces/prod/status").json()["library_usage"].clone();
     wait_until(|| usage()["state"] == "failed", || server.log());
     assert!(
         usage()["reason"].as_str().unwrap().contains("+hgetall"),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
 use crate::support::http;
 use crate::support::server::{run, wait_until};
 
@@ -147,7 +147,7 @@ fn audit_of_kill_names_scope_author_and_reason() {
         assert_eq!(code, Some(0), "{errors}");
     };
     let detail = |expected: &str| {
-        let entries = json_of(&root.get("/namespaces/default/audit"));
+        let entries = root.get("/namespaces/default/audit").json();
         let entries = entries["entries"].as_array().unwrap().clone();
         let imports = entries.iter().filter(|of| of["action"] == "overlays.import");
         let details: Vec<&str> = imports.filter_map(|of| of["detail"].as_str()).collect();
@@ -203,10 +203,7 @@ fn policy_of_a_repository_links_to_its_source() {
         assert_eq!(page.contains(&link), name == "linked", "{page}");
     }
     let path = "/namespaces/default/policies/linked";
-    assert_eq!(
-        json_of(&root.get(path))["managed_by"],
-        "https://git.example/limits"
-    );
+    assert_eq!(root.get(path).json()["managed_by"], "https://git.example/limits");
     let refused = root.put_policy("linked", 1, &policy_of_all("linked", 2));
     assert_eq!(refused.status, 409, "{}", refused.body);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all, with_database};
+use crate::support::admin::{AdminClient, policy_of_all, with_database};
 use crate::support::http;
 use crate::support::server::{Directory, Server, wait_until};
 
@@ -12,7 +12,7 @@ const POLICIES: &str = "/namespaces/default/policies";
 fn limit(server: &Server, policy: &str) -> Option<u64> {
     let body = json!({ "policy": policy, "key": "ann" }).to_string();
     let answer = http::post(server.http(), "/v1/peek", &[], &body).ok()?;
-    json_of(&answer)["limits"][0]["limit"].as_u64()
+    answer.json()["limits"][0]["limit"].as_u64()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn policy_file_fills_an_empty_database_and_is_ignored_afterwards() {
     for (name, capacity) in [("search", 3), ("mail", 4)] {
         wait_until(|| limit(&server, name) == Some(capacity), || server.log());
     }
-    let history = json_of(&root.get(&format!("{POLICIES}/search/history")));
+    let history = root.get(&format!("{POLICIES}/search/history")).json();
     assert_eq!(history["revisions"][0]["author"], "import", "{history}");
 
     let saved = root.put_policy("search", 1, &policy_of_all("search", 9));
@@ -50,7 +50,7 @@ fn policy_file_fills_an_empty_database_and_is_ignored_afterwards() {
     wait_until(|| root.get("/session").status == 200, || server.log());
     wait_until(|| limit(&server, "search") == Some(9), || server.log());
     assert_eq!((limit(&server, "mail"), limit(&server, "upload")), (None, None));
-    assert_eq!(json_of(&root.get(&format!("{POLICIES}/search")))["revision"], 2);
+    assert_eq!(root.get(&format!("{POLICIES}/search")).json()["revision"], 2);
     for absent in ["mail", "upload"] {
         assert_eq!(root.get(&format!("{POLICIES}/{absent}")).status, 404, "{absent}");
     }

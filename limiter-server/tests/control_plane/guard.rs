@@ -4,7 +4,7 @@ use limiter_server::store::{DocumentKind, OVERLAYS};
 use limiter_testing::RedisServer;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, json_of, with_sqlite};
+use crate::support::admin::{AdminClient, with_sqlite};
 use crate::support::server::Directory;
 use crate::{bucket, in_force, open, publisher_of, save};
 
@@ -99,7 +99,7 @@ fn save_is_rejected_with_the_hosts_and_old_processes_are_listed() {
     assert_eq!(rejected.status, 422, "{}", rejected.body);
     assert!(rejected.body.contains("web-3"), "{}", rejected.body);
     assert_eq!(send(&bucket("new", "")).status, 200);
-    let suspensions = json_of(&root.get("/namespaces/prod/suspensions"));
+    let suspensions = root.get("/namespaces/prod/suspensions").json();
     let old = &suspensions["unsupported_by"][0];
     assert_eq!(
         (&old["host"], &old["version"]),

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http;
 use crate::support::server::{Server, run, wait_until};
@@ -46,7 +46,7 @@ fn with_repository() -> (Server, AdminClient, String) {
 #[test]
 fn policy_of_a_repository_is_changed_there_only() {
     let (server, root, text) = with_repository();
-    let found = json_of(&root.get(SEARCH));
+    let found = root.get(SEARCH).json();
     assert_eq!(
         (&found["managed_by"], &found["revision"]),
         (&json!("git"), &json!(1))
@@ -78,7 +78,7 @@ fn policy_of_a_repository_is_changed_there_only() {
     assert_eq!(saved.status, 409, "{}", saved.body);
     let deleted = browser.post(&format!("{PAGE}/delete"), &[("revision", "1")]);
     assert_eq!(deleted.status, 409, "{}", deleted.body);
-    assert_eq!(json_of(&root.get(SEARCH))["revision"], 1);
+    assert_eq!(root.get(SEARCH).json()["revision"], 1);
     // An editor beyond the bounds proposes nothing for it either.
     let bounds = json!({ "bounds": { "max_capacity": 1 } });
     root.send("PUT", "/namespaces/default/apps/shop", &[], &bounds);
@@ -88,7 +88,7 @@ fn policy_of_a_repository_is_changed_there_only() {
 
     let (code, _, errors) = apply(&server, &policy("search", 3, "shop"), &["--managed-by", "git"]);
     assert_eq!(code, Some(0), "{errors}");
-    assert_eq!(json_of(&root.get(SEARCH))["revision"], 2);
+    assert_eq!(root.get(SEARCH).json()["revision"], 2);
     // The numbers of a trial in the file are adopted there, too.
     let trial = "trial = { capacity = 7, rate = '1/h', until = 2100-01-01T00:00:00Z }\n";
     let text = format!("{}{trial}", policy("search", 3, "shop"));
@@ -108,7 +108,7 @@ fn quotas_blocks_and_suspensions_apply_to_a_policy_of_a_repository() {
     let set = root.send("POST", &path, &[("if-match", "1")], &quota);
     assert_eq!(set.status, 200, "{}", set.body);
     wait_until(|| check(&server, "ann") == 200, || server.log());
-    assert_eq!(json_of(&root.get(SEARCH))["managed_by"], "git");
+    assert_eq!(root.get(SEARCH).json()["managed_by"], "git");
     // The next run of the pipeline keeps the quota.
     let (code, output, errors) = apply(&server, &text, &["--managed-by", "git"]);
     assert_eq!((code, output.as_str()), (Some(0), "no changes\n"), "{errors}");

@@ -4,7 +4,7 @@ use limiter_server::settings::Settings;
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, PASSWORD, json_of, policy, policy_of_all, with_database};
+use crate::support::admin::{AdminClient, PASSWORD, policy, policy_of_all, with_database};
 use crate::support::http::{self, Response};
 use crate::support::server::{Directory, Server, wait_until};
 
@@ -129,15 +129,15 @@ fn gateway_does_not_answer_for_a_foreign_namespace() {
     assert_eq!(send("prod", "test-calls", &Value::Null), 200);
     assert_eq!(send("staging", "test-calls", &Value::Null), 503);
     assert_eq!(send("staging", "keys/reset", &json!({ "key": ["ann"] })), 503);
-    assert!(json_of(&get("prod/unmatched"))["unmatched"].is_array());
-    assert_eq!(json_of(&get("staging/unmatched"))["unmatched"], Value::Null);
-    assert_eq!(json_of(&get("staging/keys/activity"))["keys"], Value::Null);
-    let connect = json_of(&get("staging/connect"));
+    assert!(get("prod/unmatched").json()["unmatched"].is_array());
+    assert_eq!(get("staging/unmatched").json()["unmatched"], Value::Null);
+    assert_eq!(get("staging/keys/activity").json()["keys"], Value::Null);
+    let connect = get("staging/connect").json();
     assert_eq!(
         (&connect["sees_calls"], &connect["http"]),
         (&json!(false), &Value::Null)
     );
-    assert!(json_of(&get("prod/connect"))["http"].is_string());
+    assert!(get("prod/connect").json()["http"].is_string());
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn roles_of_one_namespace_give_nothing_in_another() {
     );
     let ann = root.sign_in("ann");
     let names = |client: &AdminClient| {
-        let list = json_of(&client.get("/namespaces"));
+        let list = client.get("/namespaces").json();
         let list = list["namespaces"].as_array().unwrap().clone();
         list.iter()
             .map(|of| of["name"].as_str().unwrap().to_owned())
@@ -165,7 +165,7 @@ fn roles_of_one_namespace_give_nothing_in_another() {
     };
     assert_eq!(names(root), ["prod", "staging"]);
     assert_eq!(names(&ann), ["staging"]);
-    let document = json_of(&root.get("/openapi.json"));
+    let document = root.get("/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
     let mut tried = 0;
     for (path, methods) in paths.iter().filter(|(path, _)| path.contains("{namespace}")) {
@@ -206,7 +206,7 @@ fn names_and_colours_of_the_settings_apply_until_an_administrator_changes_them()
     let environments = Environments::start();
     let root = &environments.root;
     let look = |index: usize| {
-        let list = json_of(&root.get("/namespaces"));
+        let list = root.get("/namespaces").json();
         let of = list["namespaces"][index].clone();
         (
             of["label"].as_str().unwrap().to_owned(),

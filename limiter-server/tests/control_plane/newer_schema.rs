@@ -5,7 +5,7 @@ use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 
 use crate::support::access::bearer;
-use crate::support::admin::{AdminClient, Credentials, PASSWORD, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy_of_all, with_sqlite};
 use crate::support::databases;
 use crate::support::http;
 use crate::support::server::{Server, run, wait_until};
@@ -66,7 +66,7 @@ fn running_node_continues_on_a_newer_schema() {
     let faster = policy_of_all("search", 9).replace("1/h", "100/s");
     let saved = root.put_policy("search", 1, &faster);
     assert_eq!(saved.status, 200, "{}", saved.body);
-    let state = || json_of(&root.get(SEARCH))["state"].clone();
+    let state = || root.get(SEARCH).json()["state"].clone();
     wait_until(|| state() == "published", || server.log());
     wait_until(|| check(&server, None) == 200, || server.log());
     let ann = root.add_user("ann", &[("shop", "viewer")]);
@@ -74,10 +74,10 @@ fn running_node_continues_on_a_newer_schema() {
     let body = json!({ "name": "edge", "scopes": ["check:*"] });
     let token = root.send("POST", TOKENS, &[], &body);
     assert_eq!(token.status, 201, "{}", token.body);
-    let secret = json_of(&token)["secret"].as_str().unwrap().to_owned();
+    let secret = token.json()["secret"].as_str().unwrap().to_owned();
     wait_until(|| check(&server, None) == 401, || server.log());
     assert_eq!(check(&server, Some(&secret)), 200);
-    let status = json_of(&root.get("/namespaces/default/status"));
+    let status = root.get("/namespaces/default/status").json();
     assert_eq!(
         (&status["read_only"], &status["publisher_error"]),
         (&json!(false), &Value::Null)
@@ -95,13 +95,13 @@ fn node_started_on_a_newer_schema_decides_and_shows_without_changes() {
         200
     );
     let body = json!({ "name": "edge", "scopes": ["check:*"] });
-    let created = json_of(&root.send("POST", TOKENS, &[], &body));
+    let created = root.send("POST", TOKENS, &[], &body).json();
     let (id, secret) = (
         created["id"].as_str().unwrap(),
         created["secret"].as_str().unwrap(),
     );
     let body = json!({ "name": "ci", "scopes": ["admin:owner"] });
-    let created = json_of(&root.send("POST", TOKENS, &[], &body));
+    let created = root.send("POST", TOKENS, &[], &body).json();
     let owner = Credentials::Token(created["secret"].as_str().unwrap().to_owned());
     wait_until(|| check(&server, Some(secret)) == 429, || server.log());
     server.kill();
@@ -118,10 +118,10 @@ fn node_started_on_a_newer_schema_decides_and_shows_without_changes() {
     // Readers see the policies, and sign in and out.
     let owner = AdminClient::new(server.admin(), owner);
     for client in [&root, &owner] {
-        assert_eq!(json_of(&client.get(SEARCH))["state"], "published");
+        assert_eq!(client.get(SEARCH).json()["state"], "published");
     }
     assert_eq!(root.page("/e/default/policies/search").status, 200);
-    let status = json_of(&root.get("/namespaces/default/status"));
+    let status = root.get("/namespaces/default/status").json();
     assert_eq!(
         (&status["read_only"], &status["publisher_error"]),
         (&json!(true), &Value::Null)
@@ -168,9 +168,9 @@ fn node_started_on_a_newer_schema_decides_and_shows_without_changes() {
         published.contains("a test"),
         "the registry in force stays: {published}"
     );
-    let suspensions = json_of(&root.get("/namespaces/default/suspensions"));
+    let suspensions = root.get("/namespaces/default/suspensions").json();
     assert_eq!(suspensions["suspensions"], json!([]));
-    let status = json_of(&root.get("/namespaces/default/status"));
+    let status = root.get("/namespaces/default/status").json();
     assert_eq!(status["publisher_error"], Value::Null);
 
     databases::execute(

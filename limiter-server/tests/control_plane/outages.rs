@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use limiter_testing::RedisServer;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_database, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, policy_of_all, with_database, with_sqlite};
 use crate::support::databases::Database;
 use crate::support::http;
 use crate::support::server::{Directory, Server, run, wait_until};
@@ -15,7 +15,7 @@ const EDITORS: i64 = 100;
 fn limit_of(server: &Server, policy: &str) -> Option<u64> {
     let body = json!({ "policy": policy, "key": "ann" }).to_string();
     let answer = http::post(server.http(), "/v1/peek", &[], &body).ok()?;
-    json_of(&answer)["limits"][0]["limit"].as_u64()
+    answer.json()["limits"][0]["limit"].as_u64()
 }
 
 fn check(server: &Server, policy: &str) -> u16 {
@@ -83,7 +83,7 @@ fn hundred_concurrent_editors_lose_no_update() {
     );
     let edit = || {
         loop {
-            let read = json_of(&root.get("/namespaces/default/policies/search"));
+            let read = root.get("/namespaces/default/policies/search").json();
             let revision = read["revision"].as_i64().unwrap();
             let text = read["toml"].as_str().unwrap();
             let (_, rest) = text.split_once("capacity = ").unwrap();
@@ -101,7 +101,7 @@ fn hundred_concurrent_editors_lose_no_update() {
             scope.spawn(edit);
         }
     });
-    let read = json_of(&root.get("/namespaces/default/policies/search"));
+    let read = root.get("/namespaces/default/policies/search").json();
     assert_eq!(read["revision"], EDITORS + 1);
     assert!(
         read["toml"].as_str().unwrap().contains("capacity = 101"),
@@ -135,11 +135,7 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
     );
     let problem = root.get("/namespaces/default/policies");
     assert_eq!(problem.status, 503, "{}", problem.body);
-    assert!(
-        json_of(&problem)["suspend_command"].is_string(),
-        "{}",
-        problem.body
-    );
+    assert!(problem.json()["suspend_command"].is_string(), "{}", problem.body);
     let kill = |args: &[&str]| {
         let started = Instant::now();
         let (code, _, errors) = run(&[&["kill", "policy:search", "--redis", &redis_url], args].concat());

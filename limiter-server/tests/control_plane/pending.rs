@@ -3,7 +3,7 @@
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
 use crate::support::server::wait_until;
 
 const SEARCH: &str = "/namespaces/default/policies/search";
@@ -17,7 +17,7 @@ fn change_without_redis_is_shown_as_not_in_force_until_redis_answers() {
     let root = AdminClient::set_up(&server);
     let saved = root.put_policy("search", 0, &policy_of_all("search", 5));
     assert_eq!(saved.status, 200, "{}", saved.body);
-    let state = || json_of(&root.get(SEARCH))["state"].clone();
+    let state = || root.get(SEARCH).json()["state"].clone();
     wait_until(|| state() == "published", || server.log());
     let page = root.page(PAGE).body;
     assert!(
@@ -28,13 +28,13 @@ fn change_without_redis_is_shown_as_not_in_force_until_redis_answers() {
     redis.kill();
     let saved = root.put_policy("search", 1, &policy_of_all("search", 6));
     assert_eq!(
-        (saved.status, &json_of(&saved)["state"]),
+        (saved.status, &saved.json()["state"]),
         (200, &json!("pending")),
         "{}",
         saved.body
     );
     // The publisher has failed and will try again.
-    let status = || json_of(&root.get("/namespaces/default/status"));
+    let status = || root.get("/namespaces/default/status").json();
     wait_until(|| status()["publisher_error"].is_string(), || server.log());
     let shown = status();
     assert_eq!(
@@ -51,7 +51,7 @@ fn change_without_redis_is_shown_as_not_in_force_until_redis_answers() {
     let block = json!({ "key": "eve", "for_seconds": 600 });
     let blocked = root.send("POST", "/namespaces/default/blocks", &[], &block);
     assert_eq!(
-        (blocked.status, &json_of(&blocked)["state"]),
+        (blocked.status, &blocked.json()["state"]),
         (200, &json!("pending")),
         "{}",
         blocked.body

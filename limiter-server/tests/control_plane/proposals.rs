@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::server::Server;
 
@@ -26,7 +26,7 @@ fn with_bounds() -> (Server, AdminClient, AdminClient) {
 fn propose(editor: &AdminClient, capacity: u32) -> String {
     let proposed = editor.put_policy("search", 1, &policy("search", capacity, "shop"));
     assert_eq!(proposed.status, 202, "{}", proposed.body);
-    json_of(&proposed)["proposal"].as_str().unwrap().to_owned()
+    proposed.json()["proposal"].as_str().unwrap().to_owned()
 }
 
 fn decide(client: &AdminClient, id: &str, decision: &str, reason: &Value) -> u16 {
@@ -38,7 +38,7 @@ fn decide(client: &AdminClient, id: &str, decision: &str, reason: &Value) -> u16
 
 /// The state of a proposal, and the user that decided.
 fn state(client: &AdminClient, id: &str) -> (Value, Value) {
-    let list = json_of(&client.get(&format!("{PROPOSALS}?all=true")));
+    let list = client.get(&format!("{PROPOSALS}?all=true")).json();
     let proposals = list["proposals"].as_array().unwrap();
     let found = proposals.iter().find(|of| of["id"] == id).unwrap();
     (found["state"].clone(), found["decided_by"].clone())
@@ -77,9 +77,9 @@ fn owner_rejects_and_author_withdraws_a_proposal() {
             "{decision}"
         );
     }
-    let open = json_of(&owner.get(PROPOSALS));
+    let open = owner.get(PROPOSALS).json();
     assert_eq!(open["proposals"], json!([]));
-    let current = json_of(&root.get(SEARCH));
+    let current = root.get(SEARCH).json();
     assert_eq!(current["revision"], 1);
     assert!(
         current["toml"].as_str().unwrap().contains("capacity = 5"),
@@ -88,7 +88,7 @@ fn owner_rejects_and_author_withdraws_a_proposal() {
 
     // The people of the app read the decisions in its history, with the reason.
     for client in [&editor, &owner] {
-        let audit = json_of(&client.get("/namespaces/default/audit?object=search"));
+        let audit = client.get("/namespaces/default/audit?object=search").json();
         let entries = audit["entries"].as_array().unwrap();
         let decisions = entries.iter().filter(|of| of["action"] == "proposal.reject");
         let actors: Vec<&Value> = decisions.clone().map(|of| &of["actor"]).collect();
@@ -105,7 +105,7 @@ fn owner_rejects_and_author_withdraws_a_proposal() {
             "{audit}"
         );
     }
-    let audit = json_of(&others[0].0.get("/namespaces/default/audit?object=search"));
+    let audit = others[0].0.get("/namespaces/default/audit?object=search").json();
     assert_eq!(audit["entries"], json!([]), "{audit}");
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, Credentials, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, policy, with_sqlite};
 use crate::support::http::{self, Response};
 use crate::support::server::Server;
 
@@ -58,7 +58,7 @@ fn user_of_a_proxy_has_own_roles_and_those_of_the_groups() {
     grant(&root, ("group", "shop-team"), "viewer");
     grant(&root, ("user", "bob"), "editor");
     let ann = [(USER, "ann")];
-    let session = json_of(&get(&server, "/session", &ann));
+    let session = get(&server, "/session", &ann).json();
     assert_eq!(session, json!({ "user": "ann", "admin": false, "roles": [] }));
     assert_eq!(get(&server, SEARCH, &ann).status, 404);
     // A group of the name of a user, and a user of the name of a group.
@@ -80,10 +80,10 @@ fn user_of_a_proxy_has_own_roles_and_those_of_the_groups() {
     assert_eq!(put(&of_team).status, 403, "a viewer changes nothing");
     let saved = put(&[(USER, "bob"), (GROUPS, "shop-team")]);
     assert_eq!(saved.status, 200, "{}", saved.body);
-    assert_eq!(json_of(&root.get(SEARCH))["updated_by"], "bob");
+    assert_eq!(root.get(SEARCH).json()["updated_by"], "bob");
 
     // The header of a user with an account gives the rights of the account.
-    let session = json_of(&get(&server, "/session", &[(USER, "root")]));
+    let session = get(&server, "/session", &[(USER, "root")]).json();
     assert_eq!(session["admin"], true);
 }
 
@@ -181,7 +181,7 @@ fn page_of_another_origin_changes_nothing_for_a_user_of_a_proxy() {
     ];
     let sent = http::send(server.admin(), "POST /e/default/suspended", &headers, form).unwrap();
     assert_eq!(sent.status, 403, "{}", sent.body);
-    assert_eq!(json_of(&root.get(SEARCH))["revision"], 1);
+    assert_eq!(root.get(SEARCH).json()["revision"], 1);
     assert_eq!(put(("origin", &host)), 200);
 }
 

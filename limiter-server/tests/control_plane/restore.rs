@@ -4,8 +4,8 @@
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
 
-use crate::support::access::bearer;
-use crate::support::admin::{AdminClient, Credentials, json_of, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
+use crate::support::calls::post_as;
 use crate::support::databases;
 use crate::support::http;
 use crate::support::server::{Directory, Server, wait_until};
@@ -19,19 +19,16 @@ type Issued = (String, String);
 fn issue(root: &AdminClient, scope: &str) -> Issued {
     let created = root.send("POST", TOKENS, &[], &json!({ "name": "edge", "scopes": [scope] }));
     assert_eq!(created.status, 201, "{}", created.body);
-    let created = json_of(&created);
+    let created = created.json();
     let text = |field: &str| created[field].as_str().unwrap().to_owned();
     (text("id"), text("secret"))
 }
 
 /// The status and the limit of a policy for a client of the gateway.
 fn peek(server: &Server, (_, secret): &Issued, policy: &str) -> (u16, Option<u64>) {
-    let (token, body) = (
-        bearer(secret),
-        json!({ "policy": policy, "key": "ann" }).to_string(),
-    );
-    let answer = http::post(server.http(), "/v1/peek", &[("authorization", &token)], &body).unwrap();
-    (answer.status, json_of(&answer)["limits"][0]["limit"].as_u64())
+    let body = json!({ "policy": policy, "key": "ann" });
+    let answer = post_as(server, Some(secret), "/v1/peek", &body);
+    (answer.status, answer.json()["limits"][0]["limit"].as_u64())
 }
 
 fn save(root: &AdminClient, policies: &[(&str, i64, u32)]) {
@@ -40,7 +37,7 @@ fn save(root: &AdminClient, policies: &[(&str, i64, u32)]) {
         assert_eq!(saved.status, 200, "{}", saved.body);
     }
     let is_published = || {
-        let list = json_of(&root.get(POLICIES));
+        let list = root.get(POLICIES).json();
         let mut policies = list["policies"].as_array().unwrap().iter();
         policies.all(|of| of["state"] == "published")
     };
@@ -94,7 +91,7 @@ fn restored_database_keeps_limits_and_suspends_credentials_until_confirmation() 
     }
 
     let root = session.sign_in("root");
-    let status = json_of(&root.get("/namespaces/default/status"));
+    let status = root.get("/namespaces/default/status").json();
     let alerts = status["alerts"].as_array().unwrap();
     let details: Vec<&str> = alerts.iter().map(|of| of["detail"].as_str().unwrap()).collect();
     for name in ["a", "b", "new"] {
@@ -113,12 +110,12 @@ fn restored_database_keeps_limits_and_suspends_credentials_until_confirmation() 
         "{details:?}"
     );
     for (name, capacity) in [("a", 6), ("b", 7), ("new", 8), ("same", 5)] {
-        let text = json_of(&root.get(&format!("{POLICIES}/{name}")))["toml"].to_string();
+        let text = root.get(&format!("{POLICIES}/{name}")).json()["toml"].to_string();
         assert!(text.contains(&format!("capacity = {capacity}")), "{name}: {text}");
     }
 
     let states = || {
-        let list = json_of(&root.get(TOKENS));
+        let list = root.get(TOKENS).json();
         let tokens = list["tokens"].as_array().unwrap().clone();
         let state = |(id, _): &Issued| tokens.iter().find(|of| of["id"] == *id).unwrap()["state"].clone();
         [&kept, &other, &viewer].map(state)

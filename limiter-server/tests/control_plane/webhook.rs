@@ -9,7 +9,7 @@ use limiter_core::registry::PolicyRegistry;
 use limiter_testing::{Proxy, RedisServer};
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy_of_all, with_database};
+use crate::support::admin::{AdminClient, policy_of_all, with_database};
 use crate::support::server::{Directory, Server, wait_until};
 
 /// A receiver that answers with the statuses of a list, and with the last one from then on.
@@ -114,7 +114,7 @@ fn receiver_gets_the_conflict_of_a_save_with_a_change_outside() {
     let connection = Proxy::start(redis.port());
     let (server, root) = server_with_args(&receiver, &["--redis", &connection.url()]);
     let path = "/namespaces/default/policies/search";
-    let state = || json_of(&root.get(path))["state"].clone();
+    let state = || root.get(path).json()["state"].clone();
     assert_eq!(
         root.put_policy("search", 0, &policy_of_all("search", 5)).status,
         200
@@ -197,7 +197,7 @@ fn receiver_is_not_settable_by_the_api() {
     let other = Receiver::start(&["204 No Content"]);
     let (server, root) = server_with(&receiver);
     let url = format!("http://{}/", other.address);
-    let document = json_of(&root.get("/openapi.json"));
+    let document = root.get("/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() > 20);
     // Every route that accepts a body receives the setting.

@@ -149,7 +149,7 @@ impl AdminClient {
 
 /// The JSON of a body.
 pub(crate) fn json_of(answer: &Response) -> Value {
-    serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{}", answer.body))
+    answer.json()
 }
 
 /// The token of the link of the first run.

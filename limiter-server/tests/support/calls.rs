@@ -1,4 +1,4 @@
-//! Calls of the JSON interface with the token of all scopes.
+//! Calls of the JSON interface.
 
 use serde_json::{Value, json};
 
@@ -6,21 +6,23 @@ use super::access;
 use super::http::{self, Response};
 use super::server::Server;
 
+/// Sends a request with a token, or without one.
+pub(crate) fn post_as(server: &Server, token: Option<&str>, path: &str, body: &Value) -> Response {
+    let token = token.map(access::bearer);
+    let header = token.as_deref().map(|token| ("authorization", token));
+    http::post(server.http(), path, header.as_slice(), &body.to_string()).expect("an answer")
+}
+
+/// Sends a request with the token of all scopes.
 pub(crate) fn post(server: &Server, path: &str, body: &Value) -> Response {
-    let token = access::bearer(access::TOKEN);
-    let headers = [("authorization", token.as_str())];
-    http::post(server.http(), path, &headers, &body.to_string()).expect("an answer")
+    post_as(server, Some(access::TOKEN), path, body)
 }
 
-pub(crate) fn json_of(response: &Response) -> Value {
-    serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body))
-}
-
-/// Sends a request that must succeed: the body of the answer.
+/// Sends a request with the token of all scopes, which must succeed: the body of the answer.
 pub(crate) fn succeed(server: &Server, path: &str, body: &Value) -> Value {
     let answer = post(server, path, body);
     assert_eq!(answer.status, 200, "{path} {body}: {}", answer.body);
-    json_of(&answer)
+    answer.json()
 }
 
 /// One limit of a request.

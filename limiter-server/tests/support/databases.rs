@@ -178,11 +178,16 @@ impl Database {
     }
 }
 
+/// Runs a future to its end.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
 /// Calls a closure with a connection to the database of a URL, and returns its result.
 macro_rules! with_connection {
     ($url:expr, $connection:ident => $body:expr) => {{
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(async {
+        block_on(async {
             let url: &str = $url;
             match url.split_once(':').expect("a scheme").0 {
                 "sqlite" => {

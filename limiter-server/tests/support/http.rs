@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// A response.
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -25,6 +27,11 @@ impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let header = self.headers.iter().find(|(of, _)| of == name);
         header.map(|(_, value)| value.as_str())
+    }
+
+    /// The JSON of the body.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 }
 

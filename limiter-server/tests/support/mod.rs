@@ -6,7 +6,8 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::cast_precision_loss,
-    reason = "a test may panic"
+    clippy::print_stdout,
+    reason = "a test may panic and print"
 )]
 
 pub(crate) mod access;
@@ -17,9 +18,11 @@ pub(crate) mod chromium;
 pub(crate) mod databases;
 pub(crate) mod demand;
 pub(crate) mod demo;
+pub(crate) mod descriptors;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod mysql_login;
+pub(crate) mod policies;
 pub(crate) mod proxy;
 #[cfg(feature = "rlqs")]
 pub(crate) mod quota;
@@ -28,5 +31,8 @@ pub(crate) mod quota_bucket;
 pub(crate) mod resp;
 pub(crate) mod rls;
 pub(crate) mod server;
+pub(crate) mod sockets;
 pub(crate) mod stalls;
 pub(crate) mod store_suite;
+pub(crate) mod stores;
+pub(crate) mod time;

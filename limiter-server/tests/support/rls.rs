@@ -66,8 +66,8 @@ impl RlsClient {
         }
     }
 
-    /// Sends a request.
-    pub(crate) fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    /// Sends a request and returns its decision.
+    pub(crate) fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         self.runtime.block_on(async {
             let mut grpc = Grpc::new(self.channel.clone());
             let not_ready = |error| Status::unknown(format!("the connection failed: {error}"));
@@ -84,7 +84,7 @@ impl RlsClient {
     }
 
     /// Sends a message in its encoded form.
-    pub(crate) fn send(&self, message: Vec<u8>) -> Result<RateLimitResponse, Status> {
+    pub(crate) fn send_encoded(&self, message: Vec<u8>) -> Result<RateLimitResponse, Status> {
         // A field without a tag cannot be encoded otherwise.
         self.send_data(&[frame(&message)])
     }

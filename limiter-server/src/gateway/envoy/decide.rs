@@ -6,7 +6,7 @@
 //! then permits are refunded. If a step fails, or the request is abandoned at its deadline, the
 //! charges before it are refunded and the request has no answer. Two effects can remain then: a
 //! charge whose reply was lost, and a refund, because charging its permits again could deny other
-//! calls. Tests: `tests/one_denial.rs`.
+//! calls. Tests: `tests/all_or_nothing.rs`.
 
 use limiter_core::{Amount, Limiter, Origin, Rejection};
 use tokio::time::{Instant, timeout_at};

@@ -10,60 +10,30 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use limiter_server::gateway::envoy::messages::{
-    Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, Unit,
-};
+use limiter_server::gateway::envoy::messages::{Code, DescriptorStatus, RateLimitRequest, Unit};
 use limiter_testing::RedisServer;
+use support::descriptors::{DescriptorExt as _, descriptor, request};
+use support::policies::search_per_hour;
 use support::rls::RlsClient;
 use support::server::Server;
-
-const POLICIES: &str = r#"
-[policy.search]
-algorithm = "sliding_window"
-limit = 100
-window = "1h"
-
-[[rule]]
-match = ["search"]
-policy = "search"
-"#;
+use support::stores::PATIENT;
+use support::time::now_seconds;
 
 const DAY: i64 = 86_400;
 
 /// A request of one descriptor with a limit of one call.
-fn request(entry: (&str, &str), unit: Unit, multiplier: u32) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: "edge".to_owned(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![Entry {
-                key: entry.0.to_owned(),
-                value: entry.1.to_owned(),
-            }],
-            limit: Some(LimitOverride {
-                requests_per_unit: 1,
-                unit: unit.into(),
-                unit_multiplier: Some(multiplier),
-            }),
-            ..RateLimitDescriptor::default()
-        }],
-        hits_addend: 0,
-    }
+fn one_call((key, value): (&str, &str), unit: Unit, multiplier: u32) -> RateLimitRequest {
+    request(&[descriptor(key, value).limit(1, unit, Some(multiplier))])
 }
 
-fn ask(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
-    client.ask(request).unwrap().statuses.remove(0)
-}
-
-fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    now.as_secs().try_into().unwrap()
+fn decide(client: &RlsClient, request: &RateLimitRequest) -> DescriptorStatus {
+    client.decide(request).unwrap().statuses.remove(0)
 }
 
 #[test]
 fn periods_are_aligned_to_utc() {
-    let server = Server::with_policies(POLICIES, &["--override-domains", "edge"]);
+    let server = Server::with_policies(&search_per_hour(100), &["--override-domains", "edge"]);
     let client = RlsClient::connect(server.grpc());
     let monday = 4 * DAY;
     for (unit, multiplier, length, origin, expected) in [
@@ -75,8 +45,8 @@ fn periods_are_aligned_to_utc() {
         (Unit::Hour, 7, 7 * 3_600, 0, (Unit::Hour, 7)),
         (Unit::Day, 10, 10 * DAY, 0, (Unit::Day, 10)),
     ] {
-        let request = request(("search", "ann"), unit, multiplier);
-        let (before, status, after) = (now(), ask(&client, &request), now());
+        let request = one_call(("search", "ann"), unit, multiplier);
+        let (before, status, after) = (now_seconds(), decide(&client, &request), now_seconds());
         let limit = status.current_limit.as_ref().unwrap();
         assert_eq!((limit.unit(), limit.unit_multiplier.unwrap_or(1)), expected);
         let reset = status.duration_until_reset.unwrap().seconds;
@@ -85,24 +55,21 @@ fn periods_are_aligned_to_utc() {
         let is_aligned = ends.clone().any(|end| (end - origin).rem_euclid(length) == 0);
         assert!(is_aligned, "{unit:?} x {multiplier}: {ends:?}");
         assert!((1..=length).contains(&reset), "{reset}");
-        assert_eq!(ask(&client, &request).code(), Code::OverLimit, "{unit:?}");
+        assert_eq!(decide(&client, &request).code(), Code::OverLimit, "{unit:?}");
     }
+}
+
+/// A server that accepts limits in descriptors, on a Redis server.
+fn on(redis: &RedisServer, policies: &str) -> Server {
+    let url = redis.url();
+    let args = ["--override-domains", "edge", "--redis", &url];
+    Server::with_policies(policies, &[&args, &PATIENT[..]].concat())
 }
 
 #[test]
 fn each_multiplier_and_descriptor_has_a_separate_state() {
     let redis = RedisServer::start();
-    let server = Server::with_policies(
-        POLICIES,
-        &[
-            "--override-domains",
-            "edge",
-            "--redis",
-            &redis.url(),
-            "--decision-deadline",
-            "5s",
-        ],
-    );
+    let server = on(&redis, &search_per_hour(100));
     let client = RlsClient::connect(server.grpc());
     for entry in [
         ("search", "ann"),
@@ -112,9 +79,13 @@ fn each_multiplier_and_descriptor_has_a_separate_state() {
         ("b", "y"),
     ] {
         for multiplier in [1, 2, 3] {
-            let request = request(entry, Unit::Day, multiplier);
-            assert_eq!(ask(&client, &request).code(), Code::Ok, "{entry:?} {multiplier}");
-            let denied = ask(&client, &request);
+            let request = one_call(entry, Unit::Day, multiplier);
+            assert_eq!(
+                decide(&client, &request).code(),
+                Code::Ok,
+                "{entry:?} {multiplier}"
+            );
+            let denied = decide(&client, &request);
             assert_eq!(denied.code(), Code::OverLimit, "{entry:?} {multiplier}");
         }
     }
@@ -131,26 +102,20 @@ fn policy_labels(server: &Server) -> BTreeSet<String> {
 
 #[test]
 fn names_of_clients_are_no_labels_and_no_fields() {
-    let without_rules = POLICIES.split("[[rule]]").next().unwrap();
-    for (rules, name) in [(POLICIES, "with rules"), (without_rules, "without rules")] {
+    let with_rules = search_per_hour(100);
+    let without_rules = with_rules.split("[[rule]]").next().unwrap();
+    for (rules, name) in [
+        (with_rules.as_str(), "with rules"),
+        (without_rules, "without rules"),
+    ] {
         let redis = RedisServer::start();
-        let server = Server::with_policies(
-            rules,
-            &[
-                "--override-domains",
-                "edge",
-                "--redis",
-                &redis.url(),
-                "--decision-deadline",
-                "5s",
-            ],
-        );
+        let server = on(&redis, rules);
         let client = RlsClient::connect(server.grpc());
         for number in 0..50 {
             let text = format!("client{number}");
             for entry in [("generic_key", &*text), (&*text, "a"), ("search", &*text)] {
                 for multiplier in [1, 2 + number] {
-                    let allowed = ask(&client, &request(entry, Unit::Hour, multiplier));
+                    let allowed = decide(&client, &one_call(entry, Unit::Hour, multiplier));
                     assert_eq!(allowed.code(), Code::Ok, "{entry:?}");
                 }
             }

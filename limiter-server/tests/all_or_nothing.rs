@@ -1,0 +1,170 @@
+//! A denied request of Envoy changes no limit, whatever denies it, and a request without an answer
+//! keeps no charge.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use limiter_server::gateway::envoy::messages::{Code, RateLimitDescriptor, Unit};
+use limiter_testing::RedisServer;
+use support::access::TOKEN;
+use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
+use support::rls::RlsClient;
+use support::server::{Server, wait_until};
+use support::stores::{PATIENT, in_process, on_redis};
+
+const POLICIES: &str = r#"
+[policy.calls]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[policy.tokens]
+algorithm = "sliding_window"
+limit = 10
+window = "1h"
+
+[policy.narrow]
+algorithm = "sliding_window"
+limit = 1
+window = "1h"
+
+[[rule]]
+match = ["calls"]
+policy = "calls"
+
+[[rule]]
+match = ["tokens"]
+policy = "tokens"
+settle = true
+
+[[rule]]
+match = ["narrow"]
+policy = "narrow"
+"#;
+
+/// A server with the arguments of a store.
+fn start(store: &[&str]) -> Server {
+    let args = ["--unmatched", "deny", "--override-domains", "edge"];
+    Server::with_token(POLICIES, &[&args, &PATIENT[..], store].concat())
+}
+
+/// A client of a server whose store answers.
+fn client_of(server: &Server) -> RlsClient {
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+    let first = request(&[descriptor("calls", "first").hits(0)]);
+    wait_until(|| client.decide(&first).is_ok(), || server.log());
+    client
+}
+
+/// The permits that are left.
+fn left(client: &RlsClient, key: &str, value: &str) -> u32 {
+    let answer = client
+        .decide(&request(&[descriptor(key, value).hits(0)]))
+        .unwrap();
+    answer.statuses[0].limit_remaining
+}
+
+fn codes_of(client: &RlsClient, descriptors: &[RateLimitDescriptor]) -> Vec<Code> {
+    let answer = client.decide(&request(descriptors)).unwrap();
+    let codes = codes(&answer);
+    let denies = codes.contains(&Code::OverLimit);
+    assert_eq!(answer.overall_code() == Code::OverLimit, denies, "{answer:?}");
+    codes
+}
+
+/// Every kind of denial beside checks, a settlement and a refund.
+fn denied_request_changes_nothing(server: &Server) {
+    let client = client_of(server);
+    client
+        .decide(&request(&[descriptor("narrow", "used").hits(1)]))
+        .unwrap();
+    let denials = [
+        ("unmatched", descriptor("nothing", "ann")),
+        ("zero", descriptor("calls", "zero").limit(0, Unit::Hour, None)),
+        ("limit", descriptor("narrow", "used")),
+        ("peek", descriptor("narrow", "used").hits(0)),
+        ("capacity", descriptor("calls", "large").hits(11)),
+    ];
+    for (name, denial) in denials {
+        let (charged, settled, refunded) = ("charged", "settled", "refunded");
+        client
+            .decide(&request(&[descriptor("calls", name).hits(4)]))
+            .unwrap();
+        let others = [
+            descriptor("calls", charged),
+            descriptor("tokens", settled).hits(5),
+            descriptor("calls", name).hits(3).negative(),
+        ];
+        // The position of the denial does not matter.
+        for at in 0..=others.len() {
+            let mut descriptors = others.to_vec();
+            descriptors.insert(at, denial.clone());
+            let mut expected = vec![Code::Ok; others.len()];
+            expected.insert(at, Code::OverLimit);
+            assert_eq!(codes_of(&client, &descriptors), expected, "{name} at {at}");
+            assert_eq!(left(&client, "calls", charged), 10, "{name} at {at}");
+            assert_eq!(left(&client, "tokens", settled), 10, "{name} at {at}");
+            assert_eq!(left(&client, "calls", name), 6, "{name} at {at}: {refunded}");
+        }
+        // The same request without the denial takes effect.
+        assert_eq!(codes_of(&client, &others), [Code::Ok; 3], "{name}");
+        assert_eq!(left(&client, "calls", charged), 9, "{name}");
+        assert_eq!(left(&client, "tokens", settled), 5, "{name}");
+        assert_eq!(left(&client, "calls", name), 9, "{name}");
+        let undo = [
+            descriptor("calls", charged).hits(1).negative(),
+            descriptor("tokens", settled).hits(5).negative(),
+        ];
+        assert_eq!(codes_of(&client, &undo), [Code::Ok; 2]);
+    }
+    assert_eq!(server.metric("limiter_server_failed_refunds_total "), 0.0);
+}
+
+#[test]
+fn denied_request_changes_nothing_in_process() {
+    in_process(start, denied_request_changes_nothing);
+}
+
+#[test]
+fn denied_request_changes_nothing_on_redis() {
+    on_redis(start, denied_request_changes_nothing);
+}
+
+/// The settlement of a key whose value in Redis is of another type fails, after the checks and the
+/// first settlement were charged.
+#[test]
+fn failed_settlement_refunds_the_charges() {
+    let redis = RedisServer::start();
+    let server = start(&["--redis", &redis.url()]);
+    let client = client_of(&server);
+    client
+        .decide(&request(&[descriptor("tokens", "broken").hits(1)]))
+        .unwrap();
+    let keys = redis.command(&["KEYS", "*tokens*broken*"]);
+    let key = keys.items().first().expect("a key").text();
+    redis.command(&["DEL", &key]);
+    redis.command(&["LPUSH", &key, "x"]);
+    let mixed = request(&[
+        descriptor("calls", "a").hits(2),
+        descriptor("tokens", "settled").hits(5),
+        descriptor("tokens", "broken").hits(1),
+        descriptor("calls", "b").hits(3),
+    ]);
+    let status = client.decide(&mixed).unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+    let lefts = || {
+        let limits = [("calls", "a"), ("calls", "b"), ("tokens", "settled")];
+        limits.map(|(key, value)| left(&client, key, value))
+    };
+    // The refund goes on after the answer.
+    wait_until(
+        || lefts() == [10; 3],
+        || format!("{:?}: {}", lefts(), server.log()),
+    );
+}
