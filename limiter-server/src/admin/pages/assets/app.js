@@ -65,9 +65,11 @@ function showAge() {
   }
 }
 
+/** The entity tag of `latest`. */
 let tag = null;
 /** The last answer, which a part that was in use adopts later. */
 let latest = null;
+let isRefreshing = false;
 
 /** The elements under the cursor, with the focus, and at the ends of a selection. */
 function elementsInUse() {
@@ -110,25 +112,36 @@ function adoptLatest() {
   showAge();
 }
 
-async function refresh() {
-  if (document.hidden || document.querySelector("[data-live]") === null) return;
+/** Reads the page again; returns whether it has changed. Fails if the answer is incomplete. */
+async function readPage() {
   const headers = { "x-refresh": "1" };
   if (tag !== null) headers["if-none-match"] = tag;
-  let answer;
-  try {
-    answer = await fetch(document.body.dataset.refresh || location.href, { headers, cache: "no-store", redirect: "error" });
-  } catch {
-    return;
-  }
-  if (answer.status === 304) {
-    adoptLatest();
-    return;
-  }
-  if (!answer.ok) return;
+  const signal = AbortSignal.timeout(STALE_AFTER);
+  const options = { headers, signal, cache: "no-store", redirect: "error" };
+  const answer = await fetch(document.body.dataset.refresh || location.href, options);
+  if (answer.status === 304) return false;
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const text = await answer.text();
+  latest = new DOMParser().parseFromString(text, "text/html");
   tag = answer.headers.get("etag");
-  latest = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return true;
+}
+
+// One at a time: two refreshes could store the tag of one answer with the page of the other.
+async function refresh() {
+  if (isRefreshing || document.hidden || document.querySelector("[data-live]") === null) return;
+  isRefreshing = true;
+  let hasChanged;
+  try {
+    hasChanged = await readPage();
+  } catch {
+    // The server does not answer; the page grows old.
+    return;
+  } finally {
+    isRefreshing = false;
+  }
   adoptLatest();
-  document.dispatchEvent(new CustomEvent("refreshed", { detail: latest }));
+  if (hasChanged) document.dispatchEvent(new CustomEvent("refreshed", { detail: latest }));
 }
 
 function focusSearch(event) {
