@@ -24,23 +24,28 @@ function showLocalTimes(root) {
 
 const pad = (number) => String(number).padStart(2, "0");
 
-// Fields of times have UTC without this script. With it, they have the zone of the viewer, and a
-// hidden field sends UTC.
+/** A time in the zone of the viewer, as the value of a field. */
+function localText(at) {
+  const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+  return `${day}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+}
+
+/** The value of a field in UTC. */
+function utcText(value) {
+  const at = new Date(value);
+  return Number.isNaN(at.getTime()) ? "" : at.toISOString().slice(0, 16);
+}
+
+// Fields of times have UTC without this script. With it, they have the zone of the viewer, and
+// their forms send UTC.
 function useLocalFields() {
   for (const field of document.querySelectorAll("input[type=datetime-local]")) {
-    const sent = document.createElement("input");
-    Object.assign(sent, { type: "hidden", name: field.name, value: field.value });
-    field.removeAttribute("name");
+    // A browser that reloads or goes back restores a value, which has the zone of the viewer.
+    const isRestored = field.value !== field.defaultValue;
     const at = new Date(`${field.value}Z`);
-    if (!Number.isNaN(at.getTime())) {
-      const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
-      field.value = `${day}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
-    }
-    field.addEventListener("input", () => {
-      const local = new Date(field.value);
-      sent.value = Number.isNaN(local.getTime()) ? "" : local.toISOString().slice(0, 16);
-    });
-    field.after(sent);
+    if (!isRestored && !Number.isNaN(at.getTime())) field.value = localText(at);
+    // Computed at submission: the browser restores values without an event.
+    field.form.addEventListener("formdata", (event) => event.formData.set(field.name, utcText(field.value)));
   }
 }
 
