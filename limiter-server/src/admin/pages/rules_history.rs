@@ -1,6 +1,6 @@
 //! The revisions of the rules: list, comparison, restore.
 //!
-//! A restored text takes the way of an edit: the preview states its effect, and its form saves it.
+//! A restored text is saved like an edit, from the preview.
 
 use askama::Template;
 use axum::extract::{Path, Query};
