@@ -9,6 +9,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy, policy_of_all, with_sqlite};
 use support::http::Response;
@@ -205,22 +207,101 @@ fn bodies_and_parameters_are_documented() {
     assert!(with_body >= 25, "{with_body}");
     let schema = &document["components"]["schemas"]["TokenBody"];
     assert_eq!(schema["required"], json!(["name", "scopes"]), "{schema}");
-    let list = &document["paths"]["/admin/v1/namespaces/{namespace}/policies"]["get"]["parameters"];
-    let names: Vec<&str> = list
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|of| of["name"].as_str().unwrap())
-        .collect();
-    for name in [
-        "namespace",
-        "after",
-        "limit",
-        "app",
-        "q",
-        "brief",
-        "If-None-Match",
+    for (path, names) in [
+        ("/policies", "after limit app q brief"),
+        ("/policies/{name}/history", "before limit at"),
+        ("/rules/history", "before limit at"),
+        ("/audit", "before limit object actor users app changes"),
     ] {
-        assert!(names.contains(&name), "{names:?}");
+        let path = format!("/admin/v1/namespaces/{{namespace}}{path}");
+        let names: BTreeSet<&str> = names.split(' ').collect();
+        assert_eq!(
+            query_parameters(&document["paths"][&path]["get"]),
+            names,
+            "{path}"
+        );
     }
+}
+
+/// The names of the parameters of a query in the description of an operation.
+fn query_parameters(operation: &Value) -> BTreeSet<&str> {
+    let parameters = operation["parameters"].as_array().unwrap();
+    let of_query = parameters.iter().filter(|of| of["in"] == "query");
+    of_query.map(|of| of["name"].as_str().unwrap()).collect()
+}
+
+/// A route that reads a number documents it: it does not accept another text.
+#[test]
+fn numbers_in_queries_are_documented() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(root.put_policy("name", 0, &policy("name", 1, "shop")).status, 200);
+    let document = json_of(&root.get("/openapi.json"));
+    let mut read = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let Some(operation) = operations.get("get") else {
+            continue;
+        };
+        let documented = query_parameters(operation);
+        let route = path
+            .strip_prefix("/admin/v1")
+            .unwrap()
+            .replace("{namespace}", "default")
+            .replace("{number}", "1")
+            .replace(['{', '}'], "");
+        for name in ["before", "limit", "at", "from", "to"] {
+            let answer = root.get(&format!("{route}?{name}=text"));
+            let is_read = answer.status == 400 && answer.body.contains("invalid digit");
+            assert_eq!(
+                is_read,
+                documented.contains(name),
+                "{path}: {name}: {}",
+                answer.body
+            );
+            read += usize::from(is_read);
+        }
+    }
+    assert!(read >= 20, "{read}");
+}
+
+#[test]
+fn histories_answer_the_revision_of_a_time() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy("search", 1, "shop")).status,
+        200
+    );
+    assert_eq!(
+        root.put_policy("search", 1, &policy("search", 2, "shop")).status,
+        200
+    );
+    for (condition, entry) in [
+        (("if-none-match", "*"), "customer"),
+        (("if-match", "1"), "address"),
+    ] {
+        let body = json!({ "toml": format!("[[rule]]\nmatch = ['{entry}']\npolicy = 'search'\n") });
+        let saved = root.send("PUT", &format!("{NAMESPACE}/rules"), &[condition], &body);
+        assert_eq!(saved.status, 200, "{}", saved.body);
+    }
+    for document in ["policies/search", "rules"] {
+        let path = format!("{NAMESPACE}/{document}/history");
+        let list = json_of(&root.get(&path));
+        let revisions = list["revisions"].as_array().unwrap();
+        assert_eq!(revisions.len(), 2, "{list}");
+        let oldest = revisions[1]["created_at"].as_i64().unwrap();
+        for (at, expected) in [
+            (oldest - 1, None),
+            (oldest, revisions.get(1)),
+            (i64::MAX, revisions.first()),
+        ] {
+            let found = json_of(&root.get(&format!("{path}?at={at}")));
+            let expected = json!({ "revisions": Vec::from_iter(expected), "next": null });
+            assert_eq!(found, expected, "{document} at {at}");
+        }
+    }
+    // A viewer of another app does not see the existence of the policy.
+    let stranger = root.add_user("nora", &[("bank", "viewer")]);
+    let hidden = stranger.get(&format!("{NAMESPACE}/policies/search/history?at={}", i64::MAX));
+    assert_eq!(hidden.status, 404, "{}", hidden.body);
 }

@@ -224,11 +224,11 @@ fn cost_above_the_capacity_denies_only_its_own_key() {
     let grouped = POLICIES.replacen("limit = 1\n", "limit = 1\ngroup = \"tenant\"\n", 1);
     let server = Server::with_policies(&grouped, &[]);
     let body = json!({"limits": [
-        {"policy": "search", "key": "ann"},
-        {"policy": "search", "key": "bob", "cost": 2},
+        limit("search", "ann", 1),
+        limit("search", "bob", 2),
     ]});
     let denied = check(&server, None, &body);
-    let problem = problem(&denied);
+    let problem = denied.json();
     assert_eq!(denied.status, 429, "{}", denied.body);
     let limits = problem["limits"].as_array().unwrap().iter();
     let allowed: Vec<_> = limits.map(|of| &of["allowed"]).collect();

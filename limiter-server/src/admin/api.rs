@@ -22,6 +22,7 @@ mod proposals;
 mod quota_streams;
 mod quotas;
 mod records;
+mod revisions;
 pub mod routes;
 mod rules;
 mod sessions;

@@ -41,6 +41,7 @@ mod publication;
 mod quota_streams;
 mod quotas;
 mod refresh;
+mod revisions;
 mod rules;
 mod rules_history;
 mod save;

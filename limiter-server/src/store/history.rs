@@ -78,6 +78,29 @@ impl Store {
         rows.iter().map(StoredRevision::read).collect()
     }
 
+    /// The version of a document that was saved last until a time, without versions that another
+    /// program replaced before their publication.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn revision_at(
+        &self,
+        namespace: &str,
+        (kind, name): (DocumentKind, &str),
+        at: i64,
+    ) -> Result<Option<StoredRevision>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM revision WHERE namespace = ? AND kind = ? AND name = ? \
+             AND created_at <= ? AND state <> ? ORDER BY number DESC LIMIT 1"
+        );
+        let conflict = DocumentState::Conflict.name();
+        let row = self
+            .pool
+            .row(&sql, binds![namespace, kind.name(), name, at, conflict]);
+        row.await?.as_ref().map(StoredRevision::read).transpose()
+    }
+
     /// One version of a document.
     ///
     /// # Errors

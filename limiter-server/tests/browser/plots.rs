@@ -69,7 +69,7 @@ fn point_of_the_plot_leads_to_its_explanation() {
 #[test]
 fn mark_of_the_plot_leads_to_its_revision() {
     let (_server, browser) = with_plot("?hours=1");
-    // The revisions are those of this minute, at the right end.
+    // The revisions are those of this minute, at the right end, whose clicks uPlot takes for drags.
     browser.drag(point(&browser, 0.999), point(&browser, 0.999));
     browser.wait_for("h1 >> Revision");
     let shown = location(&browser);
@@ -138,6 +138,27 @@ fn selected_part_of_the_range_is_in_the_url_and_survives_a_reload() {
 }
 
 #[test]
+fn double_click_shows_the_whole_range() {
+    let (_server, browser) = with_plot("");
+    browser.drag(point(&browser, 0.25), point(&browser, 0.75));
+    browser.wait_until("no range in the URL", |browser| {
+        location(browser).contains("from=")
+    });
+    browser.double_click(point(&browser, 0.5));
+    browser.wait_until("the range stays in the URL", |browser| location(browser) == PAGE);
+    let drawn = "return document.querySelector('figure[data-plot]').dataset.drawn";
+    let before = browser.script(drawn);
+    browser.wait_until("the plot is not drawn again", |browser| {
+        browser.script(drawn) != before
+    });
+    browser.drag(point(&browser, 0.0), point(&browser, 0.0));
+    browser.wait_for("h1 >> Explain");
+    let script = "return Date.now() / 3.6e6 - Number(new URLSearchParams(location.search).get('at')) / 3.6e9";
+    let hours = browser.script(script).as_f64().unwrap();
+    assert!((23.0..25.0).contains(&hours), "the start is {hours} h ago");
+}
+
+#[test]
 fn ranges_are_in_the_url() {
     let (_server, mut browser) = with_plot("");
     browser.click(".ranges a >> 6 h");
@@ -202,6 +223,23 @@ fn fields_of_times_are_in_the_zone_of_the_viewer() {
          field.value = '2026-11-23T19:33';
          field.dispatchEvent(new Event('input'));",
     );
+    browser.click("main button >> Explain");
+    browser.wait_for("dl.facts");
+    assert!(
+        location(&browser).contains("time=2026-11-23T14%3A03"),
+        "{}",
+        location(&browser)
+    );
+    // The browser restores the field without an event.
+    browser.open(&url(&server, "/e/default/explain"));
+    browser.fill("input[name=policy]", "search");
+    browser.script("document.querySelector('[type=datetime-local]').value = '2026-11-23T19:33'");
+    browser.click("nav a >> Status");
+    browser.wait_for("h1 >> Status");
+    browser.back();
+    browser.wait_for("h1 >> Explain");
+    let shown = browser.script("return document.querySelector('[type=datetime-local]').value");
+    assert_eq!(shown, "2026-11-23T19:33");
     browser.click("main button >> Explain");
     browser.wait_for("dl.facts");
     assert!(

@@ -50,6 +50,30 @@ pub(crate) fn refresh(browser: &Chromium) {
 }
 
 #[test]
+fn interrupted_refresh_is_repeated() {
+    let (_server, browser) = with_denials();
+    let condition = browser.async_script(
+        "const done = arguments[arguments.length - 1];
+         const send = window.fetch;
+         const interrupt = (body) => body.error(new TypeError('network error'));
+         let count = 0;
+         window.fetch = async (resource, options) => {
+           if (!options.headers['x-refresh']) return send(resource, options);
+           count += 1;
+           const headers = { etag: 'interrupted' };
+           if (count === 1) return new Response(new ReadableStream({ start: interrupt }), { headers });
+           window.fetch = send;
+           done(options.headers['if-none-match'] ?? 'none');
+           return send(resource, options);
+         };
+         document.dispatchEvent(new Event('visibilitychange'));",
+    );
+    assert_ne!(condition, "interrupted");
+    refresh(&browser);
+    browser.require_quiet_console();
+}
+
+#[test]
 fn numbers_turn_grey_when_they_are_older_than_thirty_seconds() {
     let (_server, browser) = with_denials();
     let is_stale = |browser: &Chromium| {

@@ -193,7 +193,7 @@ fn explanation_states_the_outage_of_the_store() {
         let pages = [at, at + 60_000_000].map(|at| format!("/e/default/explain?policy=search&at={at}"));
         pages.map(|path| root.page(&path).body).concat()
     };
-    let expected = "3 calls failed without an answer of the store";
+    let expected = "3 calls failed, because the store did not answer";
     wait_until(|| explained().contains(expected), explained);
 }
 

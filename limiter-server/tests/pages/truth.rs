@@ -79,6 +79,26 @@ fn policy_shows_the_blocks_that_apply_to_it() {
     );
     assert!(page.contains("key eve"), "{page}");
     assert!(!page.contains("tenant=mallory"), "a block of another app: {page}");
+    let sentence = "The suspension takes precedence: no block applies before its end.";
+    assert!(!page.contains(sentence), "{page}");
+    let body = json!({ "scope": "app:shop", "enforcement": "off", "for_seconds": 600 });
+    let suspended = root.send("POST", "/namespaces/default/suspensions", &[], &body);
+    assert_eq!(suspended.status, 200, "{}", suspended.body);
+    let page = browser.get(SEARCH).body;
+    assert!(page.contains(sentence), "{page}");
+}
+
+#[test]
+fn suspension_of_an_app_names_the_mode_in_other_programs() {
+    let text = policy_of_all("search", 5) + "enforcement = 'shadow'\n";
+    let (_server, root, browser) = with_policy(&text);
+    let body = json!({ "scope": "app:shop", "enforcement": "deny", "for_seconds": 600 });
+    let suspended = root.send("POST", "/namespaces/default/suspensions", &[], &body);
+    assert_eq!(suspended.status, 200, "{}", suspended.body);
+    let page = browser.get(SEARCH).body;
+    let expected =
+        "Suspended in app shop: All calls are denied. In other programs the policy is in shadow mode.";
+    assert!(page.contains(expected), "{page}");
 }
 
 #[test]

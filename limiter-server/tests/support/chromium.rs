@@ -342,6 +342,16 @@ impl Chromium {
         self.command("POST", "/actions", &json!({ "actions": [mouse] }));
     }
 
+    /// Clicks a point twice.
+    pub(crate) fn double_click(&self, (x, y): (i64, i64)) {
+        let mut actions = vec![json!({ "type": "pointerMove", "duration": 0, "x": x, "y": y })];
+        for kind in ["pointerDown", "pointerUp", "pointerDown", "pointerUp"] {
+            actions.push(json!({ "type": kind, "button": 0 }));
+        }
+        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": actions });
+        self.command("POST", "/actions", &json!({ "actions": [mouse] }));
+    }
+
     /// Moves the focus by the Tab key until it is on an element.
     pub(crate) fn tab_to(&self, selector: &str) {
         let (css, text) = selector.split_once(" >> ").unwrap_or((selector, ""));

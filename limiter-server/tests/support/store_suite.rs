@@ -2,6 +2,7 @@
 
 mod denials;
 mod restoration;
+mod revisions;
 mod schema;
 mod together;
 
@@ -40,6 +41,8 @@ pub(crate) fn run(database: &Database) {
         together::documents_are_saved_together_or_not_at_all,
         deleted_document_can_be_created_again,
         import_puts_pending_edit_into_conflict,
+        revisions::revision_of_a_time_is_found,
+        revisions::revision_of_a_time_has_no_conflict,
         confirmation_clears_the_outbox,
         second_open_keeps_data_and_identity,
         names_are_compared_by_bytes,

@@ -13,6 +13,7 @@ use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
 use crate::admin::api::documents::{brief_json, policy_json, revision_json};
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::api::revisions::RevisionListQuery;
 use crate::admin::edit::{self, EditOutcome, MANAGED_BY_UI, PolicyEdit};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
 use crate::policy_text::PolicyText;
@@ -35,24 +36,6 @@ pub(super) struct ListQuery {
     /// True to omit texts and sentences.
     #[serde(default)]
     brief: bool,
-}
-
-/// A page of a list by numbers, the newest first.
-#[derive(Debug, Deserialize, IntoParams)]
-pub(super) struct NewestQuery {
-    /// The last number of the previous page.
-    pub(super) before: Option<i64>,
-    pub(super) limit: Option<i64>,
-    pub(super) object: Option<String>,
-    pub(super) actor: Option<String>,
-    /// True to include changes of users in the changes of a namespace.
-    #[serde(default)]
-    pub(super) users: bool,
-    /// Changes of this app only; `*` for those of all apps.
-    pub(super) app: Option<String>,
-    /// True if reads of keys are left out.
-    #[serde(default)]
-    pub(super) changes: bool,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -340,23 +323,15 @@ pub(super) async fn history(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path((namespace, name)): Path<(String, String)>,
-    Query(query): Query<NewestQuery>,
+    Query(query): Query<RevisionListQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     find(&admin, &caller, &namespace, &name).await?;
-    let before = query.before.unwrap_or(i64::MAX);
-    let limit = page(query.limit);
-    let kind = DocumentKind::Policy;
-    let revisions = admin
-        .store()
-        .history(&namespace, kind, &name, before, limit)
-        .await?;
-    let is_full = i64::try_from(revisions.len()).is_ok_and(|count| count == limit);
-    let next = revisions.last().filter(|_| is_full).map(|last| last.number);
-    let readable = revisions
-        .iter()
-        .filter(|of| is_readable_revision(&caller.0, &namespace, of));
+    let document = (DocumentKind::Policy, name.as_str());
+    let page = query.read(admin.store(), &namespace, document).await?;
+    let revisions = page.revisions.iter();
+    let readable = revisions.filter(|of| is_readable_revision(&caller.0, &namespace, of));
     let revisions: Vec<Value> = readable.map(revision_json).collect();
-    Ok(Json(json!({ "revisions": revisions, "next": next })))
+    Ok(Json(json!({ "revisions": revisions, "next": page.next })))
 }
 
 pub(super) async fn revision(

@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use limiter_core::registry::RegistryAccess;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
-use crate::admin::api::policies::{NewestQuery, is_readable, page};
+use crate::admin::api::policies::{is_readable, page};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::ALL_APPS;
 use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
@@ -31,6 +31,40 @@ pub(super) struct NamespaceBody {
     #[serde(default)]
     label: String,
     colour: Option<String>,
+}
+
+/// Selects changes of a namespace.
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct AuditQuery {
+    /// The last number of the previous page.
+    before: Option<i64>,
+    /// The largest number of changes. Default 100, at most 1,000.
+    limit: Option<i64>,
+    /// Changes of this object only.
+    object: Option<String>,
+    /// Changes of this author only.
+    actor: Option<String>,
+    /// True to include changes of users in the changes of a namespace.
+    #[serde(default)]
+    users: bool,
+    /// Changes of this app only; `*` for those of all apps.
+    app: Option<String>,
+    /// True if reads of keys are left out.
+    #[serde(default)]
+    changes: bool,
+}
+
+/// Selects changes of users.
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct UserAuditQuery {
+    /// The last number of the previous page.
+    before: Option<i64>,
+    /// The largest number of changes. Default 100, at most 1,000.
+    limit: Option<i64>,
+    /// Changes of this object only.
+    object: Option<String>,
+    /// Changes of this author only.
+    actor: Option<String>,
 }
 
 pub(super) async fn namespaces(
@@ -92,30 +126,27 @@ fn entry_json(entry: &AuditEntry) -> Value {
     })
 }
 
-fn filter(namespace: &str, query: NewestQuery) -> AuditFilter {
-    AuditFilter {
-        namespace: namespace.to_owned(),
-        object: query.object,
-        actor: query.actor,
-        before: query.before.unwrap_or(i64::MAX),
-        limit: page(query.limit),
-        includes_users: query.users,
-    }
-}
-
 /// The changes of a namespace that concern the apps of the caller; for an administrator of the
 /// server with the changes of users, if the query asks for them.
 pub(super) async fn audit(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path(namespace): Path<String>,
-    Query(query): Query<NewestQuery>,
+    Query(query): Query<AuditQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     if query.users {
         caller.require_server_admin()?;
     }
-    let (app, changes) = (query.app.clone(), query.changes);
+    let filter = AuditFilter {
+        namespace: namespace.clone(),
+        object: query.object,
+        actor: query.actor,
+        before: query.before.unwrap_or(i64::MAX),
+        limit: page(query.limit),
+        includes_users: query.users,
+    };
+    let (app, changes) = (query.app, query.changes);
     // An entry without apps concerns the namespace, unless it is of a policy of all apps.
     let is_visible = |entry: &AuditEntry| match (&entry.apps, entry.action.starts_with("policy.")) {
         (None, false) => caller.0.apps_in(&namespace).is_none(),
@@ -126,7 +157,7 @@ pub(super) async fn audit(
             && app.as_deref().is_none_or(|app| is_of_app(entry, app))
             && !(changes && entry.action.ends_with(READ))
     };
-    let (entries, next) = search(&admin, filter(&namespace, query), is_selected).await?;
+    let (entries, next) = search(&admin, filter, is_selected).await?;
     Ok(Json(json!({ "entries": entries, "next": next })))
 }
 
@@ -177,10 +208,17 @@ async fn search(
 pub(super) async fn server_audit(
     State(admin): State<Admin>,
     caller: AdminCaller,
-    Query(query): Query<NewestQuery>,
+    Query(query): Query<UserAuditQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_server_admin()?;
-    let filter = filter("", query);
+    let filter = AuditFilter {
+        namespace: String::new(),
+        object: query.object,
+        actor: query.actor,
+        before: query.before.unwrap_or(i64::MAX),
+        limit: page(query.limit),
+        includes_users: false,
+    };
     let entries = admin.store().audit(&filter).await?;
     let next = next_page(&entries, filter.limit);
     let entries: Vec<Value> = entries.iter().map(entry_json).collect();

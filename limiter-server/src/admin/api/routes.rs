@@ -61,7 +61,7 @@ pub const ROUTES: [Route; 70] = [
         "GET",
         "/namespaces/{namespace}/policies/{name}/history",
         Viewer,
-        "Revisions, the newest first.",
+        "Revisions, the newest first; before, limit, at.",
     ),
     route(
         "GET",
@@ -199,7 +199,7 @@ pub const ROUTES: [Route; 70] = [
         "GET",
         "/namespaces/{namespace}/rules/history",
         Viewer,
-        "Revisions of the rules, the newest first.",
+        "Revisions of the rules, the newest first; before, limit, at.",
     ),
     route(
         "GET",

@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
 use crate::admin::api::documents::revision_json;
-use crate::admin::api::policies::{NewestQuery, insert_tag, is_readable, page, tag_of};
+use crate::admin::api::policies::{insert_tag, is_readable, tag_of};
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::api::revisions::RevisionListQuery;
 use crate::admin::edit;
 use crate::admin::preview::{rule_changes, unified_diff};
 use crate::gateway::rules::RuleSet;
@@ -86,19 +87,13 @@ pub(super) async fn history(
     State(admin): State<Admin>,
     caller: AdminCaller,
     Path(namespace): Path<String>,
-    Query(query): Query<NewestQuery>,
+    Query(query): Query<RevisionListQuery>,
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
-    let before = query.before.unwrap_or(i64::MAX);
-    let limit = page(query.limit);
-    let revisions = admin
-        .store()
-        .history(&namespace, DocumentKind::Rules, RULES, before, limit)
-        .await?;
-    let is_full = i64::try_from(revisions.len()).is_ok_and(|count| count == limit);
-    let next = revisions.last().filter(|_| is_full).map(|last| last.number);
-    let revisions: Vec<Value> = revisions.iter().map(revision_json).collect();
-    Ok(Json(json!({ "revisions": revisions, "next": next })))
+    let document = (DocumentKind::Rules, RULES);
+    let page = query.read(admin.store(), &namespace, document).await?;
+    let revisions: Vec<Value> = page.revisions.iter().map(revision_json).collect();
+    Ok(Json(json!({ "revisions": revisions, "next": page.next })))
 }
 
 /// A revision.

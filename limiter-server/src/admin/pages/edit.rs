@@ -192,7 +192,7 @@ impl<'a> Editor<'a> {
         })
     }
 
-    /// Asks the API for the effect of a form, also on a key.
+    /// Reads the effect of a form from the API, also on a key.
     async fn preview(&self, form: &EditForm, key: &str) -> Result<ShownPreview, PageFailure> {
         let text = match &form.text {
             Some(text) => text.clone(),

@@ -16,9 +16,11 @@ use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
     BlockView, OverlayReach, SuspensionView, blocks, blocks_of_key, suspensions,
 };
+use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::rules_history::rules_at;
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::usage::{CountsView, HOURS, PlotMark, PlotView, PointListView};
+use crate::admin::pages::usage::{CountsView, HOURS, PlotView, PointListView};
+use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
 use crate::policy_text::PolicyText;
@@ -41,22 +43,6 @@ pub(super) struct ExplainQuery {
     parts: KeyFields,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-struct ExplainedRevision {
-    revision: i64,
-    deleted: bool,
-    state: String,
-    author: String,
-    reason: Option<String>,
-    toml: String,
-    created_at: PageTime,
-}
-
-#[derive(Debug, Deserialize)]
-struct ExplainedHistory {
-    revisions: Vec<ExplainedRevision>,
-}
-
 /// The facts about a minute.
 #[derive(Debug)]
 struct Explanation {
@@ -66,7 +52,7 @@ struct Explanation {
     /// The page of the policy.
     href: String,
     /// The revision that was saved last; `None` before the first one.
-    revision: Option<ExplainedRevision>,
+    revision: Option<RevisionView>,
     sentence: Option<String>,
     /// The declared names of the parts of keys.
     declared: Vec<String>,
@@ -84,7 +70,7 @@ struct Explanation {
     samples: Vec<KeyActivityRow>,
     /// The numbers of the rules that led to the policy, as saved then.
     rules: Vec<(usize, String)>,
-    next_edit: Option<ExplainedRevision>,
+    next_edit: Option<RevisionView>,
     plot: PlotView,
 }
 
@@ -141,16 +127,12 @@ async fn explain(
     query: &ExplainQuery,
     at: i64,
 ) -> Result<Explanation, PageFailure> {
-    let path = links::api(environment, &["policies", &query.policy, "history"]);
-    let history: ExplainedHistory = caller.api.get(&format!("{path}?limit=1000")).await?;
-    // The newest first.
-    let is_before = |of: &&ExplainedRevision| of.created_at.0 <= at && of.state != "conflict";
-    let revision = history.revisions.iter().find(is_before).cloned();
-    let later = history.revisions.iter().rev();
-    let next_edit = later.into_iter().find(|of| of.created_at.0 > at).cloned();
+    let revisions = DocumentRevisions::of_policy(caller, environment, &query.policy);
+    let revision = revisions.at(at).await?;
+    let next_edit = revisions.after(revision.as_ref(), at).await?;
     let text = revision
         .as_ref()
-        .filter(|of| !of.deleted)
+        .filter(|of| !of.is_deletion)
         .and_then(|of| PolicyText::parse(&query.policy, &of.toml).ok());
     let minute = at - at.rem_euclid(MINUTE);
     let path = links::api(environment, &["policies", &query.policy, "usage"]);
@@ -173,15 +155,7 @@ async fn explain(
         let patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
         (number + 1, patterns.join(", "))
     });
-    let marks = history.revisions.iter().map(|of| PlotMark {
-        at: of.created_at.0,
-        revision: of.revision,
-        href: links::page(
-            environment,
-            &["policies", &query.policy, "history", &of.revision.to_string()],
-        ),
-    });
-    let marks: Vec<PlotMark> = marks.collect();
+    let marks = revisions.marks(&revisions.page(None).await?.revisions);
     Ok(Explanation {
         plot: PlotView::read(caller, environment, &query.policy, &marks, HOURS).await?,
         minute: PageTime(minute),

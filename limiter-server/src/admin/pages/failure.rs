@@ -9,7 +9,7 @@ use crate::admin::api::problem::{AdminProblem, SUSPEND_COMMAND, SUSPEND_COMMAND_
 use crate::admin::auth::AuthError;
 use crate::admin::pages::assets::{self, AssetLinks};
 
-/// Why a page cannot be shown, or a form was refused.
+/// The reason for a failed page or a rejected form.
 #[derive(Debug)]
 pub(super) struct PageFailure {
     pub(super) status: StatusCode,

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, PolicyLinks, PolicyRights, diff_lines, history};
+use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
 use crate::admin::pages::policy_list::read;
+use crate::admin::pages::revisions::{ComparisonQuery, DocumentRevisions, RevisionComparison};
 use crate::admin::pages::views::{PolicyView, RevisionView};
 use crate::admin::pages::{links, render, see};
-use crate::admin::preview::unified_diff;
 use crate::admin::sentence::sentence;
 use crate::policy_text::PolicyText;
 
@@ -24,15 +24,10 @@ struct RevisionTemplate {
     layout: Layout,
     links: PolicyLinks,
     name: String,
-    revision: RevisionView,
     sentence: Option<String>,
     /// The sentence of the newest revision; `None` for a deletion.
     current: Option<String>,
-    /// The newest revision; 0 if it is not known.
-    newest: i64,
-    /// The revision with which this one is compared; `None` for the first one.
-    compared: Option<i64>,
-    diff: Vec<DiffLine>,
+    comparison: RevisionComparison,
     is_owner: bool,
 }
 
@@ -42,24 +37,6 @@ struct DeletionTemplate {
     layout: Layout,
     links: PolicyLinks,
     policy: PolicyView,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct RevisionQuery {
-    /// The revision to compare with. Without it, the newest one is compared with the one before
-    /// it, and an older one with the newest.
-    with: Option<i64>,
-}
-
-impl RevisionQuery {
-    /// The revision with which revision `number` is compared; `None` for the first one.
-    pub(super) fn compared(&self, number: i64, newest: i64) -> Option<i64> {
-        match self.with {
-            Some(with) => Some(with),
-            None if number == newest => Some(number - 1).filter(|before| *before > 0),
-            None => Some(newest).filter(|newest| *newest > 0),
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,23 +61,16 @@ pub(super) struct DecisionForm {
 pub(super) async fn revision(
     caller: PageCaller,
     Path((environment, name, number)): Path<(String, String, i64)>,
-    Query(query): Query<RevisionQuery>,
+    Query(query): Query<ComparisonQuery>,
 ) -> Result<Response, PageFailure> {
     caller.require_environment(&environment)?;
-    let revision = read_revision(&caller, &environment, &name, number).await?;
-    let newest = history(&caller, &environment, &name, None).await?;
-    let newest = newest.revisions.first();
-    let current = newest.filter(|of| !of.is_deletion);
-    let current = current.and_then(|of| PolicyText::parse(&name, &of.toml).ok());
-    let newest = newest.map_or(0, |of| of.number);
-    let compared = query.compared(number, newest);
     let text = |of: &RevisionView| PolicyText::parse(&name, &of.toml).ok();
-    let shown = text(&revision);
-    let other = match compared {
-        Some(with) => text(&read_revision(&caller, &environment, &name, with).await?),
-        None => None,
-    };
-    let content = |of: &Option<PolicyText>| of.as_ref().map(PolicyText::content).unwrap_or_default();
+    let content = |of: &RevisionView| text(of).as_ref().map(PolicyText::content).unwrap_or_default();
+    let revisions = DocumentRevisions::of_policy(&caller, &environment, &name);
+    let comparison = revisions.compare(number, &query, content).await?;
+    let current = comparison.newest.as_ref().filter(|of| !of.is_deletion);
+    let current = current.and_then(text);
+    let shown = text(&comparison.revision);
     let apps = shown.as_ref().and_then(PolicyText::apps);
     let rights = PolicyRights::new(&caller, &environment, apps.as_deref());
     let title = format!("{name}, revision {number}");
@@ -110,23 +80,10 @@ pub(super) async fn revision(
         links: PolicyLinks::new(&environment, &name, apps.as_deref()),
         sentence: shown.as_ref().map(sentence),
         current: current.as_ref().map(sentence),
-        newest,
-        compared,
-        diff: diff_lines(&unified_diff(&content(&other), &content(&shown))),
+        comparison,
         is_owner: rights.is_owner,
         name,
-        revision,
     }))
-}
-
-async fn read_revision(
-    caller: &PageCaller,
-    environment: &str,
-    name: &str,
-    number: i64,
-) -> Result<RevisionView, PageFailure> {
-    let path = links::api(environment, &["policies", name, "history", &number.to_string()]);
-    caller.api.get(&path).await
 }
 
 pub(super) async fn restore(

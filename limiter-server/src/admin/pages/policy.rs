@@ -15,19 +15,16 @@ use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::policy_mode::PolicyMode;
+use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::{self, TrialView};
-use crate::admin::pages::usage::{HOURS, PlotMark, PlotView, RANGES};
+use crate::admin::pages::usage::{HOURS, PlotView, RANGES};
 use crate::admin::pages::views::{
-    PolicyView, ProposalListView, ProposalView, RevisionListView, RevisionView, SubscriberListView,
-    SubscriberView,
+    PolicyView, ProposalListView, ProposalView, RevisionView, SubscriberListView, SubscriberView,
 };
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 use crate::store::now_micros;
-
-/// The number of revisions on the page of a policy.
-const REVISIONS: i64 = 20;
 
 /// The rights of the user on a policy.
 #[derive(Clone, Copy, Debug)]
@@ -163,20 +160,6 @@ impl PolicyLinks {
     }
 }
 
-pub(super) async fn history(
-    caller: &PageCaller,
-    environment: &str,
-    name: &str,
-    before: Option<i64>,
-) -> Result<RevisionListView, PageFailure> {
-    let path = links::api(environment, &["policies", name, "history"]);
-    let before = before.unwrap_or(i64::MAX);
-    caller
-        .api
-        .get(&format!("{path}?limit={REVISIONS}&before={before}"))
-        .await
-}
-
 pub(super) async fn show(
     caller: PageCaller,
     Path((environment, name)): Path<(String, String)>,
@@ -186,7 +169,8 @@ pub(super) async fn show(
     let policy = match read(&caller, &environment, &name).await {
         // The last revision of a deleted policy is its deletion, which can be undone.
         Err(failure) if failure.status == StatusCode::NOT_FOUND => {
-            let deletion = history(&caller, &environment, &name, None).await?;
+            let revisions = DocumentRevisions::of_policy(&caller, &environment, &name);
+            let deletion = revisions.page(None).await?;
             let last = deletion.revisions.first().ok_or_else(PageFailure::not_found)?;
             let number = last.number.to_string();
             return Ok(see(&links::page(
@@ -198,19 +182,12 @@ pub(super) async fn show(
     };
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*policy.name).await?;
     let rights = PolicyRights::new(&caller, &environment, policy.apps.as_deref());
-    let found = history(&caller, &environment, &name, query.before).await?;
+    let revisions = DocumentRevisions::of_policy(&caller, &environment, &name);
+    let found = revisions.page(query.before).await?;
+    let marks = revisions.marks(&found.revisions);
     let older = found.next.map(|before| format!("?before={before}#history"));
     let proposals: ProposalListView = caller.api.get(&links::api(&environment, &["proposals"])).await?;
     let proposals = proposals.proposals.into_iter().filter(|of| of.name == name);
-    let marks = found.revisions.iter().map(|of| PlotMark {
-        at: of.created_at.0,
-        revision: of.number,
-        href: links::page(
-            &environment,
-            &["policies", &name, "history", &of.number.to_string()],
-        ),
-    });
-    let marks: Vec<PlotMark> = marks.collect();
     let hours = query.hours();
     let plot = PlotView::read(&caller, &environment, &name, &marks, hours).await?;
     let quotas = QuotaFields::all(&policy.toml);

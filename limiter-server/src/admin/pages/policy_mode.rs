@@ -52,6 +52,16 @@ impl PolicyMode {
         }
     }
 
+    /// The own mode in a sentence, if it applies: `in shadow mode`.
+    pub(super) fn own_phrase(&self) -> Option<&'static str> {
+        self.own.map(|(_, word)| match word {
+            "Enforced" => "enforced",
+            "Shadow" => "in shadow mode",
+            "Off" => "off",
+            _ => "in a mode that is not known",
+        })
+    }
+
     /// Returns whether the own mode applies and has this name.
     pub(super) fn is(&self, word: &str) -> bool {
         self.own.is_some_and(|(_, own)| own == word)

@@ -11,8 +11,9 @@ use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{DiffLine, diff_lines};
+use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::views::RevisionView;
-use crate::admin::pages::{links, render, rules_history, see};
+use crate::admin::pages::{links, render, see};
 use crate::admin::preview::{DescribedLimit, DescriptorChange};
 use crate::policy_text::parse_rules;
 
@@ -246,7 +247,10 @@ pub(super) async fn show(
         is_admin: caller.is_admin_of(&environment),
         failure: None,
         preview: None,
-        revisions: rules_history::newest(&caller, &environment).await?,
+        revisions: DocumentRevisions::of_rules(&caller, &environment)
+            .page(None)
+            .await?
+            .revisions,
         query,
     }))
 }
@@ -317,7 +321,10 @@ async fn edited(
         is_admin: true,
         failure: None,
         preview: None,
-        revisions: rules_history::newest(caller, environment).await?,
+        revisions: DocumentRevisions::of_rules(caller, environment)
+            .page(None)
+            .await?
+            .revisions,
     })
 }
 

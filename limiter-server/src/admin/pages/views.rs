@@ -39,6 +39,7 @@ pub(super) struct RevisionView {
     pub(super) number: i64,
     #[serde(rename = "deleted")]
     pub(super) is_deletion: bool,
+    state: String,
     pub(super) origin: String,
     pub(super) author: String,
     pub(super) reason: Option<String>,
@@ -321,6 +322,11 @@ impl TokenView {
 }
 
 impl RevisionView {
+    /// Returns whether another program replaced the revision before its publication.
+    pub(super) fn has_conflict(&self) -> bool {
+        self.state == "conflict"
+    }
+
     /// The program that saved the revision.
     pub(super) fn origin_text(&self) -> &str {
         match self.origin.as_str() {

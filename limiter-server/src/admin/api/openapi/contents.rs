@@ -13,11 +13,12 @@ use crate::admin::api::keys::{KeyQuery, ResetBody};
 use crate::admin::api::overlays::{AtQuery, BlockBody, BlockQuery, EndBody, SuspensionBody};
 use crate::admin::api::paging::ListPageQuery;
 use crate::admin::api::people::{AppBody, GrantBody, NewUserBody, PasswordBody, UserBody};
-use crate::admin::api::policies::{ListQuery, NewestQuery, ReasonBody, RestoreBody, SaveBody};
+use crate::admin::api::policies::{ListQuery, ReasonBody, RestoreBody, SaveBody};
 use crate::admin::api::preview::PreviewBody;
 use crate::admin::api::proposals::ProposalQuery;
 use crate::admin::api::quotas::{QuotaBody, RemovedQuotaBody};
-use crate::admin::api::records::NamespaceBody;
+use crate::admin::api::records::{AuditQuery, NamespaceBody, UserAuditQuery};
+use crate::admin::api::revisions::RevisionListQuery;
 use crate::admin::api::routes::Route;
 use crate::admin::api::rules::{RulesBody, TestedDescriptor};
 use crate::admin::api::sessions::{SetupBody, SigninBody};
@@ -105,7 +106,9 @@ pub(super) fn parameters(route: &Route) -> Vec<Value> {
     let path = below_namespace(route);
     let mut parameters = match (route.method, path) {
         ("GET", "/policies") => query::<ListQuery>(),
-        ("GET", "/policies/{name}/history" | "/audit") => query::<NewestQuery>(),
+        ("GET", "/policies/{name}/history" | "/rules/history") => query::<RevisionListQuery>(),
+        ("GET", "/audit") if path == route.path => query::<UserAuditQuery>(),
+        ("GET", "/audit") => query::<AuditQuery>(),
         ("GET", "/policies/{name}/usage" | "/usage") => query::<RangeQuery>(),
         ("GET", "/keys") => query::<KeyQuery>(),
         ("GET", "/keys/activity") => query::<ActivityQuery>(),

@@ -24,23 +24,28 @@ function showLocalTimes(root) {
 
 const pad = (number) => String(number).padStart(2, "0");
 
-// Fields of times have UTC without this script. With it, they have the zone of the viewer, and a
-// hidden field sends UTC.
+/** A time in the zone of the viewer, as the value of a field. */
+function localText(at) {
+  const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+  return `${day}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+}
+
+/** The value of a field in UTC. */
+function utcText(value) {
+  const at = new Date(value);
+  return Number.isNaN(at.getTime()) ? "" : at.toISOString().slice(0, 16);
+}
+
+// Fields of times have UTC without this script. With it, they have the zone of the viewer, and
+// their forms send UTC.
 function useLocalFields() {
   for (const field of document.querySelectorAll("input[type=datetime-local]")) {
-    const sent = document.createElement("input");
-    Object.assign(sent, { type: "hidden", name: field.name, value: field.value });
-    field.removeAttribute("name");
+    // A browser that reloads or goes back restores a value, which has the zone of the viewer.
+    const isRestored = field.value !== field.defaultValue;
     const at = new Date(`${field.value}Z`);
-    if (!Number.isNaN(at.getTime())) {
-      const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
-      field.value = `${day}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
-    }
-    field.addEventListener("input", () => {
-      const local = new Date(field.value);
-      sent.value = Number.isNaN(local.getTime()) ? "" : local.toISOString().slice(0, 16);
-    });
-    field.after(sent);
+    if (!isRestored && !Number.isNaN(at.getTime())) field.value = localText(at);
+    // Computed at submission: the browser restores values without an event.
+    field.form.addEventListener("formdata", (event) => event.formData.set(field.name, utcText(field.value)));
   }
 }
 
@@ -65,9 +70,11 @@ function showAge() {
   }
 }
 
+/** The entity tag of `latest`. */
 let tag = null;
 /** The last answer, which a part that was in use adopts later. */
 let latest = null;
+let isRefreshing = false;
 
 /** The elements under the cursor, with the focus, and at the ends of a selection. */
 function elementsInUse() {
@@ -110,25 +117,36 @@ function adoptLatest() {
   showAge();
 }
 
-async function refresh() {
-  if (document.hidden || document.querySelector("[data-live]") === null) return;
+/** Reads the page again; returns whether it has changed. Fails if the answer is incomplete. */
+async function readPage() {
   const headers = { "x-refresh": "1" };
   if (tag !== null) headers["if-none-match"] = tag;
-  let answer;
-  try {
-    answer = await fetch(document.body.dataset.refresh || location.href, { headers, cache: "no-store", redirect: "error" });
-  } catch {
-    return;
-  }
-  if (answer.status === 304) {
-    adoptLatest();
-    return;
-  }
-  if (!answer.ok) return;
+  const signal = AbortSignal.timeout(STALE_AFTER);
+  const options = { headers, signal, cache: "no-store", redirect: "error" };
+  const answer = await fetch(document.body.dataset.refresh || location.href, options);
+  if (answer.status === 304) return false;
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const text = await answer.text();
+  latest = new DOMParser().parseFromString(text, "text/html");
   tag = answer.headers.get("etag");
-  latest = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return true;
+}
+
+// One at a time: two refreshes could store the tag of one answer with the page of the other.
+async function refresh() {
+  if (isRefreshing || document.hidden || document.querySelector("[data-live]") === null) return;
+  isRefreshing = true;
+  let hasChanged;
+  try {
+    hasChanged = await readPage();
+  } catch {
+    // The server does not answer; the page grows old.
+    return;
+  } finally {
+    isRefreshing = false;
+  }
   adoptLatest();
-  document.dispatchEvent(new CustomEvent("refreshed", { detail: latest }));
+  if (hasChanged) document.dispatchEvent(new CustomEvent("refreshed", { detail: latest }));
 }
 
 function focusSearch(event) {

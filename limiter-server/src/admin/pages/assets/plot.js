@@ -6,13 +6,17 @@
 // Points come from the route of the API. Minutes before the first decision are not known and stay
 // empty; later minutes without a decision are zero. A click on the plot leads to the explanation
 // of that minute, a click on a mark to its revision. A drag selects a part of the range, which the
-// URL keeps as `from` and `to` in seconds; the links of the ranges show a whole range again.
+// URL keeps as `from` and `to` in seconds; a double click shows the whole range again.
 
 const STEPS = { minute: 60, hour: 3600 };
 const INTERVAL = 5_000;
 const STALE_AFTER = 30_000;
 /** In pixels, as in style.css. */
 const LEGEND_HEIGHT = 48;
+/** The shortest drag in pixels; a shorter movement is a part of a click. */
+const DRAG_DISTANCE = 4;
+/** The time between the clicks of a double click. */
+const DOUBLE_CLICK = 400;
 
 const SERIES = [
   { name: "allowed", label: "Allowed", colour: "--ok" },
@@ -46,6 +50,10 @@ class Plot {
     this.readAt = 0;
     this.tag = null;
     this.zoom = zoomOfUrl();
+    /** True after the end of a drag, until the mouse is pressed again. */
+    this.isSelected = false;
+    /** The timer of a click that may be the first one of a double click. */
+    this.clickTimer = 0;
   }
 
   async read() {
@@ -104,7 +112,9 @@ class Plot {
     const options = {
       width: this.canvas.clientWidth,
       height: this.canvas.clientHeight - LEGEND_HEIGHT,
-      cursor: { drag: { x: true, y: false }, points: { size: 6 } },
+      // uPlot moves the end of a press in the first or last pixel to the edge, and would discard
+      // the click as a drag. The newest mark is there. `click` discards clicks of selections.
+      cursor: { drag: { x: true, y: false, dist: DRAG_DISTANCE, click: () => {} }, points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (_, __, highest) => [0, Math.max(5, highest * 1.1)] } },
       axes: [
@@ -129,7 +139,10 @@ class Plot {
       hooks: { draw: [(plot) => this.drawMarks(plot)], setSelect: [(plot) => this.select(plot)] },
     };
     this.uplot = new globalThis.uPlot(options, data, this.canvas);
-    this.uplot.over.addEventListener("click", (event) => this.follow(event));
+    const surface = this.uplot.over;
+    surface.addEventListener("mousedown", () => (this.isSelected = false));
+    surface.addEventListener("click", (event) => this.click(event));
+    surface.addEventListener("dblclick", () => this.showAll());
     if (this.zoom !== null) this.uplot.setScale("x", this.zoom);
   }
 
@@ -161,26 +174,45 @@ class Plot {
 
   /** Keeps the selected part in the URL, so that a reload and a link show it. */
   select(plot) {
+    this.isSelected = true;
     const { left, width } = plot.select;
     const [min, max] = [left, left + width].map((x) => Math.round(plot.posToVal(x, "x")));
     if (width <= 0 || min >= max) return;
-    this.zoom = { min, max };
+    this.keepZoom({ min, max });
+  }
+
+  /** Shows the whole range, as uPlot does at a double click. */
+  showAll() {
+    if (this.zoom !== null) this.keepZoom(null);
+  }
+
+  keepZoom(zoom) {
+    this.zoom = zoom;
     const url = new URL(location.href);
-    url.searchParams.set("from", min);
-    url.searchParams.set("to", max);
+    for (const [name, end] of [["from", "min"], ["to", "max"]]) {
+      if (zoom === null) url.searchParams.delete(name);
+      else url.searchParams.set(name, zoom[end]);
+    }
     history.replaceState(null, "", url);
   }
 
-  follow(event) {
+  // A part of the range can be left by a double click, whose first click must not lead away.
+  click(event) {
+    clearTimeout(this.clickTimer);
+    if (this.isSelected || event.detail > 1) return;
+    const href = this.hrefAt(event.offsetX);
+    if (href === null) return;
+    const delay = this.zoom === null ? 0 : DOUBLE_CLICK;
+    this.clickTimer = setTimeout(() => (location.href = href), delay);
+  }
+
+  /** The page of a mark near a position, or else the explanation of its minute. */
+  hrefAt(x) {
     const plot = this.uplot;
-    const x = event.offsetX;
     const near = this.marks.find((mark) => Math.abs(plot.valToPos(this.timeOf(mark), "x") - x) < 6);
-    if (near) {
-      location.href = near.href;
-    } else if (this.figure.dataset.explain) {
-      const at = Math.round(plot.posToVal(x, "x")) * 1e6;
-      location.href = `${this.figure.dataset.explain}&at=${at}`;
-    }
+    if (near) return near.href;
+    const at = Math.round(plot.posToVal(x, "x")) * 1e6;
+    return this.figure.dataset.explain ? `${this.figure.dataset.explain}&at=${at}` : null;
   }
 
   redraw() {
