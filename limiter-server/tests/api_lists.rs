@@ -236,7 +236,7 @@ fn numbers_in_queries_are_documented() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
     assert_eq!(root.put_policy("name", 0, &policy("name", 1, "shop")).status, 200);
-    let document = json_of(&root.get("/openapi.json"));
+    let document = root.get("/openapi.json").json();
     let mut read = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
         let Some(operation) = operations.get("get") else {
@@ -286,7 +286,7 @@ fn histories_answer_the_revision_of_a_time() {
     }
     for document in ["policies/search", "rules"] {
         let path = format!("{NAMESPACE}/{document}/history");
-        let list = json_of(&root.get(&path));
+        let list = root.get(&path).json();
         let revisions = list["revisions"].as_array().unwrap();
         assert_eq!(revisions.len(), 2, "{list}");
         let oldest = revisions[1]["created_at"].as_i64().unwrap();
@@ -295,7 +295,7 @@ fn histories_answer_the_revision_of_a_time() {
             (oldest, revisions.get(1)),
             (i64::MAX, revisions.first()),
         ] {
-            let found = json_of(&root.get(&format!("{path}?at={at}")));
+            let found = root.get(&format!("{path}?at={at}")).json();
             let expected = json!({ "revisions": Vec::from_iter(expected), "next": null });
             assert_eq!(found, expected, "{document} at {at}");
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::pages::sign_in;
-use super::support::admin::{AdminClient, PASSWORD, json_of, policy, policy_of_all, with_sqlite};
+use super::support::admin::{AdminClient, PASSWORD, policy, policy_of_all, with_sqlite};
 use super::support::chromium::Chromium;
 use super::support::demo::Demo;
 use super::support::http;
@@ -103,7 +103,7 @@ fn second_of_two_editors_sees_both_versions() {
     browser.click("button >> Preview your version");
     browser.click("#preview button >> Save");
     browser.wait_for(".sentence >> bursts of 8");
-    let current = json_of(&root.get("/namespaces/default/policies/search"));
+    let current = root.get("/namespaces/default/policies/search").json();
     assert_eq!(current["revision"], 3);
 }
 
@@ -210,6 +210,6 @@ fn pages_state_the_same_facts_without_scripts() {
     browser.click("button >> Block key");
     browser.wait_for("#blocks th >> initech");
     browser.disable_scripts(false);
-    let state: Value = json_of(&demo.sign_in("demo").get("/namespaces/default/blocks"));
+    let state: Value = demo.sign_in("demo").get("/namespaces/default/blocks").json();
     assert!(state.to_string().contains("initech"), "{state}");
 }

@@ -4,7 +4,7 @@ use limiter_server::admin::api::routes::ROUTES;
 use limiter_server::admin::pages::forms::FORMS;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::server::wait_until;
 
@@ -84,7 +84,7 @@ fn policy_is_created_changed_and_restored_without_scripts() {
     let fields = [("number", "1"), ("newest", "2")];
     assert_eq!(browser.post(&format!("{SEARCH}/restore"), &fields).status, 303);
     assert!(browser.get(SEARCH).body.contains("100 requests an hour"));
-    let current = json_of(&root.get("/namespaces/default/policies/search"));
+    let current = root.get("/namespaces/default/policies/search").json();
     assert_eq!(
         (&current["revision"], &current["updated_by"]),
         (&json!(3), &json!("root"))
@@ -122,7 +122,7 @@ fn declared_parts_of_keys_are_fields() {
     ];
     let set = browser.post(&format!("{SEARCH}/quotas"), &quota);
     assert_eq!(set.status, 303, "{}", set.body);
-    let toml = json_of(&root.get("/namespaces/default/policies/search"))["toml"].to_string();
+    let toml = root.get("/namespaces/default/policies/search").json()["toml"].to_string();
     // The library escapes a colon in a part.
     assert!(toml.contains("acme%3Aeu:ann"), "{toml}");
 }
@@ -262,12 +262,12 @@ fn quota_of_a_key_is_set_and_removed() {
     );
     let set = browser.post(&path, &quota("2", "a:b\r\nc", "parts"));
     assert_eq!(set.status, 303, "{}", set.body);
-    let toml = json_of(&root.get("/namespaces/default/policies/search"))["toml"].to_string();
+    let toml = root.get("/namespaces/default/policies/search").json()["toml"].to_string();
     assert_eq!(toml.matches("[[override]]").count(), 2, "{toml}");
     let key = hidden(&browser.get(SEARCH).body, "key");
     let fields = [("revision", "3"), ("key", &*key)];
     assert_eq!(browser.post(&format!("{path}/remove"), &fields).status, 303);
-    let toml = json_of(&root.get("/namespaces/default/policies/search"))["toml"].to_string();
+    let toml = root.get("/namespaces/default/policies/search").json()["toml"].to_string();
     assert_eq!(toml.matches("[[override]]").count(), 1, "{toml}");
 }
 

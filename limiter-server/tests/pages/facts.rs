@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::edit::{SEARCH, bucket};
-use crate::support::admin::{AdminClient, PASSWORD, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, PASSWORD, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http;
 use crate::support::server::{Directory, Server, run, wait_until};
@@ -138,7 +138,7 @@ fn new_policies_start_in_shadow_and_leave_it_with_their_counts() {
 fn explanation_reads_the_time_of_the_form() {
     let (server, root, browser) = with_policy(&policy("search", 1, "shop"));
     wait_until(|| check(&server, "acme") == 429, || server.log());
-    let keys = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+    let keys = root.get("/namespaces/default/keys/activity?policy=search").json();
     let at = keys["keys"][0]["last_at"].as_i64().unwrap();
     let time = jiff::Timestamp::from_microsecond(at)
         .unwrap()
@@ -216,7 +216,7 @@ fn rules_are_compared_restored_and_explained_by_their_history() {
     let page = browser.get("/e/default/rules/history/1").body;
     assert!(page.contains("Preview revision 1"), "{page}");
     assert_eq!(browser.get("/e/default/rules/history/9").status, 404);
-    let old = json_of(&root.get("/namespaces/default/rules/history/1"));
+    let old = root.get("/namespaces/default/rules/history/1").json();
     let fields = [
         ("toml", old["toml"].as_str().unwrap()),
         ("revision", "2"),
@@ -287,13 +287,13 @@ fn session_of_another_machine_has_the_host_prefix() {
 fn day_of_the_last_use_of_a_token_names_its_zone() {
     let (server, root, _) = with_policy(&policy("search", 5, "shop"));
     let body = json!({ "name": "ci", "scopes": ["check:*"], "expires_in_days": 9 });
-    let created = json_of(&root.send("POST", "/namespaces/default/tokens", &[], &body));
+    let created = root.send("POST", "/namespaces/default/tokens", &[], &body).json();
     let bearer = format!("Bearer {}", created["secret"].as_str().unwrap());
     let call = json!({ "policy": "search", "key": "acme" }).to_string();
     let is_used = || {
         let headers = [("authorization", bearer.as_str())];
         let _ = http::post(server.http(), "/v1/check", &headers, &call);
-        let tokens = json_of(&root.get("/namespaces/default/tokens"));
+        let tokens = root.get("/namespaces/default/tokens").json();
         tokens["tokens"][0]["used_day"] != Value::Null
     };
     wait_until(is_used, || server.log());

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::attacks::{PARAMETERS, send_in_every_field};
-use crate::support::admin::{AdminClient, Credentials, PASSWORD, json_of, policy};
+use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy};
 use crate::support::browser::{Browser, encode};
 use crate::support::databases::Database;
 use crate::support::http;
@@ -172,12 +172,12 @@ fn requests(text: &str) -> Vec<(&'static str, String, Value)> {
 
 /// Nothing but the accepted texts has changed.
 fn assert_intact(root: &AdminClient, created: &[&str]) {
-    let users = json_of(&root.get("/users"));
+    let users = root.get("/users").json();
     let users = users["users"].as_array().unwrap().iter();
     let users = users.map(|of| of["name"].as_str().unwrap());
     let users: Vec<&str> = users.filter(|name| !created.contains(name)).collect();
     assert_eq!(users, ["root"]);
-    let search = json_of(&root.get("/namespaces/default/policies/search"));
+    let search = root.get("/namespaces/default/policies/search").json();
     assert_eq!(search["name"], "search", "{search}");
 }
 
@@ -219,7 +219,7 @@ fn attack(database: &Database) {
                     assert!(answer.body.contains(field), "{}", answer.body);
                 }
                 _ => {
-                    let found = json_of(&answer);
+                    let found = answer.json();
                     let lists = found.as_object().unwrap().values().filter_map(Value::as_array);
                     assert_eq!(lists.map(Vec::len).sum::<usize>(), 0, "{path}: {found}");
                 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::truth::{check, with_policy};
-use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::server::wait_until;
 
@@ -100,7 +100,7 @@ fn policy_is_created_from_text() {
     );
     let saved = browser.post(save, &[("text", &text), ("revision", "0"), ("reason", "text")]);
     assert_eq!(saved.status, 303, "{}", saved.body);
-    let stored = json_of(&root.get("/namespaces/default/policies/search"));
+    let stored = root.get("/namespaces/default/policies/search").json();
     assert_eq!(stored["revision"], 1, "{stored}");
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http;
 use crate::support::server::{Server, wait_until};
@@ -35,7 +35,7 @@ fn suspension_is_planned_and_cancelled() {
         "{page}"
     );
     assert_eq!(browser.post(SUSPENDED, &fields).status, 303);
-    let listed = json_of(&root.get("/namespaces/default/suspensions"));
+    let listed = root.get("/namespaces/default/suspensions").json();
     let planned = &listed["suspensions"][0];
     assert_eq!(
         (&planned["active"], &planned["from"]),

@@ -1,6 +1,6 @@
 //! The pages of roles, tokens and users.
 
-use crate::support::admin::{AdminClient, Credentials, PASSWORD, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sqlite};
 use crate::support::browser::Browser;
 
 #[test]
@@ -69,12 +69,12 @@ fn token_is_shown_once_rotated_and_revoked() {
         let page = browser.get(page).body;
         assert!(page.contains("ci") && !page.contains(&secret), "{page}");
     }
-    let list = json_of(&root.get("/namespaces/default/tokens"));
+    let list = root.get("/namespaces/default/tokens").json();
     let id = list["tokens"][0]["id"].as_str().unwrap().to_owned();
     let rotated = browser.post(&format!("/e/default/tokens/{id}/rotate"), &[("overlap", "0")]);
     let second = secret_of(&rotated.body);
     assert!(works(&second) && !works(&secret));
-    let list = json_of(&root.get("/namespaces/default/tokens"));
+    let list = root.get("/namespaces/default/tokens").json();
     let ids = list["tokens"]
         .as_array()
         .unwrap()

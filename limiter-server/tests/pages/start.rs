@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy, setup_token, with_sqlite};
+use crate::support::admin::{AdminClient, policy, setup_token, with_sqlite};
 use crate::support::browser::Browser;
 
 const YAML: &str = "domain: edge\ndescriptors:\n  - key: route\n    value: login\n    rate_limit:\n      \
@@ -67,7 +67,7 @@ fn import_shows_its_changes_before_it_saves_them() {
         preview.body
     );
     assert!(preview.body.contains("+match ="), "{}", preview.body);
-    let policies = || json_of(&root.get("/namespaces/default/policies"))["policies"].clone();
+    let policies = || root.get("/namespaces/default/policies").json()["policies"].clone();
     assert_eq!(
         policies().as_array().map(Vec::len),
         Some(1),
@@ -78,7 +78,7 @@ fn import_shows_its_changes_before_it_saves_them() {
         assert_eq!(saved.status, 303, "{}", saved.body);
     }
     assert_eq!(policies().as_array().map(Vec::len), Some(2));
-    let rules = json_of(&root.get("/namespaces/default/rules"));
+    let rules = root.get("/namespaces/default/rules").json();
     assert_eq!(rules["revision"], json!(1), "a repeated import changes nothing");
     assert!(
         rules["toml"]
@@ -97,11 +97,11 @@ fn import_saves_everything_or_nothing() {
     let import = |body: Value| root.send("POST", "/namespaces/default/import", &[], &body);
     let created = import(json!({ "policies": [text("search"), text("mail")] }));
     assert_eq!(created.status, 200, "{}", created.body);
-    assert_eq!(json_of(&created)["saved"], json!(2));
+    assert_eq!(created.json()["saved"], json!(2));
     let wrong = json!({ "name": "wrong", "toml": "[policy.wrong]\n" });
     let refused = import(json!({ "policies": [text("search"), text("new"), wrong] }));
     assert_eq!(refused.status, 409, "{}", refused.body);
-    let names = json_of(&refused)["errors"].clone();
+    let names = refused.json()["errors"].clone();
     let names: Vec<&str> = names
         .as_array()
         .unwrap()
@@ -109,7 +109,7 @@ fn import_saves_everything_or_nothing() {
         .filter_map(|of| of["name"].as_str())
         .collect();
     assert_eq!(names, ["search", "wrong"], "{}", refused.body);
-    let policies = json_of(&root.get("/namespaces/default/policies"))["policies"].clone();
+    let policies = root.get("/namespaces/default/policies").json()["policies"].clone();
     assert_eq!(
         policies.as_array().map(Vec::len),
         Some(2),
@@ -126,7 +126,7 @@ fn first_run_is_for_administrators() {
     assert_eq!(browser.get("/setup/start").status, 403);
     assert_eq!(browser.post("/setup/example", &[]).status, 403);
     assert_eq!(
-        json_of(&root.get("/namespaces/default/policies"))["policies"],
+        root.get("/namespaces/default/policies").json()["policies"],
         Value::Array(Vec::new())
     );
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http;
 use crate::support::server::{Server, wait_until};
@@ -47,7 +47,7 @@ fn customer_is_raised_until_a_time() {
     ];
     let raised = browser.post("/e/default/customers/raise", &fields);
     assert_eq!(raised.status, 303, "{}", raised.body);
-    let toml = json_of(&root.get(API))["toml"].as_str().unwrap().to_owned();
+    let toml = root.get(API).json()["toml"].as_str().unwrap().to_owned();
     assert!(toml.contains("until = 2090-12-31T18:00:00Z"), "{toml}");
     let shown = || browser.get(raised.header("location").unwrap()).body;
     wait_until(|| shown().contains("own quota"), || server.log());
@@ -63,7 +63,7 @@ fn customer_is_raised_until_a_time() {
     wait_until(all_ten_pass, || server.log());
     assert_eq!(check(&server, &parts), 429);
     // The quota of another key is not that of this one.
-    assert_eq!(json_of(&root.get(API))["revision"], 2);
+    assert_eq!(root.get(API).json()["revision"], 2);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn trial_is_counted_and_adopted() {
     ];
     let started = browser.post(&format!("{SEARCH}/trial"), &fields);
     assert_eq!(started.status, 303, "{}", started.body);
-    let trial = || json_of(&root.get(&format!("{API}/trial")));
+    let trial = || root.get(&format!("{API}/trial")).json();
     // The first call after the publication starts the usage of the trial.
     let mut number = 0;
     let mut counted = || {
@@ -106,7 +106,7 @@ fn trial_is_counted_and_adopted() {
     assert_eq!(adopted.status, 409, "the trial is newer than this revision");
     let adopted = browser.post(&format!("{SEARCH}/trial/adopt"), &[("revision", "2")]);
     assert_eq!(adopted.status, 303, "{}", adopted.body);
-    let sentence = json_of(&root.get(API))["sentence"].to_string();
+    let sentence = root.get(API).json()["sentence"].to_string();
     assert!(sentence.contains("bursts of 2"), "{sentence}");
     assert_eq!(root.get(&format!("{API}/trial")).status, 404);
     let fields = [&[("revision", "3")], &fields[1..]].concat();
@@ -160,7 +160,7 @@ fn denied_keys_lead_to_their_explanation() {
     let (server, root, browser) = with_policy();
     let key = json!(["acme", "ann"]);
     wait_until(|| check(&server, &key) == 429, || server.log());
-    let keys = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+    let keys = root.get("/namespaces/default/keys/activity?policy=search").json();
     let denied = &keys["keys"][0];
     assert_eq!(
         (&denied["key"], &denied["denied"], &denied["used_percent"]),
@@ -198,13 +198,15 @@ fn explanation_states_the_suspension_of_that_time() {
     let body =
         json!({ "scope": "policy:search", "enforcement": "deny", "for_seconds": 600, "reason": "load test" });
     let created = root.send("POST", "/namespaces/default/suspensions", &[], &body);
-    let id = json_of(&created)["id"].as_str().unwrap().to_owned();
+    let id = created.json()["id"].as_str().unwrap().to_owned();
     let during = micros();
     let path = format!("/namespaces/default/suspensions/{id}");
     assert_eq!(root.send("DELETE", &path, &[], &Value::Null).status, 204);
     let after = micros();
     for (at, is_active) in [(before, false), (during, true), (after, false)] {
-        let listed = json_of(&root.get(&format!("/namespaces/default/suspensions?at={at}")));
+        let listed = root
+            .get(&format!("/namespaces/default/suspensions?at={at}"))
+            .json();
         let count = listed["suspensions"].as_array().unwrap().len();
         assert_eq!(count, usize::from(is_active), "{listed}");
         let path = format!("/e/default/explain?policy=search&key=acme&at={at}");
@@ -221,7 +223,7 @@ fn banner_states_suspensions_and_offers_an_extension_near_the_end() {
     let suspend = |seconds: u32| {
         let body = json!({ "scope": "policy:search", "enforcement": "shadow", "for_seconds": seconds });
         let created = root.send("POST", "/namespaces/default/suspensions", &[], &body);
-        json_of(&created)["id"].as_str().unwrap().to_owned()
+        created.json()["id"].as_str().unwrap().to_owned()
     };
     suspend(3_000);
     let page = browser.get("/e/default/apps").body;

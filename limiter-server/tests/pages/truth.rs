@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, json_of, policy, policy_of_all, with_sqlite};
+use crate::support::admin::{AdminClient, policy, policy_of_all, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http;
 use crate::support::server::{Server, wait_until};
@@ -175,7 +175,7 @@ fn revisions_of_policy_and_registry_are_named() {
     let key = json!("acme");
     wait_until(|| check(&server, &key) == 429, || server.log());
     let denied = || {
-        let keys = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+        let keys = root.get("/namespaces/default/keys/activity?policy=search").json();
         keys["keys"][0]["revision"].as_u64()
     };
     let revision = denied().unwrap();
@@ -221,7 +221,7 @@ fn changes_are_found_behind_many_other_entries() {
     let mut objects = Vec::new();
     loop {
         let path = format!("/namespaces/default/audit?limit=1&app=bank&changes=true&before={before}");
-        let page = json_of(&root.get(&path));
+        let page = root.get(&path).json();
         let entries = page["entries"].as_array().unwrap();
         assert_eq!(entries.len(), 1, "{page}");
         objects.push(entries[0]["action"].as_str().unwrap().to_owned());
@@ -257,7 +257,7 @@ fn numbers_lead_to_their_evidence() {
     let (server, root, browser) = with_policy(&policy_of_all("search", 1));
     let key = json!(["acme", "ann"]);
     wait_until(|| check(&server, &key) == 429, || server.log());
-    let keys = json_of(&root.get("/namespaces/default/keys/activity?policy=search"));
+    let keys = root.get("/namespaces/default/keys/activity?policy=search").json();
     let at = keys["keys"][0]["last_at"].as_i64().unwrap();
     // Without a key, the denied keys lead to their explanation and to their state.
     let page = browser
@@ -272,7 +272,7 @@ fn numbers_lead_to_their_evidence() {
     // The rows of the table in place of the plot lead to the minute with the denials.
     let usage = "/namespaces/default/policies/search/usage?span=minute";
     let denied = || {
-        let points = json_of(&root.get(usage))["points"].as_array().cloned().unwrap();
+        let points = root.get(usage).json()["points"].as_array().cloned().unwrap();
         points
             .iter()
             .find(|of| of["denied"].as_i64() > Some(0))

@@ -147,11 +147,6 @@ impl AdminClient {
     }
 }
 
-/// The JSON of a body.
-pub(crate) fn json_of(answer: &Response) -> Value {
-    answer.json()
-}
-
 /// The token of the link of the first run.
 pub(crate) fn setup_token(server: &Server) -> String {
     server.wait_for_log("/setup?token=");
