@@ -19,7 +19,7 @@ use support::admin::{AdminClient, PASSWORD, with_sqlite};
 use support::chromium::Chromium;
 use support::http;
 use support::quota::{QuotaClient, bucket_id, calls};
-use support::server::{Directory, run, wait_until};
+use support::server::{Directory, command, wait_until};
 
 fn picture(name: &str) -> PathBuf {
     let directory = std::env::var_os("SCREENSHOTS").map(PathBuf::from);
@@ -79,16 +79,27 @@ fn picture_of_assignments_on_the_status_page() {
 #[test]
 fn picture_of_the_report_of_a_replay() {
     let directory = Directory::new();
-    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     directory.write("limits.toml", guide_log::POLICIES);
     directory.write("access.log", &guide_log::log());
-    let (policies, log, page) = (file("limits.toml"), file("access.log"), file("report.html"));
-    let args = ["replay", "--suggest", "--key", "user", "--policies", &policies];
-    let (code, _, errors) = run(&[&args[..], &["--log", &log, "--html", &page]].concat());
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let args = [
+        "replay",
+        "--suggest",
+        "--key",
+        "user",
+        "--policies",
+        "limits.toml",
+    ];
+    let replayed = command()
+        .args(args)
+        .args(["--log", "access.log", "--html", "report.html"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(replayed.status.success(), "{replayed:?}");
+    let page = directory.path().join("report.html");
     let browser = Chromium::start();
     browser.resize(1100, 700);
-    browser.open(&format!("file://{page}"));
+    browser.open(&format!("file://{}", page.display()));
     browser.wait_for("h1");
     browser.require_accessible();
     browser.require_quiet_console();
