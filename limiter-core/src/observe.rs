@@ -17,8 +17,8 @@ mod span;
 #[cfg(not(feature = "metrics"))]
 pub(crate) use crate::observe::noop::*;
 pub(crate) use crate::observe::outcome::{
-    LimitEvent, ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_holder_decisions,
-    record_acquire, rejected, request_answered, trial, used, waited,
+    LimitEvent, ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_acquire,
+    record_holder_decisions, rejected, request_answered, trial, used, waited,
 };
 #[cfg(feature = "metrics")]
 pub(crate) use crate::observe::recorded::*;

@@ -57,7 +57,9 @@ pub use crate::registry::key_overrides::KeyOverride;
 pub use crate::registry::metadata::PolicyMetadata;
 pub use crate::registry::on_unknown_policy::OnUnknownPolicy;
 pub use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMode, SuspensionScope};
-pub(crate) use crate::registry::overlay::{OverlayRule, OverlaySet, OverlayWatcher, SourceOverlays};
+pub(crate) use crate::registry::overlay::{
+    OverlaidLimit, OverlayRule, OverlaySet, OverlayWatcher, SourceOverlays,
+};
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::redis::{

@@ -376,6 +376,7 @@ on_every_store! {
         narrower_suspension_takes_precedence
         suspension_applies_to_concurrency
         block_denies_its_keys_under_every_policy
+        block_of_a_part_denies_keys_with_the_declared_part
         key_list_entry_does_not_match_after_its_end
     ;
     trials:

@@ -9,7 +9,7 @@ use crate::enforcement::KeyRule;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::{Enforcement, Policy};
-use crate::registry::{EVERY_APP, OverlayRule, SuspensionMode};
+use crate::registry::{EVERY_APP, OverlaidLimit, OverlayRule, OverlaySet, SuspensionMode};
 use crate::request::LimitRequest;
 use crate::support::one_or_many::OneOrMany;
 
@@ -51,13 +51,21 @@ impl Limiter {
         // A limiter of all apps decides for programs whose app it does not know. The owners of an
         // app must not affect other apps, so only a policy of this app alone counts.
         let app = names.app.as_deref();
-        let entry = match app {
-            Some(EVERY_APP) => names.registry.get(policy.name()),
-            _ => None,
+        let of_every_app = app == Some(EVERY_APP);
+        let needs_entry = of_every_app || names.registry.with_overlays(OverlaySet::blocks_parts);
+        let entry = needs_entry.then(|| names.registry.get(policy.name())).flatten();
+        let only_app = entry
+            .as_ref()
+            .filter(|_| of_every_app)
+            .map(|entry| entry.only_app());
+        let limit = OverlaidLimit {
+            policy: policy.name(),
+            key,
+            app: only_app.unwrap_or(app),
+            entry: entry.as_deref(),
         };
-        let app = entry.as_ref().map_or(app, |entry| entry.only_app());
         names
             .registry
-            .with_overlays(|overlays| overlays.rule(policy.name(), key, app, now, obeys_suspensions))
+            .with_overlays(|overlays| overlays.rule(&limit, now, obeys_suspensions))
     }
 }

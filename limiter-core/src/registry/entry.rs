@@ -126,9 +126,9 @@ impl PolicyEntry {
         Self { rate_type, ..self }
     }
 
-    /// Declares the names of the parts of the keys, in order, for people who read the policy:
-    /// `tenant` and `user` for keys such as `("acme", "ann")`. They change no decision. Default:
-    /// not declared.
+    /// Declares the names of the parts of the keys, in order: `tenant` and `user` for keys such as
+    /// `("acme", "ann")`. Pages show them, and a [block](crate::registry::BlockTarget::Part) of the
+    /// part `tenant=acme` denies these keys. Default: not declared.
     ///
     /// # Errors
     ///

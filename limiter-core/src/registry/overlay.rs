@@ -14,5 +14,5 @@ mod suspension;
 
 pub use crate::registry::overlay::block::{Block, BlockTarget};
 pub(crate) use crate::registry::overlay::edit::OverlayWatcher;
-pub(crate) use crate::registry::overlay::set::{OverlayRule, OverlaySet, SourceOverlays};
+pub(crate) use crate::registry::overlay::set::{OverlaidLimit, OverlayRule, OverlaySet, SourceOverlays};
 pub use crate::registry::overlay::suspension::{Suspension, SuspensionMode, SuspensionScope};

@@ -1,6 +1,6 @@
 //! Suspensions and blocks of the registry, on the store.
 
-use limiter_core::registry::{Block, BlockTarget, Suspension, SuspensionMode, SuspensionScope};
+use limiter_core::registry::{Block, BlockTarget, PolicyEntry, Suspension, SuspensionMode, SuspensionScope};
 use limiter_core::{Key, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, secs};
@@ -200,6 +200,38 @@ pub(crate) async fn block_denies_its_keys_under_every_policy(subject: Subject) {
             "{key:?}"
         );
     }
+}
+
+pub(crate) async fn block_of_a_part_denies_keys_with_the_declared_part(subject: Subject) {
+    let limits = &subject.limits;
+    let registry = limits.registry();
+    let entry = |name: &str, parts: &[&str]| {
+        let entry = PolicyEntry::new(bucket(name, 5, "1/h"));
+        entry.with_key_parts(parts.iter().copied()).unwrap()
+    };
+    registry.set(entry("declared", &["tenant", "user"]));
+    registry.set(entry("reversed", &["user", "tenant"]));
+    registry.set(entry("undeclared", &[]));
+    let target = BlockTarget::part("tenant=a:b").unwrap();
+    let end = subject.clock.now().after(secs(60));
+    registry.block(Block::new(target).until(end)).unwrap();
+    let key = |parts: &[&str]| parts.iter().fold(Key::global(), |key, part| key.part(part));
+    let origin =
+        async |policy: &str, parts: &[&str]| limits.named(policy).check(key(parts)).await.unwrap().origin();
+    assert_eq!(origin("declared", &["a:b", "ann"]).await, Origin::Block);
+    assert_eq!(origin("reversed", &["ann", "a:b"]).await, Origin::Block);
+    for (policy, parts) in [
+        ("declared", &["ann", "a:b"][..]),
+        ("declared", &["a:b"]),
+        ("declared", &["a:b", "ann", "x"]),
+        ("declared", &["a:bc", "ann"]),
+        ("reversed", &["a:b", "ann"]),
+        ("undeclared", &["a:b", "ann"]),
+    ] {
+        assert_ne!(origin(policy, parts).await, Origin::Block, "{policy} {parts:?}");
+    }
+    subject.clock.advance(secs(60));
+    assert_ne!(origin("declared", &["a:b", "ann"]).await, Origin::Block);
 }
 
 pub(crate) async fn key_list_entry_does_not_match_after_its_end(subject: Subject) {

@@ -282,7 +282,11 @@ fn refund_without_later_usage_leaves_a_full_limit() {
         let now = NOW + rng.u64(0..=rate.time_for(cost, 0));
         let refund = algorithm::UsageCorrection::Refund { whole_at };
         let after = algorithm::change(&algorithm, &mut state, cost, refund, now);
-        assert_eq!((after.remaining, after.reset_after), (capacity, 0), "{algorithm:?} {cost}");
+        assert_eq!(
+            (after.remaining, after.reset_after),
+            (capacity, 0),
+            "{algorithm:?} {cost}"
+        );
     });
 }
 

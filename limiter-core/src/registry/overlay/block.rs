@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::ConfigError;
-use crate::key::{Key, escape_part};
+use crate::key::Key;
 use crate::policy::{KeyList, check_text, is_network};
 use crate::units::Timestamp;
 
@@ -17,7 +17,9 @@ pub enum BlockTarget {
     /// An address or a network, as in a [`KeyList`].
     Network(String),
     /// The keys that contain this name and this value as neighbouring parts: `tenant` and `acme`
-    /// are parts of `tenant:acme` and of `tenant:acme:user:7`.
+    /// are parts of `tenant:acme` and of `tenant:acme:user:7`. Under a policy that declares the
+    /// parts of its keys ([`PolicyEntry::with_key_parts`](crate::registry::PolicyEntry)), also the
+    /// keys with this value in the part of this name: `acme:7` with the parts `tenant` and `user`.
     Part {
         /// The name.
         name: String,
@@ -63,7 +65,12 @@ impl BlockTarget {
 
     /// Returns the escaped parts of a key, joined as in the key.
     pub(super) fn escaped_part(name: &str, value: &str) -> String {
-        format!("{}:{}", Key::from(name).as_str(), escape_part(value))
+        Key::from(name).text(":").part(value).as_str().to_owned()
+    }
+
+    /// Returns the escaped parts of a key from a name and an escaped value.
+    pub(super) fn joined(name: &str, escaped_value: &str) -> String {
+        format!("{}:{escaped_value}", Key::from(name).as_str())
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

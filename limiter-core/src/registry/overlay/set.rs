@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::key::Key;
 use crate::policy::KeyList;
+use crate::registry::PolicyEntry;
 use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMode};
 use crate::units::Timestamp;
 
@@ -27,6 +28,16 @@ impl SourceOverlays {
 pub(crate) enum OverlayRule {
     Suspended(SuspensionMode),
     Blocked,
+}
+
+/// A limit of a call, as far as overlays concern it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverlaidLimit<'a> {
+    pub(crate) policy: &'a str,
+    pub(crate) key: &'a Key<'a>,
+    pub(crate) app: Option<&'a str>,
+    /// The entry of the policy, if blocks need the parts that it declares.
+    pub(crate) entry: Option<&'a PolicyEntry>,
 }
 
 /// The effective overlays of all sources.
@@ -81,19 +92,23 @@ impl OverlaySet {
         }
     }
 
-    /// Returns the effect on a limit of a policy and a key, if any. A suspension takes precedence.
+    /// Returns whether a block names a part of keys, which the entries of policies can declare.
+    pub(crate) fn blocks_parts(&self) -> bool {
+        let mut keys = std::iter::once(&self.for_all).chain(self.by_app.values());
+        keys.any(|keys| !keys.parts.is_empty())
+    }
+
+    /// Returns the effect on a limit, if any. A suspension takes precedence.
     pub(crate) fn rule(
         &self,
-        policy: &str,
-        key: &Key<'_>,
-        app: Option<&str>,
+        limit: &OverlaidLimit<'_>,
         now: Timestamp,
         obeys_suspensions: bool,
     ) -> Option<OverlayRule> {
-        let suspension = self.suspension(policy, app, now);
+        let suspension = self.suspension(limit.policy, limit.app, now);
         match suspension.filter(|_| obeys_suspensions) {
             Some(suspension) => Some(OverlayRule::Suspended(suspension.mode())),
-            None => self.blocks(key, app, now).then_some(OverlayRule::Blocked),
+            None => self.blocks(limit, now).then_some(OverlayRule::Blocked),
         }
     }
 
@@ -103,9 +118,9 @@ impl OverlaySet {
             .find(|suspension| suspension.is_active_at(now) && suspension.scope().contains(policy, app))
     }
 
-    fn blocks(&self, key: &Key<'_>, app: Option<&str>, now: Timestamp) -> bool {
-        let of_app = || app.and_then(|app| self.by_app.get(app));
-        self.for_all.contains(key, now) || of_app().is_some_and(|keys| keys.contains(key, now))
+    fn blocks(&self, limit: &OverlaidLimit<'_>, now: Timestamp) -> bool {
+        let of_app = || limit.app.and_then(|app| self.by_app.get(app));
+        self.for_all.contains(limit, now) || of_app().is_some_and(|keys| keys.contains(limit, now))
     }
 }
 
@@ -133,18 +148,39 @@ impl BlockedKeys {
         }
     }
 
-    fn contains(&self, key: &Key<'_>, now: Timestamp) -> bool {
-        self.listed.denies(key, now) || (!self.parts.is_empty() && self.contains_part(key.as_str(), now))
+    fn contains(&self, limit: &OverlaidLimit<'_>, now: Timestamp) -> bool {
+        let text = limit.key.as_str();
+        self.listed.denies(limit.key, now)
+            || !self.parts.is_empty()
+                && (self.contains_neighbours(text, now) || self.contains_declared(text, limit.entry, now))
     }
 
-    fn contains_part(&self, text: &str, now: Timestamp) -> bool {
+    /// Returns whether the key has a blocked value in a part that its policy declares.
+    fn contains_declared(&self, text: &str, entry: Option<&PolicyEntry>, now: Timestamp) -> bool {
+        let names = || entry.into_iter().flat_map(PolicyEntry::key_parts);
+        let values = text.split(':');
+        // A key with other parts is not of the declared form.
+        if names().count() != values.clone().count() {
+            return false;
+        }
+        let mut parts = names().zip(values);
+        parts.any(|(name, value)| self.is_blocked(&BlockTarget::joined(name, value), now))
+    }
+
+    /// Returns whether two neighbouring parts of the key are a blocked name and value.
+    fn contains_neighbours(&self, text: &str, now: Timestamp) -> bool {
         let mut starts = std::iter::once(0).chain(text.match_indices(':').map(|(colon, _)| colon + 1));
         let ends = text.match_indices(':').map(|(colon, _)| colon);
         // The first part ends at the first colon, so the pairs end at the later ones.
         let mut pairs = ends.skip(1).chain([text.len()]).zip(&mut starts);
         pairs.any(|(end, start)| {
-            let until = text.get(start..end).and_then(|pair| self.parts.get(pair));
-            until.is_some_and(|until| until.is_none_or(|until| now < until))
+            text.get(start..end)
+                .is_some_and(|pair| self.is_blocked(pair, now))
         })
+    }
+
+    fn is_blocked(&self, part: &str, now: Timestamp) -> bool {
+        let until = self.parts.get(part);
+        until.is_some_and(|until| until.is_none_or(|until| now < until))
     }
 }
