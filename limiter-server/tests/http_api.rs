@@ -149,6 +149,15 @@ fn more_limits_than_an_atomic_decision_are_decided(server: &Server) {
     let denied = post(server, "/v1/check", &limits(1));
     assert_eq!((denied.status, &denied.json()["policy"]), (429, &json!("p39")));
     assert_eq!(remaining(server, "p0", "ann"), 1, "the other sets are refunded");
+    let numbers = denied.json()["limits"].as_array().unwrap().clone();
+    let policies: Vec<_> = numbers
+        .iter()
+        .map(|of| of["policy"].as_str().unwrap().to_owned())
+        .collect();
+    let expected: Vec<_> = (0..40).map(|number| format!("p{number}")).collect();
+    assert_eq!(policies, expected, "{}", denied.body);
+    let allowed = numbers.iter().filter(|of| of["allowed"] == true).count();
+    assert_eq!(allowed, numbers.len() - 1, "{}", denied.body);
     let reserved = post(server, "/v1/reserve", &limits(1));
     assert_eq!(reserved.status, 429, "{}", reserved.body);
     assert_eq!(remaining(server, "p0", "ann"), 1, "the other sets are refunded");

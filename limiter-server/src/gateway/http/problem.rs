@@ -146,6 +146,24 @@ impl Problem {
         self
     }
 
+    /// Returns whether the answer has the numbers of the limits of a denial.
+    pub(super) fn describes_limits(&self) -> bool {
+        self.fields.contains_key("limits")
+    }
+
+    /// Adds the numbers of limits before and after those of the denial.
+    pub(super) fn with_other_limits(mut self, before: &[Decision], after: &[Decision]) -> Self {
+        let numbers = |decisions| match json!(Limits(decisions)) {
+            Value::Array(limits) => limits,
+            _ => Vec::new(),
+        };
+        if let Some(limits) = self.fields.get_mut("limits").and_then(Value::as_array_mut) {
+            limits.splice(0..0, numbers(before));
+            limits.extend(numbers(after));
+        }
+        self
+    }
+
     /// Adds the key of the limit that denied, with its parts separated by ` / `, as far as the
     /// settings allow it to be shown.
     pub(super) fn with_key(mut self, gateway: &Gateway, key: &str) -> Self {

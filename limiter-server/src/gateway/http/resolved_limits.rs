@@ -63,6 +63,9 @@ impl ResolvedLimits {
                 problem = problem.with_numbers(&peeked, |number| set.exceeds_quota(number, &self.limits));
             }
         }
+        if problem.describes_limits() {
+            problem = self.with_other_sets(gateway, set, problem).await;
+        }
         let denied = self
             .denied_by(set, rejection)
             .and_then(|at| self.sent_keys.get(at));
@@ -70,6 +73,27 @@ impl ResolvedLimits {
             Some(key) => problem.with_key(gateway, &key.to_string()),
             None => problem,
         }
+    }
+
+    /// Adds the limits of the other sets, which are peeked, in the order of the sets.
+    async fn with_other_sets(&self, gateway: &Gateway, denied: &AtomicSet, problem: Problem) -> Problem {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut is_before = true;
+        for set in self.sets() {
+            if set.firsts().eq(denied.firsts()) {
+                is_before = false;
+                continue;
+            }
+            // Without a store, the numbers of the sets that follow are not known either.
+            let Ok(peeked) = gateway.limiter().peek_all(set.charges(&self.limits)).await else {
+                break;
+            };
+            match is_before {
+                true => before.push(peeked),
+                false => after.push(peeked),
+            }
+        }
+        problem.with_other_limits(&before, &after)
     }
 
     /// The position of the limit that denied.
