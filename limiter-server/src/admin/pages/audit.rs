@@ -63,7 +63,7 @@ impl AuditView {
             "user.change" => "changed the user",
             "user.remove" => "removed the user",
             "user.password" => "set the password of",
-            "credentials.distrust" => "ended sessions and suspended tokens of",
+            "credentials.suspend" => "ended sessions and suspended tokens of",
             "policy.conflict" => "found another version of the policy in Redis",
             "overlays.conflict" => "found other suspensions and blocks in Redis",
             other => return other.replace(['.', '_'], " "),

@@ -262,7 +262,7 @@ async fn overlays(
         texts.extend((count > 0).then(|| active_blocks(count)));
         return Ok(texts);
     }
-    let blocks = blocks_of_key(caller, environment, key, at).await?;
+    let blocks = blocks_of_key(caller, environment, (&query.policy, key), at).await?;
     let matching = blocks.iter().filter(|of| of.matches == Some(true));
     texts.extend(matching.filter_map(|of: &BlockView| {
         let place = place(of.reach(apps)?);

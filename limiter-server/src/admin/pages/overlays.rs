@@ -285,15 +285,17 @@ pub(super) async fn blocks(
     Ok(list.blocks)
 }
 
-/// The blocks that were active at a time, each with a statement whether it applies to a key.
+/// The blocks that were active at a time, each with a statement whether it applies to a key of a
+/// policy.
 pub(super) async fn blocks_of_key(
     caller: &PageCaller,
     environment: &str,
-    key: &str,
+    (policy, key): (&str, &str),
     at: i64,
 ) -> Result<Vec<BlockView>, PageFailure> {
     let path = links::api(environment, &["blocks"]);
-    let query = format!("?at={at}&key={}", links::encode(key));
+    let (policy, key) = (links::encode(policy), links::encode(key));
+    let query = format!("?at={at}&policy={policy}&key={key}");
     let list: BlockListView = caller.api.get(&(path + &query)).await?;
     Ok(list.blocks)
 }

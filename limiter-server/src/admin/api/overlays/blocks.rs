@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use limiter_core::registry::{Block, BlockTarget, PolicyRegistry};
+use limiter_core::registry::{Block, BlockTarget, PolicyEntry, PolicyRegistry};
 use limiter_core::{ConfigError, Key, Limiter, ManualClock, Origin, Policy, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,6 +17,8 @@ use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
 use crate::gateway::rules::key_of;
+use crate::policy_text::PolicyText;
+use crate::store::DocumentKind;
 
 #[derive(Debug, Deserialize, IntoParams)]
 pub(in crate::admin::api) struct BlockQuery {
@@ -24,6 +26,8 @@ pub(in crate::admin::api) struct BlockQuery {
     at: Option<i64>,
     /// A key; its parts are separated by ` / `.
     key: Option<String>,
+    /// The policy of the key, which can declare its parts.
+    policy: Option<String>,
 }
 
 /// The decision of the library about one block and one key, so that an explanation never differs
@@ -36,13 +40,16 @@ struct BlockTest {
 }
 
 impl BlockTest {
-    fn new(key: &str, at: Timestamp) -> Result<Self, ConfigError> {
-        let registry = PolicyRegistry::new();
+    /// A test of a key whose policy declares these parts.
+    fn new(key: &str, declared: &[String], at: Timestamp) -> Result<Self, ConfigError> {
         let clock = ManualClock::starting_at(at);
+        let policy = Policy::token_bucket("block").capacity(1).rate("1/s").build()?;
+        let entry = PolicyEntry::new(policy.clone()).with_key_parts(declared)?;
+        let registry = PolicyRegistry::new().with(entry);
         Ok(Self {
             limiter: Limiter::in_process().registry(&registry).clock(&clock).build(),
             registry,
-            policy: Policy::token_bucket("block").capacity(1).rate("1/s").build()?,
+            policy,
             key: key_of(key.split(" / ")),
         })
     }
@@ -150,7 +157,11 @@ pub(in crate::admin::api) async fn blocks(
         is_readable(&caller.0, &namespace, apps.as_ref().map(<[String; 1]>::as_slice))
     });
     let key = query.key.as_deref().map(str::trim).filter(|key| !key.is_empty());
-    let test = key.map(|key| BlockTest::new(key, now)).transpose();
+    let declared = match &query.policy {
+        Some(policy) => declared_parts(&admin, &namespace, policy, now).await?,
+        None => Vec::new(),
+    };
+    let test = key.map(|key| BlockTest::new(key, &declared, now)).transpose();
     let test = test.map_err(|error| unprocessable(error.to_string()))?;
     let mut listed = Vec::new();
     for block in visible {
@@ -164,6 +175,21 @@ pub(in crate::admin::api) async fn blocks(
     Ok(Json(
         json!({ "blocks": listed, "revision": revision, "next": next }),
     ))
+}
+
+/// The names of the parts of keys that a policy declared at a time.
+async fn declared_parts(
+    admin: &Admin,
+    namespace: &str,
+    policy: &str,
+    at: Timestamp,
+) -> Result<Vec<String>, AdminProblem> {
+    let at = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
+    let document = (DocumentKind::Policy, policy);
+    let revision = admin.store().revision_at(namespace, document, at).await?;
+    let text = revision.and_then(|revision| PolicyText::parse(policy, &revision.body).ok());
+    let parts = text.iter().flat_map(|text| text.entry().key_parts());
+    Ok(parts.map(str::to_owned).collect())
 }
 
 fn target_of(body: &BlockBody) -> Result<BlockTarget, AdminProblem> {
