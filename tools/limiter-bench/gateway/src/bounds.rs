@@ -77,6 +77,8 @@ impl RatioBound {
     fn check(&self, report: &Report) -> CheckedBound {
         let group = self.protocol.group();
         let samples = |name| report.samples(group, name);
+        // A failed call is faster than a decision.
+        let has_failed = samples(self.row).is_some_and(|own| own.iter().any(|sample| sample.failed > 0));
         let ratio = samples(self.row).zip(samples(self.base)).map(|(own, base)| {
             let ratios = own.iter().zip(base);
             median(
@@ -88,7 +90,7 @@ impl RatioBound {
         CheckedBound {
             title: format!("{group}: {} / {}", self.row, self.base),
             values: ratio.map(|ratio| (format!("{ratio:.2}"), format!("at least {:.1}", self.least))),
-            is_met: ratio.is_some_and(|ratio| ratio >= self.least),
+            is_met: !has_failed && ratio.is_some_and(|ratio| ratio >= self.least),
         }
     }
 }
@@ -181,6 +183,14 @@ mod tests {
             (Protocol::HttpCheck, IN_MEMORY, Some(sample(69.0, 9.0))),
             (Protocol::ThrottleGrpc, THROTTLECRAB, None),
             (Protocol::Library, LIBRARY, None),
+            (
+                Protocol::EnvoyGrpc,
+                ON_REDIS,
+                Some(Sample {
+                    failed: 1,
+                    ..sample(50.0, 9.0)
+                }),
+            ),
         ] {
             let failed = CheckedBounds::of(&report(protocol, name, by));
             assert!(!failed.are_met(), "{name}: {failed}");

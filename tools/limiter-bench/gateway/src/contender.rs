@@ -42,7 +42,7 @@ impl Programs {
         let file = |name: &str, lease: &str| {
             let path = std::env::temp_dir().join(format!("gateway-bench-{}-{name}.toml", std::process::id()));
             let text = format!(
-                "[policy.requests]\nalgorithm = \"token_bucket\"\ncapacity = {QUOTA}\nrate = \"{QUOTA}/m\"\n{lease}\n\
+                "[policy.requests]\nalgorithm = \"token_bucket\"\ncapacity = {QUOTA}\nrate = \"{QUOTA}/m\"\non_store_failure = \"error\"\n{lease}\n\
                  [[rule]]\ndomain = \"edge\"\nmatch = [\"remote_address\"]\npolicy = \"requests\"\n"
             );
             std::fs::write(&path, text).expect("a writable temporary directory");
