@@ -79,8 +79,8 @@ impl Fleet {
         (self.meter.rate(from, to), f64::from(BUDGET).min(offered))
     }
 
-    /// Changes the demand, and states the part of the budget that is used afterwards. A slow
-    /// machine may offer less than the budget.
+    /// Changes the demand, and states the part of the budget that is used afterwards. The machine
+    /// must offer nearly the demand, which else would hide unused budget.
     fn phase(&mut self, name: &str, demands: &[u32], least: f64) {
         for (source, demand) in self.demands.iter().zip(demands) {
             source.set(*demand);
@@ -88,6 +88,11 @@ impl Fleet {
         let (adapting, most) = self.run(ADAPTATION);
         let (steady, most_after) = self.run(STEADY);
         println!("{name}: {adapting:.0} of {most:.0}/s at first, {steady:.0} of {most_after:.0}/s after");
+        let wanted = f64::from(BUDGET.min(demands.iter().sum()));
+        assert!(
+            most_after >= 0.9 * wanted,
+            "{name}: the machine offers {most_after} of {wanted}"
+        );
         let both = |first: f64, then: f64| first * ADAPTATION.as_secs_f64() + then * STEADY.as_secs_f64();
         self.across.push(both(adapting, steady) / both(most, most_after));
         assert!(steady >= least * most_after, "{name}: {steady} of {most_after}");

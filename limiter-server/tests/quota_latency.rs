@@ -26,7 +26,7 @@ fn latency(address: SocketAddr, path: &str) -> [Duration; 2] {
     let mut times: Vec<Duration> = (0..REQUESTS)
         .map(|_| {
             let started = Instant::now();
-            connection.request(path).unwrap();
+            assert_eq!(connection.request(path).unwrap(), 200);
             started.elapsed()
         })
         .collect();

@@ -124,7 +124,7 @@ async fn suspend(transaction: &mut SqlTransaction, namespace: &str, at: i64) -> 
     let entry = audit::NewEntry {
         namespace: "",
         actor: "limiter-server",
-        action: "credentials.distrust",
+        action: "credentials.suspend",
         object: "all",
         apps: None,
         detail: Some("the database was restored from a copy".to_owned()),

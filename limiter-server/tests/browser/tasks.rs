@@ -17,11 +17,13 @@ enum Step {
     See(&'static str),
     /// Waits until the minute has lasted some seconds, so that it has denials.
     StartedMinute,
-    /// Takes a picture for the guide.
+    /// Takes a picture of the start of the page for the guide.
     Picture(&'static str),
+    /// Takes a picture with this element in its middle.
+    PictureOf(&'static str, &'static str),
 }
 
-use Step::{Click, Fill, Picture, See, StartedMinute};
+use Step::{Click, Fill, Picture, PictureOf, See, StartedMinute};
 
 struct Task {
     name: &'static str,
@@ -37,7 +39,10 @@ fn tasks(mode: &str) -> Vec<Task> {
             "see which policies deny",
             vec![See("#denied table a >> login"), Picture("now")],
         ),
-        task("see the fullest keys", vec![See("#full-keys table")]),
+        task(
+            "see the fullest keys",
+            vec![See("#full-keys table"), PictureOf("full-keys", "#full-keys")],
+        ),
         task(
             "find out why a customer was denied at 14:03",
             vec![
@@ -68,7 +73,7 @@ fn tasks(mode: &str) -> Vec<Task> {
                 fill("main input[name=key]", "globex"),
                 Click("main button >> Show"),
                 Click("summary >> Raise"),
-                Picture("raise"),
+                PictureOf("raise", "details[open]"),
                 Click("details[open] button >> Raise"),
                 See(".notice >> Raised"),
                 See("td >> own quota"),
@@ -95,6 +100,7 @@ fn tasks(mode: &str) -> Vec<Task> {
                 Click("details[open] button >> Start the trial"),
                 See("#trial-result >> Trial"),
                 Picture("policy"),
+                PictureOf("trial", "#trial-result"),
                 Click("button >> Adopt"),
                 See(".notice >> Adopted"),
                 See(".sentence >> 12 requests a second"),
@@ -247,7 +253,14 @@ fn perform(browser: &mut Chromium, hand: Hand, step: &Step) {
             browser.use_theme("light");
             browser.screenshot(&pictures().join(format!("admin-{name}.png")));
         }
-        (Picture(_), Hand::Keyboard) => {}
+        (PictureOf(name, selector), Hand::Mouse) => {
+            browser.wait_for(selector);
+            browser.script(&format!(
+                "document.querySelector('{selector}').scrollIntoView({{ block: 'center' }})"
+            ));
+            perform(browser, hand, &Picture(name));
+        }
+        (Picture(_) | PictureOf(..), Hand::Keyboard) => {}
     }
 }
 

@@ -17,6 +17,7 @@ const SHORTEST: Duration = Duration::from_millis(2);
 /// A time in which a processor ran no thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
+    pub(crate) processor: usize,
     pub(crate) began: Instant,
     pub(crate) took: Duration,
 }
@@ -43,7 +44,7 @@ impl StallProbe {
             let (stalls, ended) = (Arc::clone(&stalls), Arc::clone(&ended));
             std::thread::spawn(move || {
                 if run_before_others(processor) {
-                    probe(&stalls, &ended);
+                    probe(processor, &stalls, &ended);
                 }
             })
         });
@@ -70,14 +71,18 @@ impl Drop for StallProbe {
     }
 }
 
-fn probe(stalls: &Mutex<Vec<Stall>>, ended: &AtomicBool) {
+fn probe(processor: usize, stalls: &Mutex<Vec<Stall>>, ended: &AtomicBool) {
     while !ended.load(Ordering::Relaxed) {
         let due = Instant::now() + INTERVAL;
         std::thread::sleep(INTERVAL);
         let took = Instant::now().saturating_duration_since(due);
         if took >= SHORTEST {
             let mut stalls = stalls.lock().unwrap_or_else(PoisonError::into_inner);
-            stalls.push(Stall { began: due, took });
+            stalls.push(Stall {
+                processor,
+                began: due,
+                took,
+            });
         }
     }
 }

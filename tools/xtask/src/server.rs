@@ -93,6 +93,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if !all {
         return test(Programs::Common);
     }
+    let mut without_features = server_cargo("clippy");
+    without_features.args(["--no-default-features", "--", "-D", "warnings"]);
+    commands::succeed(without_features, "server")?;
     // Optimised, as the server is used. Continuous integration tests the debug profile.
     test(Programs::All)?;
     test_mariadb()?;
