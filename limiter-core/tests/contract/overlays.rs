@@ -215,7 +215,11 @@ pub(crate) async fn block_of_a_part_denies_keys_with_the_declared_part(subject: 
     let target = BlockTarget::part("tenant=a:b").unwrap();
     let end = subject.clock.now().after(secs(60));
     registry.block(Block::new(target).until(end)).unwrap();
-    let key = |parts: &[&str]| parts.iter().fold(Key::global(), |key, part| key.part(part));
+    let key = |parts: &[&str]| {
+        let (first, others) = parts.split_first().unwrap();
+        let first = Key::global().part(first);
+        others.iter().fold(first, |key, part| key.text(":").part(part))
+    };
     let origin =
         async |policy: &str, parts: &[&str]| limits.named(policy).check(key(parts)).await.unwrap().origin();
     assert_eq!(origin("declared", &["a:b", "ann"]).await, Origin::Block);

@@ -69,6 +69,34 @@ fn key_with_other_parts_is_not_known() {
 }
 
 #[test]
+fn block_of_a_declared_part_denies_its_keys() {
+    let text = policy("search", 50, "shop") + "key = ['tenant', 'user']\n";
+    let (server, _root, mut browser) = with_policy(&text);
+    let status = |tenant: &str| check(&server, &json!([tenant, "ann"]));
+    wait_until(|| status("acme") == 200, || server.log());
+    let fields = [
+        ("kind", "part"),
+        ("key", "tenant=acme"),
+        ("app", ""),
+        ("until", ""),
+        ("reason", "spam"),
+    ];
+    assert_eq!(browser.post("/e/default/blocks", &fields).status, 303);
+    wait_until(|| status("acme") == 403, || server.log());
+    assert_eq!(status("other"), 200);
+    let explain = |key: &str| {
+        let path = format!("/e/default/explain?policy=search&key={key}%20/%20ann");
+        browser.get(&path).body
+    };
+    assert!(
+        explain("acme").contains("Blocked: part tenant=acme"),
+        "{}",
+        explain("acme")
+    );
+    assert!(explain("other").contains("none applied"), "{}", explain("other"));
+}
+
+#[test]
 fn policy_is_created_from_text() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
