@@ -89,7 +89,7 @@ fn block_of_a_declared_part_denies_its_keys() {
         browser.get(&path).body
     };
     assert!(
-        explain("acme").contains("Blocked: part tenant=acme"),
+        explain("acme").contains("keys with tenant=acme"),
         "{}",
         explain("acme")
     );
