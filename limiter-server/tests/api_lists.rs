@@ -286,7 +286,15 @@ fn histories_answer_the_revision_of_a_time() {
     }
     for document in ["policies/search", "rules"] {
         let path = format!("{NAMESPACE}/{document}/history");
-        let list = root.get(&path).json();
+        let read = |path: &str| {
+            let mut list = root.get(path).json();
+            for revision in list["revisions"].as_array_mut().unwrap() {
+                // The publication changes the state between two reads.
+                revision.as_object_mut().unwrap().remove("state");
+            }
+            list
+        };
+        let list = read(&path);
         let revisions = list["revisions"].as_array().unwrap();
         assert_eq!(revisions.len(), 2, "{list}");
         let oldest = revisions[1]["created_at"].as_i64().unwrap();
@@ -295,7 +303,7 @@ fn histories_answer_the_revision_of_a_time() {
             (oldest, revisions.get(1)),
             (i64::MAX, revisions.first()),
         ] {
-            let found = root.get(&format!("{path}?at={at}")).json();
+            let found = read(&format!("{path}?at={at}"));
             let expected = json!({ "revisions": Vec::from_iter(expected), "next": null });
             assert_eq!(found, expected, "{document} at {at}");
         }

@@ -36,14 +36,16 @@ fn latency(address: SocketAddr, path: &str) -> [Duration; 2] {
 
 #[test]
 fn decisions_with_quotas_and_with_the_rate_limit_service() {
-    let policies = POLICIES.replace("200", "1000000");
+    // The quotas of an Envoy take permits of their policy, so the service has one of its own.
+    let quota = POLICIES.replace("200", "1000000");
+    let policies = format!("{quota}\n{}", quota.replace("api", "service"));
     let server = Server::with_policies(&policies, &["--decision-deadline", "5s"]);
     let quotas = envoy(&[server.grpc()], &[]);
     wait_until(|| quotas.get("/api", &[]).status == 200, || server.log());
     // The rule of the policy needs a descriptor of its own key.
     let edit = (
         "generic_key: { descriptor_value: search }\n                                  - remote_address: {}",
-        "generic_key: { descriptor_key: route, descriptor_value: api }",
+        "generic_key: { descriptor_key: route, descriptor_value: service }",
     );
     let service = Envoy::start(server.grpc(), &[edit]);
     assert_eq!(service.get("/search", &[]).status, 200);

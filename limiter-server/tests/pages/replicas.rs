@@ -16,8 +16,9 @@ use crate::support::http;
 use crate::support::server::{Directory, Server, run, wait_until};
 
 const RUNS: u8 = 0;
-const PAUSED: u8 = 1;
-const ENDED: u8 = 2;
+const PAUSES: u8 = 1;
+const PAUSED: u8 = 2;
+const ENDED: u8 = 3;
 
 /// A program that follows the registry until it is paused.
 struct Replica {
@@ -46,6 +47,7 @@ impl Replica {
             loop {
                 match read.load(Ordering::Relaxed) {
                     ENDED => return,
+                    PAUSES => read.store(PAUSED, Ordering::Relaxed),
                     // Its tasks run only while the thread drives the runtime.
                     PAUSED => std::thread::sleep(Duration::from_millis(20)),
                     _ => runtime.block_on(async { tokio::time::sleep(Duration::from_millis(20)).await }),
@@ -60,6 +62,15 @@ impl Replica {
 
     fn set(&self, state: u8) {
         self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Stops the tasks of the program; later publications do not reach it.
+    fn pause(&self) {
+        self.set(PAUSES);
+        wait_until(
+            || self.state.load(Ordering::Relaxed) == PAUSED,
+            || "not paused".to_owned(),
+        );
     }
 }
 
@@ -118,7 +129,7 @@ fn pages_state_the_replicas_that_have_the_policy() {
         "{preview}"
     );
 
-    late.set(PAUSED);
+    late.pause();
     assert_eq!(
         root.put_policy("search", 1, &policy("search", 6, "shop")).status,
         200
