@@ -18,6 +18,7 @@ mod compression;
 mod connect;
 mod curve;
 mod customers;
+mod diff;
 mod edit;
 mod ends;
 mod explain;

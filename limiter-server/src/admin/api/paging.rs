@@ -7,9 +7,16 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use crate::admin::Admin;
-use crate::admin::api::policies::page;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::Actor;
+
+/// The default and the largest number of entries of a page.
+const PAGE: (i64, i64) = (100, 1_000);
+
+/// The number of entries of a page.
+pub(super) fn page(limit: Option<i64>) -> i64 {
+    limit.unwrap_or(PAGE.0).clamp(1, PAGE.1)
+}
 
 /// The parameters of a list.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -12,15 +12,13 @@ use utoipa::{IntoParams, ToSchema};
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody, expected_revision};
 use crate::admin::api::documents::{brief_json, policy_json, revision_json};
+use crate::admin::api::paging::page;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::api::revisions::RevisionListQuery;
 use crate::admin::edit::{self, EditOutcome, MANAGED_BY_UI, PolicyEdit};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
 use crate::policy_text::PolicyText;
 use crate::store::{DocumentKind, Origin, StoredDocument, StoredRevision};
-
-/// The default and the largest number of entries of a page.
-pub(super) const PAGE: (i64, i64) = (100, 1_000);
 
 /// A page of a list by names.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -92,11 +90,6 @@ fn is_readable_revision(actor: &Actor, namespace: &str, revision: &StoredRevisio
         // The apps of a text that this program cannot read are not known.
         None => actor.apps_in(namespace).is_none(),
     }
-}
-
-/// The number of entries of a page.
-pub(super) fn page(limit: Option<i64>) -> i64 {
-    limit.unwrap_or(PAGE.0).clamp(1, PAGE.1)
 }
 
 pub(super) async fn list(

@@ -9,7 +9,8 @@ use utoipa::IntoParams;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
-use crate::admin::api::policies::{ReasonBody, is_readable, page};
+use crate::admin::api::paging::page;
+use crate::admin::api::policies::{ReasonBody, is_readable};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
 use crate::admin::permissions::{AdminAction, Object, may};

@@ -10,7 +10,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
-use crate::admin::api::policies::{is_readable, page};
+use crate::admin::api::paging::page;
+use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::ALL_APPS;
 use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::admin::api::policies::page;
+use crate::admin::api::paging::page;
 use crate::store::{DocumentKind, Store, StoreError, StoredRevision};
 
 /// Selects revisions of one document.

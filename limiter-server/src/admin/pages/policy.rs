@@ -83,13 +83,6 @@ struct PolicyTemplate {
     connect_href: String,
 }
 
-/// A line of a difference with its class.
-#[derive(Debug)]
-pub(super) struct DiffLine {
-    pub(super) class: &'static str,
-    pub(super) text: String,
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct HistoryQuery {
     notice: Option<String>,
@@ -121,20 +114,6 @@ impl HistoryQuery {
         let offered = |hours: &i64| RANGES.iter().any(|(of, _)| of == hours);
         self.hours.filter(offered).unwrap_or(HOURS)
     }
-}
-
-/// The lines of a difference.
-pub(super) fn diff_lines(diff: &str) -> Vec<DiffLine> {
-    let lines = diff.lines().map(|line| DiffLine {
-        class: match line.as_bytes().first() {
-            Some(b'+') => "add",
-            Some(b'-') => "del",
-            Some(b'@') => "muted",
-            _ => "same",
-        },
-        text: line.to_owned(),
-    });
-    lines.collect()
 }
 
 impl PolicyRights {

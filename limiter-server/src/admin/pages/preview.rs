@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::admin::pages::curve::{CurveDrawing, CurvesView};
+use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::layout::{count, grouped};
-use crate::admin::pages::policy::{DiffLine, diff_lines};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::usage::share;
 

@@ -4,9 +4,9 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
-use crate::admin::pages::policy::{DiffLine, diff_lines};
 use crate::admin::pages::usage::PlotMark;
 use crate::admin::pages::views::{RevisionListView, RevisionView};
 use crate::admin::preview::unified_diff;

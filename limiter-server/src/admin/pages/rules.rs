@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, diff_lines};
 use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render, see};

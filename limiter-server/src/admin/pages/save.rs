@@ -7,11 +7,12 @@ use axum::response::Response;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm, optional};
+use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::edit::EditForm;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::import::condition;
 use crate::admin::pages::layout::{Layout, Section};
-use crate::admin::pages::policy::{DiffLine, PolicyLinks, diff_lines};
+use crate::admin::pages::policy::PolicyLinks;
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::import::{ImportPlan, ImportedPolicy};
 use crate::admin::pages::layout::Layout;
-use crate::admin::pages::policy::{DiffLine, diff_lines};
 use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::views::NamespaceView;
 use crate::admin::pages::{links, render, see};
