@@ -7,10 +7,6 @@ fn since_epoch() -> Duration {
     now.expect("a time after 1970")
 }
 
-pub(crate) fn now_micros() -> i64 {
-    i64::try_from(since_epoch().as_micros()).expect("a time before 290000")
-}
-
 pub(crate) fn now_ms() -> u64 {
     u64::try_from(since_epoch().as_millis()).expect("a time before 290000")
 }
