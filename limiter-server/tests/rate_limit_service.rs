@@ -476,6 +476,22 @@ fn store_failure_is_unavailable_within_the_deadline() {
 }
 
 #[test]
+fn sets_of_a_request_share_its_deadline() {
+    let redis = RedisServer::start();
+    let policies = POLICIES.replace("rate = \"1/h\"", "rate = \"1/h\"\ndeadline = \"800ms\"");
+    let deadline = ["--redis", &redis.url(), "--decision-deadline", "1s"];
+    let server = Server::with_policies(&policies, &deadline);
+    let client = RlsClient::connect(server.grpc());
+    // Keys without a common group: the sets are decided one after another.
+    let call = request(&["ann", "bob", "eve"].map(|key| descriptor("bucket", key)));
+    support::server::wait_until(|| client.decide(&call).is_ok(), || server.log());
+    redis.pause();
+    let local = client.decide(&call);
+    redis.resume();
+    assert_eq!(local.unwrap().overall_code(), Code::Ok, "the local quotas decide");
+}
+
+#[test]
 fn two_servers_on_one_redis_share_a_limit() {
     let redis = RedisServer::start();
     let url = redis.url();

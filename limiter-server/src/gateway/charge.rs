@@ -3,15 +3,21 @@
 //! Limits that share a tag (their group, or else their key) form one [atomic set](sets). Sets with
 //! different tags are decided in order. When a set denies, the sets that were charged are refunded
 //! and the other sets are only peeked, for their numbers. [`ChargedSets`] refunds also when the
-//! request is abandoned. Tests: `tests/rate_limit_service.rs`.
+//! request is abandoned. All sets of a request together use at most the longest deadline of its
+//! policies. Tests: `tests/rate_limit_service.rs`.
 
 pub(crate) mod refund;
 pub(crate) mod sets;
+
+use std::time::{Duration, Instant};
 
 use limiter_core::{Amount, Decision, Key, Limiter, Origin, Policy, Rejection};
 
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::{AtomicSet, atomic_sets};
+
+/// The time of earlier sets that leaves the deadlines of later sets unchanged.
+const NEGLIGIBLE: Duration = Duration::from_millis(1);
 
 /// A limit of a request, with its cost.
 #[derive(Clone, Debug)]
@@ -78,7 +84,10 @@ pub(crate) async fn reserve_all(
         (0..limits.len()).partition(|at| limits.get(*at).is_some_and(|limit| limit.cost.is_zero()));
     let sets = atomic_sets(limits, peeks).into_iter().map(|set| (set, true));
     let sets = sets.chain(atomic_sets(limits, charges).into_iter().map(|set| (set, false)));
+    let started = Instant::now();
     for (set, is_peek) in sets {
+        let bounded = with_remaining_time(limits, started.elapsed());
+        let limits = bounded.as_deref().unwrap_or(limits);
         let decided = match is_peek || denied {
             true => peek(limiter, limits, &set).await?,
             false => reserve(limiter, limits, &set, &mut charged).await?,
@@ -104,10 +113,28 @@ pub(crate) async fn peek_all(
     limits: &[RequestedLimit],
 ) -> Result<Vec<LimitResult>, Rejection> {
     let mut results: Vec<Option<LimitResult>> = vec![None; limits.len()];
+    let started = Instant::now();
     for set in atomic_sets(limits, 0..limits.len()) {
+        let bounded = with_remaining_time(limits, started.elapsed());
+        let limits = bounded.as_deref().unwrap_or(limits);
         place(&mut results, peek(limiter, limits, &set).await?);
     }
     Ok(results.into_iter().flatten().collect())
+}
+
+/// The limits with deadlines that end with the longest deadline of the request, of which earlier
+/// sets used a part; `None` if that part is negligible.
+fn with_remaining_time(limits: &[RequestedLimit], used: Duration) -> Option<Vec<RequestedLimit>> {
+    if used < NEGLIGIBLE {
+        return None;
+    }
+    let longest = limits.iter().map(|limit| limit.policy.deadline()).max()?;
+    let remaining = longest.saturating_sub(used);
+    let bounded = limits.iter().map(|limit| RequestedLimit {
+        policy: limit.policy.with_max_deadline(remaining),
+        ..limit.clone()
+    });
+    Some(bounded.collect())
 }
 
 /// Puts the results of a set to their positions.
