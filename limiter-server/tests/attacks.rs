@@ -216,6 +216,18 @@ fn connections_above_the_limit_are_closed() {
 }
 
 #[test]
+fn http_connections_above_the_limit_are_answered_503() {
+    let server = start(&["--max-connections", "10"]);
+    let held: Vec<_> = (0..10).map(|_| send(server.http(), b"")).collect();
+    let mut refused = send(server.http(), b"");
+    let answer = read_until_closed(&mut refused);
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    drop(held);
+    let is_served = || http::get(server.http(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200);
+    wait_until(is_served, || server.log());
+}
+
+#[test]
 fn large_body_is_refused_with_bounded_memory() {
     let server = start(&[]);
     assert_others_are_served(&server);

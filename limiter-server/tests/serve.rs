@@ -131,6 +131,38 @@ fn password_on_the_command_line_causes_a_warning() {
     assert!(!server.log().contains("secret"), "{}", server.log());
 }
 
+/// Returns whether a decision of a server is stored in this Redis.
+fn is_stored_in(redis: &RedisServer, server: &Server) -> bool {
+    let body = r#"{ "policy": "search", "key": "ann" }"#;
+    http::post(server.http(), "/v1/check", &[], body).unwrap();
+    redis.command(&["DBSIZE"]).integer() > 0
+}
+
+#[test]
+fn command_line_precedes_environment_and_environment_precedes_file() {
+    let [on_command_line, in_environment, in_file] = [(); 3].map(|()| RedisServer::start());
+    let url = in_environment
+        .url()
+        .replace("redis://", "redis://default:secret@");
+    let variable = ("LIMITER_REDIS", url.as_str());
+    let directory = || {
+        let directory = Directory::new();
+        directory.write("policies.toml", SEARCH);
+        directory.write("redis-url", &in_file.url());
+        let settings = "policies = 'policies.toml'\nredis_file = 'redis-url'\n";
+        directory.write("limiter-server.toml", settings);
+        directory
+    };
+    let server = Server::start(directory(), &[]);
+    wait_until(|| is_stored_in(&in_file, &server), || server.log());
+    let server = Server::start_with_variable(directory(), variable, &[]);
+    wait_until(|| is_stored_in(&in_environment, &server), || server.log());
+    assert!(!server.log().contains("contains a password"), "{}", server.log());
+    let args = ["--redis", &on_command_line.url()];
+    let server = Server::start_with_variable(directory(), variable, &args);
+    wait_until(|| is_stored_in(&on_command_line, &server), || server.log());
+}
+
 #[test]
 fn check_prints_all_errors_with_their_places() {
     let directory = Directory::new();

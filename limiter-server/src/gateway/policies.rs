@@ -79,3 +79,31 @@ impl PreparedPolicies {
         Some(shorter)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadline_is_the_shorter_one_of_policy_and_gateway() {
+        let limiter = Limiter::in_process();
+        let prepared = PreparedPolicies::new(Duration::from_millis(11));
+        for (name, own, expected) in [
+            ("short", Some(5), 5),
+            ("long", Some(200), 11),
+            ("default", None, 11),
+        ] {
+            let policy = Policy::token_bucket(name).capacity(2).rate("1/s");
+            let policy = match own {
+                Some(millis) => policy.deadline(Duration::from_millis(millis)),
+                None => policy,
+            };
+            limiter.registry().set(policy.build().unwrap());
+            let found = prepared.policy(&limiter, name, &Key::from("ann")).unwrap();
+            assert_eq!(found.deadline(), Duration::from_millis(expected), "{name}");
+            // The prepared copy is used from the second call on.
+            let again = prepared.policy(&limiter, name, &Key::from("ann")).unwrap();
+            assert_eq!(again.deadline(), found.deadline(), "{name}");
+        }
+    }
+}
