@@ -49,7 +49,7 @@ fn suspended_policy_is_not_shown_as_enforced() {
     }
     let page = browser.get(SEARCH).body;
     assert!(
-        page.contains("Suspended: All calls pass and are not counted."),
+        page.contains("Suspended: All calls pass and use no permits."),
         "{page}"
     );
     let page = browser.get("/e/default/customers?key=acme").body;

@@ -82,7 +82,7 @@ pub(super) fn scope_text(scope: &str) -> String {
 /// The consequence of a suspension for calls.
 pub(super) fn consequence(enforcement: &str) -> &'static str {
     match enforcement {
-        "off" => "All calls pass and are not counted.",
+        "off" => "All calls pass and use no permits.",
         "shadow" => "All calls pass. Denials are counted and not applied.",
         "deny" => "All calls are denied.",
         _ => "Not known.",

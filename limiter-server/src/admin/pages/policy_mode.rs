@@ -122,7 +122,7 @@ mod tests {
         }
         // The suspension of the policy precedes the others.
         let (_, texts) = mode(shop, &[("all", "deny"), ("policy:search", "off")]);
-        assert_eq!(texts, ["Suspended: All calls pass and are not counted."]);
+        assert_eq!(texts, ["Suspended: All calls pass and use no permits."]);
     }
 
     #[test]
