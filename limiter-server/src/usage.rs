@@ -2,8 +2,10 @@
 //!
 //! The library counts the decisions of all protocols through the facade `metrics`.
 //! [`UsageRecorder`] wraps the recorder of the process and gives these counters a second number,
-//! which [`fold`] moves to the database every half second. A decision costs one more increment and
-//! never waits. Counts that the database did not accept wait in the minute of their decisions.
+//! which [`fold`] moves to the database every half second. Decisions without the store and invalid
+//! requests have a third number, so pages can tell the causes of failed calls. A decision costs one
+//! or two more increments and never waits. Counts that the database did not accept wait in the
+//! minute of their decisions.
 
 mod backlog;
 
@@ -22,6 +24,8 @@ use crate::usage::backlog::UsageBacklog;
 const DECISIONS: &str = "limiter_decisions_total";
 /// The counter of the library for trial values.
 const TRIALS: &str = "limiter_trial_decisions_total";
+/// The origins of decisions without the store.
+const ORIGINS_WITHOUT_STORE: [&str; 3] = ["local_fallback", "failed_open", "failed_closed"];
 /// The interval between additions to the database: a denial is on an open page within 6 seconds,
 /// and a page asks every 5 seconds.
 const FOLD_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,6 +61,16 @@ impl UsageOutcome {
     }
 }
 
+/// The kind of the cause that a decision has beside its policy, by its labels.
+fn cause_of(outcome: &str, origin: Option<&str>) -> Option<UsageKind> {
+    match outcome {
+        "invalid" => Some(UsageKind::Invalid),
+        "error" => Some(UsageKind::WithoutStore),
+        _ if ORIGINS_WITHOUT_STORE.contains(&origin?) => Some(UsageKind::WithoutStore),
+        _ => None,
+    }
+}
+
 type CountTable = HashMap<(String, UsageKind, UsageOutcome), Arc<AtomicU64>>;
 
 /// The decisions of this process that are not in the database yet. Cheap to clone.
@@ -87,7 +101,7 @@ impl UsageCounts {
 
 /// Adds the counts to the database until the task is dropped.
 pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
-    let mut backlogs = [UsageKind::Policy, UsageKind::Trial].map(UsageBacklog::new);
+    let mut backlogs = UsageKind::ALL.map(UsageBacklog::new);
     backlog::describe();
     loop {
         tokio::time::sleep(FOLD_INTERVAL).await;
@@ -123,17 +137,21 @@ impl<R> UsageRecorder<R> {
     }
 }
 
-/// A counter with a second number.
+/// A counter with a second number, and a third one for a cause.
 #[derive(Debug)]
 struct CountedTwice {
     inner: Counter,
     own: Arc<AtomicU64>,
+    cause: Option<Arc<AtomicU64>>,
 }
 
 impl CounterFn for CountedTwice {
     fn increment(&self, value: u64) {
         self.inner.increment(value);
         self.own.fetch_add(value, Ordering::Relaxed);
+        if let Some(cause) = &self.cause {
+            cause.fetch_add(value, Ordering::Relaxed);
+        }
     }
 
     fn absolute(&self, value: u64) {
@@ -168,11 +186,15 @@ impl<R: Recorder> Recorder for UsageRecorder<R> {
                 .find(|label| label.key() == name)
                 .map(metrics::Label::value)
         };
-        let outcome = label("outcome").and_then(UsageOutcome::of_label);
-        match (label("policy"), outcome) {
+        let name = label("outcome").unwrap_or_default();
+        match (label("policy"), UsageOutcome::of_label(name)) {
             (Some(policy), Some(outcome)) if !policy.is_empty() => {
-                let own = self.counts.counter(policy, kind, outcome);
-                Counter::from_arc(Arc::new(CountedTwice { inner, own }))
+                let cause = cause_of(name, label("origin")).filter(|_| kind == UsageKind::Policy);
+                Counter::from_arc(Arc::new(CountedTwice {
+                    inner,
+                    own: self.counts.counter(policy, kind, outcome),
+                    cause: cause.map(|cause| self.counts.counter(policy, cause, outcome)),
+                }))
             }
             _ => inner,
         }
@@ -235,5 +257,33 @@ mod tests {
             ..UsageTotals::default()
         };
         assert_eq!(counts.take(UsageKind::Trial), [("search".to_owned(), of_trial)]);
+    }
+
+    #[test]
+    fn causes_of_decisions_are_counted_beside_their_policy() {
+        let counts = UsageCounts::default();
+        let recorder = UsageRecorder::new(NoopRecorder, counts.clone());
+        for (outcome, origin, count) in [
+            ("allowed", "redis", 1),
+            ("allowed", "local_fallback", 2),
+            ("allowed", "failed_open", 4),
+            ("denied", "failed_closed", 8),
+            ("error", "none", 16),
+            ("invalid", "none", 32),
+        ] {
+            register(&recorder, DECISIONS, outcome, origin).increment(count);
+        }
+        let of_kind = |allowed, denied, failed| {
+            let totals = UsageTotals {
+                allowed,
+                denied,
+                failed,
+                ..UsageTotals::default()
+            };
+            [("search".to_owned(), totals)]
+        };
+        assert_eq!(counts.take(UsageKind::Policy), of_kind(7, 8, 48));
+        assert_eq!(counts.take(UsageKind::WithoutStore), of_kind(6, 8, 16));
+        assert_eq!(counts.take(UsageKind::Invalid), of_kind(0, 0, 32));
     }
 }

@@ -1,7 +1,7 @@
 //! Removal of old records. The caller states the time, so tests need no wait.
 
 use crate::store::sql::binds;
-use crate::store::{AuditEntry, Store, StoreError, audit};
+use crate::store::{AuditEntry, Store, StoreError, UsageKind, UsageSpan, audit};
 
 impl Store {
     /// Removes counts of decisions: those of minutes and of hours that began before these times.
@@ -13,14 +13,15 @@ impl Store {
     pub async fn prune_counts(&self, minutes_before: i64, hours_before: i64) -> Result<u64, StoreError> {
         self.require_writable()?;
         let mut removed = 0;
-        for (spans, before) in [
-            (["minute", "trial_minute"], minutes_before),
-            (["hour", "trial_hour"], hours_before),
+        for (span, before) in [
+            (UsageSpan::Minute, minutes_before),
+            (UsageSpan::Hour, hours_before),
         ] {
-            for span in spans {
+            for kind in UsageKind::ALL {
                 for table in ["usage_count", "library_usage"] {
                     let sql = format!("DELETE FROM {table} WHERE span = ? AND start_at < ?");
-                    removed += self.pool.execute(&sql, binds![span, before]).await?;
+                    let values = binds![kind.span_name(span), before];
+                    removed += self.pool.execute(&sql, values).await?;
                 }
             }
         }

@@ -24,18 +24,33 @@ pub enum UsageSpan {
 pub enum UsageKind {
     /// The decisions of the policy.
     Policy,
-    /// The decisions of its trial values. They have spans of their own in the database, so a
-    /// program of the previous version reads the decisions of policies alone.
+    /// The decisions of its trial values.
     Trial,
+    /// The decisions of the policy without the store: by the local fallback or by the failure mode
+    /// of the policy. Calls that failed because the store did not answer count as failed. They are
+    /// among the decisions of the policy. Library processes do not report them.
+    WithoutStore,
+    /// The invalid requests, as failed calls. They are among those of the policy. Library processes
+    /// do not report them.
+    Invalid,
 }
 
+/// The kinds of rows have spans of their own in the database, so a program of the previous version
+/// reads the decisions of policies alone.
 impl UsageKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Policy, Self::Trial, Self::WithoutStore, Self::Invalid];
+
     /// The span in the database.
     pub(super) fn span_name(self, span: UsageSpan) -> &'static str {
         match (self, span) {
             (Self::Policy, span) => span.name(),
             (Self::Trial, UsageSpan::Minute) => "trial_minute",
             (Self::Trial, UsageSpan::Hour) => "trial_hour",
+            (Self::WithoutStore, UsageSpan::Minute) => "outage_minute",
+            (Self::WithoutStore, UsageSpan::Hour) => "outage_hour",
+            (Self::Invalid, UsageSpan::Minute) => "invalid_minute",
+            (Self::Invalid, UsageSpan::Hour) => "invalid_hour",
         }
     }
 }
@@ -143,8 +158,7 @@ impl Store {
     }
 
     /// The counts of a policy from a time to a later one, by the gateway and by library processes,
-    /// the oldest first. Spans without a
-    /// decision have no point.
+    /// the oldest first. Spans without a decision have no point.
     ///
     /// # Errors
     ///
@@ -170,6 +184,23 @@ impl Store {
             })
         });
         points.collect()
+    }
+
+    /// The sum of the counts of a policy from a time to a later one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn usage_sum(
+        &self,
+        of: (&str, &str),
+        kind: UsageKind,
+        span: UsageSpan,
+        range: (i64, i64),
+    ) -> Result<UsageTotals, StoreError> {
+        let points = self.usage(of, kind, span, range).await?;
+        let totals = points.iter().map(|point| point.totals);
+        Ok(totals.fold(UsageTotals::default(), UsageTotals::plus))
     }
 
     /// The sums of all policies from a time to a later one, by the gateway and by library

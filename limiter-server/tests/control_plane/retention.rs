@@ -74,7 +74,7 @@ async fn counts_are_removed_by_settings() {
         ..UsageTotals::default()
     };
     let counts = [("search".to_owned(), totals)];
-    for kind in [UsageKind::Policy, UsageKind::Trial] {
+    for kind in UsageKind::ALL {
         store.add_usage("prod", kind, END, &counts).await.unwrap();
     }
     let count = async |span| {
@@ -82,12 +82,12 @@ async fn counts_are_removed_by_settings() {
         points.await.unwrap().len()
     };
     assert_eq!(prune_at(&store, &settings, END + DAY / 24).await.counts, 0);
-    assert_eq!(prune_at(&store, &settings, END + DAY / 24 + 1).await.counts, 2);
+    assert_eq!(prune_at(&store, &settings, END + DAY / 24 + 1).await.counts, 4);
     assert_eq!(
         (count(UsageSpan::Minute).await, count(UsageSpan::Hour).await),
         (0, 1)
     );
-    assert_eq!(prune_at(&store, &settings, END + DAY / 12 + 1).await.counts, 2);
+    assert_eq!(prune_at(&store, &settings, END + DAY / 12 + 1).await.counts, 4);
     assert_eq!(count(UsageSpan::Hour).await, 0);
 }
 

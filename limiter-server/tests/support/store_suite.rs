@@ -600,17 +600,19 @@ async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {
     );
     let hours = [point(start, totals(15, 6)), point(start + HOUR, totals(5, 2))];
     assert_eq!(read(UsageSpan::Hour, 0, i64::MAX).await, hours);
-    // The decisions of a trial are counted apart.
-    let of_trial = [("search".to_owned(), totals(1, 6))];
-    let added = store.add_usage("prod", UsageKind::Trial, start, &of_trial);
-    added.await.expect("added");
-    let trial = store.usage(
-        ("prod", "search"),
-        UsageKind::Trial,
-        UsageSpan::Hour,
-        (0, i64::MAX),
-    );
-    assert_eq!(trial.await.expect("readable"), [point(start, totals(1, 6))]);
+    // The decisions of a trial and those with a cause are counted apart.
+    for (kind, allowed) in (1..)
+        .zip(&UsageKind::ALL[1..])
+        .map(|(allowed, kind)| (*kind, allowed))
+    {
+        let counts = [("search".to_owned(), totals(allowed, 6))];
+        for at in [start, start + MINUTE] {
+            let added = store.add_usage("prod", kind, at, &counts);
+            added.await.expect("added");
+        }
+        let sum = store.usage_sum(("prod", "search"), kind, UsageSpan::Hour, (0, i64::MAX));
+        assert_eq!(sum.await.expect("readable"), totals(2 * allowed, 12), "{kind:?}");
+    }
     let sums = store.usage_by_policy("prod", UsageSpan::Hour, (start, start + HOUR));
     let sums = sums.await.expect("readable");
     assert_eq!(sums.len(), 121);

@@ -65,11 +65,7 @@ async fn totals(
         false => UsageSpan::Hour,
     };
     let range = (span.start(from), to);
-    let sum = async |kind| -> Result<UsageTotals, StoreError> {
-        let points = admin.store().usage(of, kind, span, range).await?;
-        let sums = points.iter().map(|point| point.totals);
-        Ok(sums.fold(UsageTotals::default(), UsageTotals::plus))
-    };
+    let sum = |kind| admin.store().usage_sum(of, kind, span, range);
     Ok((sum(UsageKind::Policy).await?, sum(UsageKind::Trial).await?))
 }
 

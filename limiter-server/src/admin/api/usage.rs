@@ -60,7 +60,8 @@ fn totals_json(field: &str, value: impl Into<Value>, totals: UsageTotals) -> Val
 }
 
 /// The decisions of a policy, by default of the last 24 hours by minute. `apps` has the sums of
-/// library processes, which the points include.
+/// library processes, which the points include. `without_store` and `invalid` are the sums of the
+/// decisions of gateways that the store did not make, and of their invalid requests.
 pub(super) async fn of_policy(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -86,8 +87,8 @@ pub(super) async fn of_policy(
         return Err(AdminProblem::bad_request(reason));
     }
     let of_policy = (namespace.as_str(), name.as_str());
-    let points = admin
-        .store()
+    let store = admin.store();
+    let points = store
         .usage(of_policy, UsageKind::Policy, span, (from, to))
         .await?;
     let points: Vec<Value> = points
@@ -102,7 +103,10 @@ pub(super) async fn of_policy(
         .into_iter()
         .map(|of| totals_json("app", of.app, of.totals))
         .collect();
-    let content = json!([points, apps]);
+    let cause = |kind| store.usage_sum(of_policy, kind, span, (from, to));
+    let without_store = totals_json("policy", name.as_str(), cause(UsageKind::WithoutStore).await?);
+    let invalid = cause(UsageKind::Invalid).await?.calls();
+    let content = json!([points, apps, without_store, invalid]);
     let found = json!({
         "policy": name,
         "apps": apps,
@@ -111,6 +115,8 @@ pub(super) async fn of_policy(
         "to": to,
         "now": now_micros(),
         "points": points,
+        "without_store": without_store,
+        "invalid": invalid,
     });
     Ok(content_tag::answer(&headers, &content, found))
 }
