@@ -86,7 +86,7 @@ impl Gateway {
             throttle_policies: ThrottlePolicies::new(settings.resp_deadline),
             proxies: settings.trusted_proxies.clone(),
             unmatched: UnmatchedDescriptors::default(),
-            activity: KeyActivity::default(),
+            activity: KeyActivity::new(crate::store::now_micros()),
         }))
     }
 

@@ -90,12 +90,14 @@ pub struct ActiveKey {
 }
 
 /// The usage of the limits of a policy in one minute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Utilisation {
     /// The start of the minute in microseconds.
     pub at: i64,
     /// The highest usage of any key in percent.
     pub highest_percent: u8,
+    /// The key with this usage; `None` if it is not kept.
+    pub fullest: Option<String>,
     /// The number of keys that used more than 80 % of their limit.
     pub nearly_full: usize,
     /// True if there can be more such keys, because the table of the minute was full.
@@ -122,13 +124,30 @@ struct PolicyActivity {
 type Shard = HashMap<String, PolicyActivity>;
 
 /// The decisions of the gateway of this process about single keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct KeyActivity {
+    since: i64,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 impl KeyActivity {
+    /// An empty record that starts at a time.
+    #[must_use]
+    pub fn new(since: i64) -> Self {
+        Self {
+            since,
+            hasher: RandomState::new(),
+            shards: Default::default(),
+        }
+    }
+
+    /// The time since which decisions are recorded.
+    #[must_use]
+    pub fn since(&self) -> i64 {
+        self.since
+    }
+
     /// Records a decision. `kept` is called if the key is kept.
     pub fn record(&self, call: DecidedCall<'_>, kept: impl FnOnce() -> KeptCall, now: i64) {
         let mut shard = match self.shard(call.policy).try_lock() {
@@ -185,12 +204,14 @@ impl KeyActivity {
         let (minute, highest_percent) = of_policy.peak?;
         let table = of_policy.minutes.iter().find(|table| table.minute == minute);
         let keys = table.iter().flat_map(|table| &table.keys);
+        let fullest = keys.clone().find(|key| key.used_percent == highest_percent);
         let is_nearly_full = |key: &&ActiveKey| key.used_percent > NEARLY_FULL_PERCENT;
         // A table without a kept key does not exist, and one of a full shard can be removed.
         let is_missing = table.is_none() && highest_percent > NEARLY_FULL_PERCENT;
         Some(Utilisation {
             at: minute.saturating_mul(MICROS_PER_MINUTE),
             highest_percent,
+            fullest: fullest.map(|key| key.key.clone()),
             nearly_full: keys.filter(is_nearly_full).count(),
             is_lower_bound: is_missing || table.is_some_and(|table| table.is_incomplete),
         })

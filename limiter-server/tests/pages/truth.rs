@@ -23,7 +23,7 @@ pub(super) fn with_policy(text: &str) -> (Server, AdminClient, Browser) {
     (server, root, browser)
 }
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     i64::try_from(now.unwrap().as_micros()).unwrap()
 }
@@ -303,7 +303,8 @@ fn utilisation_is_that_of_one_minute() {
         let (_, rest) = page.split_once("id=\"utilisation\">").unwrap();
         let text = rest.split("</p>").next().unwrap().to_owned();
         let keys = ["1 key used more", "2 keys used more", "3 keys used more"];
-        let is_stated = text.contains("the fullest key used 90 % of its limit")
+        let is_stated = text.contains("the fullest key <a href=\"/e/default/customers?key=full%20")
+            && text.contains("</a> used 90 % of its limit")
             && keys.iter().any(|keys| text.contains(keys));
         pages.push(text);
         is_stated

@@ -32,8 +32,9 @@ pub(super) struct ActivityQuery {
     to: Option<i64>,
 }
 
-/// The keys of the policies that the caller may read: the most denied first, then the fullest. With
-/// `policy`, also its utilisation in the newest minute with a call, at the gateway of this node.
+/// The keys of the policies that the caller may read: the most denied first, then the fullest.
+/// `since` is the start of the record of this node if it is later than `from`. With `policy`, also
+/// its utilisation in the newest minute with a call, at the gateway of this node.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -55,15 +56,17 @@ pub(super) async fn list(
     });
     found.retain(|of| readable.contains(&of.policy));
     let gateway = admin.gateway(&namespace);
-    let mut utilisation = Value::Null;
+    let (mut utilisation, mut since) = (Value::Null, None);
     if let Some(gateway) = gateway {
         let activity = gateway.gateway.activity();
+        since = Some(activity.since()).filter(|since| *since > from);
         let asked = query.policy.as_deref().filter(|name| readable.contains(*name));
         let newest = asked.and_then(|name| activity.utilisation(name));
         if let Some(of) = newest.filter(|of| (UsageSpan::Minute.start(from)..=to).contains(&of.at)) {
             utilisation = json!({
                 "at": of.at,
                 "highest_percent": of.highest_percent,
+                "fullest": of.fullest,
                 "nearly_full": of.nearly_full,
                 "is_lower_bound": of.is_lower_bound,
             });
@@ -94,6 +97,7 @@ pub(super) async fn list(
         "node": admin.node(),
         "from": from,
         "to": to,
+        "since": since,
         "keys": keys,
         "sees_calls": gateway.is_some(),
         "utilisation": utilisation,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::count;
+use crate::admin::pages::layout::{NavLink, count};
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
 use crate::store::UsageSpan;
@@ -52,14 +52,18 @@ pub(super) struct KeyActivityListView {
     pub(super) keys: Option<Vec<KeyActivityView>>,
     /// True if this node has a gateway.
     sees_calls: bool,
+    /// The start of the record of this node, if it is later than that of the range.
+    since: Option<PageTime>,
     utilisation: Option<UtilisationView>,
 }
 
 /// The usage of the limits of a policy in one minute, at the gateway of this node.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct UtilisationView {
     pub(super) at: PageTime,
     pub(super) highest_percent: u8,
+    /// The key with this usage, if it is known.
+    fullest: Option<String>,
     nearly_full: usize,
     is_lower_bound: bool,
 }
@@ -83,8 +87,12 @@ pub(super) struct KeyTables {
     /// The node whose gateway sees the calls.
     pub(super) node: String,
     pub(super) sees_calls: bool,
+    /// The start of the record of the node, if it is younger than the range.
+    pub(super) since: Option<PageTime>,
     /// The utilisation of the policy; `None` without a call in the last minutes.
     pub(super) utilisation: Option<UtilisationView>,
+    /// The fullest key with its page, if it is known.
+    pub(super) fullest: Option<NavLink>,
 }
 
 impl UtilisationView {
@@ -108,6 +116,14 @@ impl KeyActivityView {
         match self.error {
             0 => self.denied.to_string(),
             error => format!("{} to {}", self.denied.saturating_sub(error), self.denied),
+        }
+    }
+
+    /// The number of denials with a noun: `1 denied call`, `90 to 100 denied calls`.
+    pub(super) fn denied_calls(&self) -> String {
+        match (self.denied, self.error) {
+            (1, 0) => "1 denied call".to_owned(),
+            _ => format!("{} denied calls", self.denied_text()),
         }
     }
 
@@ -245,7 +261,15 @@ impl KeyTables {
             let shown = of_kind.take(SHOWN).cloned();
             Some(shown.map(|of| KeyActivityRow::new(environment, of)).collect())
         };
+        let fullest = list.utilisation.as_ref().and_then(|of| of.fullest.clone());
+        let customers = links::page(environment, &["customers"]);
         Ok(Self {
+            fullest: fullest.map(|key| NavLink {
+                href: format!("{customers}?key={}", links::encode(&key)),
+                text: key,
+                is_current: false,
+            }),
+            since: list.since,
             denied: rows(true),
             full: rows(false),
             sees_calls: list.sees_calls,

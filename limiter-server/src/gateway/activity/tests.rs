@@ -29,7 +29,7 @@ fn shown(activity: &KeyActivity, range: (i64, i64)) -> Vec<(String, u64, u8)> {
 
 #[test]
 fn denied_and_full_keys_are_kept_by_minute() {
-    let activity = KeyActivity::default();
+    let activity = KeyActivity::new(0);
     for (key, numbers, at) in [
         ("idle", (9, 10), 1),
         ("full", (2, 10), 2),
@@ -51,7 +51,7 @@ fn denied_and_full_keys_are_kept_by_minute() {
 
 #[test]
 fn key_has_the_rule_and_the_revision_of_its_last_denial() {
-    let activity = KeyActivity::default();
+    let activity = KeyActivity::new(0);
     let calls = [(0, "first", 3, 1), (0, "second", 4, 2), (5, "third", 5, 3)];
     for (remaining, rule, revision, at) in calls {
         let kept = || KeptCall {
@@ -71,7 +71,7 @@ fn key_has_the_rule_and_the_revision_of_its_last_denial() {
 
 #[test]
 fn most_denied_keys_survive_many_others_with_a_stated_error() {
-    let activity = KeyActivity::default();
+    let activity = KeyActivity::new(0);
     for number in 0..2_000_u32 {
         activity.record(call("search", (0, 1)), || kept(format!("once {number}")), 5);
         activity.record(call("search", (0, 1)), || kept("often"), 6);
@@ -84,7 +84,7 @@ fn most_denied_keys_survive_many_others_with_a_stated_error() {
 
 #[test]
 fn memory_is_bounded() {
-    let activity = KeyActivity::default();
+    let activity = KeyActivity::new(0);
     for minute in 0..2_000 {
         for number in 0..KEYS_PER_MINUTE {
             let key = || kept(format!("{number} {}", "x".repeat(1_000)));
@@ -106,15 +106,16 @@ fn memory_is_bounded() {
 
 #[test]
 fn utilisation_is_that_of_the_newest_minute() {
-    let activity = KeyActivity::default();
+    let activity = KeyActivity::new(0);
     assert_eq!(activity.utilisation("search"), None);
     let record = |key: &str, remaining, minute| {
         activity.record(call("search", (remaining, 10)), || kept(key), minute * MINUTE);
     };
-    let utilisation = |minute, highest_percent, nearly_full| {
+    let utilisation = |minute, highest_percent, fullest: Option<&str>, nearly_full| {
         Some(Utilisation {
             at: minute * MINUTE,
             highest_percent,
+            fullest: fullest.map(str::to_owned),
             nearly_full,
             is_lower_bound: false,
         })
@@ -122,10 +123,13 @@ fn utilisation_is_that_of_the_newest_minute() {
     for (key, remaining) in [("denied", 0), ("full", 1), ("used", 2)] {
         record(key, remaining, 1);
     }
-    assert_eq!(activity.utilisation("search"), utilisation(1, 100, 2));
+    assert_eq!(
+        activity.utilisation("search"),
+        utilisation(1, 100, Some("denied"), 2)
+    );
     // A usage below that of kept keys is known as well.
     record("idle", 7, 2);
-    assert_eq!(activity.utilisation("search"), utilisation(2, 30, 0));
+    assert_eq!(activity.utilisation("search"), utilisation(2, 30, None, 0));
     for number in 0..=KEYS_PER_MINUTE {
         record(&number.to_string(), 1, 3);
     }
