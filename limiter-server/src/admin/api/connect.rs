@@ -33,7 +33,8 @@ pub(super) struct ConnectQuery {
     app: Option<String>,
 }
 
-/// The addresses at which clients reach the gateway, and the last call of an app to this node.
+/// The addresses at which clients reach the gateway, and the last calls to this node: `seen` under
+/// policies that name the app, or all without `app`, and `shared` under policies of all apps.
 pub(super) async fn read(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -43,22 +44,27 @@ pub(super) async fn read(
     caller.require_namespace(&admin, &namespace)?;
     let addresses = admin.addresses(&namespace);
     let documents = admin.store().documents(&namespace).await?;
-    let is_of_app = |of: &&StoredDocument| match (&of.apps, &query.app) {
-        (Some(apps), Some(app)) => apps.contains(app),
-        _ => true,
-    };
-    let readable = documents.iter().filter(|of| {
+    let readable = |of: &&StoredDocument| {
         of.kind == DocumentKind::Policy && is_readable(&caller.0, &namespace, of.apps.as_deref())
-    });
-    let seen = admin.gateway(&namespace).and_then(|gateway| {
-        let activity = gateway.gateway.activity();
-        let calls = readable.filter(is_of_app);
-        let calls = calls.filter_map(|of| Some((&of.name, activity.last_call(&of.name)?)));
-        calls.max_by_key(|(_, call)| call.at)
-    });
-    let seen = seen.map(|(policy, call)| {
-        json!({ "policy": policy, "at": call.at, "from": call.peer.map(|peer| peer.to_string()) })
-    });
+    };
+    let last_call = |is_wanted: &dyn Fn(Option<&[String]>) -> bool| {
+        let activity = admin.gateway(&namespace)?.gateway.activity();
+        let wanted = documents
+            .iter()
+            .filter(readable)
+            .filter(|of| is_wanted(of.apps.as_deref()));
+        let calls = wanted.filter_map(|of| Some((&of.name, activity.last_call(&of.name)?)));
+        let (policy, call) = calls.max_by_key(|(_, call)| call.at)?;
+        Some(json!({ "policy": policy, "at": call.at, "from": call.peer.map(|peer| peer.to_string()) }))
+    };
+    // A call under a policy of all apps can be one of another app.
+    let (seen, shared) = match &query.app {
+        None => (last_call(&|_| true), None),
+        Some(app) => (
+            last_call(&|apps| apps.is_some_and(|apps| apps.contains(app))),
+            last_call(&|apps| apps.is_none()),
+        ),
+    };
     Ok(Json(json!({
         "http": addresses.http,
         "grpc": addresses.grpc,
@@ -66,6 +72,7 @@ pub(super) async fn read(
         "node": admin.node(),
         "sees_calls": admin.gateway(&namespace).is_some(),
         "seen": seen,
+        "shared": shared,
     })))
 }
 

@@ -30,6 +30,8 @@ struct ConnectView {
     /// True if this node sees the calls of clients.
     sees_calls: bool,
     seen: Option<SeenView>,
+    /// The last call under a policy of all apps; `None` on the page of all apps.
+    shared: Option<SeenView>,
 }
 
 /// The last call of an app, from the API.
@@ -64,6 +66,7 @@ struct ConnectTemplate {
     sees_calls: bool,
     node: String,
     seen: Option<SeenView>,
+    shared: Option<SeenView>,
     /// The policies to which the user may send test calls.
     policies: Vec<String>,
     test_href: String,
@@ -140,6 +143,7 @@ pub(super) async fn show(
         sees_calls: view.sees_calls,
         node: view.node,
         seen: view.seen,
+        shared: view.shared,
         policies: policies.into_iter().map(|of| of.name).collect(),
         test_href,
         new_token: caller.is_admin_of(&environment).then_some((tokens, scope)),
