@@ -12,6 +12,8 @@
 mod attacks;
 #[path = "pages/edit.rs"]
 mod edit;
+#[path = "pages/explain.rs"]
+mod explain;
 #[path = "pages/facts.rs"]
 mod facts;
 #[path = "pages/injection.rs"]

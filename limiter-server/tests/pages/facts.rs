@@ -128,7 +128,7 @@ fn new_policies_start_in_shadow_and_leave_it_with_their_counts() {
             .post(&format!("{SEARCH}/edit"), &bucket("1", "1"))
             .body
     };
-    let counted = "of 3 calls in the last 24 hours, 2 would have been denied (66.6 %)";
+    let counted = "of 3 calls in the last 24 hours, 2 would have been denied (66.7 %)";
     wait_until(|| page().contains(counted), page);
     let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "1")).body;
     assert!(page.contains("the policy denies calls from now on"), "{page}");
@@ -147,7 +147,7 @@ fn explanation_reads_the_time_of_the_form() {
         .get(&format!("/e/default/explain?policy=search&key=acme&time={time}"))
         .body;
     assert!(
-        page.contains("1, the last at <time") && page.contains("at node"),
+        page.contains("1 denied call, the last at <time") && page.contains("at node"),
         "{page}"
     );
     let wrong = browser.get("/e/default/explain?policy=search&time=14:03").body;

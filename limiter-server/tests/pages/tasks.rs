@@ -175,7 +175,7 @@ fn denied_keys_lead_to_their_explanation() {
     let path = format!("/e/default/explain?policy=search&key=acme%20/%20ann&at={at}");
     let page = browser.get(&path).body;
     assert!(
-        page.contains("1, the last at <time") && page.contains("at node"),
+        page.contains("1 denied call, the last at <time") && page.contains("at node"),
         "{page}"
     );
     // Nothing is stated about the time before the process.

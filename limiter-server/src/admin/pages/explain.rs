@@ -10,16 +10,18 @@ use serde::Deserialize;
 
 use crate::admin::pages::activity::{self, KeyActivityRow};
 use crate::admin::pages::caller::PageCaller;
+use crate::admin::pages::causes::{StoreFact, invalid_text};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::key_fields::{KeyFields, KeyInput, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
     BlockView, OverlayReach, SuspensionView, blocks, blocks_of_key, suspensions,
 };
+use crate::admin::pages::plot::{HOURS, PlotRange, PlotView};
 use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::rules_history::rules_at;
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::usage::{CountsView, HOURS, PlotView, PointListView};
+use crate::admin::pages::usage::{CountsView, PointListView};
 use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
@@ -28,6 +30,8 @@ use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
 
 const MINUTE: i64 = 60_000_000;
+/// The time after which calls of the gateways are in the counts of the policy.
+const FOLDED_AFTER: i64 = 1_000_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -59,8 +63,14 @@ struct Explanation {
     /// The quota of the key in that revision.
     quota: Option<String>,
     counts: CountsView,
+    /// The part of the failed calls that was invalid, in words.
+    invalid: String,
     /// True if counts of that minute are kept.
     is_counted: bool,
+    /// The time of the counts while later ones of that minute can follow.
+    counted_at: Option<PageTime>,
+    /// The statements about the store.
+    store: Vec<StoreFact>,
     /// The suspensions and blocks that were active.
     overlays: Vec<String>,
     denials: MinuteDenials,
@@ -157,7 +167,10 @@ async fn explain(
     });
     let marks = revisions.marks(&revisions.page(None).await?.revisions);
     Ok(Explanation {
-        plot: PlotView::read(caller, environment, &query.policy, &marks, HOURS).await?,
+        plot: {
+            let range = PlotRange::around(at, HOURS, usage.now);
+            PlotView::read(caller, environment, &query.policy, &marks, range).await?
+        },
         minute: PageTime(minute),
         here: format!(
             "{}?policy={}&key={}&at={at}",
@@ -173,8 +186,11 @@ async fn explain(
             .collect(),
         quota: text.as_ref().and_then(|text| quota_of(text, query.key.trim())),
         revision,
+        invalid: invalid_text(usage.invalid),
+        store: StoreFact::of(&usage, counts.unwrap_or_default()),
         counts: counts.unwrap_or_default(),
         is_counted: counts.is_some(),
+        counted_at: (usage.now < minute + MINUTE + FOLDED_AFTER).then_some(PageTime(usage.now)),
         overlays,
         denials,
         fingerprint,

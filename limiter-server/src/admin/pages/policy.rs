@@ -12,13 +12,13 @@ use crate::admin::pages::ends::{OfferedEnd, offered_durations};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section, count};
 use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
+use crate::admin::pages::plot::{HOURS, PlotRange, PlotView, RANGES};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::{self, TrialView};
-use crate::admin::pages::usage::{HOURS, PlotView, RANGES};
 use crate::admin::pages::views::{
     PolicyView, ProposalListView, ProposalView, RevisionView, SubscriberListView, SubscriberView,
 };
@@ -168,7 +168,7 @@ pub(super) async fn show(
     let proposals: ProposalListView = caller.api.get(&links::api(&environment, &["proposals"])).await?;
     let proposals = proposals.proposals.into_iter().filter(|of| of.name == name);
     let hours = query.hours();
-    let plot = PlotView::read(&caller, &environment, &name, &marks, hours).await?;
+    let plot = PlotView::read(&caller, &environment, &name, &marks, PlotRange::last(hours)).await?;
     let quotas = QuotaFields::all(&policy.toml);
     let quotas = quotas.into_iter().map(|(key, numbers, until)| QuotaRow {
         key,

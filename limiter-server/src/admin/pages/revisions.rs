@@ -7,7 +7,7 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
-use crate::admin::pages::usage::PlotMark;
+use crate::admin::pages::plot::PlotMark;
 use crate::admin::pages::views::{RevisionListView, RevisionView};
 use crate::admin::preview::unified_diff;
 
