@@ -169,6 +169,89 @@ fn ranges_are_in_the_url() {
     assert_eq!(browser.text(".ranges a[aria-current]"), "6 h");
 }
 
+#[test]
+fn interrupted_read_of_the_plot_is_repeated() {
+    let (_server, browser) = with_plot("");
+    let condition = browser.async_script(
+        "const done = arguments[arguments.length - 1];
+         const send = window.fetch;
+         const interrupt = (body) => body.error(new TypeError('network error'));
+         let count = 0;
+         window.fetch = async (resource, options) => {
+           if (!String(resource).includes('/usage')) return send(resource, options);
+           count += 1;
+           const headers = { etag: 'interrupted' };
+           if (count === 1) return new Response(new ReadableStream({ start: interrupt }), { headers });
+           window.fetch = send;
+           done(options.headers['if-none-match'] ?? 'none');
+           return send(resource, options);
+         };",
+    );
+    assert_ne!(condition, "interrupted");
+    browser.require_quiet_console();
+}
+
+#[test]
+fn plot_without_an_answer_turns_grey_and_ends_its_call() {
+    let (_server, browser) = with_plot("");
+    let is_stale = |browser: &Chromium| {
+        let script = "return document.querySelector('figure[data-plot]').classList.contains('stale')";
+        browser.script(script) == Value::Bool(true)
+    };
+    assert!(!is_stale(&browser));
+    // The call has no answer, and 31 seconds pass.
+    let has_timeout = browser.async_script(
+        "const done = arguments[arguments.length - 1];
+         window.fetch = (resource, options) => {
+           if (String(resource).includes('/usage')) {
+             const now = Date.now;
+             Date.now = () => now() + 31000;
+             done(options.signal instanceof AbortSignal);
+           }
+           return new Promise(() => {});
+         };",
+    );
+    assert_eq!(has_timeout, Value::Bool(true));
+    browser.wait_until("the plot does not turn grey", is_stale);
+}
+
+#[test]
+fn plot_of_an_old_minute_has_it_in_the_middle() {
+    let (server, browser) = with_plot("");
+    let now = browser.script("return Date.now()").as_i64().unwrap();
+    let at = (now - 30 * 3_600_000) * 1_000;
+    let path = format!("/e/default/explain?policy=search&at={at}");
+    browser.open(&url(&server, &path));
+    wait_for_plot(&browser);
+    browser.drag(point(&browser, 0.5), point(&browser, 0.5));
+    browser.wait_until("the click does not lead to a minute", |browser| {
+        !location(browser).contains(&format!("at={at}"))
+    });
+    browser.wait_for("h1 >> Explain");
+    let script = "return Number(new URLSearchParams(location.search).get('at'))";
+    let shown = browser.script(script).as_i64().unwrap();
+    assert!((shown - at).abs() < 3_600_000_000, "{shown} is not near {at}");
+}
+
+#[test]
+fn failed_calls_are_in_the_plot() {
+    let (server, browser) = with_plot("");
+    let body = json!({ "policy": "search", "key": "acme", "cost": 50 }).to_string();
+    assert_eq!(
+        http::post(server.http(), "/v1/check", &[], &body).unwrap().status,
+        429
+    );
+    browser.wait_until("no failed call in the plot", |browser| {
+        let script = "return document.querySelector('figure[data-plot]').dataset.failed";
+        browser.script(script) == "1"
+    });
+    assert!(
+        browser.text(".u-legend").contains("Failed"),
+        "{}",
+        browser.text(".u-legend")
+    );
+}
+
 /// Records the answers to all calls of scripts.
 const RECORD: &str = "
     window.answers = [];

@@ -1,8 +1,9 @@
-// Draws the decisions of a policy over the last hours, with a mark for each edit.
+// Draws the decisions of a policy over some hours, with a mark for each edit.
 //
 // <figure data-plot data-source="/admin/v1/…/usage" data-hours="24" data-span="minute" data-explain="/e/…/explain?…"
-//         data-marks='[{"at":…,"revision":3,"href":"…"}]'><div class="plot-canvas"></div>…</figure>
+//         data-end="0" data-marks='[{"at":…,"revision":3,"href":"…"}]'><div class="plot-canvas"></div>…</figure>
 //
+// The end is in seconds; 0 for a plot that ends now.
 // Points come from the route of the API. Minutes before the first decision are not known and stay
 // empty; later minutes without a decision are zero. A click on the plot leads to the explanation
 // of that minute, a click on a mark to its revision. A drag selects a part of the range, which the
@@ -22,6 +23,8 @@ const SERIES = [
   { name: "allowed", label: "Allowed", colour: "--ok" },
   { name: "denied", label: "Denied", colour: "--bad" },
   { name: "would_deny", label: "Would deny", colour: "--accent" },
+  // Red as well: a call without a decision. The dashes distinguish it from denials.
+  { name: "failed", label: "Failed", colour: "--bad", dash: [4, 3] },
 ];
 
 const zoneName = () => {
@@ -45,7 +48,10 @@ class Plot {
     this.hours = Number(figure.dataset.hours || 24);
     this.span = figure.dataset.span || "minute";
     this.step = STEPS[this.span];
-    this.marks = JSON.parse(figure.dataset.marks || "[]");
+    /** The fixed end in seconds; 0 for a plot that ends now. */
+    this.end = Number(figure.dataset.end || 0);
+    const isShown = (mark) => this.end === 0 || mark.at / 1e6 <= this.end;
+    this.marks = JSON.parse(figure.dataset.marks || "[]").filter(isShown);
     this.points = new Map();
     this.readAt = 0;
     this.tag = null;
@@ -56,39 +62,50 @@ class Plot {
     this.clickTimer = 0;
   }
 
+  /** The start of the minute or hour that contains a time. */
+  startOf(at) {
+    return at - (at % this.step);
+  }
+
+  /** Reads the newest points. Fails if the answer is incomplete. */
   async read() {
     const newest = Math.max(0, ...this.points.keys());
+    const end = this.end || Math.floor(Date.now() / 1_000);
     // The newest minute or hour is counted further.
-    const from = newest ? newest - this.step : Math.floor(Date.now() / 1_000) - this.hours * 3600;
-    const range = `?span=${this.span}&from=${from * 1e6}`;
+    const from = newest ? newest - this.step : this.startOf(end - this.hours * 3600);
+    const to = this.end ? `&to=${this.end * 1e6}` : "";
     const headers = { accept: "application/json" };
     if (this.tag !== null) headers["if-none-match"] = this.tag;
-    const answer = await fetch(this.figure.dataset.source + range, { headers, cache: "no-store" });
+    const options = { headers, signal: AbortSignal.timeout(STALE_AFTER), cache: "no-store" };
+    const source = `${this.figure.dataset.source}?span=${this.span}&from=${from * 1e6}${to}`;
+    const answer = await fetch(source, options);
     if (answer.status === 304) {
-      this.now = Math.floor(Date.parse(answer.headers.get("date")) / 1_000);
+      this.now = this.end || Math.floor(Date.parse(answer.headers.get("date")) / 1_000);
       this.readAt = Date.now();
       return;
     }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    this.tag = answer.headers.get("etag");
     const usage = await answer.json();
-    this.now = Math.floor(usage.now / 1e6);
+    // A tag without the points of its answer would confirm a plot without them.
+    this.tag = answer.headers.get("etag");
+    this.now = this.end || Math.floor(usage.now / 1e6);
     for (const point of usage.points) this.points.set(Math.floor(point.at / 1e6), point);
-    const oldest = this.now - this.hours * 3600;
+    const oldest = this.startOf(this.now - this.hours * 3600);
     for (const at of this.points.keys()) if (at < oldest) this.points.delete(at);
     this.readAt = Date.now();
   }
 
   data() {
-    const end = this.now - (this.now % this.step);
-    const start = end - this.hours * 3600;
+    const end = this.startOf(this.now);
+    const start = this.startOf(this.now - this.hours * 3600);
     const first = Math.min(...this.points.keys(), end);
     const times = [];
     for (let at = start; at <= end; at += this.step) times.push(at);
     const count = (at, name) => (at < first ? null : (this.points.get(at)?.[name] ?? 0));
     // The last minute or hour is not over: its counts so far are points, not a part of the line.
-    const lines = SERIES.map(({ name }) => times.map((at) => (at === end ? null : count(at, name))));
-    const soFar = SERIES.map(({ name }) => times.map((at) => (at === end ? count(at, name) : null)));
+    const isOver = (at) => at !== end || this.end > 0;
+    const lines = SERIES.map(({ name }) => times.map((at) => (isOver(at) ? count(at, name) : null)));
+    const soFar = SERIES.map(({ name }) => times.map((at) => (isOver(at) ? null : count(at, name))));
     return [times, ...lines, ...soFar];
   }
 
@@ -123,10 +140,11 @@ class Plot {
       ],
       series: [
         { label: "Time", value: (_, at) => (at === null ? "--" : minutes.format(new Date(at * 1_000))) },
-        ...SERIES.map(({ label, colour: name }) => ({
+        ...SERIES.map(({ label, colour: name, dash }) => ({
           label,
           stroke: colour(name),
           width: 1.5,
+          dash,
           points: { show: false },
         })),
         ...SERIES.map(({ label, colour: name }) => ({
@@ -148,7 +166,7 @@ class Plot {
 
   /** The time at which a mark is drawn: an edit of the minute that is not over at its start. */
   timeOf(mark) {
-    return Math.min(mark.at / 1e6, this.now - (this.now % this.step));
+    return Math.min(mark.at / 1e6, this.startOf(this.now));
   }
 
   drawMarks(plot) {
@@ -235,14 +253,19 @@ class Plot {
         // The server does not answer; the plot grows old.
       }
     }
-    this.figure.classList.toggle("stale", this.readAt > 0 && Date.now() - this.readAt >= STALE_AFTER);
     setTimeout(() => this.pass(), INTERVAL);
+  }
+
+  /** Greys an old plot, also while a call has no answer. */
+  showAge() {
+    this.figure.classList.toggle("stale", this.readAt > 0 && Date.now() - this.readAt >= STALE_AFTER);
   }
 }
 
 for (const figure of document.querySelectorAll("figure[data-plot]")) {
   const plot = new Plot(figure);
   plot.pass();
+  setInterval(() => plot.showAge(), 1_000);
   const again = () => plot.redraw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   let width = plot.canvas.clientWidth;
