@@ -12,6 +12,8 @@ pub mod traffic;
 const BUSY_CUSTOMER: &str = "acme";
 /// An address that tries passwords.
 const ATTACKER: &str = "203.0.113.66";
+/// The minutes since the suspension of the policy `suggestions`.
+const SUSPENDED_MINUTES: i64 = 20;
 /// Customers, the busiest first.
 const CUSTOMERS: [&str; 8] = [
     BUSY_CUSTOMER,

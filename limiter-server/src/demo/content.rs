@@ -1,5 +1,6 @@
 //! The content of the database: apps, users, policies with their history, and a day of usage.
 
+mod day;
 mod edits;
 
 use limiter_core::registry::PolicyMetadata;
@@ -12,7 +13,7 @@ use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::secret::{Secret, random_id};
 use crate::store::{
     Author, DocumentKind, NewAccount, NewProposal, NewStoredToken, Origin, RULES, SaveRequest, Store,
-    StoreError, StoredApp, StoredGrant, SubjectKind, UsageKind, UsageSpan, UsageTotals,
+    StoreError, StoredApp, StoredGrant, SubjectKind,
 };
 
 /// The administrator of the demonstration.
@@ -31,18 +32,7 @@ const APPS: [(&str, Option<&str>); 3] = [
     ("accounts", None),
 ];
 pub(super) const HOUR: i64 = 3_600_000_000;
-const DAY_HOURS: i64 = 24;
 const RULES_HOURS_AGO: i64 = 49;
-
-/// The usual calls of a policy per minute, and the share that is denied in percent. The generated
-/// traffic continues with these numbers.
-const USUAL: [(&str, f64, f64); 5] = [
-    ("search", 1_285.0, 25.0),
-    ("checkout", 463.0, 0.4),
-    ("payments", 257.0, 52.0),
-    ("login", 282.0, 60.0),
-    ("suggestions", 257.0, 40.0),
-];
 
 /// Fills an empty database. All users have one password, given by its hash.
 ///
@@ -63,7 +53,7 @@ pub async fn fill(store: &Store, namespace: &str, password: &str, now: i64) -> R
         save(store, namespace, edit, now).await?;
     }
     propose(store, namespace, now).await?;
-    add_day(store, namespace, now).await.map_err(failed)
+    day::fill(store, namespace, now).await.map_err(failed)
 }
 
 pub(super) fn author(name: &str, reason: &str, at: i64) -> Author {
@@ -214,65 +204,6 @@ async fn propose(store: &Store, namespace: &str, now: i64) -> Result<(), String>
     proposed.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// Adds the usage of the last day: more by day, with a wave of denials after each edit of a limit.
-async fn add_day(store: &Store, namespace: &str, now: i64) -> Result<(), StoreError> {
-    let minute = UsageSpan::Minute.micros();
-    let minutes = DAY_HOURS * 60;
-    // The traffic adds the rest of the minute that is not over.
-    #[expect(clippy::cast_precision_loss, reason = "a minute is short")]
-    let elapsed = (now % minute) as f64 / minute as f64;
-    for ago in (0..=minutes).rev() {
-        let part = if ago == 0 { elapsed } else { 1.0 };
-        let counts: Vec<(String, UsageTotals)> = USUAL
-            .iter()
-            .map(|(policy, calls, percent)| {
-                let usage = usage_of(policy, *calls * part, *percent, ago);
-                (policy.to_string(), usage)
-            })
-            .collect();
-        store
-            .add_usage(namespace, UsageKind::Policy, now - ago * minute, &counts)
-            .await?;
-    }
-    Ok(())
-}
-
-/// The usage of a policy some minutes ago.
-fn usage_of(policy: &str, calls: f64, percent: f64, minutes_ago: i64) -> UsageTotals {
-    #[expect(clippy::cast_precision_loss, reason = "a day has few minutes")]
-    let hours = minutes_ago as f64 / 60.0;
-    let wave = (hours * 0.26).cos() * 0.25 + (hours * 7.3).sin() * 0.06 + (hours * 23.0).cos() * 0.04;
-    let calls = calls * (0.8 + wave);
-    // Each raised limit admits more calls than the one before.
-    let factor = match policy {
-        "search" if hours > 16.0 => 1.8,
-        "search" if hours > 3.0 => 1.3,
-        "payments" if hours > 6.0 => 1.3,
-        "login" if hours > 9.0 => 0.1,
-        _ => 1.0,
-    };
-    let share = (percent * factor * (1.0 + (hours * 3.1).sin() * 0.4) / 100.0).clamp(0.0, 0.9);
-    let whole = |number: f64| {
-        #[expect(clippy::cast_possible_truncation, reason = "the number is small")]
-        let whole = number.round() as i64;
-        whole
-    };
-    let denied = whole(calls * share);
-    let allowed = whole(calls) - denied;
-    match policy {
-        "suggestions" => UsageTotals {
-            allowed,
-            would_deny: denied,
-            ..UsageTotals::default()
-        },
-        _ => UsageTotals {
-            allowed,
-            denied,
-            ..UsageTotals::default()
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,13 +229,5 @@ mod tests {
     #[test]
     fn edits_are_in_the_order_of_their_times() {
         assert!(EDITS.is_sorted_by(|a, b| a.hours_ago >= b.hours_ago));
-    }
-
-    #[test]
-    fn usage_of_the_day_contains_denials() {
-        let usage = usage_of("login", 45.0, 55.0, 30);
-        assert!(usage.denied > 5 && usage.allowed > 5, "{usage:?}");
-        let usage = usage_of("suggestions", 130.0, 20.0, 30);
-        assert!(usage.would_deny > 5 && usage.denied == 0, "{usage:?}");
     }
 }

@@ -4,6 +4,7 @@ use limiter_core::registry::{
     Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
 };
 
+use crate::demo::SUSPENDED_MINUTES;
 use crate::demo::content::{ADMIN, HOUR, SavedEdit, author, request, save, timestamp};
 use crate::overlay_text;
 use crate::store::{DocumentKind, OVERLAYS, SaveRequest, Store, UsageKind, UsageSpan, UsageTotals};
@@ -43,9 +44,9 @@ async fn start_trial(store: &Store, namespace: &str, now: i64) -> Result<(), Str
     save(store, namespace, &edit, now).await?;
     let minute = UsageSpan::Minute.micros();
     for ago in 1..=TRIAL_HOURS.0 * 60 {
-        let denied = 9 + (ago * 7) % 6;
+        let denied = 20 + (ago * 7) % 11;
         let totals = UsageTotals {
-            allowed: 300 - denied,
+            allowed: 540 - denied,
             denied,
             ..UsageTotals::default()
         };
@@ -78,7 +79,7 @@ async fn suspend(store: &Store, namespace: &str, now: i64) -> Result<(), String>
     let author = author(
         ADMIN,
         "block key=203.0.113.99: Copies the catalogue",
-        now - HOUR / 3,
+        now - SUSPENDED_MINUTES * UsageSpan::Minute.micros(),
     );
     let saved = store.save(&request, &author).await;
     saved.map(|_| ()).map_err(|error| error.to_string())

@@ -1,6 +1,9 @@
 //! Generated traffic: customers call the gateway of this process through the rules of the edge.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::access::Client;
 use crate::admin::auth::TOKEN_PREFIX;
@@ -13,6 +16,8 @@ use crate::store::{NewStoredToken, Store};
 
 /// The interval between calls.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// The address of the proxy that sends the calls.
+const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
 
 /// Adds the token of the traffic, which the gateway requires as soon as an app has a token.
 ///
@@ -40,11 +45,14 @@ pub async fn add_token(store: &Store, namespace: &str, now: i64) -> Result<Secre
 pub async fn run(gateway: Gateway, token: Secret) {
     let client = Client::of_secret(token.reveal());
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut next = Instant::now();
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        // The rate does not depend on the duration of calls. A suspended machine omits its calls.
+        next = Instant::now().max(next + INTERVAL);
+        tokio::time::sleep_until(next).await;
         let request = next_request(&mut random);
         // A denial is a result as good as another.
-        let _ = gateway.should_rate_limit(&client, request).await;
+        let _ = gateway.rate_limit_of_peer(&client, Some(PROXY), request).await;
     }
 }
 
@@ -63,39 +71,36 @@ impl Random {
 }
 
 fn next_request(random: &mut Random) -> RateLimitRequest {
-    let customer = customer(random);
-    let address;
     let (route, name, value) = match random.below(100) {
-        // Above the limit of one customer, below that of the others.
-        0..50 => ("search", "customer", customer),
-        50..68 => ("checkout", "customer", customer),
-        68..78 => ("payments", "customer", customer),
-        78..88 => ("suggestions", "customer", customer),
-        88..92 => {
-            address = format!("198.51.100.{}", random.below(60));
-            ("login", "remote_address", address.as_str())
+        // Slightly above the limit of the busiest customer, below that of the others.
+        0..60 => ("search", "customer", customer(random, 40)),
+        60..78 => ("checkout", "customer", customer(random, 55)),
+        78..80 => ("payments", "customer", customer(random, 45)),
+        80..90 => ("suggestions", "customer", customer(random, 34)),
+        90..97 => {
+            let address = format!("198.51.100.{}", random.below(200));
+            ("login", "remote_address", address)
         }
-        92..99 => ("login", "remote_address", ATTACKER),
-        _ => ("newsletter", "customer", customer),
+        97..99 => ("login", "remote_address", ATTACKER.to_owned()),
+        _ => ("newsletter", "customer", customer(random, 34)),
     };
     RateLimitRequest {
         domain: "edge".to_owned(),
         descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry("route", route), entry(name, value)],
+            entries: vec![entry("route", route), entry(name, &value)],
             ..RateLimitDescriptor::default()
         }],
         hits_addend: 1,
     }
 }
 
-fn customer(random: &mut Random) -> &'static str {
-    match random.below(100) {
-        0..60 => BUSY_CUSTOMER,
-        _ => {
-            let number = usize::try_from(random.below(CUSTOMERS.len() as u64)).unwrap_or_default();
-            CUSTOMERS.get(number).copied().unwrap_or(BUSY_CUSTOMER)
-        }
-    }
+/// A customer. The busiest one makes this share of the calls in percent, and its part of the rest.
+fn customer(random: &mut Random, busy_percent: u64) -> String {
+    let number = match random.below(100) {
+        of if of < busy_percent => 0,
+        _ => usize::try_from(random.below(CUSTOMERS.len() as u64)).unwrap_or_default(),
+    };
+    CUSTOMERS.get(number).copied().unwrap_or(BUSY_CUSTOMER).to_owned()
 }
 
 fn entry(key: &str, value: &str) -> Entry {
@@ -115,7 +120,7 @@ mod tests {
     fn traffic_uses_all_routes_and_customers() {
         let mut random = Random(1);
         let mut values: BTreeSet<String> = BTreeSet::new();
-        for _ in 0..2_000 {
+        for _ in 0..20_000 {
             let request = next_request(&mut random);
             let entries = &request.descriptors[0].entries;
             values.extend(entries.iter().map(|entry| entry.value.clone()));

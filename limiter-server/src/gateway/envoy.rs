@@ -85,7 +85,7 @@ impl Gateway {
     }
 
     /// Decides a request of a client at an address.
-    pub(super) async fn rate_limit_of_peer(
+    pub(crate) async fn rate_limit_of_peer(
         &self,
         client: &Client,
         peer: Option<IpAddr>,

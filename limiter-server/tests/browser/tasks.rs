@@ -46,10 +46,10 @@ fn tasks(mode: &str) -> Vec<Task> {
         task(
             "find out why a customer was denied at 14:03",
             vec![
-                See("#denied-keys th a >> acme"),
+                See("#denied-keys tr >> search"),
                 StartedMinute,
                 Click("nav a >> Explain"),
-                fill("input[name=policy]", "payments"),
+                fill("input[name=policy]", "search"),
                 fill("input[name=key]", "acme"),
                 Click("main button >> Explain"),
                 See("dl.facts dt >> Denied calls of this key"),

@@ -58,7 +58,7 @@ pub(super) const EDITS: [SavedEdit<'static>; 11] = [
         hours_ago: 70,
         author: "olivia",
         policy: "payments",
-        text: "algorithm = 'sliding_window'\nlimit = 20\nwindow = '1m'\napps = ['checkout']\n",
+        text: "algorithm = 'sliding_window'\nlimit = 4\nwindow = '10s'\napps = ['checkout']\n",
         reason: "The payment provider bills bursts",
     },
     SavedEdit {
@@ -107,7 +107,7 @@ pub(super) const EDITS: [SavedEdit<'static>; 11] = [
         hours_ago: 6,
         author: "olivia",
         policy: "payments",
-        text: "algorithm = 'sliding_window'\nlimit = 30\nwindow = '1m'\napps = ['checkout']\n",
+        text: "algorithm = 'sliding_window'\nlimit = 6\nwindow = '10s'\napps = ['checkout']\n",
         reason: "Two large customers were denied",
     },
     SavedEdit {
