@@ -2,6 +2,7 @@
 
 use limiter_server::admin::pages::forms::FORMS;
 
+use super::undo::with_objects;
 use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::{Browser, encode};
 use crate::support::http::Response;
@@ -140,10 +141,7 @@ pub(crate) fn send_in_every_field(
 
 #[test]
 fn scripts_in_every_field_of_every_form_are_text() {
-    let server = with_sqlite(&[]);
-    let root = AdminClient::set_up(&server);
-    root.put_policy("search", 0, &policy("search", 5, "shop"));
-    let mut browser = Browser::signed_in(&server, "root");
+    let (_server, mut browser) = with_objects();
     let tried = send_in_every_field(&mut browser, ATTACK, |shown, answer| {
         assert!(
             !answer.body.contains(UNESCAPED),
@@ -163,10 +161,7 @@ fn scripts_in_every_field_of_every_form_are_text() {
 
 #[test]
 fn scripts_in_every_parameter_of_every_page_are_text() {
-    let server = with_sqlite(&[]);
-    let root = AdminClient::set_up(&server);
-    root.put_policy("search", 0, &policy("search", 5, "shop"));
-    let browser = Browser::signed_in(&server, "root");
+    let (_server, browser) = with_objects();
     for page in crate::PAGES {
         let path = page.split('?').next().unwrap_or_default();
         for name in PARAMETERS.split_whitespace() {

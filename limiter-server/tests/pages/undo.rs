@@ -3,6 +3,7 @@
 
 use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
+use crate::support::server::Server;
 
 use super::edit::{SEARCH, bucket, matches};
 
@@ -57,8 +58,8 @@ fn forms(page: &str) -> Vec<(String, String)> {
     forms.collect()
 }
 
-/// A server with objects for all forms, and its pages: those of all tests, and previews.
-fn pages() -> Vec<(String, String)> {
+/// A server with objects for all forms, and the browser of its administrator.
+pub(super) fn with_objects() -> (Server, Browser) {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
     let bounds = serde_json::json!({ "bounds": { "max_capacity": 10 } });
@@ -82,6 +83,12 @@ fn pages() -> Vec<(String, String)> {
     let path = "/namespaces/default/policies/search";
     let sent = editor.send("PUT", path, &[("if-match", "2")], &proposed);
     assert_eq!(sent.status, 202, "{}", sent.body);
+    (server, browser)
+}
+
+/// The pages of a server with objects for all forms: those of all tests, and previews.
+fn pages() -> Vec<(String, String)> {
+    let (_server, mut browser) = with_objects();
     let rules = "[[rule]]\ndomain = 'edge'\nmatch = ['customer']\npolicy = 'search'\n";
     let yaml = "domain: edge\ndescriptors:\n  - key: customer\n    rate_limit:\n      unit: minute\n      \
                 requests_per_unit: 5\n";
