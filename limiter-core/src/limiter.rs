@@ -8,7 +8,6 @@ mod layer_policies;
 pub(crate) mod lifecycle;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
@@ -64,9 +63,8 @@ pub(crate) struct LimiterInner {
     defaults: LimiterDefaults,
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) detached: DetachedTables,
+    /// True after the shutdown, for calls that wait. Others read `enforcement`.
     pub(crate) closing: watch::Sender<bool>,
-    /// The value of `closing` for calls that do not wait, readable without a lock.
-    pub(crate) closed: AtomicBool,
     pub(crate) names: PolicyLookup,
     pub(crate) enforcement: EnforcementSwitch,
     layer_policies: LayerPolicies,
@@ -219,7 +217,6 @@ impl Limiter {
             queues: Arc::new(WaitQueues::new(max_waiting)),
             detached: DetachedTables::new(detached_permits),
             closing,
-            closed: AtomicBool::new(false),
             names,
             enforcement: EnforcementSwitch::default(),
             layer_policies: LayerPolicies::default(),
@@ -252,15 +249,6 @@ impl Limiter {
 
     pub(crate) fn is_standalone_only(&self) -> bool {
         self.inner.any_groups
-    }
-
-    #[inline(always)]
-    pub(crate) fn open(&self) -> Result<(), StoreError> {
-        if self.inner.closed.load(Ordering::Acquire) {
-            Err(shut_down())
-        } else {
-            Ok(())
-        }
     }
 
     /// Returns the name of a limit that every process of its store derives; for the in-process

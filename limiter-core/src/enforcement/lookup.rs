@@ -31,8 +31,8 @@ impl Limiter {
         }
     }
 
-    /// Returns whether the store alone decides these limits although the registry has overlays: the
-    /// limiter enforces decisions, and no overlay applies.
+    /// Returns whether the store alone decides these limits although the registry has overlays or
+    /// the limiter was shut down: the limiter enforces decisions, and no overlay applies.
     #[cold]
     pub(crate) fn is_free_of_overlays(&self, requests: &OneOrMany<LimitRequest<'_>>) -> bool {
         self.enforcement() == Enforcement::Enforce

@@ -1,8 +1,13 @@
-//! The runtime enforcement mode of a limiter.
+//! The runtime state of a limiter that each call reads: its enforcement mode, the presence of
+//! overlays in its registry, and its shutdown.
+//!
+//! One byte contains all three, so that a call of an open limiter without overlays compares it once
+//! with a constant. Tests: `tests/contract/shadow.rs`, `tests/contract/shutdown.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::limiter::{Limiter, LimiterInner};
+use crate::error::StoreError;
+use crate::limiter::{Limiter, LimiterInner, shut_down};
 use crate::policy::Enforcement;
 use crate::registry::OverlayWatcher;
 
@@ -11,8 +16,10 @@ const MODE: u8 = 0b011;
 /// The registry has overlays. The bit is stored with the mode, so that a call without overlays
 /// reads nothing else.
 const HAS_OVERLAYS: u8 = 0b100;
+/// The limiter was shut down. The bit is never cleared.
+const CLOSED: u8 = 0b1000;
 
-/// The limiter's own mode and the presence of overlays, which each call reads.
+/// The limiter's own mode, the presence of overlays, and the shutdown, which each call reads.
 #[derive(Debug, Default)]
 pub(crate) struct EnforcementSwitch {
     pub(crate) bits: AtomicU8,
@@ -21,8 +28,13 @@ pub(crate) struct EnforcementSwitch {
 }
 
 impl EnforcementSwitch {
-    /// The bits of a limiter that enforces decisions, without overlays in its registry.
+    /// The bits of an open limiter that enforces decisions, without overlays in its registry.
     pub(crate) const ENFORCES: u8 = Enforcement::Enforce.to_bits();
+
+    /// Rejects all later calls.
+    pub(crate) fn close(&self) {
+        self.bits.fetch_or(CLOSED, Ordering::AcqRel);
+    }
 
     fn replace_mode(&self, enforcement: Enforcement) -> Enforcement {
         let replace = |bits: u8| Some(bits & !MODE | enforcement.to_bits());
@@ -63,10 +75,21 @@ impl Limiter {
         Enforcement::from_bits(self.inner.enforcement.bits.load(Ordering::Acquire) & MODE)
     }
 
-    /// Returns whether the limiter enforces decisions and its registry has no overlays.
+    /// Returns whether the limiter is open and enforces decisions, and its registry has no
+    /// overlays.
     #[inline(always)]
     pub(crate) fn enforces(&self) -> bool {
         self.inner.enforcement.bits.load(Ordering::Relaxed) == EnforcementSwitch::ENFORCES
+    }
+
+    /// Returns an error if the limiter was shut down.
+    #[inline(always)]
+    pub(crate) fn open(&self) -> Result<(), StoreError> {
+        if self.inner.enforcement.bits.load(Ordering::Acquire) & CLOSED != 0 {
+            Err(shut_down())
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns whether overlays of the registry may apply to calls.

@@ -1,6 +1,5 @@
 //! Start and shutdown of a limiter, and the number of its replicas.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::StoreError;
@@ -24,9 +23,9 @@ impl Limiter {
     ///
     /// Cancel safe.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let ready = self.inner.backend.ready(PATIENCE).await;
-        ready.inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
+        const READY_TIMEOUT: Duration = Duration::from_secs(5);
+        let ready = self.inner.backend.ready(READY_TIMEOUT).await;
+        ready.inspect(|()| tracing::debug!(within = ?READY_TIMEOUT, "ready"))
     }
 
     /// Returns the number of replicas that share the limits, including this one: the value of
@@ -52,7 +51,7 @@ impl Limiter {
     /// The limiter is shut down from the first poll on. Dropping the future stops only the wait for
     /// the remaining work.
     pub async fn shutdown(&self, deadline: Duration) {
-        self.inner.closed.store(true, Ordering::Release);
+        self.inner.enforcement.close();
         self.inner.closing.send_replace(true);
         // Every waiter holds a receiver. The deadline ends the wait for one that is not polled.
         let remaining_work = async {
