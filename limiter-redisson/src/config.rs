@@ -95,7 +95,7 @@ impl ConfiguredRate {
             "sliding_window" => self.rate > MAX_EXACT_UPDATED,
             "counter_window" => true,
             _ => {
-                let expected = "a sliding window or a counter window, whose rate can be updated";
+                let expected = "a sliding window or a counter window: its rate can be updated";
                 return Err(invalid("policy", entry.policy(), expected));
             }
         };

@@ -142,11 +142,11 @@ impl<S> PolicyBuilder<S> {
                 }
                 if algorithm.is_window() {
                     return Err(invalid(
-                        "none for a window, whose permits are not refilled at a rate",
+                        "none for a window: its permits are not refilled at a rate",
                     ));
                 }
                 if matches!(algorithm, Algorithm::Funnel(Funnel { paced: true, .. })) {
-                    return Err(invalid("none for a paced funnel, whose calls Redis orders"));
+                    return Err(invalid("none for a paced funnel: Redis orders its calls"));
                 }
                 if !LEASES.contains(&lease) {
                     return Err(invalid("10 ms to an hour"));
@@ -155,7 +155,7 @@ impl<S> PolicyBuilder<S> {
         }
         if let Algorithm::Concurrency(_) = algorithm {
             if self.extras.penalty.is_some() {
-                let expected = "none for a concurrency policy, whose denials do not indicate excessive calls";
+                let expected = "none for a concurrency policy: its denials do not indicate excessive calls";
                 return Err(ConfigError::invalid("penalty", "given", expected));
             }
             if self.extras.on_denial == OnDenial::Degrade {
@@ -164,7 +164,7 @@ impl<S> PolicyBuilder<S> {
             }
         }
         if self.lease.is_some() && self.extras.penalty.is_some() {
-            let expected = "none together with a lease, whose permits are spent without a check of the block";
+            let expected = "none together with a lease: its permits are spent without a check of the block";
             return Err(ConfigError::invalid("penalty", "given", expected));
         }
         let mut inner = PolicyInner {

@@ -49,7 +49,7 @@ impl Table {
 }
 
 /// Imports that point up, and siblings in cycles. A module that the table does not list is an
-/// error.
+/// error, and so is a listed module that does not exist.
 pub(super) fn check(tree: &Tree, table: &Table) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     for path in tree.crates() {
@@ -57,14 +57,28 @@ pub(super) fn check(tree: &Tree, table: &Table) -> Result<Vec<Finding>, String> 
         for ((_, parent), layers) in table.0.iter().filter(|((name, _), _)| name == path) {
             let children = modules.children(parent);
             let missing: Vec<_> = children
-                .into_iter()
+                .iter()
+                .copied()
                 .filter(|module| !layers.contains_key(*module))
                 .collect();
+            let folder = || [&[path.to_owned()], parent.as_slice()].concat().join("::");
             if !missing.is_empty() {
-                let folder = [&[path.to_owned()], parent.as_slice()].concat().join("::");
+                let folder = folder();
                 return Err(format!(
                     "modules of {folder} that are not in tools/xtask/tidy/layers.txt: `{}`; add each to a layer",
                     missing.join("`, `")
+                ));
+            }
+            let removed: Vec<_> = layers
+                .keys()
+                .map(String::as_str)
+                .filter(|module| !children.contains(module))
+                .collect();
+            if !removed.is_empty() {
+                return Err(format!(
+                    "tools/xtask/tidy/layers.txt lists modules of {} that do not exist: `{}`; remove them",
+                    folder(),
+                    removed.join("`, `")
                 ));
             }
             findings.extend(upward(&modules, parent, layers));
@@ -223,6 +237,17 @@ mod tests {
     fn modules_that_are_not_listed_are_an_error() {
         let found = checked(&[("c/src/lib.rs", "mod new;"), ("c/src/new.rs", "fn a() {}")]);
         assert!(found.is_err_and(|error| error.contains("`new`")));
+    }
+
+    #[test]
+    fn listed_modules_that_do_not_exist_are_an_error() {
+        let found = checked(&[
+            ("c/src/lib.rs", "mod units; mod policy; mod limiter;"),
+            ("c/src/units.rs", "fn a() {}"),
+            ("c/src/policy.rs", "fn a() {}"),
+            ("c/src/limiter.rs", "fn a() {}"),
+        ]);
+        assert!(found.is_err_and(|error| error.contains("`key`") && error.contains("of c ")));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Documentation: the rate of clauses that stand for a noun, the first words of paragraphs, the
-//! width of comments, the length of files.
+//! Documentation and messages: the rate of clauses that stand for a noun, the first words of
+//! paragraphs, the width of comments, the length of files.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,9 @@ use super::tree::{File, Language, Tree};
 
 const WIDTH: usize = 100;
 const LENGTH: usize = 400;
+
+/// A string literal with fewer words is a name or a value; with more it is a message.
+const MIN_MESSAGE_WORDS: usize = 4;
 
 /// First words of a paragraph without a subject or a verb of its own.
 const OPENINGS: [&str; 5] = ["The same", "What", "Who", "Whose", "Whether"];
@@ -65,8 +68,8 @@ fn is_generated(file: &File) -> bool {
     file.path == "BENCHMARKS.md" || file.path.starts_with("benchmarks/")
 }
 
-/// Sentences of documentation, each with the line on which its block starts or, in Markdown, its
-/// own.
+/// Sentences of documentation and of messages, each with the line on which its block starts or, in
+/// Markdown, its own.
 fn documentation(file: &File) -> Vec<(usize, String)> {
     let mut blocks: Vec<(usize, String)> = Vec::new();
     let mut in_code = false;
@@ -114,6 +117,7 @@ fn documentation(file: &File) -> Vec<(usize, String)> {
             }
         }
     }
+    blocks.extend(messages(file));
     let sentences = blocks.iter().flat_map(|(line, block)| {
         let block = without_code_spans(block);
         let parts = block.split_inclusive(['.', '?', ';']);
@@ -122,6 +126,17 @@ fn documentation(file: &File) -> Vec<(usize, String)> {
             .collect::<Vec<_>>()
     });
     sentences.collect()
+}
+
+/// String literals of Rust code that are texts, such as errors and log messages.
+fn messages(file: &File) -> Vec<(usize, String)> {
+    let texts = file.code.iter().filter_map(|token| match &token.kind {
+        Kind::Text(text) if text.split_whitespace().nth(MIN_MESSAGE_WORDS - 1).is_some() => {
+            Some((token.line, text.clone()))
+        }
+        _ => None,
+    });
+    texts.collect()
 }
 
 /// The text with the word `code` in place of each code span. A span contains names, which other
@@ -300,6 +315,15 @@ mod tests {
         let (found, rates) = headless(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(rates, ["tidy: headless: c: 909 of 10,000 words"]);
+    }
+
+    #[test]
+    fn clauses_in_messages_are_found_and_names_are_not() {
+        let text = "fn a() { error(\"what\"); error(\"shown is what failed\"); error(\"a node whose slot moved\") }\n\
+                    #[cfg(test)]\nmod t { fn b() { error(\"shown is what failed\") } }\n";
+        let (found, _) = headless(&tree("c/src/lib.rs", text));
+        let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [1], "{found:?}");
     }
 
     #[test]
