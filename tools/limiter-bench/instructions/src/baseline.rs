@@ -40,6 +40,8 @@ impl Change {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     changes: Vec<Change>,
+    /// Paths of the baseline that the run did not count.
+    uncounted: Vec<String>,
     is_comparable: bool,
 }
 
@@ -69,7 +71,9 @@ impl Baseline {
             before: self.counts.get(path.name),
             after: run.get(path.name),
         };
+        let is_uncounted = |path: &&str| run.get(path).is_none();
         Verdict {
+            uncounted: self.counts.paths().filter(is_uncounted).map(str::to_owned).collect(),
             changes: PATHS.iter().map(change).collect(),
             is_comparable: self.counts.conditions == run.conditions,
         }
@@ -81,9 +85,16 @@ impl Verdict {
     ///
     /// # Errors
     ///
-    /// A message that names each path with more than 3 % more instructions. Counts under other
-    /// conditions than those of the baseline are not judged.
+    /// A message that names each path of the baseline without a count, else each path with more
+    /// than 3 % more instructions. Counts under other conditions than those of the baseline are not
+    /// judged, but their absence is.
     pub fn judge(&self) -> Result<(), String> {
+        if !self.uncounted.is_empty() {
+            return Err(format!(
+                "paths of the baseline that were not counted: {}; `--record` removes them",
+                self.uncounted.join(", ")
+            ));
+        }
         let regressions: Vec<String> = self
             .changes
             .iter()
@@ -156,6 +167,23 @@ mod tests {
             error.contains(PATHS[0].name) && error.contains("+3.1 %"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn baseline_path_without_count_fails_and_is_named() {
+        let uncounted = |processor| Counts::new(counts(processor, 1).conditions, []);
+        for processor in ["a", "b"] {
+            let error = judge(counts("a", 1_000), &uncounted(processor)).expect_err("a path is missing");
+            assert!(error.contains(PATHS[0].name), "{error}");
+        }
+        assert_eq!(judge(uncounted("a"), &counts("a", 1_000)), Ok(()), "the path is new");
+    }
+
+    #[test]
+    fn baseline_path_that_was_removed_fails() {
+        let removed = "compiler\trustc 1.95.0\nprocessor\ta\nvalgrind\tvalgrind-3.19.0\nremoved::path\t1.0\n";
+        let error = judge(Counts::parse(removed).expect("valid"), &counts("a", 1)).expect_err("it is gone");
+        assert!(error.contains("removed::path"), "{error}");
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Counts {
         self.per_decision.get(path).copied()
     }
 
+    /// The names of the counted paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.per_decision.keys().map(String::as_str)
+    }
+
     /// The content of a file that [`parse`](Self::parse) reads: one tab-separated pair a line.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -72,6 +77,7 @@ impl Counts {
         } = &self.conditions;
         let mut text = format!(
             "# Instructions per decision. Written by `cargo xtask bench --instructions --record`.\n\
+             # Built with one codegen unit, since the partition into several changes the inlining.\n\
              {COMPILER}\t{compiler}\n{PROCESSOR}\t{processor}\n{VALGRIND}\t{valgrind}\n"
         );
         for path in PATHS {
