@@ -1,4 +1,14 @@
-//! The table of all arguments.
+//! The table of all arguments of the attributes.
+//!
+//! The parser, its error messages, the check for duplicates and the suggestions for unknown names
+//! must agree on the arguments of each attribute. All of them read [`TABLE`], which has one row for
+//! each argument: its name, the attributes that accept it, its syntax, and its names in other
+//! libraries. The form of the syntax also states whether an argument is a flag or a list.
+//!
+//! Invariants: each argument has one row, and no name in another library is the name of an argument
+//! of the same attribute.
+//!
+//! Tests: `argument_table/tests.rs`, and `tests/ui/fail` for the messages.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,15 @@
 //! The annotated function after all checks that need no type information.
+//!
+//! A user fixes all errors of an attribute at once only if each error is found and has its own
+//! span. [`LimitedFn::read`] therefore combines the parsed arguments of all attributes with the
+//! signature, and reports every contradiction to [`Diagnostics`] instead of ending at the first
+//! one. It continues with a valid value in place of an invalid one. The body of the function stays
+//! raw tokens.
+//!
+//! Invariant: the expansion of a [`LimitedFn`] cannot fail. Errors that need types are left to
+//! the compiler, at the spans of the arguments.
+//!
+//! Tests: `tests/ui/fail` has one error per file; `snapshot_tests.rs` shows the expansion.
 
 mod limit;
 mod numbers;

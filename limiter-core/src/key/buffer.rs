@@ -1,4 +1,5 @@
-//! Keys that are written on the stack.
+//! Keys of annotated calls on the stack: a call with a formatted key executes 1,294 instructions
+//! instead of 1,956 with `format!` (`annotated::formatted_key` in `benchmarks/figures.md`).
 //!
 //! The key of an annotated call is read by one decision, and most decisions complete without
 //! waiting. A [`KeyBuffer`] therefore stores the escaped text of any key that is stored unhashed

@@ -1,4 +1,16 @@
 //! One denial, and the answers to later calls for the same limits that follow from it.
+//!
+//! A client that is denied repeats its call, and Redis would deny it again. A [`Denial`] contains
+//! the state or the numbers that Redis reported, and the local time at which its request started.
+//! [`Denial::answer`] computes the numbers of a later call from them with the pure step of the
+//! algorithm, without I/O.
+//!
+//! Invariants: an answer is a denial that Redis would also make at that moment; any doubt (a cost
+//! that may fit, a reset, a clock that stepped back) leaves the call to Redis. A denial never
+//! outlives its limits, and it ends early rather than late, because it counts from the start of the
+//! request.
+//!
+//! Tests: `deny_cache/tests`, `deny_cache/model.rs`, `tests/denials.rs`.
 
 use crate::algorithm::{FastLevel, Mode, StepOutcome, StepResult, StepState, step};
 use crate::identity::Identity;

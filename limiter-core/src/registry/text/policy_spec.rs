@@ -1,4 +1,14 @@
-//! The table of a policy: its algorithm, numbers and settings.
+//! The table of a policy in a registry text: its algorithm, numbers and settings.
+//!
+//! An operator needs all errors of a text at once, each with its line. [`PolicySpec`] therefore
+//! reports each invalid value and continues with a valid one. [`PolicySpec::build`] passes the
+//! values to the builders of [`Policy`], which validate their combinations as for policies in code.
+//! An override of a key is read as a spec with default settings.
+//!
+//! Invariants: a spec is used only if the report is empty. The names of algorithms and fields are
+//! frozen, because texts are stored.
+//!
+//! Tests: `tests/registry/text.rs`, `tests/registry/text_errors.rs`, `tests/frozen.rs`.
 
 use std::time::Duration;
 

