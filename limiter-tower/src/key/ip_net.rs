@@ -125,7 +125,7 @@ impl fmt::Debug for IpNet {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test ends that way")]
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
     use limiter_core::KeyList;
 
