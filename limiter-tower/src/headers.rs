@@ -231,8 +231,8 @@ impl RateLimitFields {
         let [remaining, reset] = shown;
         let keeps = headers.get(remaining).is_some_and(|existing| {
             let (own, until) = (self.value(remaining), self.value(reset));
-            let own = own.and_then(|own| draft7::standing(&own, until.as_ref()));
-            let others = draft7::standing(existing, headers.get(reset));
+            let own = own.and_then(|own| draft7::remaining_and_reset(&own, until.as_ref()));
+            let others = draft7::remaining_and_reset(existing, headers.get(reset));
             others.is_none() || others <= own
         });
         if keeps {

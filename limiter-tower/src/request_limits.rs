@@ -168,19 +168,19 @@ impl<'a> RequestLimits<'a> {
     }
 
     pub(crate) fn with_optional_cost(
-        tier: PolicySet,
+        policies: PolicySet,
         key: Key<'a>,
         cost: Option<Result<Amount, ConfigError>>,
     ) -> Self {
-        let term = |which, key| RequestLimit {
+        let limit = |which, key| RequestLimit {
             which,
             key,
             cost: cost.clone(),
             keeps_cost: false,
         };
-        let limits = match tier.policies {
-            OneOrMany::One(which) => OneOrMany::One(term(which, key)),
-            OneOrMany::Several(all) => all.into_iter().map(|which| term(which, key.clone())).collect(),
+        let limits = match policies.policies {
+            OneOrMany::One(which) => OneOrMany::One(limit(which, key)),
+            OneOrMany::Several(all) => all.into_iter().map(|which| limit(which, key.clone())).collect(),
         };
         Self { limits }
     }

@@ -45,11 +45,11 @@ impl Admitted {
 impl AdmissionConfig {
     /// Admits the request if that needs no waiting. A misconfiguration is logged, because the
     /// client does not learn of it.
-    pub(super) fn try_admit(&self, question: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
+    pub(super) fn try_admit(&self, scope: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
         if !self.timeout.is_zero() {
             return Poll::Pending;
         }
-        let answer = match self.resolve(question) {
+        let answer = match self.resolve(scope) {
             Ok(Ok(resolved)) if !self.max_wait(&resolved.policy).is_zero() => return Poll::Pending,
             Ok(Ok(resolved)) => match try_acquire_concurrency(&self.enter(&resolved)) {
                 Poll::Ready(answer) => answer.map(|permit| Admitted::with_permit(permit, &resolved)),
@@ -63,14 +63,14 @@ impl AdmissionConfig {
 
     /// Admits the request with a wait. Nothing is sent to the store before the first poll. The wait
     /// ends at the latest at the timeout that the request states.
-    pub(super) fn later(
+    pub(super) fn pending(
         self: &Arc<Self>,
-        question: RequestScope<'static>,
+        scope: RequestScope<'static>,
         bound: Option<Duration>,
     ) -> Deciding<Admitted> {
         let admission = Arc::clone(self);
         let answer = async move {
-            let answer = match admission.resolve(&question) {
+            let answer = match admission.resolve(&scope) {
                 Ok(Ok(resolved)) => {
                     let max_wait = admission.max_wait(&resolved.policy);
                     let timeout = bound.map_or(max_wait, |bound| bound.min(max_wait));
@@ -100,7 +100,7 @@ impl AdmissionConfig {
             settling: None,
             costs: Costs::Same(cost),
         };
-        let afterwards = self.limits.response_hooks(granted, request);
+        let response_hooks = self.limits.response_hooks(granted, request);
         let permit_handle = match admitted {
             Admitted::WithKey(permit, _) if self.shares_permits => {
                 let permit = Arc::new(permit);
@@ -110,7 +110,7 @@ impl AdmissionConfig {
             Admitted::WithKey(permit, _) => Some(PermitHandle::new(permit)),
             Admitted::Freely(_) => None,
         };
-        (afterwards, permit_handle)
+        (response_hooks, permit_handle)
     }
 
     /// Maximum wait under this policy: the shorter one of the policy's and the layer's timeout, if
@@ -133,9 +133,9 @@ impl AdmissionConfig {
     /// The limit of a request, or the decision for a request without limits.
     fn resolve<'a>(
         &'a self,
-        question: &'a RequestScope<'_>,
+        scope: &'a RequestScope<'_>,
     ) -> Result<Result<ResolvedLimit<'a>, Decision>, Rejection> {
-        let mut resolved = match self.limits.resolve(question)? {
+        let mut resolved = match self.limits.resolve(scope)? {
             Resolution::ResolvedLimit(resolved) => resolved,
             Resolution::Nothing(decision) => return Ok(Err(decision)),
         };

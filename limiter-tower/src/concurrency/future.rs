@@ -43,9 +43,9 @@ pin_project! {
     #[project = StateProj]
     // States that are rarer than a call are boxed, so that they do not enlarge the future.
     enum State<S: Service<Request<B>>, B> {
-        Extracting { later: Option<Box<(PendingKey, Call<S, B>)>> },
-        Admitting { later: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
-        Calling { #[pin] inner: S::Future, afterwards: ResponseHooks, permit_handle: Option<PermitHandle> },
+        Extracting { pending: Option<Box<(PendingKey, Call<S, B>)>> },
+        Admitting { pending: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
+        Calling { #[pin] inner: S::Future, response_hooks: ResponseHooks, permit_handle: Option<PermitHandle> },
         Releasing { release: Release, called: Option<Called<S, B>> },
         Answered { response: Option<LayerResponse> },
     }
@@ -54,7 +54,7 @@ pin_project! {
 /// A finished call without a response body.
 struct Called<S: Service<Request<B>>, B> {
     result: Result<S::Response, S::Error>,
-    afterwards: ResponseHooks,
+    response_hooks: ResponseHooks,
 }
 
 /// A pending call of the service instance that is ready.
@@ -65,29 +65,29 @@ pub(super) struct Call<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
-    pub(super) fn extracting(later: PendingKey, call: Call<S, B>) -> Self {
-        let later = Some(Box::new((later, call)));
+    pub(super) fn extracting(pending: PendingKey, call: Call<S, B>) -> Self {
+        let pending = Some(Box::new((pending, call)));
         Self {
-            state: State::Extracting { later },
+            state: State::Extracting { pending },
         }
     }
 
-    pub(super) fn admitting(later: Deciding<Admitted>, call: Call<S, B>) -> Self {
-        let later = Some(Box::new((later, call)));
+    pub(super) fn admitting(pending: Deciding<Admitted>, call: Call<S, B>) -> Self {
+        let pending = Some(Box::new((pending, call)));
         Self {
-            state: State::Admitting { later },
+            state: State::Admitting { pending },
         }
     }
 
     pub(super) fn calling(
         inner: S::Future,
-        afterwards: ResponseHooks,
+        response_hooks: ResponseHooks,
         permit_handle: Option<PermitHandle>,
     ) -> Self {
         Self {
             state: State::Calling {
                 inner,
-                afterwards,
+                response_hooks,
                 permit_handle,
             },
         }
@@ -104,29 +104,29 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
 impl<S: Service<Request<B>>, B> Call<S, B> {
     /// Continues with the result of the extractor, as after a synchronous extraction.
     fn extracted(mut self, answer: Extraction<'static>) -> State<S, B> {
-        let question = match answer {
+        let scope = match answer {
             Extraction::Key(key) => RequestScope::Key(key),
-            Extraction::Limits(terms) => RequestScope::RequestLimits(terms),
+            Extraction::Limits(request_limits) => RequestScope::RequestLimits(request_limits),
             Extraction::Skip => {
                 return State::Calling {
                     inner: self.ready.call(self.request),
-                    afterwards: ResponseHooks::default(),
+                    response_hooks: ResponseHooks::default(),
                     permit_handle: None,
                 };
             }
-            Extraction::Reject(refusal) => return self.refused(refusal),
-            Extraction::Pending(later) => {
-                let later = Some(Box::new((later, self)));
-                return State::Extracting { later };
+            Extraction::Reject(rejection) => return self.refused(rejection),
+            Extraction::Pending(pending) => {
+                let pending = Some(Box::new((pending, self)));
+                return State::Extracting { pending };
             }
         };
-        match self.admission.try_admit(&question) {
+        match self.admission.try_admit(&scope) {
             Poll::Ready(answer) => self.answered(answer),
             Poll::Pending => {
                 let bound = wait::timeout(self.request.headers());
-                let admitting = self.admission.later(question, bound);
-                let later = Some(Box::new((admitting, self)));
-                State::Admitting { later }
+                let admitting = self.admission.pending(scope, bound);
+                let pending = Some(Box::new((admitting, self)));
+                State::Admitting { pending }
             }
         }
     }
@@ -134,10 +134,10 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
     fn answered(mut self, answer: Result<Admitted, Rejection>) -> State<S, B> {
         match answer {
             Ok(admitted) => {
-                let (afterwards, permit_handle) = self.admission.admitted(admitted, &mut self.request);
+                let (response_hooks, permit_handle) = self.admission.admitted(admitted, &mut self.request);
                 State::Calling {
                     inner: self.ready.call(self.request),
-                    afterwards,
+                    response_hooks,
                     permit_handle,
                 }
             }
@@ -150,9 +150,9 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
         }
     }
 
-    fn refused(self, refusal: KeyRejection) -> State<S, B> {
+    fn refused(self, rejection: KeyRejection) -> State<S, B> {
         let protocol = Protocol::from_request(&self.request);
-        let response = self.admission.limits.responder().refused(refusal, &protocol);
+        let response = self.admission.limits.responder().refused(rejection, &protocol);
         let response = Some(Box::new(response));
         State::Answered { response }
     }
@@ -171,16 +171,17 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Calling {
                     inner,
-                    afterwards,
+                    response_hooks,
                     permit_handle,
                 } => {
                     let result = ready!(inner.poll(context));
-                    let (permit_handle, mut afterwards) = (permit_handle.take(), mem::take(afterwards));
+                    let (permit_handle, mut response_hooks) =
+                        (permit_handle.take(), mem::take(response_hooks));
                     let has_ended =
                         (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
                     if !has_ended {
                         return Poll::Ready(result.map(|response| {
-                            afterwards
+                            response_hooks
                                 .respond(response)
                                 .map(|body| PermitBody::new(body, permit_handle))
                         }));
@@ -188,28 +189,35 @@ where
                     match permit_handle.and_then(PermitHandle::release) {
                         Some(release) => State::Releasing {
                             release,
-                            called: Some(Called { result, afterwards }),
+                            called: Some(Called {
+                                result,
+                                response_hooks,
+                            }),
                         },
-                        None => return Poll::Ready(respond(result, afterwards)),
+                        None => return Poll::Ready(respond(result, response_hooks)),
                     }
                 }
                 StateProj::Releasing { release, called } => {
                     ready!(Pin::new(release).poll(context));
-                    let Some(Called { result, afterwards }) = called.take() else {
+                    let Some(Called {
+                        result,
+                        response_hooks,
+                    }) = called.take()
+                    else {
                         ended()
                     };
-                    return Poll::Ready(respond(result, afterwards));
+                    return Poll::Ready(respond(result, response_hooks));
                 }
-                StateProj::Extracting { later } => {
-                    let Some(waiting) = later else { ended() };
+                StateProj::Extracting { pending } => {
+                    let Some(waiting) = pending else { ended() };
                     let answer = ready!(Pin::new(&mut waiting.0).poll(context));
-                    let Some(waiting) = later.take() else { ended() };
+                    let Some(waiting) = pending.take() else { ended() };
                     waiting.1.extracted(answer)
                 }
-                StateProj::Admitting { later } => {
-                    let Some(waiting) = later else { ended() };
+                StateProj::Admitting { pending } => {
+                    let Some(waiting) = pending else { ended() };
                     let answer = ready!(Pin::new(&mut waiting.0).poll(context));
-                    let Some(waiting) = later.take() else { ended() };
+                    let Some(waiting) = pending.take() else { ended() };
                     waiting.1.answered(answer)
                 }
                 StateProj::Answered { response } => {
@@ -225,9 +233,9 @@ where
 /// The response of a request without a permit.
 fn respond<B, E>(
     result: Result<Response<B>, E>,
-    mut afterwards: ResponseHooks,
+    mut response_hooks: ResponseHooks,
 ) -> Result<Response<PermitBody<B>>, E> {
-    let response = afterwards.respond(result?);
+    let response = response_hooks.respond(result?);
     Ok(response.map(|body| PermitBody::new(body, None)))
 }
 

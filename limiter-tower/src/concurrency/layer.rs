@@ -62,7 +62,8 @@ use crate::responses::ResponseConfig;
 /// | a cost above the policy's maximum | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
 /// | the limiter's maximum of waiting requests is reached | 503 | UNAVAILABLE | none |
 /// | store unavailable, policy with `Local` (the default) | the inner response or 429, by the local share | the same | none |
-/// | store unavailable, policy with `Deny` or `Error` | 503 | UNAVAILABLE | none |
+/// | store unavailable, policy with `FailOpen` | the inner response | the same | none |
+/// | store unavailable, policy with `FailClosed` or `Error` | 503 | UNAVAILABLE | none |
 /// | a policy of a rate, several policies, a cost that cannot be used | 500 | INTERNAL | none |
 /// | no key | the extractor's response | the code that is paired with it | none |
 ///
@@ -127,9 +128,9 @@ impl ConcurrencyLimitLayer {
         limiter: &Limiter,
         policy: T,
     ) -> ConcurrencyLimitLayer<MissingKey, T::Options> {
-        let (tier, options) = policy.into_parts();
+        let (policies, options) = policy.into_parts();
         let admission = AdmissionConfig {
-            limits: LayerConfig::new(PolicyKind::Concurrency, limiter.clone(), tier),
+            limits: LayerConfig::new(PolicyKind::Concurrency, limiter.clone(), policies),
             timeout: Duration::ZERO,
             shares_permits: false,
         };

@@ -42,7 +42,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let question = match self.gate.shared.key.extract(&request) {
+        let scope = match self.gate.shared.key.extract(&request) {
             Extraction::Key(key) => RequestScope::Key(key),
             Extraction::Limits(terms) => RequestScope::RequestLimits(terms),
             Extraction::Skip => {
@@ -52,20 +52,21 @@ where
                     None,
                 );
             }
-            Extraction::Reject(refusal) => {
+            Extraction::Reject(rejection) => {
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
-                let response = responder.refused(refusal, &Protocol::from_request(&request));
+                let response = responder.refused(rejection, &Protocol::from_request(&request));
                 return ConcurrencyLimitFuture::answered(Box::new(response));
             }
-            Extraction::Pending(later) => {
-                return ConcurrencyLimitFuture::extracting(later, self.take_call(request));
+            Extraction::Pending(pending) => {
+                return ConcurrencyLimitFuture::extracting(pending, self.take_call(request));
             }
         };
-        match self.gate.shared.config.try_admit(&question) {
+        match self.gate.shared.config.try_admit(&scope) {
             Poll::Ready(Ok(admitted)) => {
-                let (afterwards, permit_handle) = self.gate.shared.config.admitted(admitted, &mut request);
-                ConcurrencyLimitFuture::calling(self.gate.inner.call(request), afterwards, permit_handle)
+                let (response_hooks, permit_handle) =
+                    self.gate.shared.config.admitted(admitted, &mut request);
+                ConcurrencyLimitFuture::calling(self.gate.inner.call(request), response_hooks, permit_handle)
             }
             Poll::Ready(Err(rejection)) => {
                 // A ready instance may have reserved capacity that other calls need.
@@ -76,7 +77,7 @@ where
             }
             Poll::Pending => {
                 let bound = wait::timeout(request.headers());
-                let admitting = self.gate.shared.config.later(question.into_owned(), bound);
+                let admitting = self.gate.shared.config.pending(scope.into_owned(), bound);
                 ConcurrencyLimitFuture::admitting(admitting, self.take_call(request))
             }
         }

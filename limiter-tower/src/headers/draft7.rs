@@ -84,7 +84,7 @@ fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::
 
 /// Parses the remaining permits and the reset from headers. In draft 7, `RateLimit` contains both.
 /// The more restrictive limit is the smaller value.
-pub(super) fn standing(
+pub(super) fn remaining_and_reset(
     remaining: &HeaderValue,
     reset: Option<&HeaderValue>,
 ) -> Option<(u64, Reverse<Option<u64>>)> {

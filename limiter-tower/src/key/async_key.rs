@@ -69,7 +69,7 @@ where
 
 /// Calls an async function for the key. Created by [`from_async`].
 #[derive(Clone)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct FromAsync<F>(F);
 
 impl<B, F, Answering> KeyExtractor<B> for FromAsync<F>

@@ -20,17 +20,18 @@ use super::trusted_proxies::{TrustedProxies, UnknownClient};
 /// another.
 ///
 /// Each proxy appends the address of its peer to the list, so the list is read from its end, and
-/// only as far as the trusted proxies reach: [`hops`](super::TrustedProxies::hops) counts proxies,
-/// [`networks`](super::TrustedProxies::networks) lists their networks. The elements that the client
-/// wrote are never read, so no client can choose its own key or the key of another client.
+/// only as far as the trusted proxies reach: [`TrustedProxies::hops`](super::TrustedProxies::hops)
+/// counts proxies, [`networks`](super::TrustedProxies::networks) lists their networks. The elements
+/// that the client wrote are never read, so no client can choose its own key or the key of another
+/// client.
 ///
 /// | request | result |
 /// |---|---|
 /// | elements to the left of those of trusted proxies | ignored |
 /// | the header that is not configured | ignored; a service behind two kinds of proxies needs two layers |
 /// | several lines of the header | one list, in their order |
-/// | fewer elements than [`hops`](super::TrustedProxies::hops) | unknown client: the request bypassed a proxy, or there are fewer proxies |
-/// | no header, with [`trusted`](super::TrustedProxies::networks) | the peer is the client |
+/// | fewer elements than [`TrustedProxies::hops`](super::TrustedProxies::hops) | unknown client: the request bypassed a proxy, or there are fewer proxies |
+/// | no header, with [`TrustedProxies::networks`](super::TrustedProxies::networks) | the peer is the client |
 /// | a peer outside of the networks | the peer is the client, its header is not read |
 /// | all addresses are those of proxies | the farthest is the client; with more than 64, the client is unknown |
 /// | no peer's address, where it is needed | rejected with 500, as by [`peer`](super::peer_ip()) |
@@ -96,7 +97,7 @@ pub fn client_ip(trust: TrustedProxies) -> ClientIp {
 
 /// Extracts the client's address from the headers of trusted proxies. Created by [`client_ip`].
 #[derive(Clone, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct ClientIp {
     trust: TrustedProxies,
     header: HeaderName,
@@ -194,9 +195,9 @@ impl ClientIp {
 
     /// Rejects a request of an unknown client with this status or response. Default:
     /// [`or_peer_ip`](Self::or_peer_ip), with a warning in the log.
-    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
+    pub fn or_reject(self, rejection: impl Into<KeyRejection>) -> Self {
         Self {
-            unknown: Fallback::Refuse(refusal.into()),
+            unknown: Fallback::Refuse(rejection.into()),
             ..self
         }
     }
@@ -237,7 +238,7 @@ impl ClientIp {
     #[cold]
     fn unknown(&self, unknown: UnknownClient, peer: impl FnOnce() -> Option<IpAddr>) -> Extraction<'static> {
         match &self.unknown {
-            Fallback::Refuse(refusal) => return Extraction::Reject(refusal.clone()),
+            Fallback::Refuse(rejection) => return Extraction::Reject(rejection.clone()),
             Fallback::Skip => return Extraction::Skip,
             Fallback::PeerWithWarning if unknown != UnknownClient::Peer => self.warn(unknown),
             Fallback::PeerWithWarning | Fallback::Peer => {}
@@ -247,7 +248,7 @@ impl ClientIp {
             (None, UnknownClient::Peer) => Extraction::Reject(unknown_peer()),
             (None, _) => Extraction::Reject(KeyRejection::new(
                 StatusCode::BAD_REQUEST,
-                "the proxies do not tell whose request this is",
+                "the proxies sent no client address",
             )),
         }
     }

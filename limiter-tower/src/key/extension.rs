@@ -62,7 +62,7 @@ where
 }
 
 /// Reads the key from the request extension `T`. Created by [`extension`].
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct Extension<T, F> {
     part: F,
     missing: Missing,
@@ -73,9 +73,9 @@ impl<T, F> Extension<T, F> {
     /// Rejects a request without the extension with this status or
     /// [response](KeyRejection#a-whole-response), for example 401 with `WWW-Authenticate`. Default:
     /// 500.
-    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
+    pub fn or_reject(self, rejection: impl Into<KeyRejection>) -> Self {
         Self {
-            missing: Missing::Refuse(refusal.into()),
+            missing: Missing::Refuse(rejection.into()),
             ..self
         }
     }
@@ -110,7 +110,7 @@ where
                 }
                 KeyRejection::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    "the server cannot tell whose request this is",
+                    "the server did not identify the client",
                 )
             }),
         }

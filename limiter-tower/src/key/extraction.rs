@@ -33,9 +33,9 @@ impl PartialEq<Extraction<'_>> for Extraction<'_> {
     fn eq(&self, other: &Extraction<'_>) -> bool {
         match (self, other) {
             (Self::Key(key), Extraction::Key(other)) => key == other,
-            (Self::Limits(terms), Extraction::Limits(other)) => terms == other,
+            (Self::Limits(request_limits), Extraction::Limits(other)) => request_limits == other,
             (Self::Skip, Extraction::Skip) => true,
-            (Self::Reject(refusal), Extraction::Reject(other)) => refusal == other,
+            (Self::Reject(rejection), Extraction::Reject(other)) => rejection == other,
             _ => false,
         }
     }
@@ -108,7 +108,7 @@ impl KeyRejection {
     }
 
     pub(crate) fn lacks_key() -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "the request lacks what it is limited by")
+        Self::new(StatusCode::BAD_REQUEST, "the request has no rate limit key")
     }
 
     pub(crate) fn into_parts(self) -> (StatusCode, Cow<'static, str>) {
@@ -136,8 +136,8 @@ impl KeyRejection {
 ///     .status(StatusCode::UNAUTHORIZED)
 ///     .header("www-authenticate", "Bearer")
 ///     .body("authentication required".into());
-/// let refusal = KeyRejection::from(response?);
-/// assert_eq!(refusal.status(), StatusCode::UNAUTHORIZED);
+/// let rejection = KeyRejection::from(response?);
+/// assert_eq!(rejection.status(), StatusCode::UNAUTHORIZED);
 /// # Ok::<(), http::Error>(())
 /// ```
 impl From<Response<Bytes>> for KeyRejection {
@@ -148,7 +148,7 @@ impl From<Response<Bytes>> for KeyRejection {
         let text = std::str::from_utf8(&body)
             .ok()
             .filter(|text| is_text && !text.is_empty());
-        let refusal = match text {
+        let rejection = match text {
             Some(text) => Self::new(head.status, text.to_owned()),
             None => Self::from(head.status),
         };
@@ -157,7 +157,7 @@ impl From<Response<Bytes>> for KeyRejection {
         head.headers.remove(header::TRANSFER_ENCODING);
         Self {
             response: Some(Box::new((head.headers, body))),
-            ..refusal
+            ..rejection
         }
     }
 }
@@ -235,12 +235,12 @@ impl From<u16> for KeyRejection {
 ///
 /// let by_user = ByUser(Arc::default());
 /// let request = Request::builder().header("x-session", "user-7").body(()).unwrap();
-/// let Extraction::Pending(later) = by_user.extract(&request) else { panic!("not cached yet") };
-/// assert_eq!(later.await, Extraction::Key(Key::from(7_u64)));
+/// let Extraction::Pending(pending) = by_user.extract(&request) else { panic!("not cached yet") };
+/// assert_eq!(pending.await, Extraction::Key(Key::from(7_u64)));
 /// assert_eq!(by_user.extract(&request), Extraction::Key(Key::from(7_u64)), "cached");
 /// # });
 /// ```
-#[must_use = "it is to be answered as `Extraction::Pending`"]
+#[must_use = "return it as `Extraction::Pending`"]
 pub struct PendingKey(Pin<Box<dyn Future<Output = Extraction<'static>> + Send>>);
 
 impl PendingKey {
@@ -256,8 +256,8 @@ impl PendingKey {
     ) -> Self {
         Self::new(async move {
             let mut answer = self.await;
-            while let Extraction::Pending(later) = answer {
-                answer = later.await;
+            while let Extraction::Pending(pending) = answer {
+                answer = pending.await;
             }
             then(answer)
         })
@@ -322,7 +322,7 @@ impl<K: Into<Key<'static>>, R: Into<KeyRejection>> IntoExtraction for Result<K, 
     fn into_extraction(self) -> Extraction<'static> {
         match self {
             Ok(key) => Extraction::Key(key.into()),
-            Err(refusal) => Extraction::Reject(refusal.into()),
+            Err(rejection) => Extraction::Reject(rejection.into()),
         }
     }
 }
@@ -365,18 +365,18 @@ impl Missing {
     pub(super) fn answer(&self, default: impl FnOnce() -> KeyRejection) -> Extraction<'static> {
         match self {
             Self::Default => Extraction::Reject(default()),
-            Self::Refuse(refusal) => Extraction::Reject(refusal.clone()),
+            Self::Refuse(rejection) => Extraction::Reject(rejection.clone()),
             Self::Skip => Extraction::Skip,
         }
     }
 }
 
 impl<'a> From<RequestLimits<'a>> for Extraction<'a> {
-    fn from(terms: RequestLimits<'a>) -> Self {
-        if terms.limits.is_empty() {
+    fn from(request_limits: RequestLimits<'a>) -> Self {
+        if request_limits.limits.is_empty() {
             Self::Skip
         } else {
-            Self::Limits(terms)
+            Self::Limits(request_limits)
         }
     }
 }

@@ -87,7 +87,7 @@ where
 }
 
 /// Extracts the key with axum's extractor `T`. Created by [`from_parts`].
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct FromParts<T, S, F> {
     state_and_key: Arc<(S, F)>,
     extracted: PhantomData<fn() -> T>,
@@ -109,7 +109,7 @@ where
                 Ok(extracted) => return key(extracted).into_extraction(),
                 Err(rejection) => rejection.into_response(),
             };
-            Extraction::Reject(refusal(response).await)
+            Extraction::Reject(key_rejection(response).await)
         }))
     }
 }
@@ -119,8 +119,8 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Converts the extractor's response. A body that is longer than the limit, or that fails, is
 /// omitted.
-async fn refusal(rejection: Response) -> KeyRejection {
-    let (head, body) = rejection.into_parts();
+async fn key_rejection(response: Response) -> KeyRejection {
+    let (head, body) = response.into_parts();
     match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
         Ok(body) => Response::from_parts(head, body).into(),
         Err(_) => head.status.into(),

@@ -15,7 +15,7 @@ pub fn global() -> Global {
 
 /// Returns the same key for all requests. Created by [`global`].
 #[derive(Clone, Copy, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct Global(());
 
 impl<B> KeyExtractor<B> for Global {

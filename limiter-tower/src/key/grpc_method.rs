@@ -32,16 +32,16 @@ pub fn grpc_method() -> GrpcMethod {
 
 /// Returns the gRPC method as the key. Created by [`grpc_method`].
 #[derive(Clone, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct GrpcMethod {
     missing: Missing,
 }
 
 impl GrpcMethod {
     /// Rejects a request whose path names no method with this status or response. Default: 501.
-    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
+    pub fn or_reject(self, rejection: impl Into<KeyRejection>) -> Self {
         Self {
-            missing: Missing::Refuse(refusal.into()),
+            missing: Missing::Refuse(rejection.into()),
         }
     }
 

@@ -85,7 +85,7 @@ const LINEAR_SEARCH_MAX: usize = 8;
 
 /// Reads the key from a header. Created by [`header`].
 #[derive(Clone, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct Header {
     name: HeaderName,
     missing: Missing,
@@ -95,9 +95,9 @@ impl Header {
     /// Rejects a request without the header with this status or
     /// [response](KeyRejection#a-whole-response), for example 401 with `WWW-Authenticate`. Default:
     /// 400.
-    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
+    pub fn or_reject(self, rejection: impl Into<KeyRejection>) -> Self {
         Self {
-            missing: Missing::Refuse(refusal.into()),
+            missing: Missing::Refuse(rejection.into()),
             ..self
         }
     }
@@ -168,10 +168,10 @@ mod tests {
         });
         match extractor.extract(&request.body(()).expect("valid values")) {
             Extraction::Key(key) => Extraction::Key(key.into_owned()),
-            Extraction::Limits(terms) => Extraction::Limits(terms.into_owned()),
+            Extraction::Limits(request_limits) => Extraction::Limits(request_limits.into_owned()),
             Extraction::Skip => Extraction::Skip,
-            Extraction::Reject(refusal) => Extraction::Reject(refusal),
-            Extraction::Pending(later) => Extraction::Pending(later),
+            Extraction::Reject(rejection) => Extraction::Reject(rejection),
+            Extraction::Pending(pending) => Extraction::Pending(pending),
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(answer(&strict, &["ann"]), Extraction::Key(Key::from("ann")));
         for refused in [&[] as &[&str], &[""], &["ann", "bob"], &["ann", "ann"], &["", ""]] {
             assert!(
-                matches!(answer(&strict, refused), Extraction::Reject(refusal) if refusal.status() == 400)
+                matches!(answer(&strict, refused), Extraction::Reject(rejection) if rejection.status() == 400)
             );
         }
     }

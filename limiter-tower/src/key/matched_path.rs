@@ -48,16 +48,16 @@ pub fn matched_path() -> MatchedPathKey {
 
 /// Returns the template of the matched route as the key. Created by [`matched_path`].
 #[derive(Clone, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct MatchedPathKey {
     missing: Missing,
 }
 
 impl MatchedPathKey {
     /// Rejects a request that no route matches with this status or response. Default: 404.
-    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
+    pub fn or_reject(self, rejection: impl Into<KeyRejection>) -> Self {
         Self {
-            missing: Missing::Refuse(refusal.into()),
+            missing: Missing::Refuse(rejection.into()),
         }
     }
 

@@ -30,7 +30,7 @@ pub fn path() -> Path {
 
 /// Returns the path as the key. Created by [`path`].
 #[derive(Clone, Copy, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct Path(());
 
 impl<B> KeyExtractor<B> for Path {

@@ -65,7 +65,7 @@ pub fn peer_ip() -> PeerIp {
 
 /// Reads the key from the connection. Created by [`peer_ip`].
 #[derive(Clone, Debug)]
-#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+#[must_use = "pass the extractor to `RateLimitLayer::key`"]
 pub struct PeerIp {
     connection: Connection,
     prefixes: Prefixes,
@@ -125,9 +125,9 @@ impl PeerIp {
     }
 
     /// Rejects a request without an address with this status or response. Default: 500.
-    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
+    pub fn or_reject(self, rejection: impl Into<KeyRejection>) -> Self {
         Self {
-            missing: Missing::Refuse(refusal.into()),
+            missing: Missing::Refuse(rejection.into()),
             ..self
         }
     }

@@ -77,6 +77,6 @@ pub(super) fn unknown_peer() -> KeyRejection {
     }
     KeyRejection::new(
         StatusCode::INTERNAL_SERVER_ERROR,
-        "the server cannot tell whose request this is",
+        "the server did not identify the client",
     )
 }

@@ -19,16 +19,18 @@ impl Composed {
     /// Adds the next key. Returns the extraction that ends the combination, if any.
     #[expect(
         clippy::result_large_err,
-        reason = "it is the answer, and moves no further than an answer does"
+        reason = "the error is the result of the extraction, which is as large"
     )]
     fn add(&mut self, answer: Extraction<'_>) -> Result<(), Extraction<'static>> {
         match answer {
             Extraction::Key(key) if self.rest.is_empty() => self.key = Some(joined(self.key.take(), &key)),
             Extraction::Key(key) => self.rest.push(Extraction::Key(key.into_owned())),
-            Extraction::Pending(later) => self.rest.push(Extraction::Pending(later)),
+            Extraction::Pending(pending) => self.rest.push(Extraction::Pending(pending)),
             Extraction::Skip => return Err(Extraction::Skip),
-            Extraction::Limits(terms) => return Err(Extraction::Limits(terms.into_owned())),
-            Extraction::Reject(refusal) => return Err(Extraction::Reject(refusal)),
+            Extraction::Limits(request_limits) => {
+                return Err(Extraction::Limits(request_limits.into_owned()));
+            }
+            Extraction::Reject(rejection) => return Err(Extraction::Reject(rejection)),
         }
         Ok(())
     }
@@ -43,8 +45,8 @@ impl Composed {
     async fn complete(self) -> Extraction<'static> {
         let mut composed = self.key;
         for mut answer in self.rest {
-            while let Extraction::Pending(later) = answer {
-                answer = later.await;
+            while let Extraction::Pending(pending) = answer {
+                answer = pending.await;
             }
             match answer {
                 Extraction::Key(key) => composed = Some(joined(composed, &key)),
@@ -153,20 +155,21 @@ mod tests {
     }
 
     /// A pending extraction.
-    fn later<A: super::super::IntoExtraction + Clone + Send + 'static>(answer: A) -> impl KeyExtractor<()> {
+    fn pending<A: super::super::IntoExtraction + Clone + Send + 'static>(answer: A) -> impl KeyExtractor<()> {
         from_async(move |_| std::future::ready(answer.clone()))
     }
 
     fn answer(extractor: &impl KeyExtractor<()>) -> Extraction<'static> {
         match extractor.extract(&request()) {
             Extraction::Key(key) => Extraction::Key(key.into_owned()),
-            Extraction::Pending(later) => match pin!(later).poll(&mut Context::from_waker(Waker::noop())) {
+            Extraction::Pending(pending) => match pin!(pending).poll(&mut Context::from_waker(Waker::noop()))
+            {
                 Poll::Ready(answer) => answer,
                 Poll::Pending => panic!("the extraction is pending"),
             },
             Extraction::Skip => Extraction::Skip,
-            Extraction::Limits(terms) => Extraction::Limits(terms.into_owned()),
-            Extraction::Reject(refusal) => Extraction::Reject(refusal),
+            Extraction::Limits(request_limits) => Extraction::Limits(request_limits.into_owned()),
+            Extraction::Reject(rejection) => Extraction::Reject(rejection),
         }
     }
 
@@ -175,13 +178,13 @@ mod tests {
         let at_once = answer(&(path(), |_: &Request<()>| "b", global()));
         assert_eq!(at_once, Extraction::Key(Key::global().part("/a:b").text(":b:")));
         for extractor in [
-            &(path(), later("b"), global()) as &dyn KeyExtractor<()>,
-            &(later("/a:b"), later("b"), later("")),
-            &(later("/a:b"), |_: &Request<()>| "b", global()),
+            &(path(), pending("b"), global()) as &dyn KeyExtractor<()>,
+            &(pending("/a:b"), pending("b"), pending("")),
+            &(pending("/a:b"), |_: &Request<()>| "b", global()),
         ] {
             assert_eq!(
                 answer(&|request: &Request<()>| match extractor.extract(request) {
-                    Extraction::Pending(later) => Extraction::Pending(later),
+                    Extraction::Pending(pending) => Extraction::Pending(pending),
                     other => panic!("{other:?}"),
                 }),
                 at_once
@@ -193,20 +196,20 @@ mod tests {
     fn first_extractor_that_skips_or_rejects_decides() {
         let never = |_: &Request<()>| -> &'static str { panic!("the extractor must not run") };
         let skip = |_: &Request<()>| Extraction::Skip;
-        let refusal = Extraction::Reject(StatusCode::FORBIDDEN.into());
+        let rejection = Extraction::Reject(StatusCode::FORBIDDEN.into());
         assert_eq!(answer(&(path(), skip, never)), Extraction::Skip);
         assert_eq!(
             answer(&(path(), header("x-api-key").or_reject(403), never)),
-            refusal
+            rejection
         );
-        assert_eq!(answer(&(later("a"), skip, never)), Extraction::Skip);
+        assert_eq!(answer(&(pending("a"), skip, never)), Extraction::Skip);
         assert_eq!(
-            answer(&(later("a"), later(Err::<u64, _>(StatusCode::FORBIDDEN)))),
-            refusal
+            answer(&(pending("a"), pending(Err::<u64, _>(StatusCode::FORBIDDEN)))),
+            rejection
         );
         assert_eq!(
-            answer(&(later(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
-            refusal,
+            answer(&(pending(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
+            rejection,
             "a missing header does not bypass an asynchronous extractor"
         );
     }

@@ -71,8 +71,8 @@ impl ShedConfig {
     #[cold]
     fn overloaded(&self, priority: Priority, protocol: &Protocol) -> LayerResponse {
         tracing::debug!(?priority, "request shed; too many requests in flight");
-        let refusal = KeyRejection::new(StatusCode::SERVICE_UNAVAILABLE, "the service is overloaded");
-        let mut response = self.responder.refused(refusal, protocol);
+        let rejection = KeyRejection::new(StatusCode::SERVICE_UNAVAILABLE, "the service is overloaded");
+        let mut response = self.responder.refused(rejection, protocol);
         if let Some(after) = self.retry_after {
             let (name, value) = match protocol {
                 Protocol::Http => (header::RETRY_AFTER, HeaderValue::from(whole_seconds(after))),

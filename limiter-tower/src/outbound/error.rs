@@ -53,7 +53,7 @@ pub(super) enum NotSent {
 impl NotSent {
     /// Request limits name their own policies, but an outbound layer has exactly one.
     #[cold]
-    pub(super) fn terms() -> Self {
+    pub(super) fn request_limits() -> Self {
         Self::Refused(KeyRejection::new(
             http::StatusCode::INTERNAL_SERVER_ERROR,
             "an outbound layer takes a key without request limits; set the policy of the layer",
@@ -73,7 +73,7 @@ impl NotSent {
         }
         match self {
             Self::Rejected(rejection) => rejection.into(),
-            Self::Refused(refusal) => refusal.into(),
+            Self::Refused(rejection) => rejection.into(),
         }
     }
 
@@ -81,10 +81,10 @@ impl NotSent {
     fn into_status(self) -> tonic::Status {
         match self {
             Self::Rejected(rejection) => rejection.into(),
-            Self::Refused(refusal) => {
-                let code = tonic::Code::from_i32(crate::responses::grpc::code(refusal.status()));
-                let mut status = tonic::Status::new(code, refusal.message());
-                status.set_source(std::sync::Arc::new(refusal));
+            Self::Refused(rejection) => {
+                let code = tonic::Code::from_i32(crate::responses::grpc::code(rejection.status()));
+                let mut status = tonic::Status::new(code, rejection.message());
+                status.set_source(std::sync::Arc::new(rejection));
                 status
             }
         }

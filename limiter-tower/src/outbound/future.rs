@@ -99,20 +99,20 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     /// Waits for an asynchronous key, and decides the request with it.
     pub(super) fn extracting(
         peer: Arc<PeerLimits>,
-        later: PendingKey,
+        pending: PendingKey,
         ready: S,
         request: Request<B>,
     ) -> Self {
         let bound = wait::timeout(request.headers());
         let asking = Box::pin(async move {
-            let mut later = later;
+            let mut pending = pending;
             loop {
-                later = match later.await {
+                pending = match pending.await {
                     Extraction::Key(key) => return decide(peer, key, bound).await,
                     Extraction::Skip => return Ok(None),
-                    Extraction::Reject(refusal) => return Err(NotSent::Refused(refusal)),
-                    Extraction::Limits(_) => return Err(NotSent::terms()),
-                    Extraction::Pending(later) => later,
+                    Extraction::Reject(rejection) => return Err(NotSent::Refused(rejection)),
+                    Extraction::Limits(_) => return Err(NotSent::request_limits()),
+                    Extraction::Pending(pending) => pending,
                 };
             }
         });
@@ -192,9 +192,9 @@ where
 
 #[cold]
 fn ended() -> ! {
-    #[expect(clippy::panic, reason = "as every future, this one ends once")]
+    #[expect(clippy::panic, reason = "a future must not be polled after completion")]
     {
-        panic!("`ResponseFuture` polled after completion")
+        panic!("`OutboundFuture` polled after completion")
     }
 }
 

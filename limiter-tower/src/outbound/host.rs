@@ -28,7 +28,7 @@ pub fn host() -> Host {
 
 /// Returns the called host as the key. Created by [`host`].
 #[derive(Clone, Copy, Debug)]
-#[must_use = "an extractor is to be given to `OutboundLayer::key`"]
+#[must_use = "pass the extractor to `OutboundLayer::key`"]
 pub struct Host(());
 
 impl<B> KeyExtractor<B> for Host {
@@ -41,7 +41,7 @@ impl<B> KeyExtractor<B> for Host {
             Some(Ok(authority)) => Extraction::Key(key(authority.host()).into_owned()),
             _ => Extraction::Reject(KeyRejection::new(
                 StatusCode::BAD_REQUEST,
-                "the request does not say which host it is for",
+                "the request has no host",
             )),
         }
     }

@@ -50,12 +50,12 @@ where
                 }
             },
             Extraction::Skip => return OutboundFuture::calling(self.gate.inner.call(request), None),
-            Extraction::Reject(refusal) => NotSent::Refused(refusal),
-            Extraction::Pending(later) => {
+            Extraction::Reject(rejection) => NotSent::Refused(rejection),
+            Extraction::Pending(pending) => {
                 let peer = Arc::clone(&self.gate.shared.config);
-                return OutboundFuture::extracting(peer, later, self.gate.take_ready(), request);
+                return OutboundFuture::extracting(peer, pending, self.gate.take_ready(), request);
             }
-            Extraction::Limits(_) => NotSent::terms(),
+            Extraction::Limits(_) => NotSent::request_limits(),
         };
         // A ready instance may have reserved capacity that other calls need.
         self.gate.release_ready();

@@ -1,4 +1,16 @@
 //! The configuration of a layer, and its decisions about requests.
+//!
+//! All clones of a service share one configuration. A request has a key for the policies of the
+//! layer, or limits of its own ([`RequestScope`]). Decisions have three steps, the cheapest first:
+//! [`try_pass`](LayerConfig::try_pass) writes no decision for an allowed request,
+//! [`try_decide`](LayerConfig::try_decide) decides without waiting, and
+//! [`decide`](LayerConfig::decide) queries the store or waits.
+//!
+//! Invariants: a step that returns `Undecided` or `Pending` has charged nothing. Rarely used
+//! settings are behind one pointer, so that a request of a simple layer tests it alone. A request
+//! without policies is rejected, unless its limits state that it is unlimited.
+//!
+//! Tests: `tests/contract/paths.rs` sends each request through all steps; `tests/decisions`.
 
 mod costs;
 mod log;
@@ -79,13 +91,13 @@ pub(crate) enum Resolution<'a> {
 
 impl LayerConfig {
     /// The limits of a layer that applies policies of this kind.
-    pub(crate) fn new(kind: PolicyKind, limiter: Limiter, tier: PolicySet) -> Self {
+    pub(crate) fn new(kind: PolicyKind, limiter: Limiter, policies: PolicySet) -> Self {
         let layer = kind.layer();
-        let verification = Verification::new(kind, &limiter, &tier.policies);
-        let reporter = Reporter::of_layer(layer, tier.policies.iter().filter_map(RequestedPolicy::name));
+        let verification = Verification::new(kind, &limiter, &policies.policies);
+        let reporter = Reporter::of_layer(layer, policies.policies.iter().filter_map(RequestedPolicy::name));
         Self {
             limiter,
-            policies: tier.policies,
+            policies: policies.policies,
             cost: Ok(Amount::ONE),
             options: None,
             reporter: Arc::new(reporter),
@@ -193,17 +205,17 @@ impl LayerConfig {
     #[inline]
     pub(crate) fn try_decide(
         &self,
-        question: &RequestScope<'_>,
+        scope: &RequestScope<'_>,
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
-        match (question, &self.policies) {
+        match (scope, &self.policies) {
             (RequestScope::Key(key), OneOrMany::One(RequestedPolicy::Given(policy))) if self.is_simple() => {
                 if !never_waits(policy) {
                     return Poll::Pending;
                 }
                 try_decide(&self.check(policy, key, &self.cost))
             }
-            _ => self.try_decide_limits(question, settling),
+            _ => self.try_decide_limits(scope, settling),
         }
     }
 
@@ -216,10 +228,10 @@ impl LayerConfig {
     #[inline(never)]
     fn try_decide_limits(
         &self,
-        question: &RequestScope<'_>,
+        scope: &RequestScope<'_>,
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
-        let resolved = match self.resolve(question) {
+        let resolved = match self.resolve(scope) {
             Ok(Resolution::ResolvedLimit(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
             Err(rejection) => return Poll::Ready(Err(rejection)),
@@ -245,10 +257,10 @@ impl LayerConfig {
     /// the request states. A misconfiguration is logged, because the client does not learn of it.
     pub(crate) async fn decide(
         &self,
-        question: &RequestScope<'_>,
+        scope: &RequestScope<'_>,
         bound: Option<Duration>,
     ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
-        let resolved = match self.resolve(question) {
+        let resolved = match self.resolve(scope) {
             Ok(Resolution::ResolvedLimit(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
@@ -271,7 +283,7 @@ impl LayerConfig {
     }
 
     /// Resolves the policies of a request; names are looked up in the registry.
-    pub(crate) fn resolve<'a>(&'a self, question: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
+    pub(crate) fn resolve<'a>(&'a self, scope: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
         let mut resolved = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
         let mut add =
@@ -299,20 +311,20 @@ impl LayerConfig {
                 });
                 Ok::<(), Rejection>(())
             };
-        match question {
+        match scope {
             RequestScope::Key(key) => {
                 for which in self.policies.iter() {
                     add(which, key, None, false)?;
                 }
             }
-            RequestScope::RequestLimits(terms) => {
-                for term in terms.limits.iter() {
-                    let which = match &term.which {
+            RequestScope::RequestLimits(request_limits) => {
+                for limit in request_limits.limits.iter() {
+                    let which = match &limit.which {
                         RequestedPolicy::Layers => &*self.policies,
                         which => std::slice::from_ref(which),
                     };
                     for which in which {
-                        add(which, &term.key, term.cost.as_ref(), term.keeps_cost)?;
+                        add(which, &limit.key, limit.cost.as_ref(), limit.keeps_cost)?;
                     }
                 }
             }
@@ -376,7 +388,7 @@ impl RequestScope<'_> {
     pub(crate) fn into_owned(self) -> RequestScope<'static> {
         match self {
             Self::Key(key) => RequestScope::Key(key.into_owned()),
-            Self::RequestLimits(terms) => RequestScope::RequestLimits(terms.into_owned()),
+            Self::RequestLimits(request_limits) => RequestScope::RequestLimits(request_limits.into_owned()),
         }
     }
 }

@@ -28,7 +28,7 @@ where
 /// [`RateLimitLayer::new`](crate::RateLimitLayer::new) builds from a closure.
 pub struct WithChosenPolicies<E, F> {
     pub(crate) key: Arc<E>,
-    pub(crate) tiers: Arc<F>,
+    pub(crate) policies: Arc<F>,
 }
 
 impl<B, E, F, T> KeyExtractor<B> for WithChosenPolicies<E, F>
@@ -40,12 +40,12 @@ where
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match self.key.extract(request) {
             Extraction::Key(key) => {
-                RequestLimits::with_optional_cost((self.tiers)(request).into(), key, None).into()
+                RequestLimits::with_optional_cost((self.policies)(request).into(), key, None).into()
             }
-            Extraction::Pending(later) => {
-                let tier = (self.tiers)(request).into();
-                Extraction::Pending(later.then(|answer| match answer {
-                    Extraction::Key(key) => RequestLimits::with_optional_cost(tier, key, None).into(),
+            Extraction::Pending(pending) => {
+                let policies = (self.policies)(request).into();
+                Extraction::Pending(pending.then(|answer| match answer {
+                    Extraction::Key(key) => RequestLimits::with_optional_cost(policies, key, None).into(),
                     answer => answer,
                 }))
             }
@@ -74,7 +74,7 @@ where
         }
         let cost = (self.cost)(request).try_into().map_err(Into::into);
         match answer {
-            Extraction::Pending(later) => Extraction::Pending(later.then(|answer| costed(answer, cost))),
+            Extraction::Pending(pending) => Extraction::Pending(pending.then(|answer| costed(answer, cost))),
             answer => costed(answer, cost),
         }
     }
@@ -82,15 +82,19 @@ where
 
 /// Adds the cost to an extraction without a cost.
 fn costed(answer: Extraction<'_>, cost: Result<Amount, ConfigError>) -> Extraction<'_> {
-    let mut terms = match answer {
+    let mut request_limits = match answer {
         Extraction::Key(key) => RequestLimits::of_layer(key),
-        Extraction::Limits(terms) => terms,
+        Extraction::Limits(request_limits) => request_limits,
         answer @ (Extraction::Skip | Extraction::Reject(_) | Extraction::Pending(_)) => return answer,
     };
-    for limit in terms.limits.iter_mut().filter(|limit| limit.cost.is_none()) {
+    for limit in request_limits
+        .limits
+        .iter_mut()
+        .filter(|limit| limit.cost.is_none())
+    {
         limit.cost = Some(cost.clone());
     }
-    Extraction::Limits(terms)
+    Extraction::Limits(request_limits)
 }
 
 /// The return value of a closure over a request: [`RequestLimits`]; `None`, which rejects the
@@ -121,7 +125,7 @@ impl IntoRequestLimits for Option<RequestLimits<'static>> {
 #[diagnostic::do_not_recommend]
 impl<R: Into<KeyRejection>> IntoRequestLimits for Result<RequestLimits<'static>, R> {
     fn into_request_limits(self) -> Extraction<'static> {
-        self.map_or_else(|refusal| Extraction::Reject(refusal.into()), Extraction::from)
+        self.map_or_else(|rejection| Extraction::Reject(rejection.into()), Extraction::from)
     }
 }
 

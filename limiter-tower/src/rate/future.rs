@@ -45,7 +45,7 @@ pin_project! {
         Waiting { call: Option<Box<Waiting<S, B>>> },
         // The response is returned unchanged, as for most requests without rate limit headers.
         Passing { #[pin] inner: S::Future },
-        Calling { #[pin] inner: S::Future, afterwards: ResponseHooks },
+        Calling { #[pin] inner: S::Future, response_hooks: ResponseHooks },
         Answered { response: Option<LayerResponse> },
     }
 }
@@ -66,8 +66,8 @@ enum Awaited {
 impl<S, B> Waiting<S, B> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         Poll::Ready(match &mut self.awaited {
-            Awaited::Extractor(later) => {
-                let answer = ready!(Pin::new(later).poll(context));
+            Awaited::Extractor(pending) => {
+                let answer = ready!(Pin::new(pending).poll(context));
                 Next::after(answer, &self.limits, &self.request)
             }
             Awaited::Limiter(deciding) => ready!(deciding.as_mut().poll(context)).into(),
@@ -84,9 +84,12 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     }
 
     #[inline]
-    pub(crate) fn calling(inner: S::Future, afterwards: ResponseHooks) -> Self {
+    pub(crate) fn calling(inner: S::Future, response_hooks: ResponseHooks) -> Self {
         Self {
-            state: State::Calling { inner, afterwards },
+            state: State::Calling {
+                inner,
+                response_hooks,
+            },
         }
     }
 
@@ -107,10 +110,10 @@ impl<S: Service<Request<B>>, B> State<S, B> {
                 };
             }
             Next::Call(granted) => {
-                let afterwards = limits.response_hooks(granted, &mut request);
+                let response_hooks = limits.response_hooks(granted, &mut request);
                 return Self::Calling {
                     inner: ready.call(request),
-                    afterwards,
+                    response_hooks,
                 };
             }
             // Dropping the service releases the capacity that the ready instance may have reserved.
@@ -120,13 +123,13 @@ impl<S: Service<Request<B>>, B> State<S, B> {
                     .rejected(rejection, &Protocol::from_request(&request));
                 return Self::answered(response);
             }
-            Next::Refuse(refusal) => {
+            Next::Refuse(rejection) => {
                 let response = limits
                     .responder()
-                    .refused(refusal, &Protocol::from_request(&request));
+                    .refused(rejection, &Protocol::from_request(&request));
                 return Self::answered(response);
             }
-            Next::Extract(later) => Awaited::Extractor(later),
+            Next::Extract(pending) => Awaited::Extractor(pending),
             Next::Decide(deciding) => Awaited::Limiter(deciding),
         };
         let waiting = Waiting {
@@ -181,9 +184,12 @@ where
                     let response = ready!(inner.poll(context))?;
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
-                StateProj::Calling { inner, afterwards } => {
+                StateProj::Calling {
+                    inner,
+                    response_hooks,
+                } => {
                     let response = ready!(inner.poll(context))?;
-                    return Poll::Ready(Ok(afterwards.respond(response)));
+                    return Poll::Ready(Ok(response_hooks.respond(response)));
                 }
                 StateProj::Waiting { call } => {
                     let Some(waiting) = call.as_mut() else { ended() };
@@ -206,7 +212,7 @@ pub(crate) type LayerResponse = Box<Response<ResponseBody<Infallible>>>;
 
 #[cold]
 pub(crate) fn ended() -> ! {
-    #[expect(clippy::panic, reason = "as every future, this one ends once")]
+    #[expect(clippy::panic, reason = "a future must not be polled after completion")]
     {
         panic!("`ResponseFuture` polled after completion")
     }

@@ -131,9 +131,9 @@ impl RateLimitLayer {
     /// An array has one element type, so combine policies and names as `[PolicySet::from(burst),
     /// PolicySet::from("daily")]`.
     pub fn new<M, T: Policies<M>>(limiter: &Limiter, policies: T) -> RateLimitLayer<MissingKey, T::Options> {
-        let (tier, options) = policies.into_parts();
+        let (policies, options) = policies.into_parts();
         RateLimitLayer {
-            limits: Arc::new(LayerConfig::new(PolicyKind::Rate, limiter.clone(), tier)),
+            limits: Arc::new(LayerConfig::new(PolicyKind::Rate, limiter.clone(), policies)),
             key: MissingKey::new(),
             options,
         }

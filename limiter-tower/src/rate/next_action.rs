@@ -46,30 +46,30 @@ impl Next {
     /// Returns the action after an extraction. Calls the limiter if it can decide without waiting.
     #[inline(never)]
     pub(crate) fn after<B>(answer: Extraction<'_>, limits: &Arc<LayerConfig>, request: &Request<B>) -> Self {
-        let question = match answer {
+        let scope = match answer {
             Extraction::Key(key) => RequestScope::Key(key),
-            Extraction::Limits(terms) => RequestScope::RequestLimits(terms),
+            Extraction::Limits(request_limits) => RequestScope::RequestLimits(request_limits),
             Extraction::Skip => return Self::Pass,
-            Extraction::Reject(refusal) => return Self::Refuse(refusal),
-            Extraction::Pending(later) => return Self::Extract(later),
+            Extraction::Reject(rejection) => return Self::Refuse(rejection),
+            Extraction::Pending(pending) => return Self::Extract(pending),
         };
         let mut settling = None;
-        match limits.try_decide(&question, &mut settling) {
+        match limits.try_decide(&scope, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => Self::Call(Grant {
                 decision,
                 settling,
-                costs: limits.costs(&question),
+                costs: limits.costs(&scope),
             }),
             Poll::Ready(denied) => Self::Reject(limits.log_rejection(denied)),
             Poll::Pending => {
                 let bound = wait::timeout(request.headers());
-                let (limits, question) = (Arc::clone(limits), question.into_owned());
+                let (limits, scope) = (Arc::clone(limits), scope.into_owned());
                 Self::Decide(Box::pin(async move {
-                    let (decision, settling) = limits.decide(&question, bound).await?;
+                    let (decision, settling) = limits.decide(&scope, bound).await?;
                     Ok(Grant {
                         decision,
                         settling,
-                        costs: limits.costs(&question),
+                        costs: limits.costs(&scope),
                     })
                 }))
             }

@@ -65,8 +65,8 @@ impl<S: Clone, E> RateLimit<S, E> {
         match next {
             // The ready instance is called in place.
             Next::Call(granted) => {
-                let afterwards = self.gate.shared.config.response_hooks(granted, &mut request);
-                ResponseFuture::calling(self.gate.inner.call(request), afterwards)
+                let response_hooks = self.gate.shared.config.response_hooks(granted, &mut request);
+                ResponseFuture::calling(self.gate.inner.call(request), response_hooks)
             }
             other => {
                 let limits = Arc::clone(&self.gate.shared.config);

@@ -106,8 +106,8 @@ impl<E, F> RequestOptions<E> for PoliciesPerRequest<F> {
     type Extractor = WithChosenPolicies<E, F>;
 
     fn apply(&self, key: Arc<E>) -> Arc<Self::Extractor> {
-        let tiers = Arc::clone(&self.0);
-        Arc::new(WithChosenPolicies { key, tiers })
+        let policies = Arc::clone(&self.0);
+        Arc::new(WithChosenPolicies { key, policies })
     }
 }
 

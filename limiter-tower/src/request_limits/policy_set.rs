@@ -120,7 +120,7 @@ impl<T: Into<PolicySet>> FromIterator<T> for PolicySet {
             return Self::one(RequestedPolicy::Missing);
         }
         Self {
-            policies: all.flat_map(|tier| tier.into().policies).collect(),
+            policies: all.flat_map(|set| set.into().policies).collect(),
         }
     }
 }

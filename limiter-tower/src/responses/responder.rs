@@ -154,11 +154,11 @@ impl Responder {
     #[cold]
     pub(crate) fn refused<B>(
         &self,
-        mut refusal: KeyRejection,
+        mut rejection: KeyRejection,
         protocol: &Protocol,
     ) -> Response<ResponseBody<B>> {
-        let own = refusal.take_response();
-        let (status, message) = refusal.into_parts();
+        let own = rejection.take_response();
+        let (status, message) = rejection.into_parts();
         let response = match protocol {
             Protocol::Http if own.is_some() => own.unwrap_or_default(),
             Protocol::Http if self.plain_text => with_body(status, PLAIN_TEXT, message),

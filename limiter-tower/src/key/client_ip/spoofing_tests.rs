@@ -26,11 +26,11 @@ fn request(peer: Option<&str>, lines: &[(&str, &[u8])]) -> Request<()> {
     request
 }
 
-/// The key, as text, or the status of a refusal.
+/// The key, as text, or the status of a rejection.
 fn answer(extractor: &ClientIp, request: &Request<()>) -> Result<Key<'static>, u16> {
     match extractor.extract(request) {
         Extraction::Key(key) => Ok(key.into_owned()),
-        Extraction::Reject(refusal) => Err(refusal.status().as_u16()),
+        Extraction::Reject(rejection) => Err(rejection.status().as_u16()),
         other => panic!("{other:?}"),
     }
 }

@@ -74,7 +74,7 @@ impl<'de> ListVisitor<'de> for Quotas {
     fn entry(&mut self) -> Result<impl EntryVisitor<'de>, Infallible> {
         Ok(Quota {
             longest: &mut self.0,
-            standing: QuotaState::default(),
+            state: QuotaState::default(),
         })
     }
 
@@ -86,7 +86,7 @@ impl<'de> ListVisitor<'de> for Quotas {
 /// The visitor of a list item, which reads its parameters.
 struct Quota<'q> {
     longest: &'q mut Option<Duration>,
-    standing: QuotaState,
+    state: QuotaState,
 }
 
 impl<'de> EntryVisitor<'de> for Quota<'_> {
@@ -111,15 +111,15 @@ impl<'de> ParameterVisitor<'de> for Quota<'_> {
 
     fn parameter(&mut self, key: &'de KeyRef, value: BareItemFromInput<'de>) -> Result<(), Infallible> {
         match key.as_str() {
-            "r" => self.standing.remaining = integer(value),
-            "t" => self.standing.seconds = integer(value),
+            "r" => self.state.remaining = integer(value),
+            "t" => self.state.seconds = integer(value),
             _ => {}
         }
         Ok(())
     }
 
     fn finish(self) -> Result<(), Infallible> {
-        *self.longest = (*self.longest).max(self.standing.pause());
+        *self.longest = (*self.longest).max(self.state.pause());
         Ok(())
     }
 }
